@@ -1,0 +1,168 @@
+"""Debits a second, at the first entry of a ledger and at the millionth; `python -m bench.ledger`.
+
+The million is written at once, as a chain that verifies; only then are debits timed. Next to each
+figure stands what one fdatasync costs on this disk: a debit cannot be faster.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from sfumato.core import chain
+from sfumato.core.account import Charge, Charged, Debtor, Entry, Head
+from sfumato.core.filters import Cap
+from sfumato.core.loss import Debt
+from sfumato.stores import sqlite
+from sfumato.stores.ledger_sql import SqlLedger
+from sfumato.stores.link import Link
+from sfumato.stores.work import Operation, add_entry, add_operation
+
+ENTRIES: Final = 1_000_000
+DEBITS: Final = 2_000
+_HUGE: Final = Cap(10**15, 10**15, 10**15, 10**15)
+_DEBT: Final = Debt(10, 10, 10, 0)
+_AT: Final = "2026-11-21T10:00:00Z"
+
+
+class _Clock:
+    def now(self) -> str:
+        return _AT
+
+
+def run(entries: int = ENTRIES) -> list[dict[str, object]]:
+    """Return a line for each store and size: debits a second, and the ratio to an empty one."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
+        ledger = sqlite.create_ledger(Path(folder) / "ledger.db", _Clock())
+        lines = _measure("sqlite", ledger, entries)
+        for line in lines:
+            line["fdatasync ms"] = round(_sync_ms(Path(folder)), 3)
+    return lines + _postgres(entries)
+
+
+def _postgres(entries: int) -> list[dict[str, object]]:
+    """Measure PostgreSQL if its programs are on this machine."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    import pg
+    from sfumato.stores import postgres
+
+    if not pg.binary("initdb").exists():
+        return []
+    with pg.running() as server:
+        return _measure("postgres", postgres.create_ledger(server.fresh_url(), _Clock()), entries)
+
+
+def _measure(name: str, ledger: SqlLedger, entries: int) -> list[dict[str, object]]:
+    for account in ("people", "user ann"):
+        ledger.open_account(account, _HUGE)
+    _debits(ledger, 200, "warm")
+    first = _debits(ledger, DEBITS, "first")
+    started = time.perf_counter()
+    _fill(ledger, entries)
+    filled_s = time.perf_counter() - started
+    last = _debits(ledger, DEBITS, "last")
+    started = time.perf_counter()
+    verdict = ledger.verify()
+    verified_s = time.perf_counter() - started
+    ledger.close()
+    if verdict.fault is not None:
+        raise RuntimeError(verdict.fault)
+    return [
+        _line(name, 1, first, ratio=1.0),
+        _line(name, entries, last, ratio=round(last / first, 2))
+        | {"fill s": round(filled_s, 1), "verify s": round(verified_s, 1)},
+    ]
+
+
+def _line(name: str, entries: int, rate: float, *, ratio: float) -> dict[str, object]:
+    return {"store": name, "entries": entries, "debits/s": round(rate), "ratio": ratio}
+
+
+def _debits(ledger: SqlLedger, count: int, name: str) -> float:
+    """Return how many charges a second are durable, one after the other."""
+    started = time.perf_counter()
+    for number in range(count):
+        if not isinstance(ledger.charge(_charge(f"{name}.{number}")), Charged):
+            raise RuntimeError("a debit was not accepted")
+    return count / (time.perf_counter() - started)
+
+
+def _charge(name: str) -> Charge:
+    return Charge(
+        user="ann",
+        op=name,
+        request=f"request {name}",
+        answer_key=f"key {name}",
+        shape="shape",
+        debtors=(Debtor("people", _HUGE), Debtor("user ann", _HUGE)),
+        debt=_DEBT,
+        body={"question": name},
+    )
+
+
+def _fill(ledger: SqlLedger, entries: int) -> None:
+    """Bring the ledger to that many entries, each a charge with its operation and its debit."""
+    while (left := entries - ledger.head().seq) > 0:
+        with ledger._work() as work:
+            made = list(islice(_charged(work.head), min(left, 50_000)))
+            for entry in made:
+                add_entry(work.link, entry)
+            _add_operations(work.link, made)
+            _add_debits(work.link, len(made))
+            work.head = Head(work.head.ledger, 1, made[-1].seq, made[-1].hash)
+            work.is_dirty = True
+
+
+def _charged(head: Head) -> Iterator[Entry]:
+    while True:
+        asked = _charge(f"fill.{head.seq}")
+        debits = {debtor.account: chain.debt_list(_DEBT) for debtor in asked.debtors}
+        names = {"user": asked.user, "op": asked.op, "request": asked.request}
+        more = {"answer_key": asked.answer_key, "shape": asked.shape, "body": asked.body}
+        body = chain.canonical({**names, **more, "debits": debits})
+        entry = chain.next_entry(head, epoch=1, at=_AT, kind="charged", body=body)
+        head = replace(head, seq=entry.seq, hash=entry.hash)
+        yield entry
+
+
+def _add_operations(link: Link, made: list[Entry]) -> None:
+    for entry in made:
+        asked = _charge(f"fill.{entry.seq - 1}")
+        known = (asked.user, asked.op, asked.request, asked.answer_key, "charged", entry.seq, None)
+        add_operation(link, Operation(*known))
+
+
+def _add_debits(link: Link, count: int) -> None:
+    columns = ("epsilon", "delta", "rho")
+    sums = ", ".join(f"spent_{name} = spent_{name} + {10 * count}" for name in columns)
+    link.change(f"UPDATE ledger_accounts SET {sums}")
+
+
+def _sync_ms(folder: Path) -> float:
+    """Return the median cost of making one page durable."""
+    times = []
+    file = os.open(folder / "sync", os.O_RDWR | os.O_CREAT, 0o600)
+    for number in range(200):
+        os.pwrite(file, bytes(4096), number * 4096)
+        started = time.perf_counter()
+        os.fdatasync(file)
+        times.append(time.perf_counter() - started)
+    os.close(file)
+    return sorted(times)[100] * 1000
+
+
+def main() -> None:
+    """Print the table."""
+    for line in run():
+        print("  ".join(f"{name}: {value}" for name, value in line.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""The Python client: the same objects whether the vault is a folder or a server."""
+
+from sfumato.client.answer import Answer
+from sfumato.client.builder import Builder
+from sfumato.client.vault import DataSet, Transport, Vault
+
+__all__ = ["Answer", "Builder", "DataSet", "Transport", "Vault"]

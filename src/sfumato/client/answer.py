@@ -1,0 +1,139 @@
+"""An answer: a table of released numbers with their error bars, and its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, cast
+
+from sfumato.client.terms import Json
+from sfumato.client.text import number_text, table_html, table_text
+from sfumato.core.refusal import Refused
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+SHOWN = 50  # rows that a terminal or a notebook shows
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Released values, their standard deviations and 95 % intervals; nothing else left the door."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    std: tuple[tuple[float | None, ...], ...]
+    interval: tuple[tuple[tuple[float, float] | None, ...], ...]
+    guarantee: str
+    receipt: Json
+
+    @staticmethod
+    def of(shape: Mapping[str, object]) -> Answer:
+        """Return the answer that came over the wire."""
+        body = cast("dict[str, Any]", shape)  # Any: JSON, whose shape the contract suite holds
+        return Answer(
+            columns=tuple(body["columns"]),
+            rows=tuple(map(tuple, body["rows"])),
+            std=tuple(map(tuple, body["std"])),
+            interval=tuple(
+                tuple(None if pair is None else (pair[0], pair[1]) for pair in row)
+                for row in body["interval"]
+            ),
+            guarantee=body["guarantee"],
+            receipt=body["receipt"],
+        )
+
+    @property
+    def value(self) -> object:
+        """Return the one number of an answer that has one."""
+        if len(self.rows) != 1 or len(self.columns) != 1:
+            raise Refused(
+                "not-in-language",
+                "The answer has more than one number.",
+                "Take it from .rows, or by .to_pandas().",
+            )
+        return self.rows[0][0]
+
+    def __iter__(self) -> Iterator[tuple[object, ...]]:
+        """Yield the rows."""
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        """Return how many rows the answer has; a public number."""
+        return len(self.rows)
+
+    def frame(self) -> dict[str, list[object]]:
+        """Return columns by name; each number is followed by its _std, _low and _high."""
+        made: dict[str, list[object]] = {}
+        for place, name in enumerate(self.columns):
+            made[name] = [row[place] for row in self.rows]
+            if any(row[place] is not None for row in self.std):
+                made[f"{name}_std"] = [row[place] for row in self.std]
+                pairs = [row[place] or (None, None) for row in self.interval]
+                made[f"{name}_low"] = [pair[0] for pair in pairs]
+                made[f"{name}_high"] = [pair[1] for pair in pairs]
+        return made
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the answer with its error bars as a pandas frame."""
+        return _module("pandas").DataFrame(self.frame())
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return the answer with its error bars as a Polars frame."""
+        return cast("polars.DataFrame", _module("polars").DataFrame(self.frame()))
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return the answer with its error bars as an Arrow table."""
+        return _module("pyarrow").table(self.frame())
+
+    def __repr__(self) -> str:
+        lines = table_text(self.columns, self._cells())
+        if len(self.rows) > SHOWN:
+            lines.append(f"... {len(self.rows) - SHOWN:,} more rows")
+        return "\n".join([*lines, *self._foot()])
+
+    def _repr_html_(self) -> str:
+        foot = "".join(f"<p><small>{escape(line)}</small></p>" for line in self._foot())
+        return table_html(self.columns, self._cells()) + foot
+
+    def _cells(self) -> list[list[str]]:
+        pairs = zip(self.rows[:SHOWN], self.interval[:SHOWN], strict=True)
+        return [
+            [_cell(value, bar) for value, bar in zip(row, bars, strict=True)] for row, bars in pairs
+        ]
+
+    def _foot(self) -> Sequence[str]:
+        receipt = cast("dict[str, Any]", self.receipt)
+        left = receipt["left"]["next_epsilon"]
+        paid = "free: asked before" if receipt["free"] else f"paid epsilon {receipt['epsilon']:g}"
+        return (
+            f"+- and ranges hold at 95 %, for the noise alone. {self.guarantee}, {paid}, "
+            f"{left:g} left.",
+        )
+
+
+def _cell(value: object, bar: tuple[float, float] | None) -> str:
+    if not isinstance(value, int | float) or isinstance(value, bool) or bar is None:
+        return str(value)
+    below, above = value - bar[0], bar[1] - value
+    if abs(below - above) <= 0.01 * max(abs(below), abs(above)):
+        return f"{number_text(value, above)} ± {number_text(above, above)}"
+    low, high = (number_text(end, max(below, above)) for end in bar)
+    return f"{number_text(value, max(below, above))} [{low} to {high}]"
+
+
+def _module(name: str) -> Any:  # a module that may be absent
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        pass
+    raise Refused(
+        "not-installed",
+        f"{name} is not installed.",
+        'Install it with pip install "sfumato[frames]".',
+    )

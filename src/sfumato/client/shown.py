@@ -1,0 +1,128 @@
+"""Cards, budgets and prices as they print themselves; JSON inside, for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from sfumato.client.terms import Json
+from sfumato.client.text import number_text, table_html, table_text
+
+# Any below: JSON of the wire, whose shape the contract suite holds.
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A JSON object that can be read like a mapping and printed for people."""
+
+    shape: Json
+
+    def __getitem__(self, key: str) -> Any:
+        return self.shape[key]
+
+    def lines(self) -> list[str]:
+        """Return the object in plain lines."""
+        return [f"{key}: {value}" for key, value in self.shape.items()]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return "<br>".join(escape(line) for line in self.lines())
+
+
+class Budget(_Shown):
+    """Cap, spent and left, of a data set, its people and the asker."""
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows: who pays, cap, spent, left."""
+        people: Any = self["people"]
+        whose = [("data set", self.shape), (f"people {people['domain']}", people)]
+        whose += [(name.replace(":", " ", 1), budget) for name, budget in self["yours"].items()]
+        return ["budget of", "cap", "spent", "left", "largest next"], [
+            [
+                name,
+                f"{budget['cap']['epsilon']:g}",
+                f"{budget['spent']['epsilon']:g}",
+                f"{budget['left']['epsilon']:g}",
+                f"{budget['left']['next_epsilon']:g}",
+            ]
+            for name, budget in whose
+        ]
+
+    def lines(self) -> list[str]:
+        """Return the table, and delta where there is one."""
+        lines = table_text(*self.table())
+        if self["cap"]["delta"]:
+            lines.append(f"delta: {self['left']['delta']:g} left of {self['cap']['delta']:g}")
+        return lines
+
+    def _repr_html_(self) -> str:
+        return table_html(*self.table())
+
+
+class Price(_Shown):
+    """What a question would cost and how far off its answer would be."""
+
+    def lines(self) -> list[str]:
+        """Return the price in plain words."""
+        lines = [f"{self['says']}", f"epsilon {self['epsilon']:g}, nothing spent yet"]
+        lines += [self._error_line(name, error) for name, error in self["error"].items()]
+        lines += [f"{self['bounding']}", f"{self['odds']}"]
+        rest = self["left"]["next_epsilon"]
+        fits = "it fits" if self["fits"] else "it does NOT fit"
+        return [*lines, f"{fits} what is left (data set: {rest:g})"]
+
+    def _error_line(self, name: str, error: float | None) -> str:
+        if error is not None:
+            return f"{name}: ± {number_text(float(error), float(error))} at 95 %"
+        sizes = ", ".join(
+            f"± {number_text(margin, margin)} for {size:,} people"
+            for size, margin in self["error_by_people"].get(name, [])
+        )
+        return f"{name}: {sizes} (at 95 %)"
+
+
+class CardView(_Shown):
+    """What the owner declared of a data set."""
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows: the columns that exist for anyone."""
+        return ["column", "type", "from", "to", "step", "keys"], [
+            [
+                column["name"],
+                column["type"],
+                _or_dash(column["lower"]),
+                _or_dash(column["upper"]),
+                _or_dash(column["step"]),
+                _keys(column["keys"]),
+            ]
+            for column in self["columns"]
+        ]
+
+    def lines(self) -> list[str]:
+        """Return the card in plain lines."""
+        unit = "a row" if self["unit"] == "row" else f"a person ({self['unit']})"
+        budget = self["budget"]
+        return [
+            f"{self['name']}, version {self['version']}, people: {self['people']}",
+            f"unit of privacy: {unit}; epsilon {budget['epsilon']:g}, delta {budget['delta']:g}",
+            f"may ask: {', '.join(self['who']) or 'nobody but the owner'}",
+            *table_text(*self.table()),
+        ]
+
+    def _repr_html_(self) -> str:
+        head = "<br>".join(escape(line) for line in self.lines()[:3])
+        return f"<p>{head}</p>{table_html(*self.table())}"
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _keys(keys: list[object] | None) -> str:
+    if keys is None:
+        return "-"
+    shown = ", ".join(map(str, keys[:6]))
+    return shown if len(keys) <= 6 else f"{shown}, ... ({len(keys):,} keys)"

@@ -1,0 +1,36 @@
+"""The terms of an ask and of a price, named once for the data set and the builder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import TypedDict
+
+Number = int | float | Decimal | Fraction
+Json = dict[str, object]
+
+
+class PriceTerms(TypedDict, total=False):
+    """What a price depends on: an epsilon, or the errors that can be lived with."""
+
+    epsilon: Number | None  # the whole price of the whole request
+    error: Mapping[str, Number] | None  # column -> the +- at 95 % that is wanted instead
+    delta: Number | None  # spent only where it buys less noise; 0 forces pure noise
+    people: int | None  # your own guess of a group's size, for the error of a mean
+    max_groups: int | None  # groups a person counts in
+    max_rows: int | None  # rows a person counts with, in each group
+
+
+class AskTerms(PriceTerms, total=False):
+    """What an ask takes besides."""
+
+    op: str | None  # your own id: a retry with it is the same question and pays once
+    fresh: bool | None  # new noise instead of the standing answer; pays in full
+
+
+def terms_body(terms: Mapping[str, object]) -> Json:
+    """Return the terms that were given, as they go over the wire."""
+    body = {k: v for k, v in terms.items() if v is not None and v is not False}
+    error = body.get("error")
+    return body | ({"error": dict(error)} if isinstance(error, Mapping) else {})

@@ -1,0 +1,37 @@
+"""Numbers and tables as plain text and HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+
+def number_text(value: float, error: float) -> str:
+    """Return the number with no more digits than its error leaves meaningful."""
+    if isinstance(value, int) or not math.isfinite(value):
+        return f"{value:,}"
+    if error <= 0:
+        return f"{value:,g}"
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:,.{min(decimals, 12)}f}"
+
+
+def table_text(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, columns aligned to the right but for the first texts."""
+    widths = [
+        max([len(name), *(len(row[place]) for row in cells)]) for place, name in enumerate(columns)
+    ]
+    lines = ["  ".join(n.rjust(w) for n, w in zip(columns, widths, strict=True))]
+    lines.append("  ".join("-" * w for w in widths))
+    lines += ["  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in cells]
+    return lines
+
+
+def table_html(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """Return the table as HTML, everything escaped."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

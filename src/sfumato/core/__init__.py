@@ -1,0 +1,1 @@
+"""Pure thought: numbers, promises, words. No I/O, clock, dice or database."""

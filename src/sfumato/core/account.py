@@ -1,0 +1,172 @@
+"""What a ledger holds: accounts, charges, entries; as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfumato.core.filters import Cap
+from sfumato.core.loss import Debt
+from sfumato.core.refusal import Bug
+
+__all__ = [
+    "Account",
+    "AnchorMark",
+    "Cap",
+    "Charge",
+    "Charged",
+    "Debtor",
+    "Entry",
+    "Exceeded",
+    "Failed",
+    "Head",
+    "Outcome",
+    "Reused",
+    "Settled",
+    "ShapeFrozen",
+    "Standing",
+]
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whose budget: a cap in both tests, and what is spent."""
+
+    name: str
+    cap: Cap
+    spent: Debt
+
+
+@dataclass(frozen=True)
+class Debtor:
+    """An account that pays for a charge; `cap` opens it if it is not there yet."""
+
+    account: str
+    cap: Cap
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A request to pay for one operation."""
+
+    user: str
+    op: str  # the asker's operation id; unique per user
+    request: str  # SHA-256 (hex) of the canonical request; one op, one request, for ever
+    answer_key: str  # under which the answer stands; `fresh` requests make theirs unique
+    shape: str  # SHA-256 (hex) of the question's shape; a stopped shape is frozen
+    debtors: tuple[Debtor, ...]
+    debt: Debt
+    body: dict[str, object]  # what is written into the chain: question, price, mechanism; no rows
+
+    def __post_init__(self) -> None:
+        names = (self.user, self.op, self.request, self.answer_key, self.shape)
+        accounts = [debtor.account for debtor in self.debtors]
+        if not all(_is_name(name) for name in (*names, *accounts)):
+            raise Bug("a name in a charge must be 1 to 400 printable letters")
+        if not accounts or len(set(accounts)) != len(accounts):
+            raise Bug("a charge needs debtors, each of them once")
+        if not _moves_both_tests(self.debt):
+            raise Bug("a debt must move both tests, or one of them would be free for ever")
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where the chain stands."""
+
+    ledger: str  # random id, made once
+    epoch: int
+    seq: int
+    hash: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One link of the chain."""
+
+    seq: int
+    epoch: int
+    at: str
+    kind: str
+    body: str  # canonical JSON
+    prev: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class Charged:
+    """Paid now, or paid before and not yet answered: the rows may be read."""
+
+    head: Head
+    seq: int  # the entry that holds the debit; in every outcome of this operation
+    accounts: tuple[Account, ...]
+    paid_before: bool  # a retry of an operation that was charged but never answered
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The answer stands already; `debited` names accounts that paid their share just now."""
+
+    head: Head
+    seq: int
+    answer: str
+    accounts: tuple[Account, ...]
+    debited: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The operation failed before; it stays failed, and stays paid."""
+
+    seq: int
+    code: str
+
+
+@dataclass(frozen=True)
+class Exceeded:
+    """An account cannot pay; nothing was debited anywhere."""
+
+    account: Account
+
+
+@dataclass(frozen=True)
+class Reused:
+    """The operation id belongs to another request; nothing was debited."""
+
+    op: str
+
+
+@dataclass(frozen=True)
+class ShapeFrozen:
+    """This shape of question was stopped and waits for the owner; nothing was debited."""
+
+    shape: str
+
+
+Outcome = Charged | Standing | Failed | Exceeded | Reused | ShapeFrozen
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The operation is over; `answer` is what stands, another's perhaps, or "" if it failed."""
+
+    head: Head
+    seq: int
+    answer: str
+
+
+@dataclass(frozen=True)
+class AnchorMark:
+    """What the anchor file says of the ledger."""
+
+    ledger: str
+    epoch: int
+    seq: int
+    hash: str
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= 400 and text.isprintable()
+
+
+def _moves_both_tests(debt: Debt) -> bool:
+    parts = (debt.epsilon, debt.delta, debt.rho, debt.rho_delta)
+    return min(parts) >= 0 and debt.epsilon + debt.delta > 0 and debt.rho + debt.rho_delta > 0

@@ -1,0 +1,55 @@
+"""A card and its keys as people see them; hidden columns are not mentioned."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from sfumato.core.card import Card, Column
+from sfumato.core.question import Constant, Json
+
+
+def key_value(column: Column, key: Constant) -> object:
+    """Return the key as people write it."""
+    if key.kind == "boolean":
+        return key.text == "true"
+    if key.kind == "number":
+        return plain_number(key.number)
+    return key.text
+
+
+def plain_number(number: Fraction) -> int | float:
+    """Return a whole number as int, any other as float; for eyes and JSON, never for debts."""
+    return int(number) if number.denominator == 1 else float(number)
+
+
+def card_json(card: Card) -> Json:
+    """Return what anyone who may ask may see of the card; hidden columns are not mentioned."""
+    return {
+        "name": card.name,
+        "unit": card.unit,
+        "people": card.people,
+        "version": card.version,
+        "budget": card.budget.as_json(),
+        "caps": {
+            "user": None if card.user_cap is None else card.user_cap.as_json(),
+            "group": None if card.group_cap is None else card.group_cap.as_json(),
+        },
+        "who": list(card.who),
+        "max_groups": card.max_groups,
+        "max_rows": card.max_rows,
+        "size": card.size,
+        "delta_per_request": float(card.delta_per_request),
+        "columns": [_column_json(column) for column in card.columns],
+    }
+
+
+def _column_json(column: Column) -> Json:
+    low, high = column.lower, column.upper
+    return {
+        "name": column.name,
+        "type": column.type,
+        "lower": None if low is None else plain_number(low * column.step),
+        "upper": None if high is None else plain_number(high * column.step),
+        "step": plain_number(column.step) if column.is_numeric else None,
+        "keys": None if column.keys is None else [key_value(column, k) for k in column.keys],
+    }

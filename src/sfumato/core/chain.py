@@ -1,0 +1,287 @@
+"""The chain: a hash over every field of every entry, and a replay that gives all sums back.
+
+What an entry of each kind says (`body`, canonical JSON). The names are promises: a ledger
+written today replays to the same sums for ever, so a new meaning gets a new name.
+
+    ledger-created    ledger, origin
+    account-opened    account, cap
+    cap-set           account, cap
+    charged           user, op, request, answer_key, shape, debits {account: debt}, body
+    repeated          user, op, request, answer_key, shape, debits {account: debt}, answer
+    released          user, op, charge, answer_key, answer (SHA-256), first, payers [account]
+    failed            user, op, charge, code, shape or null
+    shape-frozen      shape; an operation was stopped that another worker had answered
+    shape-thawed      shape
+    frozen            reason
+    acknowledged      why, origin, debits {account: debt}; the first entry of a new epoch
+
+A cap and a debt are [epsilon, delta, rho, rho_delta] in whole units; `origin` says which database
+holds the ledger. Every other kind is an owner's note and moves nothing. All state follows from
+these entries alone, so a store can be compared with its chain row by row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sfumato.core.account import Account, AnchorMark, Cap, Entry, Head
+from sfumato.core.filters import accepts
+from sfumato.core.loss import Debt
+from sfumato.core.refusal import Bug
+
+GENESIS: Final = "0" * 64  # what the first entry names as the one before
+MOST: Final = (
+    2**62 - 1
+)  # a sum that gets here stays here; every cap is smaller. Two fit into 64 bits.
+_DOMAIN: Final = b"sfumato-ledger-entry/1\n"
+
+Body = dict[str, Any]  # Any: parsed JSON, checked where it is used
+
+
+def canonical(value: object) -> str:
+    """Return the one JSON text of a value: sorted keys, no spaces, ASCII, no NaN."""
+    with contextlib.suppress(TypeError, ValueError):  # the error would quote the value
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    raise Bug("a ledger entry must be plain JSON")
+
+
+# One argument a field: none may be left out.
+def entry_hash(prev: str, seq: int, epoch: int, at: str, kind: str, body: str) -> str:  # noqa: PLR0913, PLR0917
+    """Return the SHA-256 over every field; a JSON list cannot be read in two ways."""
+    fields = json.dumps([prev, seq, epoch, at, kind, body], separators=(",", ":"))
+    return hashlib.sha256(_DOMAIN + fields.encode("ascii")).hexdigest()
+
+
+def next_entry(head: Head, *, epoch: int, at: str, kind: str, body: str) -> Entry:
+    """Return the entry that follows the head."""
+    seq = head.seq + 1
+    made = entry_hash(head.hash, seq, epoch, at, kind, body)
+    return Entry(seq, epoch, at, kind, body, head.hash, made)
+
+
+def debt_list(debt: Debt) -> list[int]:
+    """Return a debt as an entry writes it, each number at most MOST."""
+    return [min(part, MOST) for part in (debt.epsilon, debt.delta, debt.rho, debt.rho_delta)]
+
+
+def cap_list(cap: Cap) -> list[int]:
+    """Return a cap as an entry writes it; a cap that no sum could pass is a fault of ours."""
+    parts = [cap.epsilon, cap.delta, cap.rho, cap.rho_delta]
+    if not all(0 <= part < MOST for part in parts):
+        raise Bug("a cap lies outside what the ledger can count")
+    return parts
+
+
+def add(spent: Debt, debt: Debt) -> Debt:
+    """Return the sum, held at MOST: exact wherever a cap can be, and the same in any order."""
+    return Debt(*debt_list(spent + debt))
+
+
+def disagreement(mark: AnchorMark, head: Head, marked: Entry | None) -> str | None:
+    """Return why this is not the ledger that the anchor saw; `marked` is the entry at mark.seq."""
+    if mark.ledger != head.ledger:
+        return "the anchor belongs to another ledger"
+    if mark.epoch > head.epoch:
+        return "the ledger is from an epoch before the anchor's"
+    if mark.epoch < head.epoch:
+        return None  # the owner has acknowledged since, and paid for what was lost
+    if marked is None:
+        return "the ledger ends before the anchor's mark"
+    return None if marked.hash == mark.hash else "the ledger's history is not the anchor's"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many rows of each kind of state the chain accounts for."""
+
+    operations: int
+    answers: int
+    payers: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the chain says when it is replayed; `fault` is None when every link holds."""
+
+    fault: str | None
+    head: Head
+    accounts: tuple[Account, ...]  # by name
+    counts: Counts
+    frozen_shapes: tuple[str, ...]
+    frozen: str | None
+    origin: str
+
+
+def verify(entries: Iterable[Entry]) -> Verdict:
+    """Return the state that the entries add up to, and the first place where they do not hold.
+
+    Reads the stream once and keeps only accounts and frozen shapes.
+    """
+    replay = _Replay()
+    for entry in entries:
+        fault = replay.take(entry)
+        if fault is not None:
+            return replay.verdict(f"entry {replay.seq + 1}: {fault}")
+    return replay.verdict(None if replay.seq else "the chain is empty")
+
+
+@dataclass
+class _Replay:
+    """The state so far; it changes with each entry that is taken."""
+
+    ledger: str = ""
+    origin: str = ""
+    epoch: int = 1
+    seq: int = 0
+    hash: str = GENESIS
+    caps: dict[str, Cap] = field(default_factory=dict)
+    spent: dict[str, Debt] = field(default_factory=dict)
+    shapes: set[str] = field(default_factory=set)
+    frozen: str | None = None
+    operations: int = 0
+    answers: int = 0
+    payers: int = 0
+
+    def take(self, entry: Entry) -> str | None:
+        """Return why the entry does not follow, or None once it has been added."""
+        fault = self._link_fault(entry) or self._effect_fault(entry)
+        if fault is None:
+            self.seq, self.epoch, self.hash = entry.seq, entry.epoch, entry.hash
+        return fault
+
+    def _link_fault(self, entry: Entry) -> str | None:
+        if entry.seq != self.seq + 1:
+            return "it is missing, or another stands in its place"
+        if entry.prev != self.hash:
+            return "it does not name the entry before it"
+        fields = (entry.prev, entry.seq, entry.epoch, entry.at, entry.kind, entry.body)
+        if entry.hash != entry_hash(*fields):
+            return "its hash is not that of its fields"
+        if entry.epoch != self.epoch + (entry.kind == "acknowledged"):
+            return "its epoch does not follow"
+        if (entry.seq == 1) != (entry.kind == "ledger-created"):
+            return "a chain begins once, with its creation"
+        return None
+
+    def _effect_fault(self, entry: Entry) -> str | None:
+        effect = _EFFECTS.get(entry.kind)
+        if effect is None:
+            return None
+        try:
+            return effect(self, json.loads(entry.body))
+        except (KeyError, TypeError, ValueError):
+            return "its body cannot be read"
+
+    def verdict(self, fault: str | None) -> Verdict:
+        """Return the state as a value."""
+        accounts = (Account(name, self.caps[name], self.spent[name]) for name in sorted(self.caps))
+        return Verdict(
+            fault,
+            Head(self.ledger, self.epoch, self.seq, self.hash),
+            tuple(accounts),
+            Counts(self.operations, self.answers, self.payers),
+            tuple(sorted(self.shapes)),
+            self.frozen,
+            self.origin,
+        )
+
+    def debit(self, debits: Body) -> str | None:
+        """Add debits that the filter must accept."""
+        for account, amounts in debits.items():
+            debt = Debt(*_four(amounts))
+            if not accepts(self.caps[account], self.spent[account], debt):
+                return "its debit passes the cap in both tests"
+            self.spent[account] = add(self.spent[account], debt)
+        return None
+
+
+def _four(amounts: list[int]) -> list[int]:
+    if len(amounts) != 4 or not all(type(amount) is int and amount >= 0 for amount in amounts):
+        raise ValueError
+    return amounts
+
+
+def _created(replay: _Replay, body: Body) -> str | None:
+    replay.ledger, replay.origin = body["ledger"], body["origin"]
+    return None
+
+
+def _opened(replay: _Replay, body: Body) -> str | None:
+    if body["account"] in replay.caps:
+        return "its account was open already"
+    replay.caps[body["account"]] = Cap(*_four(body["cap"]))
+    replay.spent[body["account"]] = Debt()
+    return None
+
+
+def _cap_set(replay: _Replay, body: Body) -> str | None:
+    if body["account"] not in replay.caps:
+        return "its account was never opened"
+    replay.caps[body["account"]] = Cap(*_four(body["cap"]))
+    return None
+
+
+def _charged(replay: _Replay, body: Body) -> str | None:
+    replay.operations += 1
+    return replay.debit(body["debits"])
+
+
+def _repeated(replay: _Replay, body: Body) -> str | None:
+    replay.operations += 1
+    replay.payers += len(body["debits"])
+    return replay.debit(body["debits"])
+
+
+def _released(replay: _Replay, body: Body) -> str | None:
+    replay.answers += body["first"]
+    replay.payers += len(body["payers"])
+    return None
+
+
+def _failed(replay: _Replay, body: Body) -> str | None:
+    if body["shape"] is not None:
+        replay.shapes.add(body["shape"])
+    return None
+
+
+def _shape_frozen(replay: _Replay, body: Body) -> str | None:
+    replay.shapes.add(body["shape"])
+    return None
+
+
+def _thawed(replay: _Replay, body: Body) -> str | None:
+    replay.shapes.discard(body["shape"])
+    return None
+
+
+def _frozen(replay: _Replay, body: Body) -> str | None:
+    replay.frozen = body["reason"]
+    return None
+
+
+def _acknowledged(replay: _Replay, body: Body) -> str | None:
+    for account, amounts in body["debits"].items():
+        replay.spent[account] = add(replay.spent[account], Debt(*_four(amounts)))
+    replay.frozen, replay.origin = None, body["origin"]
+    return None
+
+
+_EFFECTS: Final[dict[str, Callable[[_Replay, Body], str | None]]] = {
+    "ledger-created": _created,
+    "account-opened": _opened,
+    "cap-set": _cap_set,
+    "charged": _charged,
+    "repeated": _repeated,
+    "released": _released,
+    "failed": _failed,
+    "shape-frozen": _shape_frozen,
+    "shape-thawed": _thawed,
+    "frozen": _frozen,
+    "acknowledged": _acknowledged,
+}
+KINDS: Final = frozenset(_EFFECTS)  # an owner's note may not take one of these names

@@ -1,0 +1,101 @@
+"""The filter: when one more release may be accepted, whatever was asked before (rules 3)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget, units_down
+from sfumato.core.compose import rho_within
+from sfumato.core.loss import Debt, PureEvent, debt_of
+
+
+@dataclass(frozen=True)
+class Cap:
+    """Both tests of an account, in whole units; fixed when the card is signed."""
+
+    epsilon: int
+    delta: int
+    rho: int
+    rho_delta: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a card's delta is shared out: to the first test, the conversion, the second's events."""
+
+    name: str
+    pure: Fraction  # delta_A
+    conversion: Fraction  # delta_B
+    events: Fraction  # delta_C
+
+
+# A stored name is a promise: other shares get another name. Half goes to the first test, where
+# every release with a delta pays; rho moves with ln(1/delta), so a quarter costs it little.
+SPLIT: Final = Split("half-quarter-quarter/1", Fraction(1, 2), Fraction(1, 4), Fraction(1, 4))
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of each sum, in whole units, and the largest pure epsilon that fits next."""
+
+    epsilon: int
+    delta: int
+    rho: int
+    rho_delta: int
+    next_epsilon: Fraction
+
+
+def accepts(cap: Cap, spent: Debt, debt: Debt) -> bool:
+    """Say whether the account may pay: one of the two tests holds for the new sums."""
+    after = spent + debt
+    pure = after.epsilon <= cap.epsilon and after.delta <= cap.delta
+    concentrated = after.rho <= cap.rho and after.rho_delta <= cap.rho_delta
+    return pure or concentrated
+
+
+def cap_of(budget: Budget) -> Cap:
+    """Return the two tests that together promise the budget (proof: filters.proof.md).
+
+    The budget's delta is shared out as SPLIT says, and each share rounded down. So a Gaussian
+    question at the card's whole delta does not fit the first test, which has half of it; it fits
+    the second if its rho does. At the card's whole epsilon as well it fits neither, for the
+    second has the rho of a quarter of the delta: ask with a little less of either.
+
+    Without delta no rho above zero promises anything: the second test is 0 and never holds.
+    """
+    conversion = budget.delta * SPLIT.conversion
+    return Cap(
+        units_down(budget.epsilon, EPSILON_UNITS),
+        units_down(budget.delta * SPLIT.pure, DELTA_UNITS),
+        units_down(rho_within(budget.epsilon, conversion), RHO_UNITS),
+        units_down(budget.delta * SPLIT.events, DELTA_UNITS),
+    )
+
+
+def largest_next_epsilon(cap: Cap, spent: Debt) -> Fraction:
+    """Return the largest pure epsilon, in whole units, that `accepts` would take; 0 if none."""
+    by_sum = cap.epsilon - spent.epsilon
+    # epsilon^2 / 2 within the rho that is left, in units of each
+    by_rho = math.isqrt(2 * max(cap.rho - spent.rho, 0) * EPSILON_UNITS**2 // RHO_UNITS)
+    fitting = (units for units in (by_sum, by_rho) if _takes_pure(cap, spent, units))
+    return Fraction(max(fitting, default=0), EPSILON_UNITS)
+
+
+def left(cap: Cap, spent: Debt) -> Left:
+    """Return what is left under both tests; no number is ever negative."""
+    return Left(
+        max(cap.epsilon - spent.epsilon, 0),
+        max(cap.delta - spent.delta, 0),
+        max(cap.rho - spent.rho, 0),
+        max(cap.rho_delta - spent.rho_delta, 0),
+        largest_next_epsilon(cap, spent),
+    )
+
+
+def _takes_pure(cap: Cap, spent: Debt, units: int) -> bool:
+    if units <= 0:
+        return False
+    return accepts(cap, spent, debt_of(PureEvent(Fraction(units, EPSILON_UNITS))))

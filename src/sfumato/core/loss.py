@@ -1,0 +1,133 @@
+"""Privacy-loss events, append-only, and what each costs in whole units.
+
+A stored name is a promise: a ledger written today replays to the same sums for ever. A new
+meaning gets a new name; the formulas under an old name never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, units_up
+from sfumato.core.refusal import Bug
+from sfumato.core.refusal import Bug
+
+
+@dataclass(frozen=True)
+class Debt:
+    """What is owed, in whole units: (epsilon, delta) in one test, (rho, rho_delta) in the other."""
+
+    epsilon: int = 0
+    delta: int = 0
+    rho: int = 0
+    rho_delta: int = 0
+
+    def __add__(self, other: Debt) -> Debt:
+        return Debt(
+            self.epsilon + other.epsilon,
+            self.delta + other.delta,
+            self.rho + other.rho,
+            self.rho_delta + other.rho_delta,
+        )
+
+
+@dataclass(frozen=True)
+class PureEvent:
+    """A release that is (epsilon, 0)-DP: Laplace, geometric, randomised response."""
+
+    epsilon: Fraction
+    name: str = "pure/1"
+
+    def __post_init__(self) -> None:
+        _check_loss(self.epsilon)
+
+    def __post_init__(self) -> None:
+        _check_loss(self.epsilon)
+
+
+@dataclass(frozen=True)
+class GaussianEvent:
+    """A release that is rho-zCDP and so, by the conversion in compose.py, (epsilon, delta)-DP."""
+
+    rho: Fraction
+    epsilon: Fraction
+    delta: Fraction
+    name: str = "gaussian/1"
+
+    def __post_init__(self) -> None:
+        _check_loss(self.rho, self.delta)
+        _check_loss_or_none(self.epsilon)
+
+    def __post_init__(self) -> None:
+        _check_loss(self.rho, self.delta)
+        _check_loss_or_none(self.epsilon)
+
+
+@dataclass(frozen=True)
+class ApproximateEvent:
+    """A release that is (epsilon, delta)-DP and nothing better: partition selection."""
+
+    epsilon: Fraction
+    delta: Fraction
+    name: str = "approximate/1"
+
+    def __post_init__(self) -> None:
+        _check_loss(self.delta)
+        _check_loss_or_none(self.epsilon)
+
+    def __post_init__(self) -> None:
+        _check_loss(self.delta)
+        _check_loss_or_none(self.epsilon)
+
+
+Event = PureEvent | GaussianEvent | ApproximateEvent
+
+
+def debt_of(event: Event) -> Debt:
+    """Return what the event costs under both tests, rounded up (proof: filters.proof.md)."""
+    match event:
+        case PureEvent(epsilon=epsilon):
+            return _debt(epsilon, Fraction(0), epsilon**2 / 2, Fraction(0))
+        case GaussianEvent(rho=rho, epsilon=epsilon, delta=delta):
+            return _debt(epsilon, delta, rho, Fraction(0))
+        case ApproximateEvent(epsilon=epsilon, delta=delta):
+            return _debt(epsilon, delta, epsilon**2 / 2, delta)
+
+
+def total_debt(events: Iterable[Event]) -> Debt:
+    """Return the sum of the debts of all events."""
+    total = Debt()
+    for event in events:
+        total = total + debt_of(event)
+    return total
+
+
+def _check_loss(*losses: Fraction) -> None:
+    if not all(isinstance(loss, Fraction) and loss > 0 for loss in losses):
+        raise Bug("a loss is a fraction above zero: no float carries a debt, nothing is free")
+
+
+def _check_loss_or_none(loss: Fraction) -> None:
+    if loss != 0:
+        _check_loss(loss)
+
+
+def _check_loss(*losses: Fraction) -> None:
+    if not all(isinstance(loss, Fraction) and loss > 0 for loss in losses):
+        raise Bug("a loss is a fraction above zero: no float carries a debt, nothing is free")
+
+
+def _check_loss_or_none(loss: Fraction) -> None:
+    if loss != 0:
+        _check_loss(loss)
+
+
+def _debt(epsilon: Fraction, delta: Fraction, rho: Fraction, rho_delta: Fraction) -> Debt:
+    return Debt(
+        units_up(epsilon, EPSILON_UNITS),
+        units_up(delta, DELTA_UNITS),
+        units_up(rho, RHO_UNITS),
+        units_up(rho_delta, DELTA_UNITS),
+    )

@@ -1,0 +1,5 @@
+"""Exact discrete noise: every draw is decided by integers alone, the tail included."""
+
+from sfumato.core.noise import gaussian, geometric, laplace, selection
+
+__all__ = ["gaussian", "geometric", "laplace", "selection"]

@@ -1,0 +1,127 @@
+"""Certified arithmetic on plain integers: bounds of exp(-x), of products, ratios and comparisons.
+
+A number is kept as an interval (low, high) of integers that encloses 2**bits times its value.
+Whatever is rounded is rounded outwards, so a bound is true at every precision; more bits only
+make it narrower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.ports import Dice
+
+Interval = tuple[int, int]
+Bounds = Callable[[int], Interval]  # bits -> the interval at that precision
+SLACK_BITS: Final = 64  # bounds are this much finer than the random bits they meet
+
+
+def exp_minus(x: Fraction, bits: int) -> Interval:
+    """Return bounds of exp(-x), for x >= 0, in units of 2**-bits; exact at zero."""
+    if x == 0:
+        return 1 << bits, 1 << bits
+    if x > bits:  # exp(-x) < 2**-x < 2**-bits
+        return 0, 1
+    halvings = (x.numerator // x.denominator).bit_length() + 8
+    extra = halvings + 16
+    work = bits + extra
+    low, high = _exp_minus_small(x, halvings, work)
+    for _ in range(halvings):
+        low, high = product((low, high), (low, high), work)
+    return low >> extra, -(-high >> extra)
+
+
+def _exp_minus_small(x: Fraction, halvings: int, bits: int) -> Interval:
+    """Return bounds of exp(-x / 2**halvings), where x < 2**(halvings - 8)."""
+    y = (x.numerator << bits) // (x.denominator << halvings)
+    one_squared = 1 << (2 * bits)
+    return one_squared // _exp_above(y + 1, bits), -(-one_squared // _exp_below(y, bits))
+
+
+def _exp_below(y: int, bits: int) -> int:
+    """Return a lower bound of exp(y): every term of the series is positive and rounded down."""
+    term = total = 1 << bits
+    order = 0
+    while term:
+        order += 1
+        term = term * y // order >> bits
+        total += term
+    return total
+
+
+def _exp_above(y: int, bits: int) -> int:
+    """Return an upper bound of exp(y), for y < 1/64: rounded up, and the rest of the series."""
+    term = total = 1 << bits
+    order = 0
+    while term > 1:
+        order += 1
+        term = -(-term * y // order >> bits)
+        total += term
+    return total + 1  # what follows sums to less than the last term, which is 1
+
+
+def product(a: Interval, b: Interval, bits: int) -> Interval:
+    """Return bounds of a*b, for a and b >= 0."""
+    return a[0] * b[0] >> bits, -(-a[1] * b[1] >> bits)
+
+
+def ratio(a: Interval, b: Interval, bits: int) -> Interval:
+    """Return bounds of a/b, for a >= 0 and b > 0."""
+    return (a[0] << bits) // b[1], -(-(a[1] << bits) // b[0])
+
+
+def one_minus(a: Interval, bits: int) -> Interval:
+    """Return bounds of 1 - a."""
+    one = 1 << bits
+    return one - a[1], one - a[0]
+
+
+def is_at_most(bounds: Bounds, limit: Fraction) -> bool:
+    """Return whether the number is at most the limit; it must not be equal to it."""
+    bits = 96
+    while True:
+        low, high = bounds(bits)
+        scaled = limit * (1 << bits)
+        if high <= scaled:
+            return True
+        if low > scaled:
+            return False
+        bits *= 2
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A uniform number in [0, 1) of which the first bits are known and the rest undrawn."""
+
+    prefix: int
+    bits: int
+
+    def longer(self, dice: Dice) -> Uniform:
+        """Return the same number with as many bits again."""
+        fresh = int.from_bytes(dice.draw(self.bits // 8), "little")
+        return Uniform(self.prefix << self.bits | fresh, 2 * self.bits)
+
+    def is_below(self, number: Interval) -> bool | None:
+        """Return whether it lies below a number bounded at `fine_bits`; None while open."""
+        if self.prefix + 1 << SLACK_BITS <= number[0]:
+            return True
+        if self.prefix << SLACK_BITS >= number[1]:
+            return False
+        return None
+
+    @property
+    def fine_bits(self) -> int:
+        """The precision at which a number is compared with this one."""
+        return self.bits + SLACK_BITS
+
+
+def is_uniform_below(uniform: Uniform, bounds: Bounds, dice: Dice) -> bool:
+    """Return whether the uniform lies below the number; draws until that is certain."""
+    while True:
+        verdict = uniform.is_below(bounds(uniform.fine_bits))
+        if verdict is not None:
+            return verdict
+        uniform = uniform.longer(dice)

@@ -1,0 +1,97 @@
+"""The exact geometric law P(k) = (1-a) a**k, k = 0, 1, 2, ..., with a = exp(-1/scale).
+
+For a wide scale the draw is put together from binary digits, which are independent
+(geometric.proof.md): a small geometric on top, and below it truncated geometrics of at most eight
+bits each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from sfumato.core.noise.certified import Interval, exp_minus, one_minus, product, ratio
+from sfumato.core.noise.table import Integers, Law, Table, draw_from, in_chunks, table_of
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug, Refused
+
+MAX_SCALE: Final = Fraction(1 << 50)
+TOP_SCALE: Final = 64  # above this the low digits are drawn apart
+DIGIT_BITS: Final = 8
+
+
+def sample(scale: Fraction, count: int, dice: Dice) -> Integers:
+    """Return that many independent geometric draws."""
+    check_scale(scale)
+    return in_chunks(lambda size: draw_geometric(scale, size, dice), count)
+
+
+def draw_geometric(scale: Fraction, count: int, dice: Dice) -> Integers:
+    """Return one chunk of geometric draws: the top, then digit after digit."""
+    low_bits = bits_below(scale)
+    numbers = draw_from(_top_table(scale / (1 << low_bits)), count, dice)
+    while low_bits:
+        width = min(DIGIT_BITS, low_bits)
+        low_bits -= width
+        digits = draw_from(_digit_table(scale / (1 << low_bits), width), count, dice)
+        numbers = (numbers << width) | digits
+    return numbers
+
+
+def bits_below(scale: Fraction) -> int:
+    """Return how many binary digits are drawn apart, so that the top's scale is below 64."""
+    return max(0, (int(scale) // TOP_SCALE).bit_length())
+
+
+def check_scale(scale: Fraction) -> None:
+    """Refuse a scale so wide that a draw might not fit into 64 bits."""
+    if scale <= 0:
+        raise Bug("noise must have a scale above zero")
+    if scale > MAX_SCALE:
+        raise Refused(
+            "noise-out-of-range",
+            "The noise would be wider than can be drawn exactly.",
+            "Ask with a larger epsilon, narrower bounds or a coarser step.",
+        )
+
+
+def falling(start: Interval, factor: Interval, bits: int) -> Iterator[Interval]:
+    """Yield bounds of 1 - start, 1 - start*factor, 1 - start*factor**2, ... without end."""
+    while True:
+        yield one_minus(start, bits)
+        start = product(start, factor, bits)
+
+
+@lru_cache(maxsize=64)
+def _top_table(scale: Fraction) -> Table:
+    return table_of(geometric_law(scale))
+
+
+@lru_cache(maxsize=64)
+def _digit_table(scale: Fraction, width: int) -> Table:
+    return table_of(digit_law(scale, width))
+
+
+def geometric_law(scale: Fraction) -> Law:
+    """Return the thresholds P(X <= k) = 1 - a**(k+1)."""
+
+    def law(bits: int) -> Iterator[Interval]:
+        a = exp_minus(1 / scale, bits)
+        return falling(a, a, bits)
+
+    return law
+
+
+def digit_law(scale: Fraction, width: int) -> Law:
+    """Return the thresholds (1 - a**(k+1)) / (1 - a**m) of a geometric kept below m = 2**width."""
+
+    def law(bits: int) -> Iterator[Interval]:
+        a = exp_minus(1 / scale, bits)
+        whole = one_minus(exp_minus((1 << width) / scale, bits), bits)
+        below = falling(a, a, bits)
+        for _ in range((1 << width) - 1):
+            yield ratio(next(below), whole, bits)
+
+    return law

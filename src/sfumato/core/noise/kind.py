@@ -1,0 +1,65 @@
+"""The noise of one part: which mechanism, how wide, and what that means for an answer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.ports import Dice
+from sfumato.core.noise import gaussian, laplace
+from sfumato.core.question import Json
+
+CONFIDENCE = Fraction(95, 100)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Discrete Laplace noise of a scale, or discrete Gaussian noise of a variance; in steps."""
+
+    kind: Literal["laplace", "gaussian"]
+    parameter: Fraction
+
+    def std(self) -> float:
+        """Return the standard deviation of the noise, in steps."""
+        return _std(self)
+
+    def margin(self) -> int:
+        """Return the smallest t with |noise| <= t at 95 %, in steps."""
+        return _margin(self)
+
+    def width(self) -> float:
+        """Return the scale of the Laplace or the sigma of the Gaussian."""
+        if self.kind == "laplace":
+            return float(self.parameter)
+        return math.sqrt(self.parameter)
+
+    def sample(self, count: int, dice: Dice) -> NDArray[np.int64]:
+        """Return that many independent exact draws."""
+        if self.kind == "laplace":
+            return laplace.sample(self.parameter, count, dice)
+        return gaussian.sample(self.parameter, count, dice)
+
+    def as_json(self) -> Json:
+        """Return the noise as the receipt prints it; exact."""
+        name = "scale" if self.kind == "laplace" else "variance"
+        return {"kind": f"discrete {self.kind}", name: str(self.parameter)}
+
+
+@lru_cache(maxsize=4096)
+def _std(noise: Noise) -> float:
+    if noise.kind == "laplace":
+        return laplace.std(noise.parameter)
+    return gaussian.std(noise.parameter)
+
+
+@lru_cache(maxsize=4096)
+def _margin(noise: Noise) -> int:
+    if noise.kind == "laplace":
+        return laplace.interval(noise.parameter, CONFIDENCE)
+    return gaussian.interval(noise.parameter, CONFIDENCE)

@@ -1,0 +1,139 @@
+"""The discrete Laplace mechanism: P(k) = (1-a)/(1+a) a**|k| with a = exp(-1/scale), exact.
+
+The scale is sensitivity/epsilon, both exact; the noise is epsilon-DP on integers with that
+sensitivity (laplace.proof.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from sfumato.core.budget import MAX_EPSILON
+from sfumato.core.noise.certified import Interval, exp_minus, is_at_most, one_minus, ratio
+from sfumato.core.noise.geometric import bits_below, check_scale, draw_geometric, falling
+from sfumato.core.noise.reach import smallest_step
+from sfumato.core.noise.table import (
+    Integers,
+    Law,
+    Table,
+    draw_from,
+    in_chunks,
+    signed,
+    signs,
+    table_of,
+)
+from sfumato.core.ports import Dice
+
+EPSILON_GRID: Final = 10**6  # an epsilon found for an error is a multiple of 1/this
+
+
+def scale_for(sensitivity: int, epsilon: Fraction) -> Fraction:
+    """Return the scale that makes the noise epsilon-DP: exact, so nothing is rounded."""
+    return Fraction(sensitivity) / epsilon
+
+
+def sample(scale: Fraction, count: int, dice: Dice) -> Integers:
+    """Return that many independent discrete Laplace draws."""
+    check_scale(scale)
+    draw = _draw_wide if bits_below(scale) else _draw_narrow
+    return in_chunks(lambda size: draw(scale, size, dice), count)
+
+
+def _draw_narrow(scale: Fraction, count: int, dice: Dice) -> Integers:
+    """Return a magnitude from one table, and a sign (which zero ignores)."""
+    magnitudes = draw_from(_magnitude_table(scale), count, dice)
+    return signed(magnitudes, signs(count, dice))
+
+
+def _draw_wide(scale: Fraction, count: int, dice: Dice) -> Integers:
+    """Return zero or not, then one more than a geometric, and a sign."""
+    is_other = draw_from(_zero_table(scale), count, dice)
+    magnitudes = (draw_geometric(scale, count, dice) + 1) * is_other
+    return signed(magnitudes, signs(count, dice))
+
+
+@lru_cache(maxsize=64)
+def _magnitude_table(scale: Fraction) -> Table:
+    return table_of(magnitude_law(scale))
+
+
+@lru_cache(maxsize=64)
+def _zero_table(scale: Fraction) -> Table:
+    return table_of(zero_law(scale))
+
+
+def magnitude_law(scale: Fraction) -> Law:
+    """Return the thresholds P(|X| <= k) = 1 - 2 a**(k+1) / (1+a)."""
+
+    def law(bits: int) -> Iterator[Interval]:
+        start = _tail_bounds(scale, 0, bits)
+        return falling(start, exp_minus(1 / scale, bits), bits)
+
+    return law
+
+
+def zero_law(scale: Fraction) -> Law:
+    """Return the one threshold P(X = 0) = (1-a)/(1+a)."""
+
+    def law(bits: int) -> Iterator[Interval]:
+        yield one_minus(_tail_bounds(scale, 0, bits), bits)
+
+    return law
+
+
+def _tail_bounds(scale: Fraction, t: int, bits: int) -> Interval:
+    """Return bounds of P(|X| > t) = 2 a**(t+1) / (1+a)."""
+    a = exp_minus(1 / scale, bits)
+    power = exp_minus((t + 1) / scale, bits)
+    one = 1 << bits
+    return ratio((2 * power[0], 2 * power[1]), (one + a[0], one + a[1]), bits)
+
+
+def tail(scale: Fraction, t: int) -> Fraction:
+    """Return P(|X| > t), rounded up by less than one part in 2**64 (far out, by more)."""
+    if t < 0:
+        return Fraction(1)
+    magnitude = min(1 << 14, 2 * math.ceil((t + 1) / scale))  # exp(-x) > 2**(-2x)
+    bits = 96 + magnitude
+    return Fraction(_tail_bounds(scale, t, bits)[1], 1 << bits)
+
+
+def std(scale: Fraction) -> float:
+    """Return the standard deviation of the discrete noise, for people to read."""
+    half_step = float(1 / (2 * scale))
+    if half_step > 700:
+        return 0.0
+    return 1 / (math.sqrt(2) * math.sinh(half_step))
+
+
+def interval(scale: Fraction, confidence: Fraction) -> int:
+    """Return the smallest t with P(|X| <= t) >= confidence; exact."""
+    miss = 1 - confidence
+    a = math.exp(-float(1 / scale))
+    guess = float(scale) * math.log(2 / (float(miss) * (1 + a)))
+    t = max(0, round(guess) - 1)
+    while not _is_tail_within(scale, t, miss):
+        t += 1
+    while t > 0 and _is_tail_within(scale, t - 1, miss):
+        t -= 1
+    return t
+
+
+def _is_tail_within(scale: Fraction, t: int, miss: Fraction) -> bool:
+    return is_at_most(lambda bits: _tail_bounds(scale, t, bits), miss)
+
+
+def epsilon_for(sensitivity: int, margin: Fraction, confidence: Fraction) -> Fraction:
+    """Return the smallest epsilon, in millionths, whose `interval` is within the margin."""
+    t, miss = math.floor(margin), 1 - confidence
+
+    def is_enough(steps: int) -> bool:
+        scale = scale_for(sensitivity, Fraction(steps, EPSILON_GRID))
+        return t >= 0 and _is_tail_within(scale, t, miss)
+
+    most = int(MAX_EPSILON * EPSILON_GRID)
+    return Fraction(smallest_step(is_enough, most), EPSILON_GRID)

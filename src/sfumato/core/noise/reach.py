@@ -1,0 +1,25 @@
+"""The smallest price, on a grid, that reaches an error; or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sfumato.core.refusal import Refused
+
+
+def smallest_step(is_enough: Callable[[int], bool], most: int) -> int:
+    """Return the smallest step in 1..most that is enough, if more is never worse; or refuse."""
+    if not is_enough(most):
+        raise Refused(
+            "error-out-of-reach",
+            "No allowed epsilon makes the noise that small.",
+            "Allow a larger error, or ask for less in one request.",
+        )
+    too_little = 0
+    while most - too_little > 1:
+        middle = (too_little + most) // 2
+        if is_enough(middle):
+            most = middle
+        else:
+            too_little = middle
+    return most

@@ -1,0 +1,77 @@
+"""Which keys may be shown: optimal private partition selection (Desfontaines et al. 2020).
+
+A key with n people is kept with the largest probability p(n) that (epsilon, delta)-DP allows if one
+person moves n by one. The probabilities are integers over 2**64, rounded down one after the other,
+so that the rounded ones keep both inequalities (selection.proof.md).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.noise.certified import exp_minus
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug, Refused
+
+ONE: Final = 1 << 64  # probability one
+MAX_LENGTH: Final = 1 << 18  # people at which a key is certain to be kept, at most
+_BITS: Final = 192
+
+
+def per_key(epsilon: Fraction, delta: Fraction, groups: int) -> tuple[Fraction, Fraction]:
+    """Return what each key may use if one person is in at most that many groups."""
+    return epsilon / groups, delta / groups
+
+
+@lru_cache(maxsize=64)
+def keep_probabilities(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
+    """Return p(0), p(1), ... as integers over 2**64; the last is the first that is certain."""
+    if epsilon <= 0 or not 0 <= delta < 1:
+        raise Bug("selection needs an epsilon above zero and a delta below one")
+    shrink = exp_minus(epsilon, _BITS)[1]  # exp(-epsilon), rounded up
+    grow = (1 << 2 * _BITS) // shrink  # exp(epsilon), rounded down
+    extra = delta.numerator * ONE // delta.denominator
+    kept = [0]
+    while kept[-1] < ONE:
+        if extra == 0 or len(kept) > MAX_LENGTH:
+            raise _too_small()
+        kept.append(_next(kept[-1], extra, grow, shrink))
+    return tuple(kept)
+
+
+def _next(kept: int, extra: int, grow: int, shrink: int) -> int:
+    """Return the largest p(n+1) that both inequalities allow after p(n), rounded down."""
+    from_kept = (grow * kept >> _BITS) + extra
+    dropped = max(0, ONE - kept - extra)
+    from_dropped = ONE + (-shrink * dropped >> _BITS)
+    return min(from_kept, from_dropped, ONE)
+
+
+def _too_small() -> Refused:
+    return Refused(
+        "noise-out-of-range",
+        "The epsilon or the delta for choosing keys is too small for any key to be shown.",
+        "Give a larger epsilon or delta, or limit each person to fewer groups.",
+    )
+
+
+def keep(
+    counts: NDArray[np.int64], epsilon: Fraction, delta: Fraction, dice: Dice
+) -> NDArray[np.bool_]:
+    """Return which keys are kept; every key takes the same number of random bits."""
+    certain, odds = _odds(epsilon, delta)
+    uniforms = np.frombuffer(dice.draw(8 * counts.size), dtype="<u8").reshape(counts.shape)
+    places = np.clip(counts, 0, certain - 1)
+    return np.asarray((uniforms < odds[places]) | (counts >= certain))
+
+
+@lru_cache(maxsize=64)
+def _odds(epsilon: Fraction, delta: Fraction) -> tuple[int, NDArray[np.uint64]]:
+    """Return the count from which a key is certain, and the probabilities below it."""
+    kept = keep_probabilities(epsilon, delta)
+    return len(kept) - 1, np.array(kept[:-1], dtype=np.uint64)

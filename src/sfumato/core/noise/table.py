@@ -1,0 +1,155 @@
+"""Exact sampling from a table of certified thresholds, by few random bits and no floats.
+
+A uniform number in [0, 1) falls between two thresholds P(X <= k), and that k is the draw. Of the
+uniform number 16 bits are drawn; they name a cell, and the guide knows the outcome if no
+threshold lies in the cell. Else 48 more bits are drawn, and a binary search finds the place
+among the floors of 2**64 times the thresholds. A uniform number whose 64 bits *equal* a floor is
+decided by more bits and finer thresholds, doubled until certain. So the draw is exact with
+probability one, the tail included: nothing is cut off (`tests/core/noise/test_table.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.noise.certified import Interval, Uniform
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug
+
+Integers = NDArray[np.int64]
+# bits -> bounds of P(X <= k) for k = 0, 1, 2, ..., every one below 1: an endless law never ends,
+# a finite one leaves out its last outcome.
+Law = Callable[[int], Iterator[Interval]]
+
+CELL_BITS: Final = 16
+REST_BITS: Final = 48
+FLOOR_BITS: Final = 64
+CHUNK: Final = 1 << 16  # draws handled at once, so that the work stays in the cache
+MAX_OUTCOME: Final = 1 << 17  # with 45 digits below it still fits
+_TOP: Final = (1 << FLOOR_BITS) - 1
+_FIRST_BITS: Final = 192
+_OPEN: Final = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A law made ready: the guide over 16-bit cells, and the floors of its thresholds."""
+
+    law: Law
+    floors: NDArray[np.uint64]
+    guide: NDArray[np.int16]
+
+
+def table_of(law: Law) -> Table:
+    """Return the law made ready."""
+    floors = np.array(certified_floors(law), dtype=np.uint64)
+    if floors.size >= 1 << 15:
+        raise Bug("a table of noise is too long for its guide")
+    return Table(law, floors, _guide(floors))
+
+
+def certified_floors(law: Law) -> list[int]:
+    """Return floor(2**64 P(X <= k)) for k = 0, 1, ..., each certain, up to the first 2**64 - 1."""
+    bits = _FIRST_BITS
+    while (floors := _floors_at(law, bits)) is None:
+        bits *= 2
+    return floors
+
+
+def _floors_at(law: Law, bits: int) -> list[int] | None:
+    """Return the floors, or None if this precision leaves one of them open."""
+    shift = bits - FLOOR_BITS
+    floors: list[int] = []
+    for low, high in law(bits):
+        floor = low >> shift
+        if floor != min(high >> shift, _TOP):  # a threshold is below 1, so its floor is at most top
+            return None
+        floors.append(floor)
+        if floor == _TOP:
+            break
+    return floors
+
+
+def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
+    """Return the outcome of each cell, or -1 where a threshold leaves it open."""
+    cells = np.arange(1 << CELL_BITS, dtype=np.uint64) << np.uint64(REST_BITS)
+    last = cells | np.uint64((1 << REST_BITS) - 1)
+    first_outcome = np.searchsorted(floors, cells, side="left")
+    past_outcome = np.searchsorted(floors, last, side="right")
+    return np.where(first_outcome == past_outcome, first_outcome, _OPEN).astype(np.int16)
+
+
+def draw_from(table: Table, count: int, dice: Dice) -> Integers:
+    """Return that many independent draws from the law."""
+    cells = np.frombuffer(dice.draw(2 * count), dtype="<u2")
+    outcomes: Integers = table.guide[cells].astype(np.int64)
+    undecided = np.flatnonzero(outcomes < 0)
+    if undecided.size:
+        outcomes[undecided] = _search(table, cells[undecided], dice)
+    return outcomes
+
+
+def _search(table: Table, cells: NDArray[np.uint16], dice: Dice) -> Integers:
+    """Return the outcomes of draws whose first 16 bits did not decide."""
+    uniforms = (cells.astype(np.uint64) << np.uint64(REST_BITS)) | _rests(cells.size, dice)
+    places: Integers = np.searchsorted(table.floors, uniforms, side="left").astype(np.int64)
+    nearest = table.floors[np.minimum(places, table.floors.size - 1)]
+    for tie in np.flatnonzero(nearest == uniforms):
+        known = Uniform(int(uniforms[tie]), FLOOR_BITS)
+        places[tie] = resolve(table.law, int(places[tie]), known, dice)
+    return places
+
+
+def _rests(count: int, dice: Dice) -> NDArray[np.uint64]:
+    """Return that many uniform integers of 48 bits."""
+    padded = np.zeros((count, 8), dtype=np.uint8)
+    padded[:, :6] = np.frombuffer(dice.draw(6 * count), dtype=np.uint8).reshape(count, 6)
+    return padded.reshape(-1).view("<u8")
+
+
+def resolve(law: Law, outcome: int, uniform: Uniform, dice: Dice) -> int:
+    """Return the outcome, at least this one, that ever more bits of the uniform decide."""
+    decided = False
+    while not decided:
+        uniform = uniform.longer(dice)
+        outcome, decided = _advance(law, outcome, uniform)
+    if outcome > MAX_OUTCOME:
+        raise Bug("a draw of noise does not fit into 64 bits")  # see geometric.proof.md, the tail
+    return outcome
+
+
+def _advance(law: Law, outcome: int, uniform: Uniform) -> tuple[int, bool]:
+    """Return the outcome reached with the bits at hand, and whether it is the final one."""
+    for threshold in islice(law(uniform.fine_bits), outcome, None):
+        verdict = uniform.is_below(threshold)
+        if verdict is None:
+            return outcome, False
+        if verdict:
+            return outcome, True
+        outcome += 1
+    return outcome, True
+
+
+def in_chunks(draw: Callable[[int], Integers], count: int) -> Integers:
+    """Return that many draws, made a cache-full at a time."""
+    if count <= CHUNK:
+        return draw(count)
+    sizes = [min(CHUNK, count - start) for start in range(0, count, CHUNK)]
+    return np.concatenate([draw(size) for size in sizes])
+
+
+def signs(count: int, dice: Dice) -> Integers:
+    """Return that many fair signs: 0 for plus, -1 for minus."""
+    octets = np.frombuffer(dice.draw((count + 7) // 8), dtype=np.uint8)
+    return -np.unpackbits(octets, count=count).astype(np.int64)
+
+
+def signed(magnitudes: Integers, minus: Integers) -> Integers:
+    """Return the magnitudes with these signs (two's complement: -x is ~x + 1)."""
+    return (magnitudes ^ minus) - minus

@@ -1,0 +1,108 @@
+"""Whose budgets a question is charged to, and what is left of them, as people read it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from sfumato.core.account import Account, Debtor
+from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget
+from sfumato.core.card import Card
+from sfumato.core.filters import cap_of, left
+from sfumato.core.loss import Debt
+from sfumato.core.question import Json
+from sfumato.core.refusal import Refused
+
+
+def people_account(people: str) -> str:
+    """Return the account of a people domain, shared by everything about the same people."""
+    return f"people:{people}"
+
+
+def data_set_account(name: str) -> str:
+    """Return the account of a data set, all its versions together."""
+    return f"data-set:{name}"
+
+
+def group_account(name: str, group: str) -> str:
+    """Return the account of a group of users on a data set."""
+    return f"group:{name}/{group}"
+
+
+def user_account(name: str, user: str) -> str:
+    """Return the account of one user on a data set."""
+    return f"user:{name}/{user}"
+
+
+def debtors(card: Card, user: str, groups: tuple[str, ...]) -> tuple[Debtor, ...]:
+    """Return everyone who pays when the user asks: the people, the data set, groups, the user."""
+    shared = [people_account(card.people), data_set_account(card.name)]
+    paying = [Debtor(account, cap_of(card.budget)) for account in shared]
+    if card.group_cap is not None:
+        cap = cap_of(card.group_cap)
+        paying += [Debtor(group_account(card.name, group), cap) for group in groups]
+    user_cap = card.user_cap if card.user_cap is not None else card.budget
+    return (*paying, Debtor(user_account(card.name, user), cap_of(user_cap)))
+
+
+def budget_of(account: Account) -> Budget:
+    """Return the cap as epsilon and delta; the cap's delta is twice that of the first test."""
+    return Budget(
+        Fraction(account.cap.epsilon, EPSILON_UNITS), Fraction(2 * account.cap.delta, DELTA_UNITS)
+    )
+
+
+def cap_json(account: Account) -> Json:
+    """Return the cap as numbers for people."""
+    return {**budget_of(account).as_json(), "rho": max(account.cap.rho, 0) / RHO_UNITS}
+
+
+def spent_json(account: Account) -> Json:
+    """Return what is spent, as numbers for people."""
+    return _debt_json(account.spent)
+
+
+def left_json(account: Account) -> Json:
+    """Return what is left under both tests, and the largest epsilon that fits next (rules 3)."""
+    rest = left(account.cap, account.spent)
+    cap = budget_of(account)
+    delta = max(cap.delta - Fraction(account.spent.delta, DELTA_UNITS), Fraction(0))
+    return {
+        "epsilon": rest.epsilon / EPSILON_UNITS,
+        "delta": float(delta),
+        "rho": rest.rho / RHO_UNITS,
+        "next_epsilon": float(rest.next_epsilon),
+    }
+
+
+def _debt_json(debt: Debt) -> Json:
+    return {
+        "epsilon": debt.epsilon / EPSILON_UNITS,
+        "delta": debt.delta / DELTA_UNITS,
+        "rho": debt.rho / RHO_UNITS,
+    }
+
+
+def exceeded(account: Account, debt: Debt) -> Refused:
+    """Return the refusal that says what was spent, what is needed and what is left."""
+    spent, rest = spent_json(account), left_json(account)
+    needed = _debt_json(debt)
+    kind, _, name = account.name.partition(":")
+    return Refused(
+        "budget-exceeded",
+        f"The {_KINDS[kind]} {name!r} has epsilon {rest['next_epsilon']:g} left "
+        f"(spent {spent['epsilon']:g} of {cap_json(account)['epsilon']:g}); "
+        f"this question needs {needed['epsilon']:g}.",
+        "Ask at a smaller epsilon, repeat an earlier question for free, or ask the owner.",
+        account=account.name,
+        spent=spent,
+        needed=needed,
+        left=rest,
+    )
+
+
+_KINDS = {
+    "people": "budget of the people",
+    "data-set": "data set",
+    "group": "group",
+    "user": "user",
+}

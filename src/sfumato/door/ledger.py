@@ -1,0 +1,155 @@
+"""The door's ledger: a store, an anchor kept elsewhere, and a key that signs receipts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfumato.core.account import (
+    Account,
+    Charge,
+    Charged,
+    Exceeded,
+    Failed,
+    Head,
+    Reused,
+    Settled,
+    ShapeFrozen,
+    Standing,
+)
+from sfumato.core.chain import disagreement
+from sfumato.core.ports import Anchor, LedgerStore, Signer
+from sfumato.core.question import Json, spelled
+from sfumato.core.refusal import Refused
+from sfumato.door.accounts import exceeded
+
+_WHOLE = 2**62  # more than any cap; the store debits no more than what is left
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What the door writes; nothing returns before it is durable, here and in the anchor."""
+
+    store: LedgerStore
+    anchor: Anchor
+    signer: Signer
+
+    def check_history(self) -> None:
+        """Freeze the ledger unless the anchor's mark stands in it (security.md 3.1)."""
+        mark, head = self.anchor.read(), self.store.head()
+        if self.store.frozen() is not None:
+            return
+        if mark is None:
+            self.store.freeze("its anchor file is missing or damaged")
+            return
+        why = disagreement(mark, head, self.store.entry(mark.seq))
+        if why is not None:
+            self.store.freeze(why)
+
+    def charge(self, charge: Charge) -> Charged | Standing:
+        """Return when every debtor has paid, durably; or what stands; or refuse."""
+        outcome = self.store.charge(charge)
+        match outcome:
+            case Charged() | Standing():
+                self.anchor.advance(outcome.head)
+                return outcome
+            case Failed():
+                raise question_failed()
+            case Exceeded(account=account):
+                raise exceeded(account, charge.debt)
+            case Reused():
+                raise Refused(
+                    "op-reused",
+                    "That operation id already belongs to another question of yours.",
+                    "Choose a new id, or leave it out.",
+                )
+            case ShapeFrozen():
+                raise question_frozen()
+
+    def settle(self, user: str, op: str, answer: str) -> Settled:
+        """Return the answer that stands under the operation, once it is durable."""
+        settled = self.store.settle(user, op, answer)
+        self.anchor.advance(settled.head)
+        return settled
+
+    def fail(self, user: str, op: str, shape: str | None) -> None:
+        """Mark the operation as failed; its charge stays."""
+        self.anchor.advance(self.store.fail(user, op, "question-failed", shape).head)
+
+    def note(self, kind: str, body: Json) -> Head:
+        """Write an owner's act into the chain."""
+        head = self.store.note(kind, body)
+        self.anchor.advance(head)
+        return head
+
+    def accounts(self, names: tuple[str, ...]) -> dict[str, Account]:
+        """Return those of the accounts that have been opened."""
+        found = {name: self.store.account(name) for name in names}
+        return {name: account for name, account in found.items() if account is not None}
+
+    def acknowledge(self, why: str) -> Head:
+        """Thaw a frozen ledger by the owner's word: every cap counts as spent, lost or not."""
+        if self.store.frozen() is None:
+            raise Refused(
+                "not-allowed", "The ledger is not frozen.", "There is nothing to acknowledge."
+            )
+        everything = {a.name: (_WHOLE, _WHOLE, _WHOLE, _WHOLE) for a in self.store.accounts()}
+        head = self.store.acknowledge(everything, why)
+        self.anchor.advance(head)
+        return head
+
+    def present(self, receipt: Json) -> bool:
+        """Say whether the receipt stands in the ledger; freeze it if a true receipt does not."""
+        signed = receipt.get("signed")
+        if not isinstance(signed, dict) or not self._is_ours(signed, receipt.get("signature")):
+            raise Refused(
+                "answer-unknown",
+                "That receipt was not signed by this vault's key.",
+                "Give the receipt as it was printed.",
+            )
+        stands = self._holds(int(str(signed["seq"])), str(signed["head"]))
+        if not stands and self.store.frozen() is None:
+            self.store.freeze("a receipt that it signed does not stand in it")
+        return stands
+
+    def sign(self, charged: Json) -> Json:
+        """Return the receipt's signed part with its signature."""
+        signature = self.signer.sign(spelled(charged).encode())
+        return {"signed": charged, "signature": signature, "key": self.signer.public_key()}
+
+    def verified(self) -> Json:
+        """Return whether the whole chain and every account's sum hold."""
+        verdict = self.store.verify()
+        frozen = self.store.frozen()
+        return {
+            "ok": verdict.fault is None and frozen is None,
+            "entries": verdict.head.seq,
+            "head": verdict.head.hash,
+            "epoch": verdict.head.epoch,
+            "frozen": frozen,
+            "fault": verdict.fault,
+        }
+
+    def _holds(self, seq: int, digest: str) -> bool:
+        entry = self.store.entry(seq)
+        return entry is not None and entry.hash == digest
+
+    def _is_ours(self, signed: Json, signature: object) -> bool:
+        return self.signer.sign(spelled(signed).encode()) == signature
+
+
+def question_failed() -> Refused:
+    """Return the one refusal for whatever went wrong after the charge."""
+    return Refused(
+        "question-failed",
+        "The question could not be computed. It was charged all the same.",
+        "Ask another question; the owner has been told.",
+    )
+
+
+def question_frozen() -> Refused:
+    """Return the refusal for a shape that was stopped before."""
+    return Refused(
+        "question-frozen",
+        "A question of this shape was stopped once, so it waits for the owner.",
+        "Ask it in another shape, or ask the owner to thaw it.",
+    )

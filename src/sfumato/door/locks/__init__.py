@@ -1,0 +1,1 @@
+"""One lock per guarantee: what turns a sealed value into one that may be seen."""

@@ -1,0 +1,218 @@
+"""DuckDB, embedded in a worker process that can be killed (security.md, M7 to M9)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.measure import Measure
+from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrder
+from sfumato.core.refusal import Refused
+from sfumato.core.sealed import Sealed
+from sfumato.engines.child import Child
+from sfumato.engines.frames import Header
+from sfumato.engines.orders import order_header
+from sfumato.plan.lower import Secret, lower
+
+_START_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a worker may use: memory, threads, and time for a question or a preparation."""
+
+    memory_mb: int = 4096
+    threads: int = max(1, os.cpu_count() or 1)
+    deadline_s: float = 60.0
+    prepare_deadline_s: float = 4 * 3600.0
+
+
+class DuckDBEngine:
+    """The embedded engine of one vault; it holds one worker, started when first needed.
+
+    Threads take turns. A forked process starts a worker of its own. The worker ends when this
+    process does, however it ends.
+    """
+
+    def __init__(
+        self,
+        salt: bytes,
+        *,
+        memory_mb: int = Limits.memory_mb,
+        deadline_s: float = Limits.deadline_s,
+        threads: int = Limits.threads,
+        prepare_deadline_s: float = Limits.prepare_deadline_s,
+    ) -> None:
+        """Hold the people's secret, which orders their rows and cells; start nothing yet."""
+        self._salt = salt.hex()
+        self._limits = Limits(memory_mb, threads, deadline_s, prepare_deadline_s)
+        self._turn = threading.Lock()
+        self._owner = os.getpid()
+        self._child: Child | None = None
+
+    def measure(self, table: str, measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+        """Return, for each tally, one integer per cell of the prepared table (zeros included).
+
+        Whatever goes wrong raises `EngineStopped`: nothing of the failure is kept, and it is raised
+        with no other exception in flight, so that none hangs on it.
+        """
+        statement = lower(measure, "duckdb")
+        request: Header = {
+            "do": "measure",
+            "table": str(Path(table).absolute()),
+            "sql": statement.sql,
+            "parameters": [None if p is Secret.SALT else p for p in statement.parameters],
+            "tallies": len(measure.tallies),
+            "cells": measure.cells,
+        }
+        sealed = self._measured(request, len(measure.tallies), measure.cells)
+        if sealed is None:
+            raise EngineStopped
+        return sealed
+
+    def prepare(self, order: PrepareOrder) -> Prepared:
+        """Copy a source into a prepared table and its people's sketch: both, whole, or neither."""
+        source, target, sketch = (
+            Path(path).absolute() for path in (order.source, order.target, order.sketch)
+        )
+        if not source.is_file():
+            raise Refused(
+                "source-unreadable", f"There is no file {order.source!r}.", "Give a file's path."
+            )
+        for place in (target, sketch):
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        work = Path(tempfile.mkdtemp(prefix=".prepare-", dir=target.parent))  # 0700
+        try:
+            answer = self._prepared(order, source, work)
+            if answer is None:
+                raise _stopped()
+            if "refused" in answer:
+                raise _refused(answer["refused"])
+            _publish(work / "rows.duckdb", target)
+            _publish(work / "people.json", sketch)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        return Prepared(tuple(str(domain) for domain in _items(answer["same_people"])))
+
+    def self_test(self) -> tuple[str, ...]:
+        """Return the probes that a locked worker let through; the house opens only if none is."""
+        child, answer = self._start(self._limits.memory_mb, spill=""), None
+        try:
+            answer = child.ask({"do": "probe"}, _START_S)
+        finally:
+            child.kill()
+        if answer is None or answer[0].get("ok") is not True:
+            raise EngineStopped
+        return tuple(str(name) for name in _items(answer[0]["open"]))
+
+    def close(self) -> None:
+        """Let the worker process go."""
+        with self._locked():
+            child, self._child = self._child, None
+            if child is not None:
+                child.kill()
+
+    def worker_pid(self) -> int | None:
+        """Return the process id of the worker, if there is one."""
+        return None if self._child is None else self._child.pid
+
+    def _measured(
+        self, request: Header, tallies: int, cells: int
+    ) -> Sealed[tuple[IntegerArray, ...]] | None:
+        answer = self._ask(request)
+        if answer is None or len(answer) != 8 * tallies * cells:
+            return None
+        whole = np.frombuffer(answer, dtype="<i8").reshape(tallies, cells).astype(np.int64)
+        return Sealed(tuple(whole[place].copy() for place in range(tallies)))
+
+    def _ask(self, request: Header) -> bytes | None:
+        """Return the body of the worker's answer, or None; then the worker is gone."""
+        with self._locked():
+            child = self._ready()
+            answer = None if child is None else child.ask(request, self._limits.deadline_s)
+            if child is not None and answer is not None and answer[0].get("ok") is True:
+                return answer[1]
+            if child is not None:
+                child.kill()
+            self._child = None
+            return None
+
+    def _ready(self) -> Child | None:
+        if self._child is not None and not self._child.is_ready():
+            self._child.forget()
+            self._child = None
+        if self._child is None:
+            self._child = self._start(self._limits.memory_mb, spill="")
+        return self._child
+
+    def _start(self, memory_mb: int, *, spill: str) -> Child:
+        child = Child()
+        child.tell(
+            {
+                "salt": self._salt,  # in a message: arguments and environments can be read
+                "memory_mb": memory_mb,
+                "threads": self._limits.threads,
+                "spill": spill,
+            },
+            _START_S,
+        )
+        return child
+
+    def _prepared(self, order: PrepareOrder, source: Path, work: Path) -> Header | None:
+        """Return what a worker of its own says of the preparation; None if it was stopped."""
+        spill = work / "spill"
+        spill.mkdir(mode=0o700)
+        child = self._start(self._limits.memory_mb, spill=str(spill))
+        try:
+            answer = child.ask(
+                order_header(order, source, work), self._limits.prepare_deadline_s
+            )
+        finally:
+            child.kill()
+        return None if answer is None else answer[0]
+
+    def _locked(self) -> threading.Lock:
+        """Return the lock of this process; one that was held while forking is of no use."""
+        if self._owner != os.getpid():
+            self._owner, self._turn = os.getpid(), threading.Lock()
+        return self._turn
+
+
+def _publish(made: Path, target: Path) -> None:
+    """Put a finished file in its place, durably; it is there whole or not at all."""
+    made.chmod(0o600)
+    _sync(made)
+    made.replace(target)
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _stopped() -> Refused:
+    return Refused(
+        "source-too-large",
+        "The preparation needed more memory or time than a worker may use.",
+        "Split the source, or let the engine use more.",
+    )
+
+
+def _refused(said: object) -> Refused:
+    code, cause, next_step = (str(part) for part in _items(said))
+    return Refused(code, cause, next_step)

@@ -1,0 +1,24 @@
+"""What engine and worker say to each other: a JSON header, then raw bytes, both with their length."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Final
+
+Header = dict[str, object]
+_LENGTHS: Final = struct.Struct("<QQ")  # of the header, of the body
+
+
+def framed(header: Header, body: bytes = b"") -> bytes:
+    """Return the bytes of one message."""
+    text = json.dumps(header, ensure_ascii=True).encode("ascii")
+    return _LENGTHS.pack(len(text), len(body)) + text + body
+
+
+def read_frame(read: Callable[[int], bytes]) -> tuple[Header, bytes]:
+    """Return the next message; `read` returns exactly as many bytes as it is asked for."""
+    header_length, body_length = _LENGTHS.unpack(read(_LENGTHS.size))
+    header: Header = json.loads(read(header_length))
+    return header, read(body_length)

@@ -1,0 +1,62 @@
+"""A DuckDB connection that can reach its own table and nothing else; used in workers only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from sfumato.core.refusal import Bug
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a connection may use: memory, threads, a private folder to spill to ('' for none)."""
+
+    memory_mb: int
+    threads: int
+    spill: str
+    paths: tuple[str, ...]  # files it may open besides its own; the sources of a preparation
+
+
+def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    """Return a connection whose configuration is closed and locked (security.md, 3.2: in order)."""
+    connection = duckdb.connect(database, read_only=read_only)
+    for statement in lock_statements(room):
+        connection.execute(statement)
+    return connection
+
+
+def lock_statements(room: Room) -> tuple[str, ...]:
+    """Return the statements that lock a connection; the order matters (M8)."""
+    paths = ", ".join(quoted(path) for path in room.paths)
+    return (
+        f"SET temp_directory = {quoted(room.spill)}",
+        "SET autoinstall_known_extensions = false",
+        "SET autoload_known_extensions = false",
+        "SET allow_community_extensions = false",
+        "SET allow_persistent_secrets = false",
+        "SET python_enable_replacements = false",
+        f"SET allowed_paths = [{paths}]",
+        "SET enable_external_access = false",
+        f"SET memory_limit = '{room.memory_mb} MiB'",
+        f"SET threads = {room.threads}",
+        # 2.0 turns row_number() <= k into arg_min, which is up to three times slower (stack.md, 1.1)
+        "SET disabled_optimizers = 'top_n_window_elimination'",
+        "SET enable_progress_bar = false",
+        "SET lock_configuration = true",
+    )
+
+
+def quoted(text: str) -> str:
+    """Return the text as an SQL literal."""
+    if "\0" in text:
+        raise Bug("a text with a NUL cannot be quoted")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def named(name: str) -> str:
+    """Return the name as an SQL identifier."""
+    if "\0" in name:
+        raise Bug("a name with a NUL cannot be quoted")
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,155 @@
+"""The worker: the only process that reads rows. It is started by `child.py` and killed by it.
+
+It takes SQL printed by `plan/lower.py`, and says integers or `{"ok": false}`; no text of DuckDB,
+which quotes cells in its complaints, ever leaves this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import select
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import numpy as np
+
+from sfumato.engines.frames import Header, framed, read_frame
+from sfumato.engines.locked import Room, open_locked
+
+_DUMPABLE: Final = 4  # PR_SET_DUMPABLE
+_RESERVE_MB: Final = 1024  # address space of the interpreter and the libraries
+_PER_THREAD_MB: Final = 256  # stacks and arenas: address space, hardly any of it memory
+
+
+@dataclass
+class Worker:
+    """What a worker holds between two questions: its limits, the salt, the last table opened."""
+
+    room: Room
+    salt: str
+    table: tuple[object, ...] = ()
+    connection: duckdb.DuckDBPyConnection | None = None
+
+    def open(self, path: str) -> duckdb.DuckDBPyConnection:
+        """Return a read-only connection to the prepared table; the last one stays open."""
+        found = Path(path).stat()
+        table = (path, found.st_dev, found.st_ino, found.st_mtime_ns)
+        if self.connection is None or self.table != table:
+            if self.connection is not None:
+                self.connection.close()
+            self.connection = open_locked(path, self.room, read_only=True)
+            self.table = table
+        return self.connection
+
+
+def main() -> None:
+    """Serve until the parent hangs up."""
+    read, write = _seclude()
+    threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
+    start, _ = read_frame(lambda count: _exactly(read, count))
+    worker = _begun(start)
+    while True:
+        request, _ = read_frame(lambda count: _exactly(read, count))
+        _say(write, _answer(worker, request))
+
+
+def _seclude() -> tuple[int, int]:
+    """Keep the two pipes for ourselves; leave nothing a stray print or a core dump could reach."""
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0)
+    read, write = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    return read, write
+
+
+def _leave_with_parent(read: int) -> None:
+    """End this process when nobody holds the other end of the pipe any more.
+
+    PR_SET_PDEATHSIG would do it too, but it fires when the *thread* that started us ends, which in
+    a server is no reason to stop. DuckDB lets go of the interpreter, so this thread always runs.
+    """
+    poll = select.poll()
+    poll.register(read, 0)  # hang-ups are always reported
+    poll.poll()
+    os._exit(1)
+
+
+def _begun(start: Header) -> Worker:
+    room = Room(
+        int(str(start["memory_mb"])), int(str(start["threads"])), str(start.get("spill", "")), ()
+    )
+    space = (room.memory_mb + _RESERVE_MB + _PER_THREAD_MB * room.threads) << 20
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    return Worker(room, str(start["salt"]))
+
+
+def _answer(worker: Worker, request: Header) -> bytes:
+    try:
+        return _DEEDS[str(request["do"])](worker, request)
+    except Exception:  # noqa: BLE001  # any complaint may quote a cell: nobody is told of it
+        return framed({"ok": False})
+
+
+def _measure(worker: Worker, request: Header) -> bytes:
+    connection = worker.open(str(request["table"]))
+    found = connection.execute(
+        str(request["sql"]),
+        [worker.salt if p is None else p for p in _list(request["parameters"])],
+    ).fetchnumpy()
+    tallies, cells = int(str(request["tallies"])), int(str(request["cells"]))
+    dense = np.zeros((tallies, cells), dtype="<i8")  # the answer's size says nothing of the rows
+    where = np.asarray(found["cell"], dtype=np.int64)
+    for place in range(tallies):
+        dense[place][where] = np.asarray(found[f"t{place}"], dtype=np.int64)
+    return framed({"ok": True}, dense.tobytes())
+
+
+def _prepare(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.prepare import prepared
+
+    return framed({"ok": True, **prepared(worker.room, worker.salt, request)})
+
+
+def _probe(worker: Worker, _request: Header) -> bytes:
+    from sfumato.engines.probes import open_probes
+
+    return framed({"ok": True, "open": list(open_probes(worker.room))})
+
+
+_DEEDS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
+    "measure": _measure,
+    "prepare": _prepare,
+    "probe": _probe,
+}
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _exactly(read: int, count: int) -> bytes:
+    parts: list[bytes] = []
+    while count > 0:
+        part = os.read(read, min(count, 1 << 20))
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _say(write: int, message: bytes) -> None:
+    view = memoryview(message)
+    while view:
+        view = view[os.write(write, view) :]

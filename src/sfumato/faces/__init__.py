@@ -1,0 +1,1 @@
+"""Thin faces: they translate and decide nothing."""

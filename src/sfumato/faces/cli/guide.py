@@ -1,0 +1,76 @@
+"""A proposed card: from the names and types of the columns, never from what stands in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sfumato.faces.cli.shell import Shell
+from sfumato.wire import Refused
+
+
+def guided_card(shell: Shell, vault: Any, name: str, source: str) -> None:
+    """Write a card to be filled in beside the caller, and say what to do with it."""
+    target = Path(f"{name}.card.toml")
+    if target.exists():
+        raise Refused(
+            "data-set-exists",
+            f"{target} is there already.",
+            f"Fill it in and run: sfumato add {name} {source} --card {target}",
+        )
+    columns = vault.house.data_sets.describe(source)
+    target.write_text(proposed(name, columns))
+    shell.show(
+        {"proposed": str(target), "columns": [list(pair) for pair in columns]},
+        f"Wrote {target} with {len(columns)} columns.\n"
+        "Fill in who the people are, the budget, and public bounds: from knowledge, never by\n"
+        f"looking at the rows. Then: sfumato add {name} {source} --card {target}",
+    )
+
+
+def proposed(name: str, columns: list[tuple[str, str]]) -> str:
+    """Return the text of a card to be filled in."""
+    unit = next((c for c, _ in columns if _is_identifier(c)), None)
+    lines = [
+        f"# The card of {name!r}. What stands here is public; a column that is not here does not",
+        "# exist for anyone. Bounds and keys come from what you know, never from the rows.",
+        f'unit = {_quoted(unit or "row")}        # a column that names the person, or "row"',
+        f"people = {_quoted(name)}        # whose budget is spent; the same people, the same name",
+        'version = "1"',
+        "budget = { epsilon = 1.0, delta = 0 }",
+        'nulls = ["", "n/a", "NA"]',
+    ]
+    if unit:
+        lines += ["max_rows = 1        # rows of a person that count, in each group"]
+    lines += ["", "[ask]", 'who = ["researchers"]']
+    for column, kind in columns:
+        lines += ["", f"[columns.{_quoted(column)}]", *_column(column, kind)]
+    return "\n".join(lines) + "\n"
+
+
+def _column(column: str, kind: str) -> list[str]:
+    if _is_identifier(column) or _is_name(column):
+        return ["hidden = true"]
+    lines = [f"type = {_quoted(kind)}"]
+    if kind in ("integer", "number"):
+        lines += ["# lower =        # without both bounds it cannot be summed", "# upper ="]
+        lines += ["# step =         # the grid: 1, 0.01, ..."] if kind == "number" else []
+    if kind == "text":
+        lines += ['# keys = ["...", "..."]        # public keys; without them no GROUP BY']
+    return lines
+
+
+def _is_identifier(column: str) -> bool:
+    word = column.strip().casefold()
+    return word in ("id", "pid", "ssn") or word.endswith(("_id", " id", "-id"))
+
+
+def _is_name(column: str) -> bool:
+    word = column.strip().casefold()
+    return word in ("name", "email", "e-mail", "phone", "address") or word.endswith("_name")
+
+
+def _quoted(text: str) -> str:
+    import json
+
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,52 @@
+"""The commands, gathered; a fault of ours ends with status 70 and says nothing of rows."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from sfumato.faces.cli import ledger, owner, researcher, tour
+from sfumato.faces.cli.shell import FAULT, REFUSED, App, Shell
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--vault", metavar="DIR", envvar="SFUMATO_VAULT", help="The vault's folder.")
+@click.option("--user", metavar="NAME", envvar="SFUMATO_USER", default="owner", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def cli(context: click.Context, vault: str | None, user: str, as_json: bool) -> None:
+    """Learn from sensitive data without seeing a person in it.
+
+    Owners: init, add, enrol. Researchers: datasets, card, price, ask, budget.
+    """
+    context.obj = Shell(context.obj, vault, user, as_json)
+
+
+for _group in (owner.COMMANDS, researcher.COMMANDS, ledger.COMMANDS, tour.COMMANDS):
+    for _command in _group:
+        cli.add_command(_command)
+
+
+def run(arguments: Sequence[str], app: App) -> int:
+    """Run one command line; return 0, 2 (wrong usage), 3 (refused) or 70 (a fault of ours)."""
+    try:
+        status = cli.main(list(arguments), obj=app, standalone_mode=False, prog_name="sfumato")
+        return status if isinstance(status, int) else 0
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.Abort:
+        return REFUSED
+    except click.ClickException as wrong:
+        wrong.show()
+        return 2
+    except BrokenPipeError:
+        return 0
+    except Exception as fault:  # noqa: BLE001  # a face: whatever else happens is our fault
+        name = type(fault).__name__
+    if os.environ.get("SFUMATO_TRACE") == "owner":
+        raise RuntimeError(name)
+    print(f"A fault of ours ({name}). Nothing of the data is in this message.", file=sys.stderr)
+    return FAULT

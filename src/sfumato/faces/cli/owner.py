@@ -1,0 +1,84 @@
+"""What an owner does: make a vault, add data sets, enrol researchers."""
+
+from __future__ import annotations
+
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfumato.faces.cli.guide import guided_card
+from sfumato.faces.cli.shell import Shell, command, working
+from sfumato.wire import Refused
+
+
+@click.command("init")
+@click.argument("folder", metavar="DIR")
+@click.option("--anchor", metavar="PATH", help="Where the anchor goes; by default outside DIR.")
+@command
+def init(shell: Shell, folder: str, anchor: str | None) -> None:
+    """Make a new vault in DIR."""
+    shell.app.create(folder, anchor=anchor)
+    place = str(Path(folder).absolute())
+    shell.show(
+        {"vault": place},
+        f"Made a vault in {place}.\nNext: sfumato add NAME SOURCE --vault {folder}",
+    )
+
+
+@click.command("add")
+@click.argument("name")
+@click.argument("source", type=click.Path(exists=True, dir_okay=False))
+@click.option("--card", type=click.Path(exists=True, dir_okay=False), help="The card, as TOML.")
+@click.option("--table", help="The table, if SOURCE is a DuckDB file with several.")
+@click.option(
+    "--different-people",
+    metavar="APPROVER",
+    help="The second person who confirms that these are not the people of another data set.",
+)
+@command
+def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) -> None:
+    """Add a data set with its card, or a new version of one; without --card, propose a card."""
+    with shell.open() as vault:
+        if card is None:
+            guided_card(shell, vault, name, source)
+            return
+        shape = _read_toml(card)
+        with working("Preparing the rows"):
+            signed = vault.add(
+                name,
+                source,
+                shape,
+                inner_table=options["table"],
+                different_people=options["different_people"],
+            )
+    shell.show(
+        {"added": signed.name, "version": signed.version, "people": signed.people},
+        f"Added {signed.name}, version {signed.version}, charged to the people "
+        f"{signed.people!r}.\n"
+        f"Next: sfumato price {signed.name} 'SELECT COUNT(*) FROM {signed.name}' --epsilon 0.1",
+    )
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"), parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ArithmeticError) as wrong:
+        what = str(wrong) if isinstance(wrong, tomllib.TOMLDecodeError) else "not a text"
+    raise Refused("bad-card", f"The card is not TOML: {what}.", "Mend it and add again.")
+
+
+@click.command("enrol")
+@click.argument("member")
+@click.argument("group")
+@command
+def enrol(shell: Shell, member: str, group: str) -> None:
+    """Put MEMBER into GROUP, so that cards with that group under [ask] let them ask."""
+    with shell.open() as vault:
+        vault.enrol(member, group)
+    shell.show({"user": member, "group": group}, f"{member} is in {group}.")
+
+
+COMMANDS = (init, add, enrol)

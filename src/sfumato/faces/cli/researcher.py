@@ -1,0 +1,117 @@
+"""What a researcher does: see what there is, price, ask, look at the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from sfumato.client.text import table_text
+from sfumato.faces.cli.shell import Shell, command, errors, number, working
+
+
+@click.command("datasets")
+@command
+def data_sets(shell: Shell) -> None:
+    """List the data sets that you may ask."""
+    with shell.open() as vault:
+        cards = vault.call("data-sets", {})["data_sets"]
+    rows = [[c["name"], c["version"], c["people"], f"{c['budget']['epsilon']:g}"] for c in cards]
+    text = "\n".join(table_text(["data set", "version", "people", "epsilon"], rows))
+    shell.show({"data_sets": cards}, text if rows else "No data set yet; `sfumato add` adds one.")
+
+
+@click.command("card")
+@click.argument("name")
+@command
+def card(shell: Shell, name: str) -> None:
+    """Show what the owner declared of a data set."""
+    with shell.open() as vault:
+        shown = vault[name].card
+    shell.show(shown.shape, repr(shown))
+
+
+def terms(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a price."""
+    for option in reversed(
+        (
+            click.argument("name"),
+            click.argument("sql"),
+            click.option("--epsilon", metavar="E", help="The whole price of the whole question."),
+            click.option(
+                "--error", multiple=True, metavar="COLUMN=X", help="Wanted instead: +-X at 95 %."
+            ),
+            click.option("--delta", metavar="D", help="Spent only where it buys less noise."),
+            click.option("--people", type=int, help="Your guess of a group's size, for means."),
+            click.option("--max-groups", type=int, help="Groups that a person counts in."),
+            click.option("--max-rows", type=int, help="Rows that a person counts with."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("price")
+@terms
+@command
+def price(shell: Shell, **options: Any) -> None:
+    """Say what a question would cost and how far off it would be; nothing is spent."""
+    body = _body(options)
+    with shell.open() as vault:
+        shown = vault[options["name"]].price(options["sql"], **body)
+    shell.show(shown.shape, repr(shown))
+
+
+@click.command("ask")
+@terms
+@click.option("--op", metavar="ID", help="Your id of this request: a retry with it pays once.")
+@click.option("--fresh", is_flag=True, help="Draw new noise and pay, even if an answer stands.")
+@command
+def ask(shell: Shell, **options: Any) -> None:
+    """Ask a question in SQL and get a private answer, paid from the budget."""
+    body = _body(options)
+    with shell.open() as vault, working("Asking"):
+        answer = vault[options["name"]].ask(
+            options["sql"], **body, op=options["op"], fresh=options["fresh"]
+        )
+    shape = {
+        "columns": answer.columns,
+        "rows": answer.rows,
+        "std": answer.std,
+        "interval": answer.interval,
+        "guarantee": answer.guarantee,
+        "receipt": answer.receipt,
+    }
+    shell.show(shape, repr(answer))
+
+
+@click.command("budget")
+@click.argument("name")
+@command
+def budget(shell: Shell, name: str) -> None:
+    """Show the cap, what is spent and what is left."""
+    with shell.open() as vault:
+        shown = vault[name].budget
+    shell.show(shown.shape, repr(shown))
+
+
+def _body(options: dict[str, Any]) -> dict[str, Any]:
+    if (options["epsilon"] is None) == (not options["error"]):
+        raise click.UsageError("Give either --epsilon E or --error COLUMN=X.")
+    body = {
+        "epsilon": _number(options, "epsilon"),
+        "error": errors(options["error"]),
+        "delta": _number(options, "delta"),
+        "people": options["people"],
+        "max_groups": options["max_groups"],
+        "max_rows": options["max_rows"],
+    }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def _number(options: dict[str, Any], name: str) -> Any:
+    return None if options[name] is None else number(options[name], name)
+
+
+COMMANDS = (data_sets, card, price, ask, budget)

@@ -1,0 +1,134 @@
+"""What every command shares: the vault, the way to print, and how a refusal ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from sfumato.services.queries import decimal_of
+from sfumato.wire import Json, Refused, refusal_shape
+
+REFUSED, FAULT = 3, 70
+F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks have whatever options they have
+
+
+class App(Protocol):
+    """What the command line is given by the app: it builds nothing itself."""
+
+    def create(self, folder: str, *, anchor: str | None = None) -> None:
+        """Make a new vault."""
+        ...
+
+    def open(self, folder: str, *, user: str = "owner") -> Any:  # Any: the app's own vault
+        """Open a vault."""
+        ...
+
+    def checkup(self, folder: str | None) -> list[tuple[str, bool, str]]:
+        """Return what is there and what is missing: name, whether it is well, what to do."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shell:
+    """The options that stand on every command."""
+
+    app: App
+    vault: str | None
+    user: str
+    as_json: bool
+
+    def open(self) -> Any:
+        """Open the vault that was named, or refuse."""
+        if self.vault is None:
+            raise Refused(
+                "vault-missing",
+                "No vault was named.",
+                "Give --vault DIR, or set SFUMATO_VAULT; `sfumato init DIR` makes one.",
+            )
+        return self.app.open(self.vault, user=self.user)
+
+    def show(self, shape: Mapping[str, object], lines: str) -> None:
+        """Print one JSON object, or the lines for people."""
+        click.echo(json.dumps(shape) if self.as_json else lines)
+
+    def refuse(self, refused: Refused) -> None:
+        """Print the refusal where it belongs."""
+        if self.as_json:
+            click.echo(json.dumps(refusal_shape(refused)))
+        else:
+            click.echo(f"Refused ({refused.code}): {refused.cause}", err=True)
+            click.echo(f"  {refused.next_step}", err=True)
+
+
+def command(function: F) -> F:
+    """Give a command the shared options; turn a refusal into status 3."""
+
+    @click.option("--vault", metavar="DIR", help="The vault's folder (or SFUMATO_VAULT).")
+    @click.option("--user", metavar="NAME", help="Ask as this user (or SFUMATO_USER).")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+    @click.pass_context
+    @wraps(function)
+    def wrapped(
+        context: click.Context,
+        /,
+        vault: str | None,
+        user: str | None,
+        as_json: bool,
+        **options: object,
+    ) -> None:
+        base: Shell = context.obj
+        shell = Shell(base.app, vault or base.vault, user or base.user, as_json or base.as_json)
+        try:
+            function(shell, **options)
+            return
+        except Refused as refused:
+            shell.refuse(refused)
+        context.exit(REFUSED)
+
+    return wrapped  # type: ignore[return-value]  # the decorators keep the callback's options
+
+
+def number(text: str, name: str) -> Any:
+    """Return the exact number that was typed; a text that is none is refused by its name."""
+    return decimal_of(text, name)
+
+
+def errors(pairs: tuple[str, ...]) -> Json | None:
+    """Return column -> wanted error from COLUMN=X options."""
+    if not pairs:
+        return None
+    read = [pair.rpartition("=") for pair in pairs]
+    for column, sign, _ in read:
+        if not sign or not column:
+            raise click.BadParameter("write COLUMN=X", param_hint="--error")
+    return {column: number(text, f"error of {column}") for column, _, text in read}
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say on standard error, by the clock alone, that long work goes on."""
+    done = threading.Event()
+
+    def tell() -> None:
+        start, pause = time.monotonic(), 1.0
+        while not done.wait(pause):
+            spent = time.monotonic() - start
+            print(f"{what}: {spent:.0f} s so far ...", file=sys.stderr, flush=True)
+            pause = min(2 * pause, 30.0)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()

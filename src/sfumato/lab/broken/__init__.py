@@ -1,0 +1,1 @@
+"""BROKEN mechanisms, kept as specimens for the attacks. None of them protects anybody."""

@@ -1,0 +1,123 @@
+"""What a plan costs and how far off its answer will be: a function of question and card only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.compose import rho_within
+
+from sfumato.core.budget import MAX_EPSILON, MIN_EPSILON
+from sfumato.core.loss import Event, GaussianEvent, PureEvent
+from sfumato.core.noise.kind import Noise
+from sfumato.core.question import Aggregate, Output
+from sfumato.core.refusal import Refused
+from sfumato.plan.plan import Bounded, Plan
+from sfumato.plan.verbs import VERBS
+
+STEP: Final = Fraction(1, 10**6)  # an epsilon that we find for an error is a multiple of this
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A plan with its price: the whole price of the whole request, and the noise it buys."""
+
+    plan: Plan
+    epsilon: Fraction
+    delta: Fraction
+    event: Event
+    noises: tuple[Noise, ...]
+
+    def noises_of(self, aggregate: Aggregate) -> tuple[Noise, ...]:
+        """Return the noise in the aggregate's parts."""
+        return tuple(self.noises[place] for place in self.plan.parts_of(aggregate))
+
+    def margin(self, aggregate: Aggregate, people: int | None) -> float | None:
+        """Return the expected half-interval at 95 %; None where it needs a size nobody gave."""
+        column = self.plan.card.column(aggregate.column) if aggregate.column else None
+        verb = VERBS[aggregate.verb]
+        return verb.margin(column, self.noises_of(aggregate), people or self.plan.card.size)
+
+
+def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
+    """Return the plan at that price; delta is spent only where it buys less noise."""
+    pure = _with_laplace(plan, epsilon)
+    if delta == 0:
+        return pure
+    concentrated = _with_gaussian(plan, epsilon, delta)
+    return concentrated if _total(concentrated) < _total(pure) else pure
+
+
+def price_for_errors(
+    plan: Plan, margins: Mapping[str, Fraction], delta: Fraction, people: int | None
+) -> Priced:
+    """Return the smallest price at which every named column is within its margin at 95 %."""
+    wanted = {_aggregate_named(plan, name): margin for name, margin in margins.items()}
+    _check_reach(price_at(plan, MAX_EPSILON, delta), wanted, people)
+    low, high = int(MIN_EPSILON / STEP) - 1, int(MAX_EPSILON / STEP)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _meets(price_at(plan, middle * STEP, delta), wanted, people):
+            high = middle
+        else:
+            low = middle
+    return price_at(plan, high * STEP, delta)
+
+
+def _meets(priced: Priced, wanted: Mapping[Aggregate, Fraction], people: int | None) -> bool:
+    return all((priced.margin(a, people) or 0) <= margin for a, margin in wanted.items())
+
+
+def _check_reach(priced: Priced, wanted: Mapping[Aggregate, Fraction], people: int | None) -> None:
+    for aggregate in wanted:
+        if priced.margin(aggregate, people) is None:
+            raise Refused(
+                "error-needs-size",
+                f"The error of {VERBS[aggregate.verb].says(aggregate)} depends on how many people "
+                "it covers, and that number is private.",
+                "Give your own guess with --people N, or name an epsilon.",
+            )
+    if not _meets(priced, wanted, people):
+        raise Refused(
+            "error-out-of-reach",
+            f"No epsilon up to {int(MAX_EPSILON)} gives an error that small.",
+            "Allow a larger error, or ask for fewer aggregates at once.",
+        )
+
+
+def _aggregate_named(plan: Plan, name: str) -> Aggregate:
+    for output in plan.question.outputs:
+        if output.name.casefold() == name.casefold() and isinstance(output.of, Aggregate):
+            return output.of
+    raise Refused(
+        "unknown-column",
+        f"The answer has no aggregate named {name!r}.",
+        "Name one of: " + ", ".join(o.name for o in _aggregate_outputs(plan)) + ".",
+    )
+
+
+def _aggregate_outputs(plan: Plan) -> tuple[Output, ...]:
+    return tuple(o for o in plan.question.outputs if isinstance(o.of, Aggregate))
+
+
+def _with_laplace(plan: Plan, epsilon: Fraction) -> Priced:
+    noises = tuple(Noise("laplace", b.l1 / (epsilon * b.weight)) for b in plan.parts)
+    return Priced(plan, epsilon, Fraction(0), PureEvent(epsilon), noises)
+
+
+def _with_gaussian(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
+    rho = rho_within(epsilon, delta)
+    noises = tuple(Noise("gaussian", _variance(b, rho)) for b in plan.parts)
+    return Priced(plan, epsilon, delta, GaussianEvent(rho, epsilon, delta), noises)
+
+
+def _variance(bounded: Bounded, rho: Fraction) -> Fraction:
+    return bounded.l2_squared / (2 * rho * bounded.weight)
+
+
+def _total(priced: Priced) -> float:
+    """Return the noise of all parts, each in shares of its own sensitivity."""
+    pairs = zip(priced.noises, priced.plan.parts, strict=True)
+    return sum((noise.std() / max(b.part.per_row, 1)) ** 2 for noise, b in pairs)

@@ -1,0 +1,79 @@
+"""AVG(column): a noisy sum about the public middle, over a noisy count of the values.
+
+With lower L and upper U in steps, the sum of 2v - (L+U) moves by at most U - L a row, whoever is
+added or removed, and the count of values by 1; the mean is (L+U)/2 + sum/(2 count), which is
+post-processing of the two, clamped to the public range (correctness.md, section 2: n secret).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sfumato.core.card import Card, Column
+from sfumato.core.measure import Tally
+from sfumato.core.noise.kind import Noise
+from sfumato.core.question import Aggregate
+from sfumato.core.ratio import Spread, ratio_interval
+from sfumato.core.refusal import Bug
+from sfumato.plan.verbs.sum import check_number
+from sfumato.plan.verbs.verb import Estimate, Floats, NoisyPart, Part, Verb, value_column
+
+
+def _parts(card: Card, aggregate: Aggregate) -> tuple[Part, ...]:
+    lower, upper = card.column(aggregate.column).bounds()
+    place = value_column(card, aggregate)
+    centred = Tally("sum", place, scale=2, offset=-(lower + upper))
+    return Part(centred, upper - lower), Part(Tally("values", place), 1)
+
+
+def _finish(column: Column | None, parts: Sequence[NoisyPart]) -> Estimate:
+    if column is None:
+        raise Bug("a mean without a column")
+    centred, counted = parts
+    lower, upper = column.bounds()
+    half, middle, step = (upper - lower) / 2, (lower + upper) / 2, float(column.step)
+    top = centred.values.astype(np.float64) / 2
+    bottom = counted.values.astype(np.float64)
+    spread = _spread(centred.noise, counted.noise)
+    low, high = ratio_interval(top, bottom, spread, lower=-half, upper=half)
+    shift = np.where(bottom >= 1, np.clip(top / np.maximum(bottom, 1), -half, half), 0.0)
+    std = _std(shift, bottom, centred.noise, counted.noise)
+    return Estimate(
+        ((middle + shift) * step).tolist(),
+        (np.minimum(std, half) * step).tolist(),
+        ((middle + low) * step).tolist(),
+        ((middle + high) * step).tolist(),
+    )
+
+
+def _spread(top: Noise, bottom: Noise) -> Spread:
+    return Spread(bottom.kind, top.width() / 2, bottom.width())
+
+
+def _std(shift: Floats, count: Floats, top: Noise, bottom: Noise) -> Floats:
+    """Return the standard deviation of the ratio, from released values alone."""
+    return np.asarray(np.hypot(top.std() / 2, shift * bottom.std()) / np.maximum(count, 1.0))
+
+
+def _margin(column: Column | None, noises: Sequence[Noise], size: int | None) -> float | None:
+    """Return half the interval of a cell of that many people whose mean is a quarter off centre.
+
+    The size is the asker's or the card's assumption, never read from the rows.
+    """
+    if column is None or size is None:
+        return None
+    lower, upper = column.bounds()
+    half = (upper - lower) / 2
+    shift = half / 2
+    top, bottom = np.array([shift * size]), np.array([float(size)])
+    low, high = ratio_interval(top, bottom, _spread(noises[0], noises[1]), lower=-half, upper=half)
+    return float(high[0] - low[0]) / 2 * float(column.step)
+
+
+def _says(aggregate: Aggregate) -> str:
+    return f"the mean of {aggregate.column}"
+
+
+MEAN = Verb(check_number, _parts, _finish, _margin, _says)

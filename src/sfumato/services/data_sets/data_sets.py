@@ -1,0 +1,176 @@
+"""The owner's side: data sets, their cards, their people, and who may ask."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+from sfumato.core.card import Card, read_card
+from sfumato.core.card_shown import card_json
+from sfumato.core.filters import cap_of
+from sfumato.core.ports import Catalogue, Dice, Engine, PrepareOrder
+from sfumato.core.question import Json
+from sfumato.core.refusal import Refused
+from sfumato.door import Ledger, data_set_account, people_account
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows come from, and how sure the owner is whose they are."""
+
+    path: str
+    inner_table: str | None = None
+    different_people: str | None = None  # the second person who confirms that they are others
+
+
+@dataclass(frozen=True)
+class DataSets:
+    """The owner's service of one vault."""
+
+    ledger: Ledger
+    engine: Engine
+    catalogue: Catalogue
+    dice: Dice
+    salt: bytes
+    folder: Path
+
+    def add(self, name: str, source: Source, shape: Mapping[str, object]) -> Card:
+        """Prepare the source, sign the card into the ledger, and make it the current version."""
+        card = read_card(name, shape)
+        self._check_new(card)
+        stem = self.dice.draw(12).hex()
+        table = self.folder / "tables" / f"{stem}.duckdb"
+        sketch = self.folder / "people" / f"{stem}.json"
+        self._prepare(card, source, table, sketch)
+        self._sign(card, source)
+        self.catalogue.put(name, card_text(shape), str(table), card.people, str(sketch))
+        return card
+
+    def enrol(self, user: str, group: str) -> None:
+        """Put a user into a group, for the record too."""
+        for word in (user, group):
+            if not 1 <= len(word) <= 100 or not word.isprintable() or "/" in word:
+                raise Refused(
+                    "unknown-user",
+                    "A user or group is 1 to 100 printable letters without '/'.",
+                    "Choose another name.",
+                )
+        self.ledger.note("enrolled", {"user": user, "group": group})
+        self.catalogue.enrol(user, group)
+
+    def thaw(self, shape: str) -> None:
+        """Let a stopped shape of question be asked again."""
+        self.ledger.store.thaw_shape(shape)
+
+    def frozen_shapes(self) -> tuple[str, ...]:
+        """Return the shapes of question that were stopped and wait for the owner."""
+        return self.ledger.store.frozen_shapes()
+
+    def _check_new(self, card: Card) -> None:
+        if self.ledger.store.frozen() is not None:
+            raise frozen_refusal(str(self.ledger.store.frozen()))
+        listing = self.catalogue.find(card.name)
+        if listing is None:
+            return
+        if listing.card.version == card.version:
+            raise Refused(
+                "data-set-exists",
+                f"{card.name!r} has version {card.version!r} already.",
+                "Declare a new version on the card; its budget goes on, it does not renew.",
+            )
+        if listing.card.people != card.people:
+            raise Refused(
+                "same-people",
+                f"{card.name!r} is of the people {listing.card.people!r}.",
+                f'Keep people = "{listing.card.people}" on the card.',
+            )
+
+    def _prepare(self, card: Card, source: Source, table: Path, sketch: Path) -> None:
+        others = tuple((d, s) for d, s in self.catalogue.people() if d != card.people)
+        order = PrepareOrder(
+            source=source.path,
+            target=str(table),
+            card=card,
+            salt=self.salt,
+            sketches=others,
+            sketch=str(sketch),
+            inner_table=source.inner_table,
+        )
+        same = self.engine.prepare(order).same_people
+        if same and source.different_people is None:
+            table.unlink(missing_ok=True)
+            sketch.unlink(missing_ok=True)
+            raise Refused(
+                "same-people",
+                f"These rows seem to be of the people {same[0]!r}, who have a budget already.",
+                f'Put people = "{same[0]}" on the card, so that they share one budget; or, if a '
+                "second person confirms that they are others, add --different-people NAME.",
+                people=list(same),
+            )
+
+    def _sign(self, card: Card, source: Source) -> None:
+        """Open the accounts (never raising a people's cap) and write the card into the chain."""
+        self.ledger.store.open_account(people_account(card.people), cap_of(card.budget))
+        opened = self.ledger.store.open_account(data_set_account(card.name), cap_of(card.budget))
+        if opened.cap != cap_of(card.budget):
+            self.ledger.store.set_cap(data_set_account(card.name), cap_of(card.budget))
+        self.ledger.note(
+            "card-signed",
+            {
+                "card": card_json(card),
+                "digest": hashlib.sha256(repr(card).encode()).hexdigest(),
+                "different_people": source.different_people,
+            },
+        )
+
+
+def card_text(shape: Mapping[str, object]) -> str:
+    """Return the card's shape as JSON whose numbers keep their spelling."""
+    return json.dumps(_plain(shape))  # in the order of the card: columns are found by place
+
+
+def card_shape(text: str) -> Json:
+    """Return the shape again, numbers exact."""
+    shape = json.loads(text, parse_float=Decimal)
+    if not isinstance(shape, dict):
+        raise Refused("bad-card", "The stored card is no table.", "Add the data set again.")
+    return {str(key): _exact(value) for key, value in shape.items()}
+
+
+_TAG = "exact decimal: "
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, Decimal):
+        return _TAG + str(value)
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    return value
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _exact(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_exact(inner) for inner in value]
+    if isinstance(value, str) and value.startswith(_TAG):
+        return Decimal(value[len(_TAG) :])
+    return value
+
+
+def frozen_refusal(reason: str) -> Refused:
+    """Return the refusal of a frozen ledger."""
+    return Refused(
+        "ledger-frozen",
+        f"The ledger is frozen: {reason}.",
+        "Restore the newest ledger, or, as owner, run `sfumato ledger acknowledge`.",
+    )

@@ -1,0 +1,6 @@
+"""Questions: what they would cost, their answers, and what is left."""
+
+from sfumato.core.budget import decimal_of
+from sfumato.services.queries.queries import Asked, Queries
+
+__all__ = ["Asked", "Queries", "decimal_of"]

@@ -1,0 +1,48 @@
+"""The vault's secrets in files of mode 0600: the salt, and the key that signs receipts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Refused
+
+
+def make_secret(path: Path, dice: Dice) -> None:
+    """Write 32 random bytes to a new file that only its owner can read."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, dice.draw(32))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the secret, or refuse if it is not whole."""
+    secret = path.read_bytes() if path.is_file() else b""
+    if len(secret) != 32:
+        raise Refused(
+            "vault-missing",
+            "A secret of the vault is missing or not whole.",
+            "Restore the vault's keys/ folder from its backup.",
+        )
+    return secret
+
+
+class ReceiptKey:
+    """An Ed25519 key made from 32 secret bytes."""
+
+    def __init__(self, secret: bytes) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        self._key = Ed25519PrivateKey.from_private_bytes(secret)
+
+    def sign(self, message: bytes) -> str:
+        """Return the signature, in hex."""
+        return self._key.sign(message).hex()
+
+    def public_key(self) -> str:
+        """Return the public key, in hex."""
+        return self._key.public_key().public_bytes_raw().hex()

@@ -1,0 +1,176 @@
+"""A ledger in one SQLite file: WAL, every commit synced, one writer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from sfumato.core.ports import Clock
+from sfumato.core.refusal import Bug, Refused
+from sfumato.stores import ledger_sql
+from sfumato.stores.ledger_sql import SqlLedger
+from sfumato.stores.link import Dialect, Fault, FaultCode
+from sfumato.stores.tables import APPEND_ONLY
+
+OLDEST: Final = (3, 51, 3)  # before it, a reset of the WAL could corrupt the file
+_FULL: Final = 2
+_ERRORS: Final = (apsw.Error, UnicodeError, OverflowError)
+_SETTINGS: Final = (
+    "foreign_keys = ON",
+    "trusted_schema = OFF",
+    "journal_mode = WAL",
+    "synchronous = FULL",
+)
+
+
+def create_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
+    """Return a new ledger in a file that only its owner may read; refuse a file that holds one."""
+    _make_file(path)
+    return ledger_sql.create_ledger(_SqliteFile(path, wait_s), clock)
+
+
+def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
+    """Return the ledger in this file; a missing file is refused, never made anew."""
+    if not path.is_file():
+        raise Refused(
+            "vault-missing", "The ledger's file is not there.", "Restore it, or make a vault."
+        )
+    return ledger_sql.open_ledger(_SqliteFile(path, wait_s), clock)
+
+
+def _make_file(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    path.chmod(0o600)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _guards() -> tuple[str, ...]:
+    return tuple(
+        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table}"
+        f" BEGIN SELECT RAISE(ABORT, 'append-only'); END"
+        for table in APPEND_ONLY
+        for verb in ("UPDATE", "DELETE")
+    )
+
+
+@dataclass(frozen=True)
+class _SqliteFile:
+    """One SQLite file."""
+
+    path: Path
+    wait_s: float
+
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect(
+            integer="INTEGER",
+            table_end=" STRICT",
+            least="min",
+            lock="",  # BEGIN IMMEDIATE holds the whole file
+            exists="SELECT 1 FROM sqlite_schema WHERE name = 'ledger_head'",
+            guards=_guards(),
+        )
+
+    def connect(self) -> SqliteLink:
+        return SqliteLink(self.path, self.wait_s)
+
+
+class SqliteLink:
+    """One open connection to a SQLite file, checked to keep what it acknowledges."""
+
+    def __init__(self, path: Path, wait_s: float) -> None:
+        if tuple(map(int, apsw.sqlite_lib_version().split("."))) < OLDEST:
+            raise Bug("this SQLite is too old to hold a ledger")
+        self._path = path
+        self._file = _file_of(path)
+        self._raw = _opened(path)
+        self._raw.set_busy_timeout(int(wait_s * 1000))
+        try:
+            self._make_settings()
+        except Fault:
+            self.close()
+            raise
+
+    def _make_settings(self) -> None:
+        for setting in _SETTINGS:
+            self.rows(f"PRAGMA {setting}")
+        wanted = {"journal_mode": "wal", "synchronous": _FULL, "foreign_keys": 1}
+        found = {name: self.rows(f"PRAGMA {name}")[0][0] for name in wanted}
+        if found != wanted:
+            raise Fault("unsound")
+
+    def begin(self) -> None:
+        if _file_of(self._path) != self._file:
+            raise Fault("lost")  # moved or replaced: what we wrote now would go into a deleted file
+        self.rows("BEGIN IMMEDIATE")
+
+    def begin_reading(self) -> None:
+        self.rows("BEGIN")
+
+    def commit(self) -> None:
+        self.rows("COMMIT")
+
+    def rollback(self) -> None:
+        if self._raw.in_transaction:  # SQLite may have rolled back by itself
+            self.rows("ROLLBACK")
+
+    # Any: a column's type is the table's business
+    def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        code: FaultCode
+        bound: Any = tuple(values)  # Any: apsw's own union of what can be bound
+        try:
+            return list(self._raw.execute(sql, bound))
+        except _ERRORS as error:
+            code = _code_of(error)
+        raise Fault(code)  # outside the block, so that the error is not carried along
+
+    def change(self, sql: str, values: Sequence[object] = ()) -> int:
+        self.rows(sql, values)
+        return self._raw.changes()
+
+    def origin(self) -> str:
+        return "sqlite"
+
+    def close(self) -> None:
+        with contextlib.suppress(apsw.Error):
+            self._raw.close(True)
+
+
+def _opened(path: Path) -> apsw.Connection:
+    code: FaultCode
+    try:
+        return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    except _ERRORS as error:
+        code = _code_of(error)
+    raise Fault(code)
+
+
+def _file_of(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _code_of(error: Exception) -> FaultCode:
+    match error:
+        case apsw.BusyError():
+            return "busy"
+        case apsw.FullError():
+            return "full"
+        case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError():
+            return "lost"
+        case _:
+            return "broken"

@@ -1,0 +1,244 @@
+"""What each act on the ledger does inside its transaction, the same for every database."""
+
+from __future__ import annotations
+
+import hashlib
+
+from sfumato.core import chain
+from sfumato.core.account import (
+    Account,
+    Cap,
+    Charge,
+    Charged,
+    Failed,
+    Head,
+    Outcome,
+    Reused,
+    Settled,
+    ShapeFrozen,
+    Standing,
+)
+from sfumato.core.filters import accepts
+from sfumato.core.loss import Debt
+from sfumato.core.refusal import Bug, Refused
+from sfumato.stores import work as rows
+from sfumato.stores.tables import SUMS
+from sfumato.stores.work import Operation, Work
+
+Amounts = tuple[int, int, int, int]
+
+
+def charge(work: Work, asked: Charge) -> Outcome:
+    """Debit every account or none, once per operation; or return what stands already."""
+    if work.frozen is not None:
+        raise Refused(
+            "ledger-frozen",
+            f"The ledger takes no charge: {work.frozen}.",
+            "Ask the owner to look at it and acknowledge.",
+        )
+    known = rows.operation(work.link, asked.user, asked.op)
+    if known is not None:
+        return _known_operation(work, asked, known)
+    if is_shape_frozen(work, asked.shape):
+        return ShapeFrozen(asked.shape)
+    answer = rows.standing_answer(work.link, asked.answer_key)
+    if answer is not None:
+        return _repeat(work, asked, answer)
+    return _pay_in_full(work, asked)
+
+
+def _known_operation(work: Work, asked: Charge, known: Operation) -> Outcome:
+    if known.request != asked.request:
+        return Reused(asked.op)
+    if known.state == "failed":
+        return Failed(known.seq, rows.entry_body(work.link, _ended(known))["code"])
+    accounts = rows.accounts_of(work.link, [debtor.account for debtor in asked.debtors])
+    if known.state == "charged":
+        return Charged(work.head, known.seq, accounts, paid_before=True)
+    answer = _answer_of(work, known)
+    return Standing(work.head, known.seq, answer, accounts, debited=())
+
+
+def _pay_in_full(work: Work, asked: Charge) -> Charged:
+    names = _debit(work, asked, [debtor.account for debtor in asked.debtors])
+    said = {**_asked(asked, names), "body": asked.body}
+    seq = work.append("charged", said).seq
+    rows.add_operation(work.link, _operation(asked, "charged", seq))
+    return Charged(work.head, seq, rows.accounts_of(work.link, names), paid_before=False)
+
+
+def _repeat(work: Work, asked: Charge, answer: str) -> Standing:
+    names = [debtor.account for debtor in asked.debtors]
+    owing = _debit(work, asked, rows.without_payers(work.link, asked.answer_key, names))
+    said = {**_asked(asked, owing), "answer": _sha256(answer)}
+    seq = work.append("repeated", said).seq
+    rows.add_payers(work.link, asked.answer_key, seq, owing)
+    rows.add_operation(work.link, _operation(asked, "answered", seq))
+    accounts = rows.accounts_of(work.link, names)
+    return Standing(work.head, seq, answer, accounts, debited=tuple(owing))
+
+
+def _debit(work: Work, asked: Charge, names: list[str]) -> list[str]:
+    if names:
+        caps = _caps(asked)
+        work.open_missing({name: caps[name] for name in names})
+        work.debit(names, asked.debt)
+    return names
+
+
+def _caps(asked: Charge) -> dict[str, Cap]:
+    return {debtor.account: debtor.cap for debtor in asked.debtors}
+
+
+def _asked(asked: Charge, debited: list[str]) -> dict[str, object]:
+    return {
+        "user": asked.user,
+        "op": asked.op,
+        "request": asked.request,
+        "answer_key": asked.answer_key,
+        "shape": asked.shape,
+        "debits": {name: chain.debt_list(asked.debt) for name in debited},
+    }
+
+
+def _operation(asked: Charge, state: str, seq: int) -> Operation:
+    ended = None if state == "charged" else seq
+    return Operation(asked.user, asked.op, asked.request, asked.answer_key, state, seq, ended)
+
+
+def settle(work: Work, user: str, op: str, answer: str) -> Settled:
+    """Let the answer stand under the operation's key, unless one stands there already."""
+    known = _charged_operation(work, user, op)
+    if known.state == "failed":
+        raise Bug("a failed operation cannot be settled")
+    if known.state == "charged":
+        _release(work, known, answer)
+    return Settled(work.head, known.seq, _answer_of(work, known))
+
+
+def _release(work: Work, known: Operation, answer: str) -> None:
+    standing = rows.standing_answer(work.link, known.answer_key)
+    debtors = list(rows.entry_body(work.link, known.seq)["debits"])
+    payers = (
+        debtors if standing is None else rows.without_payers(work.link, known.answer_key, debtors)
+    )
+    said: dict[str, object] = {
+        "user": known.user,
+        "op": known.op,
+        "charge": known.seq,
+        "answer_key": known.answer_key,
+        "answer": _sha256(answer if standing is None else standing),
+        "first": standing is None,
+        "payers": payers,
+    }
+    seq = work.append("released", said).seq
+    if standing is None:
+        rows.add_answer(work.link, known.answer_key, seq, answer)
+    rows.add_payers(work.link, known.answer_key, seq, payers)
+    rows.end_operation(work.link, known, "answered", seq)
+
+
+def fail(work: Work, user: str, op: str, *, code: str, shape: str | None) -> Settled:
+    """Mark a charged operation as failed; what was paid stays paid, what was answered stands."""
+    known = _charged_operation(work, user, op)
+    if known.state == "charged":
+        said: dict[str, object] = {"user": user, "op": op, "charge": known.seq, "code": code}
+        seq = work.append("failed", {**said, "shape": shape}).seq
+        rows.end_operation(work.link, known, "failed", seq)
+        _freeze_shape(work, shape)
+    elif known.state == "answered" and shape is not None and not is_shape_frozen(work, shape):
+        work.append(
+            "shape-frozen", {"shape": shape}
+        )  # another worker answered, this one was stopped
+        _freeze_shape(work, shape)
+    answer = _answer_of(work, known) if known.state == "answered" else ""
+    return Settled(work.head, known.seq, answer)
+
+
+def _freeze_shape(work: Work, shape: str | None) -> None:
+    if shape is not None and not is_shape_frozen(work, shape):
+        work.link.change("INSERT INTO ledger_frozen_shapes (shape) VALUES (?)", (shape,))
+
+
+def is_shape_frozen(work: Work, shape: str) -> bool:
+    """Say whether this shape of question waits for the owner."""
+    return bool(work.link.rows("SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?", (shape,)))
+
+
+def thaw_shape(work: Work, shape: str) -> None:
+    """Let a frozen shape be asked again; nothing happens to one that is not frozen."""
+    if work.link.change("DELETE FROM ledger_frozen_shapes WHERE shape = ?", (shape,)):
+        work.append("shape-thawed", {"shape": shape})
+
+
+def _charged_operation(work: Work, user: str, op: str) -> Operation:
+    known = rows.operation(work.link, user, op)
+    if known is None:
+        raise Bug("an operation ends that was never charged")
+    return known
+
+
+def _answer_of(work: Work, known: Operation) -> str:
+    answer = rows.standing_answer(work.link, known.answer_key)
+    if answer is None:
+        raise Bug("an answered operation has no answer")
+    return answer
+
+
+def _ended(known: Operation) -> int:
+    if known.ended is None:
+        raise Bug("an operation that is over has no end")
+    return known.ended
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def open_account(work: Work, name: str, cap: Cap) -> Account:
+    """Return the account, opened with this cap if it was not there."""
+    work.open_missing({name: cap})
+    return rows.accounts_of(work.link, [name])[0]
+
+
+def set_cap(work: Work, name: str, cap: Cap) -> Account:
+    """Change a cap; below what is spent, the account stays as it is and cannot pay."""
+    found = _account(work, name)
+    work.append("cap-set", {"account": name, "cap": chain.cap_list(cap)})
+    lowered = 0 if accepts(cap, found.spent, Debt()) else 1
+    columns = ", ".join(f"cap_{part} = ?" for part in SUMS)
+    sql = f"UPDATE ledger_accounts SET {columns}, lowered = ? WHERE name = ?"
+    work.link.change(sql, (*chain.cap_list(cap), lowered, name))
+    return Account(name, cap, found.spent)
+
+
+def acknowledge(work: Work, debits: dict[str, Amounts], why: str, *, origin: str) -> Head:
+    """Open a new epoch and thaw; debit what may be lost, each sum up to its cap at most."""
+    clipped = {name: _clipped(_account(work, name), amounts) for name, amounts in debits.items()}
+    said: dict[str, object] = {
+        "why": why,
+        "debits": {n: chain.debt_list(d) for n, d in clipped.items()},
+    }
+    work.append("acknowledged", {**said, "origin": origin}, epoch=work.head.epoch + 1)
+    for name, debt in clipped.items():
+        columns = ", ".join(f"spent_{part} = spent_{part} + ?" for part in SUMS)
+        sql = f"UPDATE ledger_accounts SET {columns} WHERE name = ?"
+        work.link.change(sql, (*chain.debt_list(debt), name))
+    work.frozen = None
+    work.origin = origin
+    return work.head
+
+
+def _clipped(found: Account, amounts: Amounts) -> Debt:
+    if min(amounts) < 0:
+        raise Bug("a debit cannot be negative")
+    cap, spent = chain.cap_list(found.cap), chain.debt_list(found.spent)
+    left = (max(0, most - gone) for most, gone in zip(cap, spent, strict=True))
+    return Debt(*(min(amount, room) for amount, room in zip(amounts, left, strict=True)))
+
+
+def _account(work: Work, name: str) -> Account:
+    found = rows.account(work.link, name)
+    if found is None:
+        raise Bug("the ledger has no account of that name")
+    return found

@@ -1,0 +1,101 @@
+"""What goes over the wire, as plain JSON; checked for shape here, for meaning in the services."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sfumato.core.refusal import CODES, Refused
+
+Json = dict[str, object]
+_ASK = {
+    "data_set", "sql", "question", "epsilon", "error", "delta", "people", "max_groups", "max_rows",
+    "op", "fresh",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AskShape:
+    """A question as it travels; numbers stay as they came, to be read exactly."""
+
+    data_set: str
+    sql: str | None
+    question: object
+    epsilon: object
+    error: Mapping[str, object] | None
+    delta: object
+    people: int | None
+    max_groups: int | None
+    max_rows: int | None
+    op: str | None
+    fresh: bool
+
+
+def read_ask_shape(body: Mapping[str, object]) -> AskShape:
+    """Return the shape of an ask or a price, or refuse."""
+    unknown = sorted(set(body) - _ASK)
+    if unknown:
+        raise _malformed(f"{unknown[0]!r} is not known")
+    data_set, sql = _text(body, "data_set"), _text(body, "sql")
+    if data_set is None or (sql is None) == (body.get("question") is None):
+        raise _malformed("a data set and one of sql and question are needed")
+    fresh = body.get("fresh", False)
+    error = body.get("error")
+    if not isinstance(fresh, bool) or not isinstance(error, dict | None):
+        raise _malformed("fresh is true or false, and error is an object")
+    return AskShape(
+        data_set=data_set,
+        sql=sql,
+        question=body.get("question"),
+        epsilon=body.get("epsilon"),
+        error=error,
+        delta=body.get("delta"),
+        people=_count(body, "people"),
+        max_groups=_count(body, "max_groups"),
+        max_rows=_count(body, "max_rows"),
+        op=_text(body, "op"),
+        fresh=fresh,
+    )
+
+
+def refusal_shape(refused: Refused) -> Json:
+    """Return a refusal as every face prints it."""
+    return {
+        "refused": {
+            "code": refused.code,
+            "cause": refused.cause,
+            "next": refused.next_step,
+            **refused.facts,
+        }
+    }
+
+
+def read_refusal(body: Mapping[str, object]) -> Refused | None:
+    """Return the refusal that an answer holds, or None."""
+    shape = body.get("refused")
+    if not isinstance(shape, dict):
+        return None
+    facts = {str(k): v for k, v in shape.items() if k not in ("code", "cause", "next")}
+    code = str(shape.get("code"))
+    known = code if code in CODES else "not-in-language"
+    return Refused(known, str(shape.get("cause")), str(shape.get("next")), **facts)
+
+
+def _text(body: Mapping[str, object], key: str) -> str | None:
+    value = body.get(key)
+    if value is not None and not isinstance(value, str):
+        raise _malformed(f"{key} is a text")
+    return value
+
+
+def _count(body: Mapping[str, object], key: str) -> int | None:
+    value = body.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**10:
+        raise _malformed(f"{key} is a whole number from 1")
+    return value
+
+
+def _malformed(what: str) -> Refused:
+    return Refused("not-in-language", f"The request is malformed: {what}.", "See the reference.")

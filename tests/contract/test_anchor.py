@@ -1,0 +1,149 @@
+"""The anchor: never back, never torn, and always able to tell a rolled-back ledger."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sfumato.core.account import AnchorMark, Head
+from sfumato.core.ports import Anchor
+from sfumato.core.refusal import Refused
+from sfumato.stores.anchor import SLOT_BYTES, SLOTS, FileAnchor
+
+ONE = Head("a", 1, 10, "10")
+
+
+def _anchor(folder: Path) -> FileAnchor:
+    return FileAnchor(folder / "away" / "deep" / "anchor")
+
+
+def _at(seq: int, epoch: int = 1) -> Head:
+    return Head("a", epoch, seq, str(seq))
+
+
+def test_a_mark_is_read_back(tmp_path: Path) -> None:
+    port: Anchor = _anchor(tmp_path)
+    port.advance(ONE)
+    assert port.read() == AnchorMark("a", 1, 10, "10")
+
+
+def test_no_file_is_no_mark_and_says_so(tmp_path: Path) -> None:
+    assert _anchor(tmp_path).read() is None
+    assert _anchor(tmp_path).missing() == "there is no anchor file"
+
+
+def test_a_mark_never_goes_back_within_an_epoch(tmp_path: Path) -> None:
+    anchor = _anchor(tmp_path)
+    for seq in (10, 12, 11, 3, 13, 9):
+        anchor.advance(_at(seq))
+    mark = anchor.read()
+    assert mark is not None
+    assert mark.seq == 13
+
+
+def test_a_new_epoch_may_begin_below_the_old_mark(tmp_path: Path) -> None:
+    anchor = _anchor(tmp_path)
+    for head in (_at(10), _at(12), _at(4, epoch=2), _at(99, epoch=1)):
+        anchor.advance(head)
+    assert anchor.read() == AnchorMark("a", 2, 4, "4")
+
+
+def test_another_history_of_the_same_length_is_frozen(tmp_path: Path) -> None:
+    anchor = _anchor(tmp_path)
+    anchor.advance(ONE)
+    with pytest.raises(Refused) as refusal:
+        anchor.advance(replace(ONE, hash="another"))
+    assert refusal.value.code == "ledger-frozen"
+
+
+def test_another_ledger_is_frozen(tmp_path: Path) -> None:
+    anchor = _anchor(tmp_path)
+    anchor.advance(ONE)
+    with pytest.raises(Refused) as refusal:
+        anchor.advance(replace(ONE, ledger="b", seq=11))
+    assert refusal.value.code == "ledger-frozen"
+
+
+@pytest.mark.parametrize("last", [20, 21])
+def test_a_torn_write_leaves_the_mark_before_it(tmp_path: Path, last: int) -> None:
+    anchor = _anchor(tmp_path)
+    for seq in range(10, last + 1):
+        anchor.advance(_at(seq))
+    path = tmp_path / "away" / "deep" / "anchor"
+    whole = path.read_bytes()
+    place = max(SLOTS, key=lambda slot: whole[slot : slot + SLOT_BYTES].find(b'"seq":%d' % last))
+    for cut in range(0, 300, 7):
+        torn = whole[: place + cut] + b"\xff" * 40 + whole[place + cut + 40 :]
+        path.write_bytes(torn)
+        mark = anchor.read()
+        assert mark is not None
+        assert mark.seq in ({last - 1} if cut < 180 else {last - 1, last})
+
+
+def test_two_broken_slots_are_no_mark_and_say_so(tmp_path: Path) -> None:
+    anchor = _anchor(tmp_path)
+    anchor.advance(ONE)
+    path = tmp_path / "away" / "deep" / "anchor"
+    path.write_bytes(bytes(len(path.read_bytes())))
+    assert anchor.read() is None
+    assert anchor.missing() == "both slots of the anchor file are damaged"
+
+
+def test_the_newest_mark_is_never_the_one_that_is_overwritten(tmp_path: Path) -> None:
+    anchor = _anchor(tmp_path)
+    path = tmp_path / "away" / "deep" / "anchor"
+    anchor.advance(_at(1))
+    for seq in range(2, 12):
+        before = path.read_bytes()
+        anchor.advance(_at(seq))
+        after = path.read_bytes()
+        kept = [s for s in SLOTS if before[s : s + SLOT_BYTES] == after[s : s + SLOT_BYTES]]
+        assert any(b'"seq":%d}' % (seq - 1) in after[slot : slot + SLOT_BYTES] for slot in kept)
+
+
+def test_a_write_that_is_not_synced_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchor = _anchor(tmp_path)
+    anchor.advance(ONE)
+
+    def fail(_file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(Refused) as refusal:
+        anchor.advance(_at(11))
+    assert refusal.value.code == "anchor-missing"
+    assert anchor.read() == AnchorMark("a", 1, 10, "10")
+
+
+def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
+    _anchor(tmp_path).advance(ONE)
+    for path, mode in (("away", 0o700), ("away/deep", 0o700), ("away/deep/anchor", 0o600)):
+        assert (tmp_path / path).stat().st_mode & 0o777 == mode
+
+
+def test_a_place_that_cannot_be_written_is_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(Refused) as refusal:
+        FileAnchor(tmp_path / "file" / "anchor").advance(ONE)
+    assert refusal.value.code == "anchor-missing"
+
+
+def test_many_processes_leave_the_highest_mark(tmp_path: Path) -> None:
+    path = tmp_path / "anchor"
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "from sfumato.core.account import Head\nfrom sfumato.stores.anchor import FileAnchor\n"
+        "for seq in range(int(sys.argv[2]), 200, 4):\n"
+        "    FileAnchor(Path(sys.argv[1])).advance(Head('a', 1, seq, str(seq)))\n"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    writers = [subprocess.Popen([*command, str(n)], env={**os.environ}) for n in range(1, 5)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0, 0]
+    assert FileAnchor(path).read() == AnchorMark("a", 1, 199, "199")

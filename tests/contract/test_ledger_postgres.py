@@ -1,0 +1,110 @@
+"""What holds for the ledger in PostgreSQL alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+import pg
+from ledgers import Place, asked
+from sfumato.core.account import Charged
+from sfumato.core.refusal import Bug, Refused
+from sfumato.stores.link import Fault
+from sfumato.stores.postgres import PostgresLink
+
+
+@pytest.fixture
+def place(server: pg.Server) -> Place:
+    """Return a fresh schema."""
+    return Place("postgres", server.fresh_url())
+
+
+@contextmanager
+def _altered(server: pg.Server, setting: str, value: str) -> Iterator[None]:
+    server.run(f"ALTER SYSTEM SET {setting} = {value}")
+    server.run("SELECT pg_reload_conf()")
+    try:
+        yield
+    finally:
+        server.run(f"ALTER SYSTEM RESET {setting}")
+        server.run("SELECT pg_reload_conf()")
+
+
+def _refused_within(url: str, seconds: float) -> str | None:
+    """Return why a connection is refused; a server takes a moment to read its settings."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            PostgresLink(url, 2).close()
+        except Fault as fault:
+            return fault.code
+    return None
+
+
+@pytest.mark.parametrize("setting", ["full_page_writes", "fsync"])
+def test_a_server_that_does_not_sync_is_refused(
+    server: pg.Server, place: Place, setting: str
+) -> None:
+    with _altered(server, setting, "off"):
+        assert _refused_within(place.where, 5) == "unsound"
+
+
+def test_commits_are_synced_whatever_the_server_prefers(server: pg.Server, place: Place) -> None:
+    with _altered(server, "synchronous_commit", "off"):
+        store = place.create()
+        with store._work() as work:
+            assert work.link.rows("SHOW synchronous_commit") == [("on",)]
+        store.close()
+
+
+def test_the_ledger_needs_no_superuser(server: pg.Server) -> None:
+    server.run("CREATE ROLE keeper LOGIN")
+    server.run("CREATE SCHEMA kept AUTHORIZATION keeper")
+    url = server.url("kept").replace(f"user={server.user}", "user=keeper")
+    store = Place("postgres", url).create()
+    assert isinstance(store.charge(asked("1")), Charged)
+    store.close()
+
+
+def test_a_connection_that_was_cut_is_made_anew(server: pg.Server, place: Place) -> None:
+    store = place.create()
+    store.charge(asked("1"))
+    with store._work() as work:
+        pid = work.link.rows("SELECT pg_backend_pid()")[0][0]
+    server.run(f"SELECT pg_terminate_backend({pid})")
+    assert isinstance(store.charge(asked("2", "r")), Charged)
+    store.close()
+
+
+def test_a_server_that_is_away_is_a_code_without_its_address(place: Place) -> None:
+    gone = Place("postgres", place.where.replace("host=", "host=/nowhere"))
+    with pytest.raises(Bug) as fault:
+        gone.open()
+    assert "nowhere" not in str(fault.value)
+    assert not isinstance(fault.value.__context__, psycopg.Error)
+
+
+@pytest.mark.slow
+def test_a_promoted_replica_is_frozen_until_it_is_acknowledged(server: pg.Server) -> None:
+    place = Place("postgres", server.fresh_url())
+    store = place.create()
+    store.charge(asked("1"))
+    with server.replica() as other:
+        moved = Place("postgres", place.where.replace(f"port={server.port}", f"port={other.port}"))
+        moved = Place("postgres", moved.where.replace(str(server.folder), str(other.folder)))
+        with pytest.raises(Bug):
+            moved.open()  # still a replica: it cannot be written, nor trusted to be current
+        other.promote()
+        late = moved.open()
+        with pytest.raises(Refused, match="not the one"):
+            late.charge(asked("2", "r"))
+        late.acknowledge({"people": (1000, 1000, 1000, 1000)}, "the replica was behind")
+        late.close()
+        again = moved.open()
+        assert again.frozen() is None
+        again.close()
+    store.close()

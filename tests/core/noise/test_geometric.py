@@ -1,0 +1,88 @@
+"""The exact geometric law, and its digits."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from chance import SeededDice
+from noise_checks import ALARM, p_value
+from sfumato.core.noise.geometric import bits_below, digit_law, geometric_law, sample
+from sfumato.core.noise.table import certified_floors
+from sfumato.core.refusal import Bug, Refused
+
+DRAWS = 200_000
+
+
+def geometric_bins(
+    scale: Fraction, bins: int
+) -> tuple[
+    np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.float64]]
+]:
+    """Edges of about equally likely bins, and their chances."""
+    wide = float(scale)
+    marks = -np.log1p(-np.arange(1, bins) / bins) * wide
+    edges = np.unique(np.ceil(marks)).astype(np.int64)
+    sums = np.concatenate([[0.0], -np.expm1(-edges / wide), [1.0]])
+    return edges, np.diff(sums)
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(10), Fraction(1000), Fraction(10**12)])
+def test_geometric_draws_follow_the_law(scale: Fraction) -> None:
+    draws = sample(scale, DRAWS, SeededDice(1))
+    assert p_value(draws, *geometric_bins(scale, 100)) > ALARM
+
+
+@pytest.mark.parametrize("factor", [Fraction(9, 10), Fraction(11, 10)])
+@pytest.mark.parametrize("scale", [Fraction(10), Fraction(10**12)])
+def test_a_wrong_scale_does_not_pass_for_the_right_one(scale: Fraction, factor: Fraction) -> None:
+    draws = sample(scale * factor, DRAWS, SeededDice(2))
+    assert p_value(draws, *geometric_bins(scale, 100)) < ALARM
+
+
+@pytest.mark.parametrize("scale", [Fraction(100), Fraction(1000), Fraction(10**8)])
+def test_the_low_digits_follow_their_own_law(scale: Fraction) -> None:
+    draws = sample(scale, DRAWS, SeededDice(3))
+    low = 2 ** min(6, bits_below(scale))
+    chances = np.exp(-np.arange(low) / float(scale))
+    seen = np.bincount(draws % low, minlength=low)
+    assert stats.chisquare(seen, chances / chances.sum() * DRAWS).pvalue > ALARM
+
+
+@pytest.mark.parametrize("scale", [Fraction(1000), Fraction(10**5), Fraction(10**8)])
+def test_the_digits_are_independent(scale: Fraction) -> None:
+    draws = sample(scale, DRAWS, SeededDice(4))
+    bits = bits_below(scale)
+    low, top = (draws >> (bits - min(bits, 4))) & 7, np.minimum(draws >> bits, 63) // 8
+    table = np.zeros((8, 8))
+    np.add.at(table, (low, top), 1)
+    assert stats.chi2_contingency(table[:, table.sum(axis=0) > 50]).pvalue > ALARM
+
+
+@pytest.mark.parametrize("scale", [Fraction(64), Fraction(200), Fraction(1000, 3)])
+def test_digits_and_top_multiply_to_the_exact_law(scale: Fraction) -> None:
+    bits = bits_below(scale)
+    top = np.diff([0, *certified_floors(geometric_law(scale / 2**bits))]) / 2**64
+    digit = np.diff([0, *certified_floors(digit_law(scale, bits)), 2**64]) / 2**64
+    for k in range(300):
+        exact = -math.expm1(-1 / float(scale)) * math.exp(-k / float(scale))
+        assert top[k >> bits] * digit[k % 2**bits] == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [Fraction(64), Fraction(1000), Fraction(10**9), Fraction(2**50)])
+def test_the_top_has_a_scale_between_32_and_64(scale: Fraction) -> None:
+    assert 32 <= scale / 2 ** bits_below(scale) < 64
+
+
+def test_noise_too_wide_for_64_bits_is_refused() -> None:
+    with pytest.raises(Refused, match="noise-out-of-range"):
+        sample(Fraction(2**50) + 1, 1, SeededDice(1))
+
+
+def test_a_scale_of_zero_is_our_own_fault() -> None:
+    with pytest.raises(Bug):
+        sample(Fraction(0), 1, SeededDice(1))

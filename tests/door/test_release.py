@@ -1,0 +1,204 @@
+"""The door: charge first, then look; whatever goes wrong stays paid and says nothing."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sfumato.app import OpenVault
+from sfumato.core.measure import Measure
+from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrder
+from sfumato.core.refusal import Bug, Refused
+from sfumato.core.sealed import Sealed
+from sfumato.door import Asker, Door, Order, release
+from sfumato.plan.read_sql import read_sql
+from sfumato.plan.request import Request
+from vaults import PATIENTS_CARD, open_with, write_patients
+
+CANARY = "canary-4711"
+COUNT = "SELECT COUNT(*) AS n FROM clinic"
+Reading = Callable[[Measure], Sealed[tuple[IntegerArray, ...]]]
+
+
+class ScriptedEngine:
+    """An engine whose reading is the test's own; it is asked through the same port."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.reads = 0
+
+    def measure(self, table: str, measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+        self.reads += 1
+        return self.reading(measure)
+
+    def prepare(self, order: PrepareOrder) -> Prepared:
+        raise EngineStopped
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def zeros(measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+    return Sealed(tuple(np.zeros(measure.cells, dtype=np.int64) for _ in measure.tallies))
+
+
+def stopped(_measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+    raise EngineStopped
+
+
+def broken(_measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+    raise ValueError(f"could not convert {CANARY}")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
+    folder = tmp_path_factory.mktemp("release")
+    text = PATIENTS_CARD.replace("3.0", "1000").replace("1.0", "1000")
+    with open_with(folder, "clinic", write_patients(folder / "p.csv"), text) as vault:
+        yield vault
+
+
+def order_of(vault: OpenVault, op: str, sql: str = COUNT, epsilon: str = "0.5") -> Order:
+    listing = vault.house.catalogue.find("clinic")
+    assert listing is not None
+    request = Request(read_sql(sql, "clinic"), epsilon=Fraction(epsilon))
+    return Order(listing.card, listing.table, request, Asker("owner"), op, fresh=True)
+
+
+def door_of(vault: OpenVault, reading: Reading) -> tuple[Door, ScriptedEngine]:
+    engine = ScriptedEngine(reading)
+    return replace(vault.house.queries.door, engine=engine), engine
+
+
+def spent(vault: OpenVault) -> float:
+    return float(vault["clinic"].budget["spent"]["epsilon"])
+
+
+def test_the_charge_is_durable_before_a_row_is_read(shared: OpenVault) -> None:
+    before, seen = spent(shared), []
+
+    def reading(measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+        seen.append(spent(shared))
+        return zeros(measure)
+
+    door, _ = door_of(shared, reading)
+    release(door, order_of(shared, "durable"))
+    assert seen == [pytest.approx(before + 0.5)]
+    mark = shared.house.ledger.anchor.read()
+    assert mark is not None
+    assert mark.seq == shared.house.ledger.store.head().seq
+
+
+@pytest.mark.parametrize("reading", [stopped, broken])
+def test_a_failed_question_still_pays_and_stays_failed(shared: OpenVault, reading: Reading) -> None:
+    before = spent(shared)
+    sql = f"SELECT COUNT(*) AS n FROM clinic WHERE age = {30 + (reading is broken)}"
+    door, engine = door_of(shared, reading)
+    order = order_of(shared, f"failing-{reading.__name__}", sql)
+    for _ in range(3):
+        with pytest.raises(Refused) as refused:
+            release(door, order)
+        assert refused.value.code == "question-failed"
+    assert spent(shared) == pytest.approx(before + 0.5)
+    assert engine.reads == 1
+
+
+def test_an_engines_complaint_never_gets_out(shared: OpenVault) -> None:
+    door, _ = door_of(shared, broken)
+    with pytest.raises(Refused) as refused:
+        release(door, order_of(shared, "complaint"))
+    told = "".join(traceback.format_exception(refused.value))
+    assert CANARY not in told
+    assert refused.value.__context__ is None
+    assert refused.value.__cause__ is None
+
+
+def test_being_stopped_or_broken_looks_the_same_to_the_asker(shared: OpenVault) -> None:
+    told = []
+    for reading in (stopped, broken):
+        door, _ = door_of(shared, reading)
+        sql = f"SELECT COUNT(*) AS n FROM clinic WHERE age = {40 + (reading is broken)}"
+        with pytest.raises(Refused) as refused:
+            release(door, order_of(shared, f"same-{reading.__name__}", sql))
+        told.append((refused.value.code, refused.value.cause, refused.value.next_step))
+    assert told[0] == told[1]
+
+
+def test_a_stopped_shape_is_frozen_until_the_owner_thaws_it(shared: OpenVault) -> None:
+    sql = "SELECT COUNT(*) AS n FROM clinic WHERE age = 50"
+    door, _ = door_of(shared, stopped)
+    with pytest.raises(Refused):
+        release(door, order_of(shared, "freezing", sql))
+    working, engine = door_of(shared, zeros)
+    before = spent(shared)
+    with pytest.raises(Refused) as refused:
+        release(working, order_of(shared, "frozen", sql, "0.25"))
+    assert refused.value.code == "question-frozen"
+    assert (engine.reads, spent(shared)) == (0, before)
+    (shape, *_) = [s for s in shared.house.data_sets.frozen_shapes()][-1:]
+    for waiting in shared.house.data_sets.frozen_shapes():
+        shared.house.data_sets.thaw(waiting)
+    assert shape not in shared.house.data_sets.frozen_shapes()
+    release(working, order_of(shared, "thawed", sql, "0.25"))
+
+
+def test_a_refused_question_reads_no_row_and_pays_nothing(shared: OpenVault) -> None:
+    door, engine = door_of(shared, zeros)
+    before = spent(shared)
+    for sql, epsilon in ((COUNT, "999"), ("SELECT SUM(age) AS s FROM clinic", "0.0000011")):
+        with pytest.raises(Refused):
+            release(door, order_of(shared, "x" + epsilon, sql, epsilon))
+            release(door, order_of(shared, "y" + epsilon, sql, epsilon))
+            raise Refused("not-allowed", "both were answered", "")
+    assert engine.reads <= 3
+    assert spent(shared) < before + 1000
+
+
+def test_an_answer_of_the_wrong_shape_fails_like_any_other(shared: OpenVault) -> None:
+    def narrow(_measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+        return Sealed((np.zeros(3, dtype=np.int64),))
+
+    door, _ = door_of(shared, narrow)
+    with pytest.raises(Refused) as refused:
+        release(door, order_of(shared, "narrow"))
+    assert refused.value.code == "question-failed"
+
+
+def test_a_price_is_the_same_whatever_the_rows_are(tmp_path: Path) -> None:
+    prices = []
+    for people in (3, 300):
+        folder = tmp_path / str(people)
+        folder.mkdir()
+        source = write_patients(folder / "p.csv", people)
+        with open_with(folder, "clinic", source, PATIENTS_CARD) as vault:
+            sql = "SELECT zip, COUNT(*), SUM(salary), AVG(age) FROM clinic GROUP BY zip"
+            prices.append(vault["clinic"].price(sql, epsilon=0.5).shape)
+    assert prices[0] == prices[1]
+
+
+CLOSED: list[Callable[[Sealed[int]], object]] = [
+    str, bytes, bool, int, float, hash, len, iter, list, format,
+    lambda s: f"{s:>3}", lambda s: s == s, lambda s: s < s, lambda s: s + 1, lambda s: 1 + s,
+    lambda s: s[0], lambda s: 1 in s, lambda s: {s}, lambda s: "%d" % s,
+    lambda s: __import__("pickle").dumps(s), lambda s: __import__("copy").copy(s),
+    lambda s: __import__("copy").deepcopy(s), lambda s: __import__("json").dumps(s),
+    lambda s: np.asarray([1]) + s, lambda s: s.__dict__, lambda s: vars(s), lambda s: s.__held,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("use", CLOSED)
+def test_a_sealed_value_cannot_be_used(use: Callable[[Sealed[int]], object]) -> None:
+    with pytest.raises((Bug, TypeError, AttributeError)) as refused:
+        use(Sealed(471147))
+    assert "471147" not in str(refused.value)
+
+
+def test_a_sealed_value_shows_nothing_of_itself() -> None:
+    assert repr(Sealed(471147)) == repr(Sealed("x")) == "Sealed(...)"
+    with pytest.raises(Bug):
+        type("Open", (Sealed,), {})

@@ -1,0 +1,87 @@
+"""Who may import whom, as architecture.md draws it; read from the source, not from running it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+EVERYTHING: Final = ("",)
+# room -> what of ours it may import (a prefix of the dotted name after `sfumato.`)
+MAY: Final[Mapping[str, tuple[str, ...]]] = {
+    "core": ("core",),
+    "plan": ("plan", "core"),
+    "door": ("door", "core", "plan"),
+    "engines": ("engines", "core", "plan.lower"),
+    "sandbox": ("sandbox", "core"),
+    "stores": ("stores", "core"),
+    "services": ("core", "plan", "door"),
+    "wire": ("wire", "core.refusal"),
+    "faces": ("faces", "services", "wire"),
+    "faces.cli": ("faces.cli", "services", "wire", "client", "lab"),
+    "faces.console": ("faces.console", "services", "wire", "client", "lab"),
+    "client": ("client", "wire", "core.question", "core.local", "core.refusal"),
+    "lab": ("lab", "client", "core"),
+    "dice": (),
+    "app": EVERYTHING,
+    "": ("app", "core.refusal"),  # the package itself
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of ours: where it stands and what it names."""
+
+    importer: str
+    imported: str
+    line: int
+
+
+def imports_of(package: Path) -> Iterator[Import]:
+    """Yield every import of ours in the package, wherever in a file it stands."""
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
+        importer = ".".join(p for p in parts if p != "__init__")
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for name in _names(node, parts):
+                yield Import(importer, name, getattr(node, "lineno", 0))
+
+
+def _names(node: ast.AST, parts: tuple[str, ...]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        full = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            above = ("sfumato", *parts)[: len(parts) + 1 - node.level]
+            base = ".".join([*above, base] if base else above)
+        full = [f"{base}.{alias.name}" for alias in node.names]
+    else:
+        return
+    for name in full:
+        if name == "sfumato" or name.startswith("sfumato."):
+            yield name.removeprefix("sfumato").removeprefix(".")
+
+
+def is_allowed(found: Import) -> bool:
+    """Say whether the table lets this import stand."""
+    room = _room(found.importer)
+    allowed = MAY[room]
+    if room == "services":
+        own = ".".join(found.importer.split(".")[:2])
+        allowed = (*allowed, own)
+        if found.imported.startswith("door."):
+            return found.imported.count(".") == 1  # the door's public names only
+    return allowed == EVERYTHING or any(_is_under(found.imported, p) for p in allowed)
+
+
+def _room(importer: str) -> str:
+    first, _, rest = importer.partition(".")
+    two = f"{first}.{rest.split('.')[0]}" if rest else first
+    return two if two in MAY else first
+
+
+def _is_under(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")

@@ -1,0 +1,53 @@
+"""The house keeps its walls, and the test that says so fails when one is broken."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from imports import Import, imports_of, is_allowed
+
+PACKAGE = Path(__file__).parents[2] / "src" / "sfumato"
+
+
+def broken_walls(package: Path) -> list[Import]:
+    return [found for found in imports_of(package) if not is_allowed(found)]
+
+
+def test_every_import_is_one_that_the_table_allows() -> None:
+    assert broken_walls(PACKAGE) == []
+
+
+def test_the_table_sees_the_imports_of_every_room() -> None:
+    seen = {found.importer.split(".")[0] for found in imports_of(PACKAGE)}
+    assert {"core", "plan", "door", "engines", "stores", "services", "faces", "client"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("room", "line"),
+    [
+        ("core/people_.py", "from sfumato.plan.plan import Plan"),
+        ("core/people_.py", "import sfumato.dice"),
+        ("core/people_.py", "def f() -> None:\n    from sfumato.stores import sqlite"),
+        ("plan/new.py", "from sfumato.door import release"),
+        ("door/new.py", "from sfumato.engines.duckdb import DuckDBEngine"),
+        ("engines/new.py", "from sfumato.plan.price import Priced"),
+        ("stores/new.py", "from sfumato.door.unseal import unseal"),
+        ("services/queries/new.py", "from sfumato.services.data_sets import DataSets"),
+        ("services/queries/new.py", "from sfumato.stores.sqlite import open_ledger"),
+        ("services/queries/new.py", "from sfumato.door.unseal import unseal"),
+        ("wire/new.py", "from sfumato.core.card import Card"),
+        ("faces/new.py", "from sfumato.client import Vault"),
+        ("faces/cli/new.py", "from sfumato.door import Door"),
+        ("client/new.py", "from sfumato.core.card import Card"),
+        ("lab/new.py", "from sfumato.door import release"),
+        ("lab/new.py", "from ..door import release"),
+        ("dice.py", "from sfumato.core.ports import Dice"),
+    ],
+)
+def test_a_planted_import_is_found(tmp_path: Path, room: str, line: str) -> None:
+    copy = tmp_path / "sfumato"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "data"))
+    (copy / room).write_text(line + "\n")
+    assert [found.importer.replace(".", "/") + ".py" for found in broken_walls(copy)] == [room]

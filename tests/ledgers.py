@@ -1,0 +1,73 @@
+"""Ledgers of both kinds for tests: one way to make, reopen and ask either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato.core.account import Charge, Debtor
+from sfumato.core.filters import Cap
+from sfumato.core.loss import Debt
+from sfumato.stores import sqlite
+from sfumato.stores.ledger_sql import SqlLedger
+
+if TYPE_CHECKING:
+    import pg  # not in the drivers that tests start: pytest is slow to import
+
+CAP = Cap(epsilon=1000, delta=1000, rho=1000, rho_delta=1000)
+DEBT = Debt(epsilon=10, delta=10, rho=10, rho_delta=0)
+
+
+class StoppedClock:
+    """A clock that always says the same."""
+
+    def now(self) -> str:
+        """Return one moment."""
+        return "2026-11-21T10:00:00Z"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a test's ledger lies."""
+
+    kind: str
+    where: str
+
+    def create(self) -> SqlLedger:
+        """Make the ledger."""
+        if self.kind == "sqlite":
+            return sqlite.create_ledger(Path(self.where), StoppedClock())
+        from sfumato.stores import postgres
+
+        return postgres.create_ledger(self.where, StoppedClock())
+
+    def open(self, wait_s: float = 10) -> SqlLedger:
+        """Open the ledger as another process would."""
+        if self.kind == "sqlite":
+            return sqlite.open_ledger(Path(self.where), StoppedClock(), wait_s=wait_s)
+        from sfumato.stores import postgres
+
+        return postgres.open_ledger(self.where, StoppedClock(), wait_s=wait_s)
+
+
+def new_place(kind: str, folder: Path, server: pg.Server | None) -> Place:
+    """Return a fresh place for a ledger."""
+    if server is not None:
+        return Place(kind, server.fresh_url())
+    return Place(kind, str(folder / "ledger.db"))
+
+
+def asked(op: str, question: str = "q", user: str = "ann", **changes: object) -> Charge:
+    """Return a charge of one question on one data set by one user."""
+    plain = Charge(
+        user=user,
+        op=op,
+        request=f"request {question}",
+        answer_key=f"key {question}",
+        shape=f"shape {question}",
+        debtors=(Debtor("people", CAP), Debtor(f"user {user}", CAP)),
+        debt=DEBT,
+        body={"question": question},
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]  # named as the fields are

@@ -1,0 +1,149 @@
+"""A real PostgreSQL, thrown away after the tests: its own folder, socket and loopback port."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+
+_BINARIES = Path("/usr/lib/postgresql/15/bin")
+_SCHEMAS = count(1)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running PostgreSQL."""
+
+    folder: Path
+    port: int
+    user: str
+
+    def url(self, schema: str = "public") -> str:
+        """Return the address of one schema."""
+        place = f"host={self.folder} port={self.port} user={self.user} dbname=postgres"
+        return f"{place} options='-c search_path={schema}'"
+
+    def fresh_url(self) -> str:
+        """Return the address of a new, empty schema."""
+        schema = f"vault_{os.getpid()}_{next(_SCHEMAS)}"
+        self.run(f"CREATE SCHEMA {schema}")
+        return self.url(schema)
+
+    def run(self, sql: str) -> list[tuple[object, ...]]:
+        """Run one statement as the superuser."""
+        with psycopg.connect(self.url(), autocommit=True) as link:
+            found = link.execute(sql)
+            return found.fetchall() if found.description else []
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        options = f"-c listen_addresses=127.0.0.1 -c port={self.port} -k {self.folder}"
+        self._call("pg_ctl", "-D", "data", "-l", "log", "-o", options, "-w", "-t", "30", "start")
+
+    def stop(self) -> None:
+        """Stop the server at once, as a power cut would, or as far as it is still running."""
+        self._call("pg_ctl", "-D", "data", "-m", "immediate", "-w", "stop", check=False)
+
+    def kill(self, pid: int) -> None:
+        """Kill one process of this server (of no other)."""
+        found = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if found.startswith(b"postgres:"):
+            os.kill(pid, signal.SIGKILL)
+
+    def make(self) -> None:
+        """Make the data folder."""
+        self._call("initdb", "-D", "data", "-A", "trust", "-U", self.user, "-E", "UTF8")
+        small = "shared_buffers = 16MB\nmax_connections = 60\nautovacuum_naptime = 5s\n"
+        with (self.folder / "data" / "postgresql.conf").open("a") as file:
+            file.write(small)
+
+    @contextmanager
+    def replica(self) -> Iterator[Server]:
+        """Run a copy that follows this server."""
+        with _folder(self.user) as folder:
+            other = Server(folder, _free_port(), self.user)
+            place = ("-h", str(self.folder), "-p", str(self.port), "-U", self.user)
+            other._call("pg_basebackup", *place, "-D", "data", "-R", "-c", "fast")
+            try:
+                other.start()
+                yield other
+            finally:
+                other.stop()
+
+    def promote(self) -> None:
+        """Make a replica a server of its own."""
+        self._call("pg_ctl", "-D", "data", "-w", "promote")
+
+    def _call(self, name: str, *words: str, check: bool = True) -> None:
+        prefix: list[str] = []
+        if os.geteuid() == 0:  # PostgreSQL does not run as root
+            prefix = ["setpriv", f"--reuid={self.user}", "--clear-groups", "--"]
+        command = [*prefix, str(binary(name)), *words]
+        subprocess.run(command, cwd=self.folder, check=check, capture_output=True, timeout=60)
+
+
+def binary(name: str) -> Path:
+    """Return where a program of PostgreSQL lies (perhaps nowhere)."""
+    found = shutil.which(name)
+    return Path(found) if found else _BINARIES / name
+
+
+def _user() -> str:
+    if os.geteuid() != 0:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def need_binaries() -> None:
+    """Skip without PostgreSQL's programs; in CI, fail."""
+    if binary("initdb").exists():
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail("PostgreSQL is missing in CI: run `make system`")
+    pytest.skip("PostgreSQL is not installed: run `make system`")
+
+
+@contextmanager
+def _folder(user: str) -> Iterator[Path]:
+    # Not pytest's folder: another user must get in, and a socket's path has at most 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="sfumato-pg-", dir="/tmp"))
+    if os.geteuid() == 0:
+        shutil.chown(folder, user)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """Start a throw-away PostgreSQL; stop it and delete its folder in the end."""
+    need_binaries()
+    with _folder(_user()) as folder:
+        server = Server(folder, _free_port(), _user())
+        server.make()
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()

@@ -1,0 +1,94 @@
+"""Small vaults for tests: made fresh, on rows that the test itself wrote."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import sfumato
+from sfumato.app import OpenVault
+
+SFUMATO = (sys.executable, "-c", "import sys; from sfumato.app import main; sys.exit(main())")
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
+    return path
+
+
+def card(text: str) -> dict[str, Any]:
+    return tomllib.loads(text, parse_float=Decimal)
+
+
+def make_vault(folder: Path) -> Path:
+    vault = folder / "vault"
+    sfumato.create(vault, anchor=folder / "anchors" / "anchor")
+    return vault
+
+
+def open_with(folder: Path, name: str, source: Path, text: str, user: str = "owner") -> OpenVault:
+    """Return a new vault that holds one data set."""
+    vault = sfumato.open(make_vault(folder), user=user)
+    vault.add(name, source, card(text))
+    return vault
+
+
+def run(vault: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the real command line in a process of its own."""
+    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    settings: Mapping[str, str] = {**kept, "SFUMATO_VAULT": str(vault), **environment}
+    return subprocess.run(
+        [*SFUMATO, *arguments],
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+PATIENTS_CARD = """
+unit = "patient_id"
+people = "city-hospital-patients"
+version = "2026-11"
+budget = { epsilon = 3.0, delta = 1e-6 }
+nulls = ["n/a", ""]
+[caps]
+user = { epsilon = 1.0 }
+[ask]
+who = ["researchers"]
+[columns.age]
+type = "integer"
+lower = 0
+upper = 110
+[columns.zip]
+type = "text"
+keys = ["10001", "10002"]
+[columns.salary]
+type = "number"
+lower = 0
+upper = 200000
+step = 1
+[columns.name]
+hidden = true
+"""
+
+
+def write_patients(path: Path, people: int = 200) -> Path:
+    """Write patients with ids, ages, zips, salaries and names that nothing may show."""
+    header = ("patient_id", "name", "age", "zip", "salary")
+    rows = [
+        (f"p{n:05d}", f"canary-{n:05d}", 20 + n % 60, ("10001", "10002")[n % 2], 20000 + 97 * n)
+        for n in range(people)
+    ]
+    return write_csv(path, header, rows)
