@@ -23,7 +23,6 @@ from sfumato.core.loss import Debt
 from sfumato.stores import sqlite
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Link
-from sfumato.stores.work import Operation, add_entry, add_operation
 
 ENTRIES: Final = 1_000_000
 DEBITS: Final = 2_000
@@ -112,9 +111,8 @@ def _fill(ledger: SqlLedger, entries: int) -> None:
     while (left := entries - ledger.head().seq) > 0:
         with ledger._work() as work:
             made = list(islice(_charged(work.head), min(left, 50_000)))
-            for entry in made:
-                add_entry(work.link, entry)
-            _add_operations(work.link, made)
+            _insert(work.link, "ledger_entries", [tuple(vars(entry).values()) for entry in made])
+            _insert(work.link, "ledger_operations", [_operation(entry) for entry in made])
             _add_debits(work.link, len(made))
             work.head = Head(work.head.ledger, 1, made[-1].seq, made[-1].hash)
             work.is_dirty = True
@@ -132,11 +130,17 @@ def _charged(head: Head) -> Iterator[Entry]:
         yield entry
 
 
-def _add_operations(link: Link, made: list[Entry]) -> None:
-    for entry in made:
-        asked = _charge(f"fill.{entry.seq - 1}")
-        known = (asked.user, asked.op, asked.request, asked.answer_key, "charged", entry.seq, None)
-        add_operation(link, Operation(*known))
+def _operation(entry: Entry) -> tuple[object, ...]:
+    asked = _charge(f"fill.{entry.seq - 1}")
+    return (asked.user, asked.op, asked.request, asked.answer_key, "charged", entry.seq, None)
+
+
+def _insert(link: Link, table: str, rows: list[tuple[object, ...]]) -> None:
+    for start in range(0, len(rows), 500):
+        some = rows[start : start + 500]
+        row = f"({', '.join('?' * len(some[0]))})"
+        values = tuple(value for one in some for value in one)
+        link.change(f"INSERT INTO {table} VALUES {', '.join([row] * len(some))}", values)
 
 
 def _add_debits(link: Link, count: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,7 @@ def chances_between(
 ) -> tuple[Integers, NDArray[np.float64]]:
     """The edges, and the chance of each bin between them."""
     sums = [Decimal(0), *(cdf(int(edge) - 1) for edge in edges), Decimal(1)]
-    parts = [float(above - below) for below, above in zip(sums, sums[1:], strict=False)]
+    parts = [float(above - below) for below, above in pairwise(sums)]
     return edges, np.array(parts)
 
 

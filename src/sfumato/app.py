@@ -185,7 +185,7 @@ def _check_sqlite() -> tuple[str, bool, str]:
 def _check_sandbox() -> tuple[str, bool, str]:
     found = shutil.which("bwrap")
     if found is None:
-        return "sandbox", True, "bubblewrap is not here; only pipelines (part 7) will need it: make system"
+        return "sandbox", True, "no bubblewrap; only pipelines (part 7) will need it: make system"
     return "sandbox", True, f"bubblewrap is at {found}; pipelines come with part 7"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from vaults import PATIENTS_CARD, make_vault, run, write_patients
 
 COUNT = "SELECT COUNT(*) AS n FROM clinic"
@@ -169,7 +170,8 @@ def test_a_budget_that_is_no_budget_is_refused(vault: Path, epsilon: str) -> Non
         ("SELECT zip FROM clinic GROUP BY zip", "no-aggregate"),
         ("SELECT COUNT(*) FROM clinic WHERE age = 'x'", "type-mismatch"),
         ("SELECT COUNT(*) FROM clinic WHERE patient_id = 'p00001'", "unknown-column"),
-        ("nonsense", "bad-sql"),
+        ("nonsense", "not-in-language"),
+        ("SELECT ((", "bad-sql"),
     ],
 )
 def test_a_question_outside_is_refused_with_its_code(vault: Path, sql: str, code: str) -> None:

@@ -77,6 +77,10 @@ def test_a_connection_that_was_cut_is_made_anew(server: pg.Server, place: Place)
         pid = work.link.rows("SELECT pg_backend_pid()")[0][0]
     server.run(f"SELECT pg_terminate_backend({pid})")
     assert isinstance(store.charge(asked("2", "r")), Charged)
+    with store._work() as work:
+        pid = work.link.rows("SELECT pg_backend_pid()")[0][0]
+    server.run(f"SELECT pg_terminate_backend({pid})")
+    assert store.head().seq == 5
     store.close()
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import apsw
 import numpy as np
 import pytest
-from judge import accusations
 from numpy.typing import NDArray
+
+from judge import accusations
 from vaults import make_vault, run, write_csv
 
 KEYS = 20_000
@@ -65,9 +66,8 @@ def asked(vault: Path, sql: str, epsilon: str, *options: str) -> Any:
 def released_parts(vault: Path) -> list[NDArray[np.int64]]:
     """Return the noisy integers of the last answer, as the ledger keeps them."""
     with apsw.Connection(str(vault / "ledger.sqlite")) as connection:
-        (text,) = list(connection.execute("SELECT body FROM answers ORDER BY rowid DESC LIMIT 1"))[
-            0
-        ]
+        found = list(connection.execute("SELECT answer FROM ledger_answers ORDER BY rowid DESC LIMIT 1"))
+        ((text,),) = found
     return [np.array(part, dtype=np.int64) for part in json.loads(str(text))["parts"]]
 
 
@@ -115,7 +115,7 @@ def test_a_delta_buys_gaussian_noise_of_the_promised_width(vault: Path) -> None:
     answer = asked(vault, sql, "1", *options)
     assert answer["receipt"]["mechanism"] == "discrete gaussian"
     variance = Fraction(answer["receipt"]["split"][0]["variance"])
-    assert float(variance) == pytest.approx(100 / (2 * 0.018079), rel=1e-3)
+    assert float(variance) == pytest.approx(100 / (2 * 0.024356), rel=1e-3)
     noise = np.array([row[1] for row in answer["rows"]]) - COUNTS
     assert accusations(noise, "gaussian", variance) == []
 

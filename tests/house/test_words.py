@@ -34,7 +34,8 @@ def test_nobody_reaches_into_a_sealed_value_by_its_slot() -> None:
 
 def test_real_randomness_stands_in_one_module() -> None:
     pattern = r"\bos\.urandom|\bimport secrets|\bSystemRandom|from random import|\bgetrandom\b"
-    assert places(pattern) == {"dice.py"}
+    made_once = {"lab/generate.py"}  # a fixed seed: the bundled files, byte for byte
+    assert places(pattern) - made_once == {"dice.py"}
 
 
 def test_numpy_randomness_is_used_in_the_lab_and_the_demo_alone() -> None:

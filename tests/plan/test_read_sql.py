@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sfumato.core.question import (
     Aggregate,
     All,
@@ -250,8 +251,10 @@ def test_a_long_chain_of_conditions_is_read_without_deep_recursion() -> None:
 
 
 WORDS = st.sampled_from(
-    "SELECT COUNT ( * ) FROM clinic WHERE GROUP BY age zip , = < 3 'a' AND OR NOT IN IS NULL AS x "
-    "SUM AVG DISTINCT ; -- /* */ \" ' JOIN ON UNION WITH CASE WHEN END :: [ ] { } $1 ? % . - +".split()
+    (
+        "SELECT COUNT ( * ) FROM clinic WHERE GROUP BY age zip , = < 3 'a' AND OR NOT IN IS NULL "
+        "AS x SUM AVG DISTINCT ; -- /* */ \" ' JOIN ON UNION WITH CASE WHEN END :: [ ] { } $1 ? % ."
+    ).split(" ")
 )
 
 

@@ -19,7 +19,6 @@ MIN_DELTA: Final = Fraction(1, 10**15)
 MAX_DELTA: Final = Fraction(1, 10)
 MAX_DIGITS: Final = 30
 MAX_BITS: Final = 256  # of a fraction's parts; whatever has been read once can be read again
-MAX_BITS: Final = 256  # of a fraction's parts; whatever has been read once can be read again
 
 
 def units_up(amount: Fraction, unit: int) -> int:

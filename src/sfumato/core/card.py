@@ -102,7 +102,7 @@ class Card:
         return any(group in self.who for group in groups)
 
     def index(self, name: str) -> int:
-        """Return the column's place on the card, or refuse: what it does not name does not exist."""
+        """Return the column's place on the card, or refuse: what it does not name is not."""
         for place, column in enumerate(self.columns):
             if column.name.casefold() == name.casefold():
                 return place
@@ -236,7 +236,7 @@ def _read_step(
 
 
 def proposed_step(low: Fraction, high: Fraction) -> Fraction:
-    """Return the largest power of ten that divides both bounds and cuts the range in 10,000 or more."""
+    """Return the largest power of ten that divides the bounds and makes 10,000 steps or more."""
     for power in range(12, -13, -1):
         step = Fraction(10) ** power
         fits = (low / step).denominator == 1 and (high / step).denominator == 1

@@ -50,7 +50,6 @@ _HALVINGS: Final = 64
 _LEAST_LOG_DELTA: Final = Decimal(-230)  # a delta below e^-230 is called e^-230
 _BUCKETS: Final = 100_000  # of a privacy-loss distribution, over the plain sum of epsilons
 _MOST_EPSILON: Final = 500  # of one release; beyond about 700 the exponential overflows a float
-_MOST_EPSILON: Final = 500  # of one release; beyond about 700 the exponential overflows a float
 
 Number = TypeVar("Number", float, Decimal)
 
@@ -130,13 +129,10 @@ def pld_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
     all with chance delta. All Gaussian releases enter as one, by their total rho at delta / 2.
     """
     _check(0 < delta < 1, "delta lies inside (0, 1)")
-    _check(0 < delta < 1, "delta lies inside (0, 1)")
     batch = tuple(events)
     pairs = _worst_pairs(batch, delta)
     if not pairs:
         return Fraction(0)
-    if max(epsilon for epsilon, _ in pairs) > _MOST_EPSILON:
-        raise _too_large_an_epsilon()
     if max(epsilon for epsilon, _ in pairs) > _MOST_EPSILON:
         raise _too_large_an_epsilon()
     epsilon = _composed(pairs, float(delta))
@@ -237,14 +233,6 @@ def _too_small_a_delta() -> Refused:
         "bad-budget",
         "delta must be below 1 and above what the releases spend of it themselves.",
         "Give a larger delta, below 1.",
-    )
-
-
-def _too_large_an_epsilon() -> Refused:
-    return Refused(
-        "bad-budget",
-        f"A release of more than epsilon {_MOST_EPSILON} has no useful privacy-loss distribution.",
-        "Add up by epsilon or by rho instead.",
     )
 
 

@@ -12,7 +12,6 @@ from fractions import Fraction
 
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, units_up
 from sfumato.core.refusal import Bug
-from sfumato.core.refusal import Bug
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,6 @@ class PureEvent:
     def __post_init__(self) -> None:
         _check_loss(self.epsilon)
 
-    def __post_init__(self) -> None:
-        _check_loss(self.epsilon)
-
 
 @dataclass(frozen=True)
 class GaussianEvent:
@@ -57,12 +53,7 @@ class GaussianEvent:
     name: str = "gaussian/1"
 
     def __post_init__(self) -> None:
-        _check_loss(self.rho, self.delta)
-        _check_loss_or_none(self.epsilon)
-
-    def __post_init__(self) -> None:
-        _check_loss(self.rho, self.delta)
-        _check_loss_or_none(self.epsilon)
+        _check_loss(self.rho, self.epsilon, self.delta)
 
 
 @dataclass(frozen=True)
@@ -74,12 +65,7 @@ class ApproximateEvent:
     name: str = "approximate/1"
 
     def __post_init__(self) -> None:
-        _check_loss(self.delta)
-        _check_loss_or_none(self.epsilon)
-
-    def __post_init__(self) -> None:
-        _check_loss(self.delta)
-        _check_loss_or_none(self.epsilon)
+        _check_loss(self.epsilon, self.delta)
 
 
 Event = PureEvent | GaussianEvent | ApproximateEvent
@@ -107,21 +93,6 @@ def total_debt(events: Iterable[Event]) -> Debt:
 def _check_loss(*losses: Fraction) -> None:
     if not all(isinstance(loss, Fraction) and loss > 0 for loss in losses):
         raise Bug("a loss is a fraction above zero: no float carries a debt, nothing is free")
-
-
-def _check_loss_or_none(loss: Fraction) -> None:
-    if loss != 0:
-        _check_loss(loss)
-
-
-def _check_loss(*losses: Fraction) -> None:
-    if not all(isinstance(loss, Fraction) and loss > 0 for loss in losses):
-        raise Bug("a loss is a fraction above zero: no float carries a debt, nothing is free")
-
-
-def _check_loss_or_none(loss: Fraction) -> None:
-    if loss != 0:
-        _check_loss(loss)
 
 
 def _debt(epsilon: Fraction, delta: Fraction, rho: Fraction, rho_delta: Fraction) -> Debt:

@@ -175,6 +175,10 @@ class Engine(Protocol):
         """Copy a source into a prepared table, once; the owner's act."""
         ...
 
+    def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
+        """Return the name and likely type of each column, for the owner's proposed card."""
+        ...
+
     def close(self) -> None:
         """Let the worker process go."""
         ...

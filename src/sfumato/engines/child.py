@@ -7,10 +7,10 @@ import select
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Final
 
-import sfumato
 from sfumato.engines.frames import Header, framed, read_frame
 
 # -I: neither the environment nor the current folder decides what the worker imports. The package is
@@ -19,7 +19,7 @@ _START: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
     "from sfumato.engines.worker import main; main()"
 )
-_HOME: Final = str(Path(sfumato.__file__).resolve().parent.parent)
+_HOME: Final = str(Path(__file__).resolve().parents[2])
 
 
 class Child:
@@ -42,6 +42,7 @@ class Child:
         self._inward = _number(self._process.stdin)
         self._outward = _number(self._process.stdout)
         os.set_blocking(self._inward, False)
+        _CHILDREN.add(self)
 
     @property
     def pid(self) -> int:
@@ -51,6 +52,13 @@ class Child:
     def is_ready(self) -> bool:
         """Say whether the process is ours (not of the parent we were forked from) and alive."""
         return self.owner == os.getpid() and self._process.poll() is None
+
+    def tell(self, header: Header, deadline_s: float) -> None:
+        """Send what needs no answer; a worker that does not take it is killed."""
+        try:
+            self._write(framed(header), time.monotonic() + deadline_s)
+        except (OSError, TimeoutError):
+            self.kill()
 
     def ask(self, header: Header, deadline_s: float) -> tuple[Header, bytes] | None:
         """Return the worker's answer, or None; without an answer the worker is dead."""
@@ -97,6 +105,18 @@ class Child:
             parts.append(part)
             count -= len(part)
         return b"".join(parts)
+
+
+_CHILDREN: Final[weakref.WeakSet[Child]] = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    """Let go of the parent's workers: they must not outlive it because a fork holds their pipes."""
+    for child in list(_CHILDREN):
+        child.forget()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def _wait(descriptor: int, event: int, until: float) -> None:

@@ -93,6 +93,8 @@ class DuckDBEngine:
             answer = self._prepared(order, source, work)
             if answer is None:
                 raise _stopped()
+            if answer.get("ok") is not True:
+                raise _unreadable()
             if "refused" in answer:
                 raise _refused(answer["refused"])
             _publish(work / "rows.duckdb", target)
@@ -101,9 +103,26 @@ class DuckDBEngine:
             shutil.rmtree(work, ignore_errors=True)
         return Prepared(tuple(str(domain) for domain in _items(answer["same_people"])))
 
+    def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
+        """Return the name and likely type of each column, for a proposed card; never a value."""
+        request: Header = {"do": "describe", "source": str(Path(source).absolute())}
+        child = self._start(spill="")
+        try:
+            answer = child.ask({**request, "inner_table": inner_table}, self._limits.deadline_s)
+        finally:
+            child.kill()
+        if answer is None or answer[0].get("ok") is not True:
+            raise Refused(
+                "source-unreadable", "The source cannot be read.", "Hand in CSV, TSV or Parquet."
+            )
+        if "refused" in answer[0]:
+            raise _refused(answer[0]["refused"])
+        pairs = [_items(pair) for pair in _items(answer[0]["columns"])]
+        return tuple((str(name), str(kind)) for name, kind in pairs)
+
     def self_test(self) -> tuple[str, ...]:
         """Return the probes that a locked worker let through; the house opens only if none is."""
-        child, answer = self._start(self._limits.memory_mb, spill=""), None
+        child = self._start(spill="")
         try:
             answer = child.ask({"do": "probe"}, _START_S)
         finally:
@@ -149,15 +168,18 @@ class DuckDBEngine:
             self._child.forget()
             self._child = None
         if self._child is None:
-            self._child = self._start(self._limits.memory_mb, spill="")
+            try:
+                self._child = self._start(spill="")
+            except OSError:  # no process can be started; says nothing of any row
+                self._child = None
         return self._child
 
-    def _start(self, memory_mb: int, *, spill: str) -> Child:
+    def _start(self, *, spill: str) -> Child:
         child = Child()
         child.tell(
             {
                 "salt": self._salt,  # in a message: arguments and environments can be read
-                "memory_mb": memory_mb,
+                "memory_mb": self._limits.memory_mb,
                 "threads": self._limits.threads,
                 "spill": spill,
             },
@@ -169,11 +191,9 @@ class DuckDBEngine:
         """Return what a worker of its own says of the preparation; None if it was stopped."""
         spill = work / "spill"
         spill.mkdir(mode=0o700)
-        child = self._start(self._limits.memory_mb, spill=str(spill))
+        child = self._start(spill=str(spill))
         try:
-            answer = child.ask(
-                order_header(order, source, work), self._limits.prepare_deadline_s
-            )
+            answer = child.ask(order_header(order, source, work), self._limits.prepare_deadline_s)
         finally:
             child.kill()
         return None if answer is None else answer[0]
@@ -210,6 +230,14 @@ def _stopped() -> Refused:
         "source-too-large",
         "The preparation needed more memory or time than a worker may use.",
         "Split the source, or let the engine use more.",
+    )
+
+
+def _unreadable() -> Refused:
+    return Refused(
+        "source-unreadable",
+        "The source is not like its name and the card say, or is damaged.",
+        "CSV and TSV are UTF-8 with one header line and as many cells in every line.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What engine and worker say to each other: a JSON header, then raw bytes, both with their length."""
+"""What engine and worker say to each other: a JSON header, then bytes, each with its length."""
 
 from __future__ import annotations
 

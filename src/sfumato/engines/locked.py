@@ -41,7 +41,7 @@ def lock_statements(room: Room) -> tuple[str, ...]:
         "SET enable_external_access = false",
         f"SET memory_limit = '{room.memory_mb} MiB'",
         f"SET threads = {room.threads}",
-        # 2.0 turns row_number() <= k into arg_min, which is up to three times slower (stack.md, 1.1)
+        # 2.0 makes row_number() <= k an arg_min, up to three times slower (stack.md, 1.1)
         "SET disabled_optimizers = 'top_n_window_elimination'",
         "SET enable_progress_bar = false",
         "SET lock_configuration = true",

@@ -127,9 +127,16 @@ def _probe(worker: Worker, _request: Header) -> bytes:
     return framed({"ok": True, "open": list(open_probes(worker.room))})
 
 
+def _describe(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.describe import described
+
+    return framed({"ok": True, **described(worker.room, request)})
+
+
 _DEEDS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
     "measure": _measure,
     "prepare": _prepare,
+    "describe": _describe,
     "probe": _probe,
 }
 

@@ -124,7 +124,10 @@ def _parts(measure: Measure) -> str:
     """Print each person's part of each cell, made of at most max_rows of their rows."""
     used = _used(measure)
     order = ", ".join(("row_key", *used))
-    sums = "".join(f", count({c}) AS n_{c}, sum({c}) AS s_{c}" for c in used)
+    summed = {t.column for t in measure.tallies if t.kind == "sum"}  # a date can only be counted
+    sums = "".join(
+        f", count({c}) AS n_{c}" + (f", sum({c}) AS s_{c}" if c in summed else "") for c in used
+    )
     return (
         f",\nranked AS (\n  SELECT *, row_number() OVER"
         f" (PARTITION BY person, cell ORDER BY {order}) AS nth\n  FROM picked\n),\n"

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.compose import rho_within
-
 from sfumato.core.budget import MAX_EPSILON, MIN_EPSILON
+from sfumato.core.compose import rho_within
 from sfumato.core.loss import Event, GaussianEvent, PureEvent
 from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate, Output

@@ -7,9 +7,7 @@ reader knows is refused with its place in the text. Nothing is passed on, so not
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import sqlglot
@@ -17,7 +15,6 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 
-from sfumato.core.budget import read_number
 from sfumato.core.question import (
     Aggregate,
     All,
@@ -34,6 +31,7 @@ from sfumato.core.question import (
     Verb,
 )
 from sfumato.core.refusal import Refused
+from sfumato.plan.sql_leaves import column_of, constant_of, only, outside
 
 MAX_TEXT: Final = 16 * 1024
 MAX_TOKENS: Final = 2000
@@ -41,6 +39,16 @@ MAX_DEPTH: Final = 20
 MAX_AMONG: Final = 500
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)  # it would print the asker's text
 
+_WHAT_IS: Final = "Ask for COUNT(*), COUNT(column), SUM(column), AVG(column) or a grouped column."
+_CONDITIONS: Final = "Use =, <>, <, <=, >, >=, IN, BETWEEN, IS NULL, AND, OR, NOT."
+_SELECT_HINTS: Final[Mapping[str, str]] = {
+    "with_": "WITH is not answered yet",
+    "joins": "joins are not answered yet",
+    "distinct": "DISTINCT rows never leave",
+    "having": "HAVING is not answered yet",
+    "order": "ORDER BY is not answered yet; sort the answer yourself",
+    "limit": "LIMIT is not answered yet; cut the answer yourself",
+}
 _STRAY: Final = (SqlglotError, RecursionError, ValueError, LookupError, AttributeError, TypeError)
 
 
@@ -49,7 +57,7 @@ def read_sql(
 ) -> Question:
     """Return the question that the text asks of the data set, or refuse."""
     select = _parsed(text)
-    _only(select, {"expressions", "from_", "where", "group"}, _SELECT_HINTS)
+    only(select, {"expressions", "from_", "where", "group"}, _SELECT_HINTS)
     _check_table(select, data_set)
     outputs = _outputs(select)
     where = select.args.get("where")
@@ -80,7 +88,7 @@ def _parsed(text: str) -> exp.Select:
         )
     tree = trees[0]
     if type(tree) is not exp.Select:
-        raise _outside(tree, "only SELECT is answered")
+        raise outside(tree, "only SELECT is answered")
     return tree
 
 
@@ -112,23 +120,23 @@ def _too_large(what: str) -> Refused:
 def _check_table(select: exp.Select, data_set: str) -> None:
     source = select.args.get("from_")
     if source is None:
-        raise _outside(select, "the question names no data set", f"Add FROM {data_set}.")
+        raise outside(select, "the question names no data set", f"Add FROM {data_set}.")
     table = source.this
     if type(table) is not exp.Table:
-        raise _outside(table, "FROM takes the data set itself", f"Write FROM {data_set}.")
-    _only(table, {"this", "alias"}, {"joins": "joins are not answered yet"})
+        raise outside(table, "FROM takes the data set itself", f"Write FROM {data_set}.")
+    only(table, {"this", "alias"}, {"joins": "joins are not answered yet"})
     if type(table.this) is not exp.Identifier or table.name.casefold() != data_set.casefold():
-        raise _outside(table, "FROM names another table", f"Write FROM {data_set}.")
+        raise outside(table, "FROM names another table", f"Write FROM {data_set}.")
     alias = table.args.get("alias")
     if alias is not None:
-        _only(alias, {"this"})
+        only(alias, {"this"})
     _check_qualifiers(select, {"", data_set.casefold(), table.alias.casefold()})
 
 
 def _check_qualifiers(select: exp.Select, known: set[str]) -> None:
     for column in select.find_all(exp.Column):
         if column.table.casefold() not in known:
-            raise _outside(column, "this names another table", "Leave the table's name out.")
+            raise outside(column, "this names another table", "Leave the table's name out.")
 
 
 # --- what is selected -------------------------------------------------------------------------
@@ -162,42 +170,42 @@ _NAMES: Final[Mapping[Verb, str]] = {
 def _selected(node: exp.Expr) -> Aggregate | str:
     match node:
         case exp.Column():
-            return _column(node)
+            return column_of(node)
         case exp.Count():
             return _count(node)
         case exp.Sum():
-            _only(node, {"this"})
-            return Aggregate("sum", _column(node.this))
+            only(node, {"this"})
+            return Aggregate("sum", column_of(node.this))
         case exp.Avg():
-            _only(node, {"this"})
-            return Aggregate("mean", _column(node.this))
+            only(node, {"this"})
+            return Aggregate("mean", column_of(node.this))
         case exp.Star():
-            raise _outside(node, "rows never leave", "Ask for COUNT(*), SUM(column), AVG(column).")
+            raise outside(node, "rows never leave", "Ask for COUNT(*), SUM(column), AVG(column).")
         case _:
-            raise _outside(node, "this is not answered in SELECT", _WHAT_IS)
+            raise outside(node, "this is not answered in SELECT", _WHAT_IS)
 
 
 def _count(node: exp.Count) -> Aggregate:
-    _only(node, {"this", "big_int"})
+    only(node, {"this", "big_int"})
     inner = node.this
     match inner:
         case exp.Star():
-            _only(inner, set())
+            only(inner, set())
             return Aggregate("count")
         case exp.Distinct():
-            _only(inner, {"expressions"})
+            only(inner, {"expressions"})
             if len(inner.expressions) != 1:
-                raise _outside(inner, "DISTINCT takes one column")
-            return Aggregate("count_people", _column(inner.expressions[0]))
+                raise outside(inner, "DISTINCT takes one column")
+            return Aggregate("count_people", column_of(inner.expressions[0]))
         case _:
-            return Aggregate("count_values", _column(inner))
+            return Aggregate("count_values", column_of(inner))
 
 
 def _groups(select: exp.Select, outputs: Sequence[Output]) -> tuple[str, ...]:
     group = select.args.get("group")
     if group is None:
         return ()
-    _only(group, {"expressions"}, {"all": "GROUP BY ALL is not read"})
+    only(group, {"expressions"}, {"all": "GROUP BY ALL is not read"})
     return tuple(_group(node, outputs) for node in group.expressions)
 
 
@@ -207,8 +215,8 @@ def _group(node: exp.Expr, outputs: Sequence[Output]) -> str:
         of = outputs[place - 1].of if 1 <= place <= len(outputs) else None
         if isinstance(of, str):
             return of
-        raise _outside(node, "this place in SELECT is no column")
-    name = _column(node)
+        raise outside(node, "this place in SELECT is no column")
+    name = column_of(node)
     for output in outputs:
         if output.name.casefold() == name.casefold() and isinstance(output.of, str):
             return output.of
@@ -226,13 +234,13 @@ def _predicate(node: exp.Expr, depth: int) -> Predicate:
             parts = tuple(_predicate(part, depth + 1) for part in _chain(node, type(node)))
             return All(parts) if type(node) is exp.And else AnyOf(parts)
         case exp.Not():
-            _only(node, {"this"})
+            only(node, {"this"})
             return Not(_predicate(node.this, depth + 1))
         case exp.Paren():
-            _only(node, {"this"})
+            only(node, {"this"})
             return _predicate(node.this, depth + 1)
         case exp.Column():
-            return Compare(_column(node), "=", Constant.of(True))
+            return Compare(column_of(node), "=", Constant.of(True))
         case _:
             return _simple(node)
 
@@ -241,7 +249,7 @@ def _chain(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     """Return the members of a long AND or OR, without going one deeper for each."""
     members: list[exp.Expr] = []
     while type(node) is kind:
-        _only(node, {"this", "expression"})
+        only(node, {"this", "expression"})
         members.append(node.expression)
         node = node.this
     return [node, *reversed(members)]
@@ -253,34 +261,34 @@ def _simple(node: exp.Expr) -> Predicate:
         return _compare(node, operator)
     match node:
         case exp.Between():
-            _only(node, {"this", "low", "high"})
-            name = _column(node.this)
-            low, high = _constant(node.args["low"]), _constant(node.args["high"])
+            only(node, {"this", "low", "high"})
+            name = column_of(node.this)
+            low, high = constant_of(node.args["low"]), constant_of(node.args["high"])
             return All((Compare(name, ">=", low), Compare(name, "<=", high)))
         case exp.In():
             return _among(node)
         case exp.Is():
-            _only(node, {"this", "expression"})
+            only(node, {"this", "expression"})
             if type(node.expression) is exp.Null:
-                return IsNull(_column(node.this))
-            raise _outside(node, "IS takes NULL or NOT NULL")
+                return IsNull(column_of(node.this))
+            raise outside(node, "IS takes NULL or NOT NULL")
         case _:
-            raise _outside(node, "this condition is not answered", _CONDITIONS)
+            raise outside(node, "this condition is not answered", _CONDITIONS)
 
 
 def _compare(node: exp.Expr, operator: Operator) -> Predicate:
-    _only(node, {"this", "expression"})
+    only(node, {"this", "expression"})
     left, right = node.this, node.expression
     if type(left) is not exp.Column and type(right) is exp.Column:
         left, right, operator = right, left, _FLIPPED[operator]
-    return Compare(_column(left), operator, _constant(right))
+    return Compare(column_of(left), operator, constant_of(right))
 
 
 def _among(node: exp.In) -> Predicate:
-    _only(node, {"this", "expressions"}, {"query": "IN takes a list of constants"})
+    only(node, {"this", "expressions"}, {"query": "IN takes a list of constants"})
     if len(node.expressions) > MAX_AMONG:
         raise _too_large(f"{MAX_AMONG} constants in a list")
-    return Among(_column(node.this), tuple(_constant(c) for c in node.expressions))
+    return Among(column_of(node.this), tuple(constant_of(c) for c in node.expressions))
 
 
 _OPERATORS: Final[Mapping[type[exp.Expr], Operator]] = {
@@ -299,110 +307,3 @@ _FLIPPED: Final[Mapping[Operator, Operator]] = {
     ">": "<",
     ">=": "<=",
 }
-
-
-# --- leaves -----------------------------------------------------------------------------------
-
-
-def _column(node: exp.Expr) -> str:
-    if type(node) is not exp.Column:
-        raise _outside(node, "a plain column is needed here", "Name a column of the card.")
-    _only(node, {"this", "table"})
-    if type(node.this) is not exp.Identifier:
-        raise _outside(node, "a plain column is needed here", "Name a column of the card.")
-    return str(node.this.name)
-
-
-def _constant(node: exp.Expr) -> Constant:
-    reader = _CONSTANTS.get(type(node))
-    if reader is None:
-        raise _outside(node, "a constant is needed here", "Compare a column with a constant.")
-    return reader(node)
-
-
-def _literal(node: exp.Expr) -> Constant:
-    _only(node, {"this", "is_string"})
-    if node.is_string:
-        return Constant("text", str(node.name))
-    return Constant.of(_number(node))
-
-
-def _negative(node: exp.Expr) -> Constant:
-    _only(node, {"this"})
-    if type(node.this) is not exp.Literal or node.this.is_string:
-        raise _outside(node, "a constant is needed here", "Compare a column with a constant.")
-    return Constant.of(-_number(node.this))
-
-
-def _boolean(node: exp.Expr) -> Constant:
-    _only(node, {"this"})
-    return Constant.of(bool(node.this))
-
-
-def _typed(node: exp.Expr) -> Constant:
-    """Read DATE '2026-11-21' and TIMESTAMP '…'."""
-    _only(node, {"this", "to"})
-    kind = node.args["to"]
-    dates = (exp.DataType.Type.DATE, exp.DataType.Type.TIMESTAMP)
-    if type(node.this) is not exp.Literal or not node.this.is_string or kind.this not in dates:
-        raise _outside(node, "casts are not answered", "Compare a column with a constant.")
-    return Constant("text", str(node.this.name))
-
-
-_CONSTANTS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Constant]]] = {
-    exp.Literal: _literal,
-    exp.Neg: _negative,
-    exp.Boolean: _boolean,
-    exp.Cast: _typed,
-}
-
-
-def _number(node: exp.Expr) -> Fraction:
-    try:
-        number = Decimal(node.name)
-    except ArithmeticError:
-        number = Decimal("NaN")
-    if not number.is_finite():
-        raise _outside(node, "this is not a plain number")
-    return read_number(number, "a number in the question")
-
-
-# --- refusing ---------------------------------------------------------------------------------
-
-_WHAT_IS: Final = "Ask for COUNT(*), COUNT(column), SUM(column), AVG(column) or a grouped column."
-_CONDITIONS: Final = "Use =, <>, <, <=, >, >=, IN, BETWEEN, IS NULL, AND, OR, NOT."
-_SELECT_HINTS: Final = {
-    "with_": "WITH is not answered yet",
-    "joins": "joins are not answered yet",
-    "distinct": "DISTINCT rows never leave",
-    "having": "HAVING is not answered yet",
-    "order": "ORDER BY is not answered yet; sort the answer yourself",
-    "limit": "LIMIT is not answered yet; cut the answer yourself",
-}
-
-
-def _only(node: exp.Expr, known: set[str], hints: Mapping[str, str] | None = None) -> None:
-    """Refuse the node if it carries anything that its reader does not know."""
-    for name, value in node.args.items():
-        if name not in known and value not in (None, False, []):
-            raise _outside(
-                value if isinstance(value, exp.Expr) else node,
-                (hints or {}).get(name, f"{name.strip('_').upper()} is not answered"),
-            )
-
-
-def _outside(node: exp.Expr, what: str, next_step: str = "Leave it out.") -> Refused:
-    place = _place(node)
-    where = "" if place is None else f" (line {place[0]}, column {place[1]})"
-    facts = {} if place is None else {"line": place[0], "column": place[1]}
-    return Refused("not-in-language", f"{what[0].upper()}{what[1:]}{where}.", next_step, **facts)
-
-
-def _place(node: exp.Expr) -> tuple[int, int] | None:
-    for part in node.walk():
-        line, column = part.meta.get("line"), part.meta.get("col")
-        start, end = part.meta.get("start"), part.meta.get("end")
-        if isinstance(line, int) and isinstance(column, int):
-            width = end - start if isinstance(start, int) and isinstance(end, int) else 0
-            return line, max(1, column - width)
-    return None

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sfumato.core.account import Entry
 from sfumato.core.chain import Body, Verdict, verify
-from sfumato.stores import work as rows
+from sfumato.stores import rows
 from sfumato.stores.link import Link
 
 _PAGE: Final = 2000
@@ -75,8 +75,7 @@ def _head_fault(link: Link, verdict: Verdict) -> str | None:
         return "the head is not where the chain ends"
     if verdict.accounts != rows.accounts(link):
         return "the accounts are not the sums of their entries"
-    shapes = (shape for (shape,) in link.rows("SELECT shape FROM ledger_frozen_shapes"))
-    if verdict.frozen_shapes != tuple(sorted(shapes)):
+    if verdict.frozen_shapes != rows.frozen_shapes(link):
         return "the frozen shapes are not those of the chain"
     return None
 

@@ -5,22 +5,33 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 from weakref import WeakSet
 
 from sfumato.core import chain
-from sfumato.core.account import Account, Cap, Charge, Entry, Exceeded, Head, Outcome, Settled
+from sfumato.core.account import (
+    Account,
+    AnchorMark,
+    Cap,
+    Charge,
+    Entry,
+    Exceeded,
+    Head,
+    Outcome,
+    Settled,
+)
 from sfumato.core.ports import Clock
 from sfumato.core.refusal import Bug, Refused
-from sfumato.stores import comparison, steps
-from sfumato.stores import work as rows
+from sfumato.stores import comparison, rows, steps
 from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
 from sfumato.stores.tables import statements
 from sfumato.stores.work import CannotPay, Work
 
 _PAGE: Final = 1000
+T = TypeVar("T")
 
 
 class SqlLedger:
@@ -91,43 +102,32 @@ class SqlLedger:
 
     def head(self) -> Head:
         """Return the ledger's identity, epoch, last sequence number and hash."""
-        with self._reading() as link:
-            return rows.standing(link).head
+        return self._read(rows.standing).head
 
     def frozen(self) -> str | None:
         """Return why the ledger is frozen, or None."""
-        with self._reading() as link:
-            return rows.standing(link).frozen
+        return self._read(rows.standing).frozen
 
     def frozen_shapes(self) -> tuple[str, ...]:
         """Return the shapes of question that wait for the owner."""
-        with self._reading() as link:
-            found = link.rows("SELECT shape FROM ledger_frozen_shapes")
-        return tuple(sorted(shape for (shape,) in found))
+        return self._read(rows.frozen_shapes)
 
     def account(self, account: str) -> Account | None:
         """Return the account as it stands, or None."""
-        with self._reading() as link:
-            return rows.account(link, account)
+        return self._read(lambda link: rows.account(link, account))
 
     def accounts(self) -> tuple[Account, ...]:
         """Return every account, by name."""
-        with self._reading() as link:
-            return rows.accounts(link)
+        return self._read(rows.accounts)
 
     def entry(self, seq: int) -> Entry | None:
         """Return one entry, or None."""
-        with self._reading() as link:
-            return rows.entry(link, seq)
+        return self._read(lambda link: rows.entry(link, seq))
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Yield the entries above that sequence number, in order, a page at a time."""
-        while True:
-            with self._reading() as link:
-                page = rows.entry_page(link, after, _PAGE)
+        while page := self._read(partial(rows.entry_page, after=after, size=_PAGE)):
             yield from page
-            if len(page) < _PAGE:
-                return
             after = page[-1].seq
 
     def verify(self) -> chain.Verdict:
@@ -145,7 +145,7 @@ class SqlLedger:
     def _work(self) -> Iterator[Work]:
         """Hold the head; commit when the block ends, undo everything when it raises."""
         with self._lock:
-            work = self._begin()
+            work = self._read(self._hold_head)
             code: FaultCode
             try:
                 yield work
@@ -159,18 +159,6 @@ class SqlLedger:
                 self._undo(work.link)
                 raise
             self._drop()  # whether a failed commit took place is asked of the disk, not of memory
-        raise spoken(code)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Link]:
-        with self._lock:
-            code: FaultCode
-            try:
-                yield self._connected()
-                return
-            except Fault as fault:
-                code = fault.code
-            self._drop()
         raise spoken(code)
 
     @contextmanager
@@ -188,17 +176,18 @@ class SqlLedger:
                 link.close()
         raise spoken(code)
 
-    def _begin(self) -> Work:
-        """Return a transaction that holds the head; a lost connection is made anew, once."""
-        code: FaultCode
-        for is_last in (False, True):
-            try:
-                return self._hold_head(self._connected())
-            except Fault as fault:
-                code = fault.code
-            self._drop()
-            if is_last or code != "lost":
-                raise spoken(code)
+    def _read(self, look: Callable[[Link], T]) -> T:
+        """Return what is seen through the connection; a lost one is made anew, once."""
+        with self._lock:
+            code: FaultCode
+            for is_last in (False, True):
+                try:
+                    return look(self._connected())
+                except Fault as fault:
+                    code = fault.code
+                self._drop()
+                if is_last or code != "lost":
+                    raise spoken(code)
         raise Bug("unreachable")
 
     def _hold_head(self, link: Link) -> Work:
@@ -221,12 +210,10 @@ class SqlLedger:
     def _lost_history(self, work: Work) -> str | None:
         """Return why this is not the ledger that this process has seen before, or None."""
         seen = self._seen
-        if seen is None or seen.epoch < work.head.epoch:
+        if seen is None or seen == work.head:
             return None
-        if seen == work.head:
-            return None
-        found = rows.entry(work.link, seen.seq)
-        if seen.ledger == work.head.ledger and found is not None and found.hash == seen.hash:
+        mark = AnchorMark(seen.ledger, seen.epoch, seen.seq, seen.hash)
+        if chain.disagreement(mark, work.head, rows.entry(work.link, seen.seq)) is None:
             return None
         return "the ledger has lost entries that this process has seen"
 

@@ -21,9 +21,10 @@ from sfumato.core.account import (
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Bug, Refused
-from sfumato.stores import work as rows
+from sfumato.stores import rows
+from sfumato.stores.rows import Operation
 from sfumato.stores.tables import SUMS
-from sfumato.stores.work import Operation, Work
+from sfumato.stores.work import Work
 
 Amounts = tuple[int, int, int, int]
 

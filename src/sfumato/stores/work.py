@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
 
 from sfumato.core.account import Account, Cap, Entry, Head
-from sfumato.core.chain import MOST, Body, canonical, cap_list, debt_list, next_entry
+from sfumato.core.chain import MOST, canonical, cap_list, debt_list, next_entry
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Bug
-from sfumato.stores.link import Dialect, Fault, Link
+from sfumato.stores import rows
+from sfumato.stores.link import Dialect, Link
 from sfumato.stores.tables import SUMS
-
-_ENTRY: Final = "seq, epoch, at, kind, body, prev, hash"
-_ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" for n in SUMS)])
 
 
 class CannotPay(Exception):
@@ -24,28 +20,6 @@ class CannotPay(Exception):
     def __init__(self, account: Account) -> None:
         super().__init__(account.name)
         self.account = account
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where the ledger stands: its head, why it is frozen, and in which database."""
-
-    head: Head
-    frozen: str | None
-    origin: str
-
-
-@dataclass(frozen=True)
-class Operation:
-    """What is known of one asker's operation."""
-
-    user: str
-    op: str
-    request: str
-    answer_key: str
-    state: str
-    seq: int
-    ended: int | None
 
 
 @dataclass
@@ -69,7 +43,7 @@ class Work:
             kind=kind,
             body=canonical(body),
         )
-        add_entry(self.link, made)
+        rows.add_entry(self.link, made)
         self.head = Head(self.head.ledger, made.epoch, made.seq, made.hash)
         self.is_dirty = True
         return made
@@ -103,11 +77,11 @@ class Work:
         if len(paid) != len(names):
             able = {name for (name,) in paid}
             unable = next(name for name in names if name not in able)
-            raise CannotPay(_known(account(self.link, unable)))
+            raise CannotPay(_known(rows.account(self.link, unable)))
 
     def open_missing(self, wanted: dict[str, Cap]) -> None:
         """Open the accounts that are not there yet; a cap that is there stays."""
-        sql = f"SELECT name FROM ledger_accounts WHERE name IN ({_marks(len(wanted))})"
+        sql = f"SELECT name FROM ledger_accounts WHERE name IN ({rows.marks(len(wanted))})"
         there = {name for (name,) in self.link.rows(sql, tuple(wanted))}
         for name, cap in wanted.items():
             if name not in there:
@@ -116,140 +90,19 @@ class Work:
     def open_account(self, name: str, cap: Cap) -> None:
         """Open an account that has spent nothing."""
         self.append("account-opened", {"account": name, "cap": cap_list(cap)})
-        marks = _marks(1 + 2 * len(SUMS))
-        sql = f"INSERT INTO ledger_accounts ({_ACCOUNT}, lowered) VALUES ({marks}, 0)"
-        self.link.change(sql, (name, *cap_list(cap), 0, 0, 0, 0))
+        rows.add_account(self.link, name, cap)
 
 
 def _debit_sql(least: str, names: int) -> str:
     added = ", ".join(f"spent_{n} = {least}(spent_{n} + ?, {MOST})" for n in SUMS)
     return (
-        f"UPDATE ledger_accounts SET {added}, lowered = 0 WHERE name IN ({_marks(names)}) AND ("
+        f"UPDATE ledger_accounts SET {added}, lowered = 0 WHERE name IN ({rows.marks(names)}) AND ("
         "(spent_epsilon + ? <= cap_epsilon AND spent_delta + ? <= cap_delta) OR "
         "(spent_rho + ? <= cap_rho AND spent_rho_delta + ? <= cap_rho_delta)) RETURNING name"
     )
-
-
-def _marks(count: int) -> str:
-    return ", ".join("?" * count)
 
 
 def _known(found: Account | None) -> Account:
     if found is None:
         raise Bug("an account went missing inside its own transaction")
     return found
-
-
-def standing(link: Link, lock: str = "") -> Standing:
-    """Return where the ledger stands; with the dialect's lock, no other writer moves it."""
-    sql = "SELECT ledger, epoch, seq, hash, frozen, origin FROM ledger_head"
-    found = link.rows(sql + lock)
-    if len(found) != 1:
-        raise Fault("broken")
-    ledger, epoch, seq, made, frozen, origin = found[0]
-    return Standing(Head(ledger, epoch, seq, made), frozen, origin)
-
-
-def add_entry(link: Link, entry: Entry) -> None:
-    """Insert one entry of the chain."""
-    values = (entry.seq, entry.epoch, entry.at, entry.kind, entry.body, entry.prev, entry.hash)
-    link.change(f"INSERT INTO ledger_entries ({_ENTRY}) VALUES ({_marks(7)})", values)
-
-
-def entry(link: Link, seq: int) -> Entry | None:
-    """Return one entry, or None."""
-    found = link.rows(f"SELECT {_ENTRY} FROM ledger_entries WHERE seq = ?", (seq,))
-    return Entry(*found[0]) if found else None
-
-
-def entry_body(link: Link, seq: int) -> Body:
-    """Return what an entry says, as parsed JSON."""
-    found = link.rows("SELECT body FROM ledger_entries WHERE seq = ?", (seq,))
-    body: Body = json.loads(found[0][0])
-    return body
-
-
-def entry_page(link: Link, after: int, size: int) -> list[Entry]:
-    """Return the next entries above a sequence number, in order."""
-    sql = f"SELECT {_ENTRY} FROM ledger_entries WHERE seq > ? ORDER BY seq LIMIT ?"
-    return [Entry(*row) for row in link.rows(sql, (after, size))]
-
-
-def account(link: Link, name: str) -> Account | None:
-    """Return the account as it stands, or None."""
-    found = link.rows(f"SELECT {_ACCOUNT} FROM ledger_accounts WHERE name = ?", (name,))
-    return _account(found[0]) if found else None
-
-
-def accounts(link: Link) -> tuple[Account, ...]:
-    """Return every account, by name (sorted here: databases sort by their own locale)."""
-    found = (_account(row) for row in link.rows(f"SELECT {_ACCOUNT} FROM ledger_accounts"))
-    return tuple(sorted(found, key=lambda one: one.name))
-
-
-def accounts_of(link: Link, names: Sequence[str]) -> tuple[Account, ...]:
-    """Return those of the named accounts that are there, in the order of the names."""
-    sql = f"SELECT {_ACCOUNT} FROM ledger_accounts WHERE name IN ({_marks(len(names))})"
-    found = {row[0]: _account(row) for row in link.rows(sql, tuple(names))}
-    return tuple(found[name] for name in names if name in found)
-
-
-def _account(row: tuple[Any, ...]) -> Account:  # Any: one row of ledger_accounts
-    return Account(row[0], Cap(*row[1:5]), Debt(*row[5:9]))
-
-
-def operation(link: Link, user: str, op: str) -> Operation | None:
-    """Return what is known of an operation, or None."""
-    sql = "SELECT asker, op, request, answer_key, state, seq, ended FROM ledger_operations"
-    found = link.rows(sql + " WHERE asker = ? AND op = ?", (user, op))
-    return Operation(*found[0]) if found else None
-
-
-def add_operation(link: Link, known: Operation) -> None:
-    """Insert an operation; a second one of the same asker and id is impossible."""
-    sql = "INSERT INTO ledger_operations (asker, op, request, answer_key, state, seq, ended)"
-    values = (
-        known.user,
-        known.op,
-        known.request,
-        known.answer_key,
-        known.state,
-        known.seq,
-        known.ended,
-    )
-    link.change(f"{sql} VALUES ({_marks(7)})", values)
-
-
-def end_operation(link: Link, known: Operation, state: str, ended: int) -> None:
-    """Mark a charged operation as over."""
-    sql = "UPDATE ledger_operations SET state = ?, ended = ? WHERE asker = ? AND op = ?"
-    if link.change(sql + " AND state = 'charged'", (state, ended, known.user, known.op)) != 1:
-        raise Bug("an operation ended twice")
-
-
-def standing_answer(link: Link, answer_key: str) -> str | None:
-    """Return the answer that stands under the key, or None."""
-    sql = "SELECT answer FROM ledger_answers WHERE answer_key = ?"
-    found: list[tuple[str]] = link.rows(sql, (answer_key,))
-    return found[0][0] if found else None
-
-
-def add_answer(link: Link, answer_key: str, seq: int, answer: str) -> None:
-    """Let an answer stand; a second one under its key is impossible."""
-    sql = "INSERT INTO ledger_answers (answer_key, seq, answer) VALUES (?, ?, ?)"
-    link.change(sql, (answer_key, seq, answer))
-
-
-def without_payers(link: Link, answer_key: str, names: Sequence[str]) -> list[str]:
-    """Return the names that have not paid for the answer, in their order."""
-    sql = "SELECT account FROM ledger_payers WHERE answer_key = ? AND account IN"
-    found = link.rows(f"{sql} ({_marks(len(names))})", (answer_key, *names))
-    paid = {name for (name,) in found}
-    return [name for name in names if name not in paid]
-
-
-def add_payers(link: Link, answer_key: str, seq: int, names: Sequence[str]) -> None:
-    """Remember who has paid for an answer."""
-    for name in names:
-        sql = "INSERT INTO ledger_payers (answer_key, account, seq) VALUES (?, ?, ?)"
-        link.change(sql, (answer_key, name, seq))

@@ -35,7 +35,7 @@ def exp_by_decimal(x: Fraction) -> Fraction:
 def encloses(bounds: Interval, value: Fraction, bits: int, slack: Fraction = Fraction(0)) -> bool:
     """Whether the bounds enclose the value, known to within the slack."""
     scaled, reach = value * 2**bits, slack * 2**bits
-    return bounds[0] <= scaled + reach and scaled - reach <= bounds[1]
+    return bool(bounds[0] <= scaled + reach and scaled - reach <= bounds[1])
 
 
 @given(NUMBERS, st.sampled_from([64, 192, 500]))

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from chance import SeededDice
@@ -18,11 +19,7 @@ from sfumato.core.refusal import Bug, Refused
 DRAWS = 200_000
 
 
-def geometric_bins(
-    scale: Fraction, bins: int
-) -> tuple[
-    np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.float64]]
-]:
+def geometric_bins(scale: Fraction, bins: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Edges of about equally likely bins, and their chances."""
     wide = float(scale)
     marks = -np.log1p(-np.arange(1, bins) / bins) * wide

@@ -46,7 +46,7 @@ def test_a_wrong_scale_does_not_pass_for_the_right_one(scale: Fraction, factor: 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_repeated_noise_does_not_pass_for_fresh_noise(scale: Fraction) -> None:
-    draws = np.repeat(sample(scale, DRAWS // 2, SeededDice(3)), 2)
+    draws = np.repeat(sample(scale, DRAWS // 8, SeededDice(3)), 8)
     assert p_value(draws, *laplace_bins(scale, 100)) < ALARM
 
 
@@ -83,7 +83,6 @@ def test_noise_of_almost_no_scale_is_drawn_and_not_searched_for_ever() -> None:
 
 def test_a_draw_goes_on_into_the_tail_as_far_as_the_bits_do() -> None:
     ones = bytes([255]) * (1000 // 8)
-    assert sample(Fraction(1, 2), 1, ScriptedDice(ones))[0] < 0  # the sign is drawn later: zeros
     draw = int(sample(Fraction(1, 2), 1, ScriptedDice(ones))[0])
     assert exact_tail(Fraction(1, 2), abs(draw)) < Decimal(2) ** -512
 
@@ -124,11 +123,12 @@ def test_the_interval_is_the_smallest_that_holds_for_wide_noise_too(scale: Fract
     assert exact_tail(scale, t) <= Decimal("0.05") < exact_tail(scale, t - 1)
 
 
-@given(SOME_SCALES, st.integers(0, 500))
+@given(st.fractions(min_value=1, max_value=200, max_denominator=99), st.integers(0, 1000))
 def test_the_tail_is_rounded_up_and_by_little(scale: Fraction, t: int) -> None:
     bound = tail(scale, t)
     exact = Fraction(exact_tail(scale, t))
-    assert exact * (1 - Fraction(1, 10**50)) <= bound <= exact * (1 + Fraction(1, 2**64))
+    assert bound >= exact * (1 - Fraction(1, 10**50))
+    assert bound <= exact * (1 + Fraction(1, 2**64))
 
 
 def test_beyond_minus_one_lies_everything() -> None:

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.ports import Dice
 from sfumato.core.noise import gaussian, laplace
+from sfumato.core.ports import Dice
 from sfumato.core.question import Json
 
 CONFIDENCE = Fraction(95, 100)

@@ -97,7 +97,7 @@ def tail(scale: Fraction, t: int) -> Fraction:
     """Return P(|X| > t), rounded up by less than one part in 2**64 (far out, by more)."""
     if t < 0:
         return Fraction(1)
-    magnitude = min(1 << 14, 2 * math.ceil((t + 1) / scale))  # exp(-x) > 2**(-2x)
+    magnitude = min(1 << 12, 2 * math.ceil((t + 1) / scale))  # exp(-x) > 2**(-2x)
     bits = 96 + magnitude
     return Fraction(_tail_bounds(scale, t, bits)[1], 1 << bits)
 

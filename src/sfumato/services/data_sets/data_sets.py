@@ -51,6 +51,10 @@ class DataSets:
         self.catalogue.put(name, card_text(shape), str(table), card.people, str(sketch))
         return card
 
+    def describe(self, source: str, inner_table: str | None = None) -> list[tuple[str, str]]:
+        """Return the source's column names and likely types, for the owner to make a card of."""
+        return list(self.engine.describe(source, inner_table))
+
     def enrol(self, user: str, group: str) -> None:
         """Put a user into a group, for the record too."""
         for word in (user, group):

@@ -1,0 +1,93 @@
+"""How fast exact noise is drawn, beside OpenDP on the same machine in the same run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final, Literal
+
+import opendp.prelude as dp
+
+from sfumato.core.noise import gaussian, laplace
+from sfumato.core.noise.kind import Noise
+from sfumato.dice import SystemDice
+
+Kind = Literal["laplace", "gaussian"]
+SCALES: Final = (10, 100, 1000, 10**4, 10**8, 10**12)
+DRAWS: Final = 1_000_000
+OPENDP_DRAWS: Final = 20_000
+REPEATS: Final = 3
+CACHES: Final = ("_top_table", "_digit_table", "_magnitude_table", "_zero_table", "_half_table")
+
+
+def run() -> list[dict[str, object]]:
+    """Return one row per mechanism and scale: nanoseconds a draw, ours and OpenDP's."""
+    dp.enable_features("contrib")
+    return [_row(kind, scale) for kind in ("laplace", "gaussian") for scale in SCALES]
+
+
+def _row(kind: Kind, scale: int) -> dict[str, object]:
+    cold_ms = _cold_build_ms(kind, scale)
+    ours = _ours_ns(kind, scale)
+    theirs = _opendp_ns(kind, scale)
+    return {
+        "name": f"{kind} {scale:.0e}" if scale >= 10**4 else f"{kind} {scale}",
+        "ours_ns": round(ours, 1),
+        "opendp_ns": round(theirs),
+        "ratio": round(theirs / ours),
+        "cold_build_ms": round(cold_ms, 2),
+    }
+
+
+def _noise(kind: Kind, scale: int) -> Noise:
+    return Noise(kind, Fraction(scale) if kind == "laplace" else Fraction(scale) ** 2)
+
+
+def _cold_build_ms(kind: Kind, scale: int) -> float:
+    """Return what the first draw of a scale costs, its tables being built: the best of a few."""
+    noise, dice = _noise(kind, scale), SystemDice()
+    return min(_cold_s(lambda: noise.sample(1, dice)) for _ in range(REPEATS)) * 1e3
+
+
+def _cold_s(draw: Callable[[], object]) -> float:
+    from sfumato.core.noise import geometric
+
+    for module in (geometric, laplace, gaussian):
+        for name in CACHES:
+            if hasattr(module, name):
+                getattr(module, name).cache_clear()
+    return _seconds(draw)
+
+
+def _ours_ns(kind: Kind, scale: int) -> float:
+    noise, dice = _noise(kind, scale), SystemDice()
+    return min(_seconds(lambda: noise.sample(DRAWS, dice)) for _ in range(REPEATS)) / DRAWS * 1e9
+
+
+def _opendp_ns(kind: Kind, scale: int) -> float:
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    if kind == "laplace":
+        mechanism = dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=float(scale))
+    else:
+        mechanism = dp.m.make_gaussian(domain, dp.l2_distance(T="i64"), scale=float(scale))
+    zeros = [0] * OPENDP_DRAWS
+    return min(_seconds(lambda: mechanism(zeros)) for _ in range(REPEATS)) / OPENDP_DRAWS * 1e9
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    act()
+    return time.perf_counter() - start
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """Return the rows as a table for people."""
+    names = list(rows[0])
+    lines = ["  ".join(f"{name:>14}" for name in names)]
+    lines += ["  ".join(f"{row[name]!s:>14}" for name in names) for row in rows]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table(run()))

@@ -1,0 +1,154 @@
+"""How a cell's text becomes a stored value: SQL expressions, each total, none with a float in it.
+
+Every source is read as text, whatever its types: a double is then the decimal people see (0.285,
+not 0.284999...), and one rule decides what a number is, in CSV and Parquet alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.card import MAX_STEPS, Column
+from sfumato.core.refusal import Refused
+from sfumato.engines.locked import quoted
+
+# What str.strip() takes away, so that a card's constant and a cell are trimmed alike.
+SPACES: Final = "".join(c for c in map(chr, range(0x3001)) if c.isspace()) + "\ufeff"
+NUMBER: Final = r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?"
+_PLAIN: Final = r"[+-]?[0-9]{1,18}(\.[0-9]+)?"  # most numbers; no exponent, digits that fit
+_DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T]00:00:00(\.0{1,9})?)?"
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?"
+_MOST: Final = 10**37  # what is read of a number stays below this, and a HUGEINT holds it
+
+
+def trimmed(text: str) -> str:
+    """Print the text without the white space around it."""
+    return f"trim({text}, {quoted(SPACES)})"
+
+
+def without_nulls(text: str, nulls: Sequence[str]) -> str:
+    """Print the trimmed text, or null if the card says that it means nothing."""
+    words = ", ".join(quoted(word.strip()) for word in nulls)
+    return f"CASE WHEN {text} IN ({words}) THEN NULL ELSE {text} END" if words else text
+
+
+def stored(column: Column, text: str, text_length: int) -> str:
+    """Print the stored value of a cell, or null; nothing a cell can hold makes it fail."""
+    match column.type:
+        case "integer" | "number":
+            return _steps(column, text)
+        case "text":
+            return f"left({text}, {text_length})"
+        case "boolean":
+            return (
+                f"CASE WHEN lower({text}) IN ('true', 't', 'yes', 'y', '1') THEN true"
+                f" WHEN lower({text}) IN ('false', 'f', 'no', 'n', '0') THEN false END"
+            )
+        case "date":
+            return _guarded(_DATE, text, f"TRY_CAST(left({text}, 10) AS DATE)")
+        case "timestamp":
+            return _guarded(_TIME, text, f"TRY_CAST(left({text}, 26) AS TIMESTAMP)")
+
+
+def _guarded(pattern: str, text: str, value: str) -> str:
+    return f"CASE WHEN regexp_full_match({text}, {quoted(pattern)}) THEN {value} END"
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def _steps(column: Column, text: str) -> str:
+    """Print the number in whole steps: clamped first, then rounded half up, exactly.
+
+    With d decimals that spell half a step, x becomes the integer a = floor(x * 10**d), which is on
+    the same side of every rounding edge as x, for edges are whole multiples of half a step.
+    """
+    decimals, half = _half_step(column.step)
+    low, high = (-MAX_STEPS, MAX_STEPS) if not column.is_bounded else column.bounds()
+    edges = [2 * half * bound for bound in (low, high)]
+    if max(abs(edge) for edge in edges) >= _MOST:
+        raise Refused(
+            "bad-card",
+            f"The bounds or the step of column {column.name!r} have too many digits.",
+            "Declare a coarser step or nearer bounds.",
+        )
+    floor = _floor(text, decimals)
+    if column.is_bounded:  # LEAST and GREATEST skip nulls, hence the guard (stack.md, 1.4)
+        inside = f"least(greatest({floor}, {edges[0]}), {edges[1]})"
+        value = f"CASE WHEN {floor} IS NOT NULL THEN {inside} END"
+    else:  # a column without bounds is only compared; far outside there is nothing to compare
+        value = f"CASE WHEN {floor} BETWEEN {edges[0]} AND {edges[1]} THEN {floor} END"
+    # The dividend is never negative, so that // is the floor.
+    return f"CAST(({value} - ({edges[0]}) + {half}) // {2 * half} + ({low}) AS BIGINT)"
+
+
+def _half_step(step: Fraction) -> tuple[int, int]:
+    """Return (d, h): half a step is h units of 10**-d."""
+    decimals, half = 0, step / 2
+    while half.denominator != 1:
+        decimals, half = decimals + 1, half * 10
+    return decimals, int(half)
+
+
+def _floor(text: str, decimals: int) -> str:
+    """Print floor(x * 10**decimals) as HUGEINT, at most 10**37 from zero; null if no number."""
+    return (
+        f"CASE WHEN regexp_full_match({text}, {quoted(_PLAIN)}) THEN {_plain(text, decimals)}"
+        f" WHEN regexp_full_match({text}, {quoted(NUMBER)}) THEN {_scientific(text, decimals)} END"
+    )
+
+
+def _plain(text: str, decimals: int) -> str:
+    whole = f"TRY_CAST(split_part(ltrim({text}, '+-'), '.', 1) AS HUGEINT)"
+    fraction = f"split_part({text}, '.', 2)"
+    size = whole
+    if decimals:
+        tail = f"TRY_CAST(rpad(left({fraction}, {decimals}), {decimals}, '0') AS HUGEINT)"
+        size = f"({whole} * {10**decimals} + {tail})"
+    return _signed(text, size, f"ltrim(substr({fraction}, {decimals + 1}), '0') <> ''")
+
+
+def _scientific(text: str, decimals: int) -> str:
+    """Print the same by moving the point through the digits, however many there are."""
+    whole = f"regexp_extract({text}, '^[+-]?([0-9]+)', 1)"
+    fraction = rf"regexp_extract({text}, '\.([0-9]+)', 1)"
+    exponent = f"coalesce(TRY_CAST(regexp_extract({text}, '[eE](.*)$', 1) AS INTEGER), 0)"
+    digits = f"ltrim({whole} || {fraction}, '0')"
+    zeros = f"(length({whole} || {fraction}) - length({digits}))"
+    point = f"(length({whole}) - {zeros} + {exponent} + {decimals})"
+    count = f"CAST(least(greatest({point}, 0), 38) AS INTEGER)"
+    kept = f"TRY_CAST(rpad(left({digits}, {count}), {count}, '0') AS HUGEINT)"
+    size = (
+        f"CASE WHEN {digits} = '' OR {point} <= 0 THEN CAST(0 AS HUGEINT)"
+        f" WHEN {point} > 37 THEN CAST({_MOST} AS HUGEINT) ELSE {kept} END"
+    )
+    rest = f"ltrim(substr({digits}, greatest({point}, 0) + 1), '0') <> ''"
+    return _signed(text, f"({size})", rest)
+
+
+def _signed(text: str, size: str, rest: str) -> str:
+    """Print the floor of a number of that size, of which something may have been cut off."""
+    below = f"-{size} - CASE WHEN {rest} THEN 1 ELSE 0 END"
+    return f"CASE WHEN starts_with({text}, '-') THEN {below} ELSE {size} END"
+
+
+# --- identity ------------------------------------------------------------------------------------
+
+
+def secret_number(tag: str, *texts: str) -> str:
+    """Print the keyed 64-bit PRF of the texts; the salt is the one bound parameter.
+
+    The salt has a fixed length and the tag no colon inside, and only the last text may hold a
+    colon or is itself spelled without doubt (`spelled`), so that no two inputs are one.
+    """
+    return f"md5_number_lower(? || ':{tag}:' || " + " || ':' || ".join(texts) + ")"
+
+
+def spelled(values: Sequence[str]) -> str:
+    """Print several values as one text that no other values have: each with its length."""
+    return " || ".join(
+        f"coalesce(strlen(CAST({v} AS VARCHAR)) || '=' || CAST({v} AS VARCHAR), '-') || ','"
+        for v in values
+    )

@@ -1,0 +1,116 @@
+"""What an owner hands in: CSV, TSV, Parquet or a DuckDB file, read as trimmed text only."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from sfumato.core.refusal import Refused
+from sfumato.engines.locked import named, quoted
+from sfumato.engines.orders import Order
+from sfumato.engines.prepare_sql import trimmed
+
+_NO_NULLS: Final = "\ue000 no text is null here \ue000"  # the card alone says what is null
+_CSV: Final = (".csv", ".tsv")
+_PARQUET: Final = (".parquet", ".pq")
+_DUCKDB: Final = (".duckdb", ".ddb", ".db")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The columns of a source, and the names it gives them; SQL that reads them as c0, c1, ..."""
+
+    names: tuple[str, ...]
+    sql: str
+
+    def place(self, name: str) -> int:
+        """Return which column is meant, letter case and spaces aside, or refuse."""
+        wanted = name.strip().casefold()
+        places = [i for i, n in enumerate(self.names) if n.strip().casefold() == wanted]
+        if len(places) != 1:
+            what = "no column" if not places else "more than one column"
+            raise Refused(
+                "source-unreadable",
+                f"The source has {what} {name!r}, which the card names.",
+                "Mend the card or the source's header.",
+            )
+        return places[0]
+
+
+def paths_of(source: str) -> tuple[str, ...]:
+    """Return the files that reading the source touches."""
+    return (source, source + ".wal") if _suffix(source) in _DUCKDB else (source,)
+
+
+def open_source(connection: duckdb.DuckDBPyConnection, order: Order) -> Source:
+    """Return the source, ready to be read, or refuse."""
+    suffix = _suffix(order.source)
+    if suffix in _CSV:
+        return _text_source(order, suffix)
+    if suffix in _PARQUET:
+        return _table_source(connection, f"read_parquet({quoted(order.source)})")
+    if suffix in _DUCKDB:
+        connection.execute(f"ATTACH {quoted(order.source)} AS handed_in (READ_ONLY)")
+        return _table_source(connection, _inner_table(connection, order.inner_table))
+    raise Refused(
+        "source-unreadable",
+        "The source's name ends in none of " + ", ".join((*_CSV, *_PARQUET, *_DUCKDB)) + ".",
+        "Hand in CSV, TSV, Parquet or a DuckDB file.",
+    )
+
+
+def _suffix(source: str) -> str:
+    return Path(source).suffix.casefold()
+
+
+def _text_source(order: Order, suffix: str) -> Source:
+    with Path(order.source).open(encoding="utf-8-sig", newline="") as lines:
+        head = lines.readline(1 << 20)
+    separators = "\t" if suffix == ".tsv" else ",;"
+    names, separator = max(
+        ((next(csv.reader([head], delimiter=s), []), s) for s in separators),
+        key=lambda found: len(found[0]),
+    )
+    columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
+    read = (
+        f"read_csv({quoted(order.source)}, auto_detect = false, header = true,"
+        f" delim = {quoted(separator)}, quote = '\"', escape = '\"', strict_mode = true,"
+        f" nullstr = {quoted(_NO_NULLS)}, columns = {{{columns}}})"
+    )
+    return Source(tuple(names), _texts([f"c{i}" for i in range(len(names))], read))
+
+
+def _table_source(connection: duckdb.DuckDBPyConnection, table: str) -> Source:
+    found = connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
+    names = tuple(str(row[0]) for row in found)
+    return Source(names, _texts([f"CAST({named(name)} AS VARCHAR)" for name in names], table))
+
+
+def _texts(columns: Sequence[str], table: str) -> str:
+    texts = ", ".join(f"{trimmed(column)} AS c{i}" for i, column in enumerate(columns))
+    return f"SELECT {texts} FROM {table}"
+
+
+def _inner_table(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> str:
+    tables = [
+        (str(schema), str(table))
+        for schema, table in connection.execute(
+            "SELECT schema_name, table_name FROM duckdb_tables()"
+            " WHERE database_name = 'handed_in' AND NOT internal ORDER BY 1, 2"
+        ).fetchall()
+    ]
+    fitting = [t for t in tables if wanted is None or wanted in (t[1], f"{t[0]}.{t[1]}")]
+    if len(fitting) != 1:
+        raise Refused(
+            "source-unreadable",
+            "The DuckDB file does not hold exactly one table"
+            + (" of that name." if wanted is not None else "."),
+            "Name the table in it.",
+        )
+    schema, table = fitting[0]
+    return f"handed_in.{named(schema)}.{named(table)}"

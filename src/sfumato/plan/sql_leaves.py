@@ -1,0 +1,104 @@
+"""The leaves of SQL: columns and constants, each checked for all that it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from sqlglot import exp
+
+from sfumato.core.budget import read_number
+from sfumato.core.question import Constant
+from sfumato.core.refusal import Refused
+
+
+def column_of(node: exp.Expr) -> str:
+    if type(node) is not exp.Column:
+        raise outside(node, "a plain column is needed here", "Name a column of the card.")
+    only(node, {"this", "table"})
+    if type(node.this) is not exp.Identifier:
+        raise outside(node, "a plain column is needed here", "Name a column of the card.")
+    return str(node.this.name)
+
+
+def constant_of(node: exp.Expr) -> Constant:
+    reader = _CONSTANTS.get(type(node))
+    if reader is None:
+        raise outside(node, "a constant is needed here", "Compare a column with a constant.")
+    return reader(node)
+
+
+def _literal(node: exp.Expr) -> Constant:
+    only(node, {"this", "is_string"})
+    if node.is_string:
+        return Constant("text", str(node.name))
+    return Constant.of(_number(node))
+
+
+def _negative(node: exp.Expr) -> Constant:
+    only(node, {"this"})
+    if type(node.this) is not exp.Literal or node.this.is_string:
+        raise outside(node, "a constant is needed here", "Compare a column with a constant.")
+    return Constant.of(-_number(node.this))
+
+
+def _boolean(node: exp.Expr) -> Constant:
+    only(node, {"this"})
+    return Constant.of(bool(node.this))
+
+
+def _typed(node: exp.Expr) -> Constant:
+    """Read DATE '2026-11-21' and TIMESTAMP '…'."""
+    only(node, {"this", "to"})
+    kind = node.args["to"]
+    dates = (exp.DataType.Type.DATE, exp.DataType.Type.TIMESTAMP)
+    if type(node.this) is not exp.Literal or not node.this.is_string or kind.this not in dates:
+        raise outside(node, "casts are not answered", "Compare a column with a constant.")
+    return Constant("text", str(node.this.name))
+
+
+_CONSTANTS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Constant]]] = {
+    exp.Literal: _literal,
+    exp.Neg: _negative,
+    exp.Boolean: _boolean,
+    exp.Cast: _typed,
+}
+
+
+def _number(node: exp.Expr) -> Fraction:
+    try:
+        number = Decimal(node.name)
+    except ArithmeticError:
+        number = Decimal("NaN")
+    if not number.is_finite():
+        raise outside(node, "this is not a plain number")
+    return read_number(number, "a number in the question")
+
+
+def only(node: exp.Expr, known: set[str], hints: Mapping[str, str] | None = None) -> None:
+    """Refuse the node if it carries anything that its reader does not know."""
+    for name, value in node.args.items():
+        if name not in known and value not in (None, False, []):
+            raise outside(
+                value if isinstance(value, exp.Expr) else node,
+                (hints or {}).get(name, f"{name.strip('_').upper()} is not answered"),
+            )
+
+
+def outside(node: exp.Expr, what: str, next_step: str = "Leave it out.") -> Refused:
+    place = _place(node)
+    where = "" if place is None else f" (line {place[0]}, column {place[1]})"
+    facts = {} if place is None else {"line": place[0], "column": place[1]}
+    return Refused("not-in-language", f"{what[0].upper()}{what[1:]}{where}.", next_step, **facts)
+
+
+def _place(node: exp.Expr) -> tuple[int, int] | None:
+    for part in node.walk():
+        line, column = part.meta.get("line"), part.meta.get("col")
+        start, end = part.meta.get("start"), part.meta.get("end")
+        if isinstance(line, int) and isinstance(column, int):
+            width = end - start if isinstance(start, int) and isinstance(end, int) else 0
+            return line, max(1, column - width)
+    return None

@@ -1,0 +1,172 @@
+"""The ledger's rows: how each kind is found and added, on any open connection."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sfumato.core.account import Account, Cap, Entry, Head
+from sfumato.core.chain import Body, cap_list
+from sfumato.core.loss import Debt
+from sfumato.core.refusal import Bug
+from sfumato.stores.link import Fault, Link
+from sfumato.stores.tables import SUMS
+
+_ENTRY: Final = "seq, epoch, at, kind, body, prev, hash"
+_ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" for n in SUMS)])
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where the ledger stands: its head, why it is frozen, and in which database."""
+
+    head: Head
+    frozen: str | None
+    origin: str
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is known of one asker's operation."""
+
+    user: str
+    op: str
+    request: str
+    answer_key: str
+    state: str
+    seq: int
+    ended: int | None
+
+
+def standing(link: Link, lock: str = "") -> Standing:
+    """Return where the ledger stands; with the dialect's lock, no other writer moves it."""
+    sql = "SELECT ledger, epoch, seq, hash, frozen, origin FROM ledger_head"
+    found = link.rows(sql + lock)
+    if len(found) != 1:
+        raise Fault("broken")
+    ledger, epoch, seq, made, frozen, origin = found[0]
+    return Standing(Head(ledger, epoch, seq, made), frozen, origin)
+
+
+def add_entry(link: Link, entry: Entry) -> None:
+    """Insert one entry of the chain."""
+    values = (entry.seq, entry.epoch, entry.at, entry.kind, entry.body, entry.prev, entry.hash)
+    link.change(f"INSERT INTO ledger_entries ({_ENTRY}) VALUES ({marks(7)})", values)
+
+
+def entry(link: Link, seq: int) -> Entry | None:
+    """Return one entry, or None."""
+    found = link.rows(f"SELECT {_ENTRY} FROM ledger_entries WHERE seq = ?", (seq,))
+    return Entry(*found[0]) if found else None
+
+
+def entry_body(link: Link, seq: int) -> Body:
+    """Return what an entry says, as parsed JSON."""
+    found = link.rows("SELECT body FROM ledger_entries WHERE seq = ?", (seq,))
+    body: Body = json.loads(found[0][0])
+    return body
+
+
+def entry_page(link: Link, after: int, size: int) -> list[Entry]:
+    """Return the next entries above a sequence number, in order."""
+    sql = f"SELECT {_ENTRY} FROM ledger_entries WHERE seq > ? ORDER BY seq LIMIT ?"
+    return [Entry(*row) for row in link.rows(sql, (after, size))]
+
+
+def account(link: Link, name: str) -> Account | None:
+    """Return the account as it stands, or None."""
+    found = link.rows(f"SELECT {_ACCOUNT} FROM ledger_accounts WHERE name = ?", (name,))
+    return _account(found[0]) if found else None
+
+
+def accounts(link: Link) -> tuple[Account, ...]:
+    """Return every account, by name (sorted here: databases sort by their own locale)."""
+    found = (_account(row) for row in link.rows(f"SELECT {_ACCOUNT} FROM ledger_accounts"))
+    return tuple(sorted(found, key=lambda one: one.name))
+
+
+def add_account(link: Link, name: str, cap: Cap) -> None:
+    """Insert an account that has spent nothing."""
+    sql = f"INSERT INTO ledger_accounts ({_ACCOUNT}, lowered) VALUES ({marks(9)}, 0)"
+    link.change(sql, (name, *cap_list(cap), 0, 0, 0, 0))
+
+
+def accounts_of(link: Link, names: Sequence[str]) -> tuple[Account, ...]:
+    """Return those of the named accounts that are there, in the order of the names."""
+    sql = f"SELECT {_ACCOUNT} FROM ledger_accounts WHERE name IN ({marks(len(names))})"
+    found = {row[0]: _account(row) for row in link.rows(sql, tuple(names))}
+    return tuple(found[name] for name in names if name in found)
+
+
+def _account(row: tuple[Any, ...]) -> Account:  # Any: one row of ledger_accounts
+    return Account(row[0], Cap(*row[1:5]), Debt(*row[5:9]))
+
+
+def frozen_shapes(link: Link) -> tuple[str, ...]:
+    """Return the frozen shapes of question, sorted."""
+    found = link.rows("SELECT shape FROM ledger_frozen_shapes")
+    return tuple(sorted(shape for (shape,) in found))
+
+
+def operation(link: Link, user: str, op: str) -> Operation | None:
+    """Return what is known of an operation, or None."""
+    sql = "SELECT asker, op, request, answer_key, state, seq, ended FROM ledger_operations"
+    found = link.rows(sql + " WHERE asker = ? AND op = ?", (user, op))
+    return Operation(*found[0]) if found else None
+
+
+def add_operation(link: Link, known: Operation) -> None:
+    """Insert an operation; a second one of the same asker and id is impossible."""
+    sql = "INSERT INTO ledger_operations (asker, op, request, answer_key, state, seq, ended)"
+    values = (
+        known.user,
+        known.op,
+        known.request,
+        known.answer_key,
+        known.state,
+        known.seq,
+        known.ended,
+    )
+    link.change(f"{sql} VALUES ({marks(7)})", values)
+
+
+def end_operation(link: Link, known: Operation, state: str, ended: int) -> None:
+    """Mark a charged operation as over."""
+    sql = "UPDATE ledger_operations SET state = ?, ended = ? WHERE asker = ? AND op = ?"
+    if link.change(sql + " AND state = 'charged'", (state, ended, known.user, known.op)) != 1:
+        raise Bug("an operation ended twice")
+
+
+def standing_answer(link: Link, answer_key: str) -> str | None:
+    """Return the answer that stands under the key, or None."""
+    sql = "SELECT answer FROM ledger_answers WHERE answer_key = ?"
+    found: list[tuple[str]] = link.rows(sql, (answer_key,))
+    return found[0][0] if found else None
+
+
+def add_answer(link: Link, answer_key: str, seq: int, answer: str) -> None:
+    """Let an answer stand; a second one under its key is impossible."""
+    sql = "INSERT INTO ledger_answers (answer_key, seq, answer) VALUES (?, ?, ?)"
+    link.change(sql, (answer_key, seq, answer))
+
+
+def without_payers(link: Link, answer_key: str, names: Sequence[str]) -> list[str]:
+    """Return the names that have not paid for the answer, in their order."""
+    sql = "SELECT account FROM ledger_payers WHERE answer_key = ? AND account IN"
+    found = link.rows(f"{sql} ({marks(len(names))})", (answer_key, *names))
+    paid = {name for (name,) in found}
+    return [name for name in names if name not in paid]
+
+
+def add_payers(link: Link, answer_key: str, seq: int, names: Sequence[str]) -> None:
+    """Remember who has paid for an answer."""
+    for name in names:
+        sql = "INSERT INTO ledger_payers (answer_key, account, seq) VALUES (?, ?, ?)"
+        link.change(sql, (answer_key, name, seq))
+
+
+def marks(count: int) -> str:
+    """Return that many places for values."""
+    return ", ".join("?" * count)

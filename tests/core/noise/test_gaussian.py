@@ -1,0 +1,264 @@
+"""The discrete Gaussian mechanism: its draws, its coins, its intervals and their inverse."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from chance import ScriptedDice, SeededDice
+from noise_checks import ALARM, gaussian_bins, gaussian_masses, p_value
+from sfumato.core.noise import gaussian
+from sfumato.core.noise.certified import exp_minus
+from sfumato.core.noise.gaussian import (
+    COIN_MARGIN,
+    analytic_sigma,
+    bits_below,
+    interval,
+    rho_for,
+    sample,
+    std,
+    variance_for,
+)
+from sfumato.core.refusal import Bug, Refused
+
+DRAWS = 200_000
+CONFIDENCE = Fraction(95, 100)
+SIGMAS = [Fraction(n) for n in (1, 10, 63, 64, 100, 1000, 10**4, 10**8, 10**12)]
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_gaussian_draws_follow_the_law(sigma: Fraction) -> None:
+    draws = sample(sigma**2, DRAWS, SeededDice(1))
+    assert p_value(draws, *gaussian_bins(sigma**2, 100)) > ALARM
+
+
+@pytest.mark.parametrize("factor", [Fraction(9, 10), Fraction(11, 10)])
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_a_wrong_sigma_does_not_pass_for_the_right_one(sigma: Fraction, factor: Fraction) -> None:
+    draws = sample((sigma * factor) ** 2, DRAWS, SeededDice(2))
+    assert p_value(draws, *gaussian_bins(sigma**2, 100)) < ALARM
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_repeated_noise_does_not_pass_for_fresh_noise(sigma: Fraction) -> None:
+    draws = np.repeat(sample(sigma**2, DRAWS // 8, SeededDice(3)), 8)
+    assert p_value(draws, *gaussian_bins(sigma**2, 100)) < ALARM
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_noise_without_its_sign_does_not_pass(sigma: Fraction) -> None:
+    draws = np.abs(sample(sigma**2, DRAWS, SeededDice(4)))
+    assert p_value(draws, *gaussian_bins(sigma**2, 100)) < ALARM
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_every_draw_of_a_call_and_the_next_call_is_its_own(sigma: Fraction) -> None:
+    dice = SeededDice(5)
+    first, second = sample(sigma**2, 100_000, dice), sample(sigma**2, 100_000, dice)
+    for one, other in [(first[:-1], first[1:]), (first, second), (first[:50_000], first[50_000:])]:
+        assert abs(np.corrcoef(np.sign(one), np.sign(other))[0, 1]) < 5 / math.sqrt(one.size)
+        assert abs(np.corrcoef(one, other)[0, 1]) < 5 / math.sqrt(one.size)
+
+
+@pytest.mark.parametrize("sigma", [Fraction(100), Fraction(10**6)])
+@pytest.mark.parametrize("count", [0, 1, 2, 1000, 2**16 + 1])
+def test_as_many_draws_come_as_were_asked(sigma: Fraction, count: int) -> None:
+    assert sample(sigma**2, count, SeededDice(6)).shape == (count,)
+
+
+def test_tiny_noise_is_zero_almost_always() -> None:
+    assert not sample(Fraction(1, 10**6), 10_000, SeededDice(7)).any()
+
+
+def test_the_low_bits_of_wide_noise_are_even() -> None:
+    draws = sample(Fraction(10**12), DRAWS, SeededDice(8))
+    assert p_value(draws % 64, np.arange(1, 64), np.full(64, 1 / 64)) > ALARM
+
+
+@pytest.mark.parametrize("variance", [Fraction(64**2), Fraction(10**10, 7), Fraction(2**100)])
+def test_the_top_of_wide_noise_has_a_sigma_between_32_and_64(variance: Fraction) -> None:
+    assert 32**2 <= variance / 4 ** bits_below(variance) < 64**2
+
+
+CHANCES = st.tuples(
+    st.integers(0, 2000),
+    st.integers(0, 2**45 - 1),
+    st.fractions(min_value=64**2, max_value=2**100, max_denominator=1000),
+)
+
+
+@given(CHANCES)
+def test_the_float_estimate_of_a_coin_is_within_half_its_margin(
+    proposal: tuple[int, int, Fraction],
+) -> None:
+    top, rest, variance = proposal
+    odds = gaussian._Odds(variance, bits_below(variance))
+    rest %= 2**odds.low_bits
+    estimate = odds.estimate(np.array([top]), np.array([rest]))[0]
+    low, high = odds.bounds(top, rest, 128)
+    assert abs(Fraction(float(estimate)) - Fraction(low, 2**96)) < Fraction(COIN_MARGIN) / 2
+    assert abs(Fraction(float(estimate)) - Fraction(high, 2**96)) < Fraction(COIN_MARGIN) / 2
+
+
+def test_the_exp_of_numpy_is_as_close_as_the_proof_assumes() -> None:
+    points = np.concatenate([-np.linspace(0, 50, 3001), -np.geomspace(1e-18, 1, 500)])
+    for point, value in zip(points.tolist(), np.exp(points).tolist(), strict=True):
+        low, high = exp_minus(Fraction(-point), 192)
+        true = Fraction(low + high, 2**193)
+        assert abs(Fraction(value) - true) < true * Fraction(1, 2**41)
+
+
+def test_the_float_estimate_of_many_coins_at_once_is_that_of_one() -> None:
+    odds = gaussian._Odds(Fraction(10**8), bits_below(Fraction(10**8)))
+    top, rest = np.arange(400), np.arange(400) * 7 % 256
+    together = odds.estimate(top, rest)
+    apart = [odds.estimate(top[i : i + 1], rest[i : i + 1])[0] for i in range(400)]
+    assert np.abs(together - np.array(apart)).max() < COIN_MARGIN / 4
+
+
+def coin_at(odds: gaussian._Odds, top: int, rest: int, uniform: int, bits: int) -> bool:
+    """What the coin says to a uniform number given by its first 32, 64, 128 ... bits."""
+    pieces = [(32, 32)]
+    while pieces[-1][1] < bits:
+        pieces.append((pieces[-1][1], 2 * pieces[-1][1]))
+    spoken = b"".join(
+        ((uniform >> (bits - end)) & ((1 << size) - 1)).to_bytes(size // 8, "little")
+        for size, end in pieces
+    )
+    dice = ScriptedDice(spoken)
+    return bool(gaussian._coins(odds, np.array([top]), np.array([rest]), dice)[0])
+
+
+@pytest.mark.parametrize("bits", [32, 64, 128, 256])
+@pytest.mark.parametrize(("top", "rest"), [(1, 1), (3, 200), (40, 17), (150, 255)])
+def test_a_coin_that_nearly_equals_its_chance_is_decided_exactly(
+    bits: int, top: int, rest: int
+) -> None:
+    odds = gaussian._Odds(Fraction(10**8), bits_below(Fraction(10**8)))
+    chance = odds.bounds(top, rest, bits + 64)[0] >> 64
+    assert coin_at(odds, top, rest, chance - 1, bits)
+    assert not coin_at(odds, top, rest, chance + 1, bits)
+
+
+def test_a_proposal_that_is_certain_is_kept_whatever_the_coin() -> None:
+    odds = gaussian._Odds(Fraction(10**8), bits_below(Fraction(10**8)))
+    assert coin_at(odds, 5, 0, 2**32 - 1, 32)
+
+
+def test_proposals_times_coins_make_the_exact_law() -> None:
+    variance = Fraction(10**4)
+    odds = gaussian._Odds(variance, bits_below(variance))
+    half = np.diff([0, *gaussian._half_table(variance / 4**odds.low_bits).floors.tolist()]) / 2**64
+    masses = gaussian_masses(variance, reach=1300)
+    m = 2**odds.low_bits
+    made = []
+    for n in range(500):
+        low, high = odds.bounds(n // m, n % m, 64)
+        made.append(half[n // m] * (low + high) / 2**65)
+    for n in range(500):
+        assert made[n] / made[0] == pytest.approx(float(masses[n] / masses[0]), rel=1e-12)
+
+
+@pytest.mark.parametrize("sigma", [Fraction(1, 4), Fraction(1), Fraction(3), Fraction(7, 2)])
+def test_std_is_that_of_the_discrete_law(sigma: Fraction) -> None:
+    masses = gaussian_masses(sigma**2, reach=200)
+    exact = sum((2 * k * k * mass for k, mass in enumerate(masses)), Decimal(0))
+    assert std(sigma**2) == pytest.approx(float(exact) ** 0.5, rel=1e-12)
+
+
+def test_std_of_wide_noise_is_sigma() -> None:
+    assert std(Fraction(100)) == 10
+    assert std(Fraction(16)) == pytest.approx(std(Fraction(16) - Fraction(1, 10**12)), rel=1e-12)
+
+
+def smallest_by_hand(variance: Fraction, confidence: Fraction) -> int:
+    """The smallest t with P(|X| <= t) >= confidence, by summing."""
+    wanted = Decimal(confidence.numerator) / Decimal(confidence.denominator)
+    masses = gaussian_masses(variance, reach=int(14 * float(variance) ** 0.5) + 20)
+    total = masses[0]
+    t = 0
+    while total < wanted:
+        t += 1
+        total += 2 * masses[t]
+    return t
+
+
+@given(
+    st.fractions(min_value=Fraction(1, 10), max_value=400, max_denominator=100),
+    st.fractions(min_value=Fraction(1, 100), max_value=Fraction(9999, 10000)),
+)
+def test_the_interval_of_narrow_noise_is_the_smallest_that_holds(
+    variance: Fraction, confidence: Fraction
+) -> None:
+    assert interval(variance, confidence) == smallest_by_hand(variance, confidence)
+
+
+@pytest.mark.parametrize("sigma", [Fraction(64), Fraction(100), Fraction(1000, 7), Fraction(333)])
+@pytest.mark.parametrize("percent", [10, 50, 68, 80, 95, 99])
+def test_the_interval_of_wide_noise_holds_and_is_at_most_one_too_wide(
+    sigma: Fraction, percent: int
+) -> None:
+    exact = smallest_by_hand(sigma**2, Fraction(percent, 100))
+    assert exact <= interval(sigma**2, Fraction(percent, 100)) <= exact + 1
+
+
+def test_the_interval_of_the_widest_noise_is_that_of_the_continuous() -> None:
+    found = interval(Fraction(2**100), CONFIDENCE)
+    assert found == pytest.approx(1.959963984540054 * 2**50, rel=1e-9)
+
+
+def test_the_variance_is_the_exact_quotient() -> None:
+    assert variance_for(3, Fraction(1, 10)) == 15
+
+
+@pytest.mark.parametrize("margin", [1, 3, 10, 50, 130, 1000, 10**6, 10**9])
+def test_the_rho_found_for_a_margin_is_the_smallest(margin: int) -> None:
+    rho = rho_for(4, Fraction(margin), CONFIDENCE)
+    less = rho - Fraction(1, 10**9)
+    assert interval(variance_for(4, rho), CONFIDENCE) <= margin
+    assert less == 0 or interval(variance_for(4, less), CONFIDENCE) > margin
+
+
+def test_an_error_out_of_reach_is_refused() -> None:
+    with pytest.raises(Refused, match="error-out-of-reach"):
+        rho_for(10**9, Fraction(1), CONFIDENCE)
+
+
+def test_noise_too_wide_for_64_bits_is_refused() -> None:
+    with pytest.raises(Refused, match="noise-out-of-range"):
+        sample(Fraction(2**100) + 1, 1, SeededDice(1))
+
+
+def test_a_variance_of_zero_is_our_own_fault() -> None:
+    with pytest.raises(Bug):
+        sample(Fraction(0), 1, SeededDice(1))
+
+
+def continuous_delta(sigma: float, epsilon: float) -> float:
+    """The delta of the continuous Gaussian at sensitivity 1, by scipy."""
+    above = stats.norm.logcdf(0.5 / sigma - epsilon * sigma)
+    below = stats.norm.logcdf(-0.5 / sigma - epsilon * sigma)
+    return float(np.exp(above) - np.exp(epsilon + below))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(1.0, 1e-5), (0.1, 1e-6), (20.0, 1e-5), (500.0, 1e-9)]
+)
+def test_the_analytic_oracle_finds_the_least_sigma(epsilon: float, delta: float) -> None:
+    sigma = analytic_sigma(epsilon, delta, 3) / 3
+    assert (
+        continuous_delta(sigma * 1.0001, epsilon)
+        < delta
+        < continuous_delta(sigma * 0.9999, epsilon)
+    )
+
+
+def test_the_analytic_oracle_gives_the_published_sigma() -> None:
+    assert analytic_sigma(1, 1e-5, 1) == pytest.approx(3.7306, abs=1e-4)

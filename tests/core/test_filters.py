@@ -1,0 +1,275 @@
+"""The filter pays only while one of the two tests holds, and says truly what is left."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.core.budget import Budget
+from sfumato.core.chain import cap_list
+from sfumato.core.compose import delta_at, rho_within
+from sfumato.core.filters import SPLIT, Cap, Left, accepts, cap_of, largest_next_epsilon, left
+from sfumato.core.loss import (
+    ApproximateEvent,
+    Debt,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    debt_of,
+    total_debt,
+)
+
+SEEDED: Final = settings(derandomize=True, deadline=None, max_examples=200)
+EPSILON_UNIT: Final = Fraction(1, 10**9)
+DELTA_UNIT: Final = Fraction(1, 10**18)
+RHO_UNIT: Final = Fraction(1, 10**12)
+MILLIONTH: Final = Fraction(1, 10**6)
+CARD: Final = Budget(Fraction(2), MILLIONTH)
+
+cap_epsilons = st.floats(-6, 3).map(lambda p: Fraction(10**p).limit_denominator(10**12))
+cap_deltas = st.one_of(st.just(Fraction(0)), st.floats(-15, -1).map(lambda p: Fraction(10**p)))
+budgets = st.builds(Budget, cap_epsilons, cap_deltas)
+losses = st.floats(-4, 0).map(lambda p: Fraction(10**p))
+small_deltas = st.floats(-12, -6).map(lambda p: Fraction(10**p))
+events = st.one_of(
+    st.builds(PureEvent, losses),
+    st.builds(GaussianEvent, losses, losses, small_deltas),
+    st.builds(ApproximateEvent, losses, small_deltas),
+)
+sums = st.integers(0, 10**13)
+debts = st.builds(Debt, sums, sums, sums, sums)
+caps = st.builds(Cap, sums, sums, sums, sums)
+
+
+def gaussian(epsilon: Fraction, delta: Fraction) -> GaussianEvent:
+    return GaussianEvent(rho_within(epsilon, delta), epsilon, delta)
+
+
+def kept(cap: Cap, asked: list[Event]) -> list[Event]:
+    """Ask one after the other, and return what was accepted."""
+    accepted: list[Event] = []
+    spent = Debt()
+    for event in asked:
+        debt = debt_of(event)
+        if accepts(cap, spent, debt):
+            accepted.append(event)
+            spent = spent + debt
+    return accepted
+
+
+@pytest.mark.parametrize(
+    ("debt", "fits"),
+    [
+        (Debt(10, 5, 99, 99), True),
+        (Debt(99, 99, 20, 3), True),
+        (Debt(10, 5, 20, 3), True),
+        (Debt(11, 5, 21, 3), False),
+        (Debt(11, 5, 20, 4), False),
+        (Debt(10, 6, 21, 3), False),
+        (Debt(10, 6, 20, 4), False),
+    ],
+)
+def test_one_whole_test_must_hold(debt: Debt, fits: bool) -> None:
+    assert accepts(Cap(10, 5, 20, 3), Debt(), debt) is fits
+    assert accepts(Cap(10, 5, 20, 3), debt, Debt()) is fits
+
+
+@SEEDED
+@given(caps, debts, debts)
+def test_the_filter_looks_at_the_new_sums_alone(cap: Cap, spent: Debt, debt: Debt) -> None:
+    assert accepts(cap, spent, debt) == accepts(cap, debt, spent)
+    assert accepts(cap, spent, debt) == accepts(cap, Debt(), spent + debt)
+
+
+@SEEDED
+@given(caps, debts, debts)
+def test_once_over_both_caps_always_over(cap: Cap, spent: Debt, debt: Debt) -> None:
+    assert accepts(cap, spent, Debt()) or not accepts(cap, spent, debt)
+
+
+@SEEDED
+@given(budgets, st.lists(events, max_size=30))
+def test_whatever_was_accepted_in_turn_stays_within_one_test(
+    budget: Budget, asked: list[Event]
+) -> None:
+    accepted = kept(cap_of(budget), asked)
+    epsilon = sum((e.epsilon for e in accepted), Fraction(0))
+    delta = sum((e.delta for e in accepted if not isinstance(e, PureEvent)), Fraction(0))
+    rho = sum(
+        (e.rho if isinstance(e, GaussianEvent) else e.epsilon**2 / 2 for e in accepted), Fraction(0)
+    )
+    own = sum((e.delta for e in accepted if isinstance(e, ApproximateEvent)), Fraction(0))
+    plain = epsilon <= budget.epsilon and delta <= budget.delta / 2
+    conversion = delta_at(rho, budget.epsilon)
+    concentrated = conversion <= budget.delta / 4 and own <= budget.delta / 4
+    assert plain or concentrated
+
+
+@SEEDED
+@given(budgets, st.lists(events, max_size=10), st.randoms(use_true_random=False))
+def test_what_fits_together_fits_in_any_order(
+    budget: Budget, asked: list[Event], order: Any
+) -> None:
+    cap = cap_of(budget)
+    other = list(asked)
+    order.shuffle(other)
+    together = accepts(cap, Debt(), total_debt(asked))
+    assert accepts(cap, Debt(), total_debt(other)) is together
+    assert not together or kept(cap, other) == other
+
+
+@SEEDED
+@given(budgets)
+def test_a_cap_never_promises_more_than_the_card(budget: Budget) -> None:
+    cap = cap_of(budget)
+    assert cap.epsilon * EPSILON_UNIT <= budget.epsilon
+    # delta_A for one test, delta_B and delta_C for the other: all three at once
+    conversion = delta_at(cap.rho * RHO_UNIT, budget.epsilon)
+    assert cap.delta * DELTA_UNIT + conversion + cap.rho_delta * DELTA_UNIT <= budget.delta
+
+
+@SEEDED
+@given(budgets)
+def test_a_cap_wastes_no_more_than_rounding(budget: Budget) -> None:
+    cap = cap_of(budget)
+    assert (cap.epsilon + 1) * EPSILON_UNIT > budget.epsilon
+    assert (cap.delta + 1) * DELTA_UNIT > budget.delta / 2
+    assert (cap.rho_delta + 1) * DELTA_UNIT > budget.delta / 4
+    assert cap.rho * RHO_UNIT == rho_within(budget.epsilon, budget.delta / 4)
+
+
+@SEEDED
+@given(budgets)
+def test_the_ledger_can_count_every_cap(budget: Budget) -> None:
+    assert cap_list(cap_of(budget))
+
+
+def test_the_cap_of_a_card_stays_as_it_is() -> None:
+    assert cap_of(CARD) == Cap(2 * 10**9, 5 * 10**11, 79_193_343_317, 25 * 10**10)
+
+
+def test_the_shares_of_delta_are_those_of_their_name() -> None:
+    assert SPLIT.name == "half-quarter-quarter/1"
+    assert (SPLIT.pure, SPLIT.conversion, SPLIT.events) == (
+        Fraction(1, 2),
+        Fraction(1, 4),
+        Fraction(1, 4),
+    )
+
+
+def test_a_card_without_delta_takes_pure_releases_up_to_its_epsilon() -> None:
+    cap = cap_of(Budget(Fraction(1), Fraction(0)))
+    assert cap == Cap(10**9, 0, 0, 0)
+    assert kept(cap, [PureEvent(Fraction(1, 10))] * 12) == [PureEvent(Fraction(1, 10))] * 10
+
+
+@SEEDED
+@given(cap_epsilons, events)
+def test_a_card_without_delta_never_uses_the_second_test(epsilon: Fraction, event: Event) -> None:
+    cap = cap_of(Budget(epsilon, Fraction(0)))
+    pure = isinstance(event, PureEvent) and debt_of(event).epsilon <= cap.epsilon
+    assert accepts(cap, Debt(), debt_of(event)) is pure
+
+
+def test_a_gaussian_question_at_the_card_s_whole_delta_fits_the_second_test_alone() -> None:
+    cap, debt = cap_of(CARD), debt_of(gaussian(Fraction(1), CARD.delta))
+    assert debt.delta > cap.delta
+    assert debt.rho <= cap.rho
+    assert accepts(cap, Debt(), debt)
+
+
+def test_a_gaussian_question_at_the_whole_epsilon_and_delta_fits_neither_test() -> None:
+    whole = gaussian(CARD.epsilon, CARD.delta)
+    assert not accepts(cap_of(CARD), Debt(), debt_of(whole))
+    a_little_less = gaussian(CARD.epsilon * Fraction(9, 10), CARD.delta)
+    assert accepts(cap_of(CARD), Debt(), debt_of(a_little_less))
+
+
+def test_many_small_questions_go_further_by_rho() -> None:
+    asked: list[Event] = [PureEvent(Fraction(1, 100))] * 2000
+    assert len(kept(cap_of(CARD), asked)) == 1583  # 200 by the sum of epsilons
+
+
+@SEEDED
+@given(caps, debts)
+def test_the_largest_next_epsilon_is_accepted_and_one_unit_more_is_not(
+    cap: Cap, spent: Debt
+) -> None:
+    epsilon = largest_next_epsilon(cap, spent)
+    assert epsilon == 0 or accepts(cap, spent, debt_of(PureEvent(epsilon)))
+    assert not accepts(cap, spent, debt_of(PureEvent(epsilon + EPSILON_UNIT)))
+
+
+@SEEDED
+@given(budgets, st.lists(events, max_size=10))
+def test_it_is_so_in_the_course_of_an_account_too(budget: Budget, asked: list[Event]) -> None:
+    cap = cap_of(budget)
+    spent = total_debt(kept(cap, asked))
+    epsilon = largest_next_epsilon(cap, spent)
+    assert epsilon == 0 or accepts(cap, spent, debt_of(PureEvent(epsilon)))
+    assert not accepts(cap, spent, debt_of(PureEvent(epsilon + EPSILON_UNIT)))
+
+
+@pytest.mark.parametrize(
+    ("cap", "spent", "epsilon"),
+    [
+        (Cap(10**9, 0, 0, 0), Debt(), Fraction(1)),
+        (Cap(10**9, 0, 0, 0), Debt(4 * 10**8, 0, 1, 0), Fraction(6, 10)),
+        (Cap(10**9, 0, 2 * 10**12, 0), Debt(), Fraction(2)),
+        (Cap(10**9, 0, 2 * 10**12, 0), Debt(0, 0, 0, 1), Fraction(1)),
+        (Cap(10**9, 0, 2 * 10**12, 0), Debt(0, 1, 0, 0), Fraction(2)),
+        (Cap(10**9, 0, 2 * 10**12, 0), Debt(0, 1, 0, 1), Fraction(0)),
+        (Cap(10**9, 0, 1, 0), Debt(10**9, 0, 0, 0), Fraction(1414, 10**9)),
+        (Cap(10**9, 0, 1, 0), Debt(10**9, 0, 1, 0), Fraction(0)),
+        (Cap(5, 0, 5, 0), Debt(99, 0, 99, 0), Fraction(0)),
+    ],
+)
+def test_the_largest_next_epsilon_is_the_better_of_the_two_tests(
+    cap: Cap, spent: Debt, epsilon: Fraction
+) -> None:
+    assert largest_next_epsilon(cap, spent) == epsilon
+
+
+def test_what_is_left_is_shown_for_both_tests() -> None:
+    rest = left(Cap(10, 8, 6, 4), Debt(1, 2, 3, 4))
+    assert rest == Left(9, 6, 3, 0, Fraction(math.isqrt(6 * 10**6), 10**9))
+
+
+@SEEDED
+@given(caps, debts)
+def test_nothing_that_is_left_is_ever_negative(cap: Cap, spent: Debt) -> None:
+    rest = left(cap, spent)
+    assert min(rest.epsilon, rest.delta, rest.rho, rest.rho_delta) >= 0
+    assert rest.next_epsilon >= 0
+
+
+def test_a_filter_that_compares_branches_by_their_distributions_would_be_unsafe() -> None:
+    """Why PLD is no filter: RR(0.5), then RR(1) or a reveal, chosen by the answer."""
+    e, target = math.exp, 1.2
+
+    def delta(first: list[tuple[float, float]]) -> float:
+        return sum(max(0.0, p - e(target) * q) for p, q in first)
+
+    def rr(epsilon: float) -> list[tuple[float, float]]:
+        yes, no = e(epsilon) / (1 + e(epsilon)), 1 / (1 + e(epsilon))
+        return [(yes, no), (no, yes)]
+
+    def after(pairs: list[tuple[float, float]], then: list[tuple[float, float]]) -> float:
+        return delta([(p * a, q * b) for p, q in pairs for a, b in then])
+
+    one = rr(0.5)
+    allowed = after(one, rr(1.0))
+    reveal = next(d / 1000 for d in range(1000, 0, -1) if after(one, shown(d / 1000)) <= allowed)
+    whole = after(one[:1], shown(reveal)) + after(one[1:], rr(1.0))
+    other = after(one[:1], rr(1.0)) + after(one[1:], shown(reveal))
+    assert max(whole, other) > 1.1 * allowed
+
+
+def shown(chance: float) -> list[tuple[float, float]]:
+    """Reveal everything with that chance, nothing otherwise."""
+    return [(chance, 0.0), (0.0, chance), (1 - chance, 1 - chance)]

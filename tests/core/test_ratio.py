@@ -1,0 +1,55 @@
+"""Intervals of a ratio cover the truth as often as they say, and stay within the public range."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from chance import SeededDice
+from sfumato.core.noise.kind import Noise
+from sfumato.core.ratio import Spread, ratio_interval
+
+DRAWS = 20_000
+
+
+@pytest.mark.parametrize("people", [1, 5, 20, 60, 400, 10_000])
+@pytest.mark.parametrize("theta", [-450.0, 0.0, 130.5])
+@pytest.mark.parametrize(
+    ("top", "bottom"),
+    [
+        (Noise("laplace", Fraction(2000)), Noise("laplace", Fraction(4))),
+        (Noise("laplace", Fraction(8)), Noise("laplace", Fraction(8))),
+        (Noise("gaussian", Fraction(900**2)), Noise("gaussian", Fraction(3**2))),
+    ],
+)
+def test_the_interval_covers_the_true_ratio(
+    people: int, theta: float, top: Noise, bottom: Noise
+) -> None:
+    tops = theta * people + top.sample(DRAWS, SeededDice(1))
+    bottoms = people + bottom.sample(DRAWS, SeededDice(2)).astype(float)
+    spread = Spread(top.kind, top.width(), bottom.width())
+    low, high = ratio_interval(tops, bottoms, spread, lower=-500, upper=500)
+    covered = np.mean((low <= theta) & (theta <= high))
+    assert covered > 0.944  # 95 % less four standard errors; small groups cover more
+    assert np.all((low >= -500) & (high <= 500) & (low <= high))
+
+
+def test_a_large_group_has_an_interval_no_wider_than_its_noise() -> None:
+    top, bottom = Noise("laplace", Fraction(2000)), Noise("laplace", Fraction(4))
+    tops = 100.0 * 10_000 + top.sample(DRAWS, SeededDice(1))
+    bottoms = 10_000 + bottom.sample(DRAWS, SeededDice(2)).astype(float)
+    spread = Spread("laplace", top.width(), bottom.width())
+    low, high = ratio_interval(tops, bottoms, spread, lower=-500, upper=500)
+    assert np.mean((low <= 100) & (high >= 100)) < 0.958
+    assert np.mean(high - low) < 2 * 3.3 * 2000 / 10_000
+
+
+def test_a_count_that_may_be_nothing_leaves_the_whole_range() -> None:
+    spread = Spread("laplace", 2000, 4)
+    low, high = ratio_interval(
+        np.array([10.0, 10.0]), np.array([-3.0, 0.0]), spread, lower=-1, upper=7
+    )
+    assert low.tolist() == [-1, -1]
+    assert high.tolist() == [7, 7]

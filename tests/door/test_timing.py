@@ -1,0 +1,90 @@
+"""The time of a release says nothing of its noise."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from sfumato.core.measure import Measure
+from sfumato.core.ports import IntegerArray
+from sfumato.core.sealed import Sealed
+from sfumato.door import Asker, Order, release
+from sfumato.plan.read_sql import read_sql
+from sfumato.plan.request import Request
+from test_release import ScriptedEngine
+from vaults import open_with, write_patients
+
+pytestmark = pytest.mark.slow
+RELEASES = 10_000
+CARD = """
+unit = "row"
+people = "p"
+version = "1"
+budget = { epsilon = 1000, delta = 0 }
+[columns.zip]
+type = "text"
+"""
+
+
+def auc(sizes: list[int], times: list[float]) -> float:
+    """Return how well the time tells the largest twentieth of |noise| from the smaller half."""
+    size, spent = np.abs(np.array(sizes)), np.array(times)
+    large, small = spent[size >= np.quantile(size, 0.95)], spent[size < np.quantile(size, 0.5)]
+    u = stats.mannwhitneyu(large, small).statistic
+    return float(u / (len(large) * len(small)))
+
+
+def timed(draw: Callable[[int], int]) -> float:
+    sizes, times = [], []
+    for number in range(RELEASES):
+        start = time.perf_counter()
+        size = draw(number)
+        times.append(time.perf_counter() - start)
+        sizes.append(size)
+    return auc(sizes, times)
+
+
+def test_a_sampler_that_counts_is_caught_by_its_time() -> None:
+    dice = random.Random(1)
+
+    def counting(_number: int) -> int:
+        size = 0
+        while dice.random() < 0.99:
+            size += 1
+        return size
+
+    assert timed(counting) > 0.9
+
+
+@pytest.mark.parametrize("epsilon", ["0.05", "0.00002"])
+def test_ten_thousand_single_releases_do_not_betray_their_noise(
+    tmp_path: Path, epsilon: str
+) -> None:
+    folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else tmp_path  # a fast disk is harsher
+    folder = folder / tmp_path.name
+    folder.mkdir()
+    with open_with(folder, "clinic", write_patients(folder / "p.csv"), CARD) as vault:
+        listing = vault.house.catalogue.find("clinic")
+        assert listing is not None
+
+        def reading(measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+            return Sealed((np.zeros(1, dtype=np.int64),))
+
+        door = replace(vault.house.queries.door, engine=ScriptedEngine(reading))
+        request = Request(read_sql("SELECT COUNT(*) FROM clinic", "clinic"), Fraction(epsilon))
+        order = Order(listing.card, listing.table, request, Asker("owner"), "", fresh=True)
+
+        def draw(number: int) -> int:
+            answer = release(door, replace(order, op=f"op-{number}")).answer
+            rows = answer["rows"]
+            assert isinstance(rows, list)
+            return int(rows[0][0])
+
+        assert 0.47 <= timed(draw) <= 0.53

@@ -1,0 +1,226 @@
+"""Plans and prices: what one person can do, how the price is split, what an error costs."""
+
+from __future__ import annotations
+
+import tomllib
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from sfumato.core.card import Card, read_card
+from sfumato.core.refusal import Refused
+from sfumato.plan.explain import bounding_in_words, in_words
+from sfumato.plan.plan import Plan, make_plan
+from sfumato.plan.price import price_at, price_for_errors
+from sfumato.plan.read_sql import read_sql
+
+CARD = """
+unit = "who"
+people = "p"
+version = "1"
+budget = { epsilon = 3, delta = 1e-6 }
+max_groups = 3
+max_rows = 20
+[columns.zip]
+type = "text"
+keys = ["a", "b", "c", "d", "e"]
+[columns.sick]
+type = "boolean"
+[columns.pay]
+type = "number"
+lower = -10
+upper = 30
+step = 0.5
+[columns.free]
+type = "number"
+"""
+
+
+def card(text: str = CARD) -> Card:
+    return read_card("t", tomllib.loads(text, parse_float=Decimal))
+
+
+def plan(sql: str, text: str = CARD, groups: int | None = None, rows: int | None = None) -> Plan:
+    return make_plan(card(text), read_sql(sql, "t", max_groups=groups, max_rows=rows))
+
+
+def reach(made: Plan) -> list[tuple[str, int, int]]:
+    return [(b.part.tally.kind, b.l1, b.l2_squared) for b in made.parts]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT COUNT(*) FROM t", [("rows", 20, 400)]),
+        ("SELECT zip, COUNT(*) FROM t GROUP BY zip", [("rows", 60, 1200)]),
+        ("SELECT sick, COUNT(*) FROM t GROUP BY sick", [("rows", 40, 800)]),
+        ("SELECT COUNT(DISTINCT who) FROM t", [("people", 1, 1)]),
+        ("SELECT zip, COUNT(DISTINCT who) FROM t GROUP BY zip", [("people", 3, 3)]),
+        ("SELECT SUM(pay) FROM t", [("sum", 20 * 60, 1200**2)]),
+        ("SELECT AVG(pay) FROM t", [("sum", 20 * 80, 1600**2), ("values", 20, 400)]),
+        ("SELECT COUNT(pay), AVG(pay) FROM t", [("values", 20, 400), ("sum", 1600, 1600**2)]),
+    ],
+)
+def test_the_reach_of_one_person_is_what_the_bounds_leave(
+    sql: str, expected: list[tuple[str, int, int]]
+) -> None:
+    assert sorted(reach(plan(sql))) == sorted(expected)
+
+
+def test_a_row_moves_each_integer_by_its_own_bound() -> None:
+    text = CARD.replace('unit = "who"', 'unit = "row"')
+    assert reach(plan("SELECT SUM(pay) FROM t", text)) == [("sum", 60, 3600)]
+    assert reach(plan("SELECT zip, COUNT(*) FROM t GROUP BY zip", text)) == [("rows", 1, 1)]
+
+
+def test_the_whole_price_is_split_and_nothing_is_lost() -> None:
+    made = plan("SELECT COUNT(*), SUM(pay), AVG(pay) FROM t")
+    assert sum(b.weight for b in made.parts) == 1
+    priced = price_at(made, Fraction(1, 2), Fraction(0))
+    spent = sum(b.l1 / n.parameter for b, n in zip(made.parts, priced.noises, strict=True))
+    assert spent == Fraction(1, 2)
+
+
+def test_gaussian_noise_spends_the_whole_rho_and_no_more() -> None:
+    made = plan("SELECT zip, COUNT(*), SUM(pay) FROM t GROUP BY zip", groups=5, rows=1)
+    priced = price_at(made, Fraction(1), Fraction(1, 10**5))
+    assert {n.kind for n in priced.noises} <= {"gaussian", "laplace"}
+    if priced.delta:
+        pairs = zip(made.parts, priced.noises, strict=True)
+        rho = sum(b.l2_squared / (2 * n.parameter) for b, n in pairs)
+        assert rho == getattr(priced.event, "rho", None)
+
+
+def test_a_delta_that_buys_nothing_is_not_spent() -> None:
+    priced = price_at(plan("SELECT COUNT(DISTINCT who) FROM t"), Fraction(1), Fraction(1, 10**6))
+    assert (priced.delta, priced.noises[0].kind) == (0, "laplace")
+
+
+@pytest.mark.parametrize("margin", ["3", "40", "2500"])
+@pytest.mark.parametrize(
+    ("sql", "name"),
+    [
+        ("SELECT COUNT(*) AS n FROM t", "n"),
+        ("SELECT SUM(pay) AS n, COUNT(*) AS m FROM t", "n"),
+        ("SELECT zip, COUNT(*) AS n FROM t GROUP BY zip", "n"),
+    ],
+)
+def test_an_error_costs_the_smallest_epsilon_that_reaches_it(
+    sql: str, name: str, margin: str
+) -> None:
+    made = plan(sql, rows=1)
+    priced = price_for_errors(made, {name: Fraction(margin)}, Fraction(0), None)
+    of = next(o.of for o in made.question.outputs if o.name == name)
+    assert not isinstance(of, str)
+    reached = priced.margin(of, None)
+    assert reached is not None
+    assert reached <= float(margin)
+    below = price_at(made, priced.epsilon - Fraction(1, 10**6), Fraction(0)).margin(of, None)
+    assert below is not None
+    assert below > float(margin)
+
+
+def test_the_error_of_a_mean_needs_a_size_and_takes_the_askers() -> None:
+    made = plan("SELECT AVG(pay) AS m FROM t", rows=1)
+    with pytest.raises(Refused) as refused:
+        price_for_errors(made, {"m": Fraction(1)}, Fraction(0), None)
+    assert refused.value.code == "error-needs-size"
+    few = price_for_errors(made, {"m": Fraction(1)}, Fraction(0), 100).epsilon
+    many = price_for_errors(made, {"m": Fraction(1)}, Fraction(0), 10_000).epsilon
+    assert few > 50 * many
+
+
+def test_an_error_out_of_reach_is_refused() -> None:
+    with pytest.raises(Refused) as refused:
+        price_for_errors(
+            plan("SELECT AVG(pay) AS m FROM t"), {"m": Fraction(1, 1000)}, Fraction(0), 1
+        )
+    assert refused.value.code == "error-out-of-reach"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("SELECT COUNT(*) FROM t", "SELECT COUNT(*) AS n FROM t"),
+        ("SELECT COUNT(*), SUM(pay) FROM t", "SELECT SUM(PAY) AS s, COUNT(*) FROM t"),
+        (
+            "SELECT COUNT(*) FROM t WHERE zip = 'a' AND sick",
+            "SELECT COUNT(*) FROM t WHERE sick = TRUE AND 'a' = zip AND zip = 'a'",
+        ),
+        (
+            "SELECT zip, sick, COUNT(*) FROM t GROUP BY zip, sick",
+            "SELECT COUNT(*), sick, zip FROM t GROUP BY sick, zip",
+        ),
+        (
+            "SELECT COUNT(*) FROM t WHERE pay IN (1, 2)",
+            "SELECT COUNT(*) FROM t WHERE pay IN (2.0, 1, 2)",
+        ),
+    ],
+)
+def test_the_same_question_has_the_same_canonical_form(one: str, other: str) -> None:
+    assert plan(one).canonical() == plan(other).canonical()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("SELECT COUNT(*) FROM t", "SELECT COUNT(pay) FROM t"),
+        ("SELECT COUNT(*) FROM t WHERE sick", "SELECT COUNT(*) FROM t WHERE NOT sick"),
+        ("SELECT SUM(pay) FROM t", "SELECT AVG(pay) FROM t"),
+        ("SELECT COUNT(*) FROM t WHERE pay > 1", "SELECT COUNT(*) FROM t WHERE pay >= 1"),
+    ],
+)
+def test_different_questions_have_different_canonical_forms(one: str, other: str) -> None:
+    assert plan(one).canonical() != plan(other).canonical()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        CARD.replace('version = "1"', 'version = "2"'),
+        CARD.replace("upper = 30", "upper = 31"),
+        CARD.replace("step = 0.5", "step = 0.25"),
+        CARD.replace('"e"]', '"f"]'),
+        CARD.replace("max_rows = 20", "max_rows = 19"),
+        CARD.replace('people = "p"', 'people = "q"'),
+    ],
+)
+def test_a_card_that_promises_otherwise_is_another_question(changed: str) -> None:
+    sql = "SELECT zip, SUM(pay) FROM t GROUP BY zip"
+    assert plan(sql).canonical() != plan(sql, changed).canonical()
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("SELECT zip FROM t GROUP BY zip", "no-aggregate"),
+        ("SELECT zip, COUNT(*) FROM t", "not-in-language"),
+        ("SELECT COUNT(*) AS n, SUM(pay) AS n FROM t", "not-in-language"),
+        ("SELECT COUNT(*) FROM t GROUP BY zip, zip", "not-in-language"),
+        ("SELECT free, COUNT(*) FROM t GROUP BY free", "keys-needed"),
+        ("SELECT SUM(free) FROM t", "no-bounds"),
+        ("SELECT AVG(free) FROM t", "no-bounds"),
+        ("SELECT SUM(zip) FROM t", "type-mismatch"),
+        ("SELECT SUM(sick) FROM t", "type-mismatch"),
+        ("SELECT COUNT(*) FROM t WHERE zip > 'a'", "type-mismatch"),
+        ("SELECT COUNT(*) FROM t WHERE pay = 'a'", "type-mismatch"),
+        ("SELECT COUNT(*) FROM t WHERE sick = 1", "type-mismatch"),
+        ("SELECT COUNT(*) FROM t WHERE zip = 1", "type-mismatch"),
+        ("SELECT COUNT(DISTINCT zip) FROM t", "not-in-language"),
+        ("SELECT COUNT(nobody) FROM t", "unknown-column"),
+        ("SELECT SUM(who) FROM t", "unknown-column"),
+    ],
+)
+def test_a_question_that_does_not_fit_the_card_is_refused(sql: str, code: str) -> None:
+    with pytest.raises(Refused) as refused:
+        plan(sql)
+    assert refused.value.code == code
+
+
+def test_a_plan_can_be_said_in_words() -> None:
+    made = plan("SELECT zip, AVG(pay) FROM t WHERE sick AND pay > 2 GROUP BY zip")
+    assert in_words(made) == "the mean of pay, for each zip, where sick = true and pay > 2"
+    assert bounding_in_words(made) == (
+        "at most 20 rows of a person in each of at most 3 groups count, chosen at random"
+    )
