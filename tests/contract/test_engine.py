@@ -272,7 +272,7 @@ def crowd(people: int) -> list[list[str]]:
     return [[f"q{i}", place, "1"] for i in range(people) for place in PLACES]
 
 
-@pytest.mark.parametrize("salt", [SALT, OTHER_SALT, b"\x07" * 32])
+@pytest.mark.parametrize("salt", [SALT, OTHER_SALT, b"\x07" * 32], ids=["one", "other", "third"])
 def test_every_cell_of_a_person_is_kept_equally_often(
     kind: str, tmp_path: Path, salt: bytes
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -465,14 +464,7 @@ def test_the_same_operation_in_two_places_at_once_pays_once(place: Place, store:
 
 def test_a_forked_child_makes_its_own_connection(store: SqlLedger) -> None:
     store.charge(asked("parent 1", "p1"))
-    child = os.fork()
-    if child == 0:  # pragma: no cover
-        code = 1
-        try:
-            code = 0 if isinstance(store.charge(asked("child", "c")), Charged) else 2
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert ledgers.in_child(lambda: store.charge(asked("child", "c"))) == 0
     store.charge(asked("parent 2", "p2"))
     assert _spent(store, "people") == _times(3)
 

@@ -66,7 +66,9 @@ def asked(vault: Path, sql: str, epsilon: str, *options: str) -> Any:
 def released_parts(vault: Path) -> list[NDArray[np.int64]]:
     """Return the noisy integers of the last answer, as the ledger keeps them."""
     with apsw.Connection(str(vault / "ledger.sqlite")) as connection:
-        found = list(connection.execute("SELECT answer FROM ledger_answers ORDER BY rowid DESC LIMIT 1"))
+        found = list(
+            connection.execute("SELECT answer FROM ledger_answers ORDER BY rowid DESC LIMIT 1")
+        )
         ((text,),) = found
     return [np.array(part, dtype=np.int64) for part in json.loads(str(text))["parts"]]
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scripted import Reading, ScriptedEngine
 from sfumato.app import OpenVault
 from sfumato.core.measure import Measure
-from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrder
+from sfumato.core.ports import EngineStopped, IntegerArray
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door import Asker, Door, Order, release
@@ -26,28 +27,6 @@ from vaults import PATIENTS_CARD, open_with, write_patients
 
 CANARY = "canary-4711"
 COUNT = "SELECT COUNT(*) AS n FROM clinic"
-Reading = Callable[[Measure], Sealed[tuple[IntegerArray, ...]]]
-
-
-class ScriptedEngine:
-    """An engine whose reading is the test's own; it is asked through the same port."""
-
-    def __init__(self, reading: Reading) -> None:
-        self.reading = reading
-        self.reads = 0
-
-    def measure(self, table: str, measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
-        self.reads += 1
-        return self.reading(measure)
-
-    def prepare(self, order: PrepareOrder) -> Prepared:
-        raise EngineStopped
-
-    def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
-        return ()
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def zeros(measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:

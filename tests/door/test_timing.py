@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+
+from scripted import ScriptedEngine
 from sfumato.core.measure import Measure
 from sfumato.core.ports import IntegerArray
 from sfumato.core.sealed import Sealed
 from sfumato.door import Asker, Order, release
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
-from test_release import ScriptedEngine
 from vaults import open_with, write_patients
 
 pytestmark = pytest.mark.slow

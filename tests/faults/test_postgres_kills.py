@@ -133,13 +133,13 @@ def _one_cut(place: Place, kind: type[CutLink], when: int, act: Act) -> None:
 
 def test_a_worker_killed_before_any_statement_costs_no_second_charge(place: Place) -> None:
     for when in range(1, STATEMENTS + 1):
-        worker = os.fork()
-        if worker == 0:  # pragma: no cover
-            _ask(_with_link(place, CutLink, when, _die), str(when))
-            os._exit(0)
-        os.waitpid(worker, 0)
+        ledgers.in_child(partial(_ask_and_die, place, when))
         _ask_until_answered(place, str(when))
     _check(place, STATEMENTS)
+
+
+def _ask_and_die(place: Place, when: int) -> None:
+    _ask(_with_link(place, CutLink, when, _die), str(when))
 
 
 def _die(_link: PostgresLink) -> None:

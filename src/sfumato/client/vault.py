@@ -87,21 +87,21 @@ class DataSet:
         """Begin a question grouped by columns with declared keys."""
         return self._builder().group_by(*columns)
 
-    def count(self, column: str | None = None) -> Builder:
+    def count(self, column: str | None = None, *, name: str | None = None) -> Builder:
         """Begin a question with a count of rows, or of a column's values."""
-        return self._builder().count(column)
+        return self._builder().count(column, name=name)
 
-    def people(self) -> Builder:
+    def people(self, *, name: str | None = None) -> Builder:
         """Begin a question with a count of people."""
-        return self._builder().people()
+        return self._builder().people(name=name)
 
-    def sum(self, column: str) -> Builder:
+    def sum(self, column: str, *, name: str | None = None) -> Builder:
         """Begin a question with a sum."""
-        return self._builder().sum(column)
+        return self._builder().sum(column, name=name)
 
-    def mean(self, column: str) -> Builder:
+    def mean(self, column: str, *, name: str | None = None) -> Builder:
         """Begin a question with a mean."""
-        return self._builder().mean(column)
+        return self._builder().mean(column, name=name)
 
     def _builder(self) -> Builder:
         return Builder(self.name, self)

@@ -9,6 +9,7 @@ from sfumato.core.measure import Tally
 from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate
 from sfumato.core.refusal import Refused
+from sfumato.core.sensitivity import of_count
 from sfumato.plan.verbs.verb import Estimate, NoisyPart, Part, Verb, spread_evenly, value_column
 
 
@@ -30,15 +31,15 @@ def _check_people(card: Card, _aggregate: Aggregate) -> None:
 
 
 def _row_parts(_card: Card, _aggregate: Aggregate) -> tuple[Part, ...]:
-    return (Part(Tally("rows"), 1),)
+    return (Part(Tally("rows"), of_count()),)
 
 
 def _value_parts(card: Card, aggregate: Aggregate) -> tuple[Part, ...]:
-    return (Part(Tally("values", value_column(card, aggregate)), 1),)
+    return (Part(Tally("values", value_column(card, aggregate)), of_count()),)
 
 
 def _people_parts(_card: Card, _aggregate: Aggregate) -> tuple[Part, ...]:
-    return (Part(Tally("people"), 1),)
+    return (Part(Tally("people"), of_count()),)
 
 
 def _finish(_column: Column | None, parts: Sequence[NoisyPart]) -> Estimate:

@@ -17,6 +17,7 @@ from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate
 from sfumato.core.ratio import Spread, ratio_interval
 from sfumato.core.refusal import Bug
+from sfumato.core.sensitivity import of_centred_sum, of_count
 from sfumato.plan.verbs.sum import check_number
 from sfumato.plan.verbs.verb import Estimate, Floats, NoisyPart, Part, Verb, value_column
 
@@ -25,7 +26,7 @@ def _parts(card: Card, aggregate: Aggregate) -> tuple[Part, ...]:
     lower, upper = card.column(aggregate.column).bounds()
     place = value_column(card, aggregate)
     centred = Tally("sum", place, scale=2, offset=-(lower + upper))
-    return Part(centred, upper - lower), Part(Tally("values", place), 1)
+    return Part(centred, of_centred_sum(lower, upper)), Part(Tally("values", place), of_count())
 
 
 def _finish(column: Column | None, parts: Sequence[NoisyPart]) -> Estimate:

@@ -12,6 +12,7 @@ from sfumato.core.measure import Tally
 from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate
 from sfumato.core.refusal import Bug, Refused
+from sfumato.core.sensitivity import of_sum
 from sfumato.plan.verbs.verb import (
     Estimate,
     NoisyPart,
@@ -38,7 +39,7 @@ def check_number(card: Card, aggregate: Aggregate) -> None:
 
 def _parts(card: Card, aggregate: Aggregate) -> tuple[Part, ...]:
     lower, upper = card.column(aggregate.column).bounds()
-    return (Part(Tally("sum", value_column(card, aggregate)), max(abs(lower), abs(upper))),)
+    return (Part(Tally("sum", value_column(card, aggregate)), of_sum(lower, upper)),)
 
 
 def _finish(column: Column | None, parts: Sequence[NoisyPart]) -> Estimate:

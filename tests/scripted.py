@@ -1,0 +1,32 @@
+"""An engine whose reading is a test's own; it is asked through the same port as a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sfumato.core.measure import Measure
+from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrder
+from sfumato.core.sealed import Sealed
+
+Reading = Callable[[Measure], Sealed[tuple[IntegerArray, ...]]]
+
+
+class ScriptedEngine:
+    """An engine whose reading is the test's own; it is asked through the same port."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.reads = 0
+
+    def measure(self, table: str, measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+        self.reads += 1
+        return self.reading(measure)
+
+    def prepare(self, order: PrepareOrder) -> Prepared:
+        raise EngineStopped
+
+    def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""
