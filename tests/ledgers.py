@@ -53,8 +53,8 @@ class Place:
         return postgres.open_ledger(self.where, StoppedClock(), wait_s=wait_s)
 
 
-def in_child(act: Callable[[], object]) -> int:
-    """Run something in a forked child, which never gets out of here; return its exit code."""
+def start_child(act: Callable[[], object]) -> int:
+    """Run something in a forked child, which never gets out of here; return its pid."""
     child = os.fork()
     if child == 0:  # pragma: no cover
         try:
@@ -62,6 +62,11 @@ def in_child(act: Callable[[], object]) -> int:
             os._exit(0)
         finally:
             os._exit(1)
+    return child
+
+
+def exit_code(child: int) -> int:
+    """Wait for a child and return how it ended."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 

@@ -12,7 +12,7 @@ from sfumato.core import sensitivity
 from sfumato.core.refusal import Bug
 
 Rows = tuple[int, ...]
-Query = Callable[[Rows], int | Fraction]
+Query = Callable[[Rows], Fraction | int]
 BOUNDS = [(0, 3), (-2, 1), (-3, -1), (1, 4)]
 
 
@@ -25,17 +25,17 @@ def data_sets(lower: int, upper: int, most: int = 3) -> Iterator[Rows]:
         yield from product(range(lower - 1, upper + 2), repeat=size)
 
 
-def added(query: Query, lower: int, upper: int) -> int | Fraction:
+def added(query: Query, lower: int, upper: int) -> Fraction:
     return max(
-        abs(query((*rows, x)) - query(rows))
+        Fraction(abs(query((*rows, x)) - query(rows)))
         for rows in data_sets(lower, upper)
         for x in range(lower - 1, upper + 2)
     )
 
 
-def replaced(query: Query, lower: int, upper: int, size: int) -> int | Fraction:
+def replaced(query: Query, lower: int, upper: int, size: int) -> Fraction:
     return max(
-        abs(query((*rows, x)) - query((*rows, y)))
+        Fraction(abs(query((*rows, x)) - query((*rows, y))))
         for rows in product(range(lower - 1, upper + 2), repeat=size - 1)
         for x in range(lower - 1, upper + 2)
         for y in range(lower - 1, upper + 2)

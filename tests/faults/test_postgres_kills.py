@@ -8,10 +8,12 @@ import random
 import signal
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import psycopg
 import pytest
 
+import ledgers
 import pg
 from ledgers import DEBT, Place, asked
 from sfumato.core.account import Account, Charged, Standing
@@ -133,7 +135,7 @@ def _one_cut(place: Place, kind: type[CutLink], when: int, act: Act) -> None:
 
 def test_a_worker_killed_before_any_statement_costs_no_second_charge(place: Place) -> None:
     for when in range(1, STATEMENTS + 1):
-        ledgers.in_child(partial(_ask_and_die, place, when))
+        ledgers.exit_code(ledgers.start_child(partial(_ask_and_die, place, when)))
         _ask_until_answered(place, str(when))
     _check(place, STATEMENTS)
 
@@ -149,16 +151,17 @@ def _die(_link: PostgresLink) -> None:
 def _crash_while_asking(server: pg.Server, place: Place, rounds: int) -> None:
     dice, killed = random.Random(11), 0
     for number in range(rounds):
-        worker = os.fork()
-        if worker == 0:  # pragma: no cover
-            for part in range(20):
-                _ask_until_answered(place, f"{number}.{part}")
-            os._exit(0)
+        worker = ledgers.start_child(partial(_ask_many, place, str(number)))
         time.sleep(dice.uniform(0.05, 0.3))
         killed += _kill_a_backend(server)
-        assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == 0
+        assert ledgers.exit_code(worker) == 0
     assert killed > 0
     _check(place, rounds * 20)
+
+
+def _ask_many(place: Place, name: str) -> None:
+    for part in range(20):
+        _ask_until_answered(place, f"{name}.{part}")
 
 
 def _kill_a_backend(server: pg.Server) -> bool:
