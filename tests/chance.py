@@ -29,6 +29,19 @@ class ScriptedDice:
         return said + bytes([self._then]) * (count - len(said))
 
 
+class ColumnDice:
+    """Gives whole columns to the draws of their size, in order; zeros to every other draw."""
+
+    def __init__(self, *columns: bytes) -> None:
+        self._columns = list(columns)
+
+    def draw(self, count: int) -> bytes:
+        """Return the next column if it has that size."""
+        if self._columns and len(self._columns[0]) == count:
+            return self._columns.pop(0)
+        return bytes(count)
+
+
 class CountingDice:
     """Seeded dice which remember how many bytes they gave."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -56,11 +57,13 @@ class Server:
         """Stop the server at once, as a power cut would, or as far as it is still running."""
         self._call("pg_ctl", "-D", "data", "-m", "immediate", "-w", "stop", check=False)
 
-    def kill(self, pid: int) -> None:
-        """Kill one process of this server (of no other)."""
-        found = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if found.startswith(b"postgres:"):
-            os.kill(pid, signal.SIGKILL)
+    def kill(self, pid: int) -> bool:
+        """Kill one process of a PostgreSQL (of nothing else), unless it has gone by itself."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"postgres:"):
+                os.kill(pid, signal.SIGKILL)
+                return True
+        return False
 
     def make(self) -> None:
         """Make the data folder."""

@@ -27,7 +27,7 @@ DRAWS = 20_000
 def test_the_interval_covers_the_true_ratio(
     people: int, theta: float, top: Noise, bottom: Noise
 ) -> None:
-    tops = theta * people + top.sample(DRAWS, SeededDice(1))
+    tops = theta * people + top.sample(DRAWS, SeededDice(1)).astype(np.float64)
     bottoms = people + bottom.sample(DRAWS, SeededDice(2)).astype(float)
     spread = Spread(top.kind, top.width(), bottom.width())
     low, high = ratio_interval(tops, bottoms, spread, lower=-500, upper=500)
@@ -38,7 +38,7 @@ def test_the_interval_covers_the_true_ratio(
 
 def test_a_large_group_has_an_interval_no_wider_than_its_noise() -> None:
     top, bottom = Noise("laplace", Fraction(2000)), Noise("laplace", Fraction(4))
-    tops = 100.0 * 10_000 + top.sample(DRAWS, SeededDice(1))
+    tops = 100.0 * 10_000 + top.sample(DRAWS, SeededDice(1)).astype(np.float64)
     bottoms = 10_000 + bottom.sample(DRAWS, SeededDice(2)).astype(float)
     spread = Spread("laplace", top.width(), bottom.width())
     low, high = ratio_interval(tops, bottoms, spread, lower=-500, upper=500)

@@ -12,7 +12,7 @@ from sfumato.core import sensitivity
 from sfumato.core.refusal import Bug
 
 Rows = tuple[int, ...]
-Query = Callable[[Rows], Fraction | int]
+Query = Callable[[Rows], Fraction]
 BOUNDS = [(0, 3), (-2, 1), (-3, -1), (1, 4)]
 
 
@@ -27,7 +27,7 @@ def data_sets(lower: int, upper: int, most: int = 3) -> Iterator[Rows]:
 
 def added(query: Query, lower: int, upper: int) -> Fraction:
     return max(
-        Fraction(abs(query((*rows, x)) - query(rows)))
+        abs(query((*rows, x)) - query(rows))
         for rows in data_sets(lower, upper)
         for x in range(lower - 1, upper + 2)
     )
@@ -35,7 +35,7 @@ def added(query: Query, lower: int, upper: int) -> Fraction:
 
 def replaced(query: Query, lower: int, upper: int, size: int) -> Fraction:
     return max(
-        Fraction(abs(query((*rows, x)) - query((*rows, y))))
+        abs(query((*rows, x)) - query((*rows, y)))
         for rows in product(range(lower - 1, upper + 2), repeat=size - 1)
         for x in range(lower - 1, upper + 2)
         for y in range(lower - 1, upper + 2)
@@ -44,8 +44,8 @@ def replaced(query: Query, lower: int, upper: int, size: int) -> Fraction:
 
 @pytest.mark.parametrize(("lower", "upper"), BOUNDS)
 def test_a_sum_moves_by_exactly_what_is_claimed(lower: int, upper: int) -> None:
-    def query(rows: Rows) -> int:
-        return sum(clamped(rows, lower, upper))
+    def query(rows: Rows) -> Fraction:
+        return Fraction(sum(clamped(rows, lower, upper)))
 
     assert added(query, lower, upper) == sensitivity.of_sum(lower, upper)
     assert replaced(query, lower, upper, 3) == sensitivity.of_sum_replacing(lower, upper)
@@ -53,8 +53,8 @@ def test_a_sum_moves_by_exactly_what_is_claimed(lower: int, upper: int) -> None:
 
 @pytest.mark.parametrize(("lower", "upper"), BOUNDS)
 def test_a_centred_sum_moves_by_exactly_what_is_claimed(lower: int, upper: int) -> None:
-    def query(rows: Rows) -> int:
-        return sum(2 * x - (lower + upper) for x in clamped(rows, lower, upper))
+    def query(rows: Rows) -> Fraction:
+        return Fraction(sum(2 * x - (lower + upper) for x in clamped(rows, lower, upper)))
 
     assert added(query, lower, upper) == sensitivity.of_centred_sum(lower, upper)
 
@@ -64,10 +64,13 @@ def test_a_centred_sum_moves_by_exactly_what_is_claimed(lower: int, upper: int) 
 def test_a_count_and_a_threshold_move_by_exactly_one(
     lower: int, upper: int, threshold: int
 ) -> None:
-    def above(rows: Rows) -> int:
-        return sum(x >= threshold for x in rows)
+    def above(rows: Rows) -> Fraction:
+        return Fraction(sum(x >= threshold for x in rows))
 
-    assert added(len, lower, upper) == sensitivity.of_count()
+    def count(rows: Rows) -> Fraction:
+        return Fraction(len(rows))
+
+    assert added(count, lower, upper) == sensitivity.of_count()
     assert added(above, -2, 3) == sensitivity.of_threshold()
     assert replaced(above, -2, 3, 3) == sensitivity.of_threshold()
 

@@ -86,7 +86,7 @@ def known(engine: DuckDBEngine, tmp_path_factory: pytest.TempPathFactory) -> Cal
 @pytest.mark.parametrize("count", [6, 1500])
 @pytest.mark.parametrize("units", [("id", "id"), ("row", "row"), ("id", "row")])
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS.keys())
-def test_the_same_people_are_noticed(
+def test_the_same_people_are_noticed(  # noqa: PLR0917  # one argument for each thing that varies
     engine: DuckDBEngine,
     known: Callable[..., Path],
     tmp_path: Path,

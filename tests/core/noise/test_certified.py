@@ -13,6 +13,8 @@ from chance import ScriptedDice
 from sfumato.core.noise.certified import (
     Interval,
     Uniform,
+    _exp_above,
+    _exp_below,
     exp_minus,
     is_at_most,
     is_uniform_below,
@@ -56,6 +58,15 @@ def test_more_bits_only_narrow_the_bounds(x: Fraction) -> None:
     fine_low, fine_high = exp_minus(x, 256)
     assert low << 128 <= fine_high
     assert fine_low <= high << 128
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12])
+def test_the_series_bounds_exp_at_the_coarsest_precision(bits: int) -> None:
+    for y in range(2**bits // 64):
+        with localcontext() as context:
+            context.prec = 50
+            exact = (Decimal(y) / 2**bits).exp() * 2**bits
+        assert _exp_below(y, bits) <= exact <= _exp_above(y, bits)
 
 
 def test_exp_at_zero_is_exactly_one() -> None:

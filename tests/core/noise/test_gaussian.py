@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from chance import ScriptedDice, SeededDice
+from chance import ColumnDice, ScriptedDice, SeededDice
 from noise_checks import ALARM, gaussian_bins, gaussian_masses, p_value
 from sfumato.core.noise import gaussian
 from sfumato.core.noise.certified import exp_minus
@@ -145,6 +145,21 @@ def test_a_coin_that_nearly_equals_its_chance_is_decided_exactly(
     chance = odds.bounds(top, rest, bits + 64)[0] >> 64
     assert coin_at(odds, top, rest, chance - 1, bits)
     assert not coin_at(odds, top, rest, chance + 1, bits)
+
+
+def test_of_scripted_proposals_just_those_are_kept_whose_coin_is_below_their_chance() -> None:
+    variance = Fraction(10**8)
+    odds = gaussian._Odds(variance, bits_below(variance))
+    m = 2**odds.low_bits
+    floors = gaussian._half_table(variance / m**2).floors.tolist()
+    top = 40
+    cells = np.full(m, (floors[top] >> 48) - 1, dtype="<u2")
+    rest = np.arange(m, dtype="<u2")
+    chances = [odds.bounds(top, r, 96)[0] >> 64 for r in range(m)]
+    heads = np.array([c - 1 + 2 * (r % 2) for r, c in enumerate(chances)], dtype="<u4")
+    dice = ColumnDice(cells.tobytes(), rest.tobytes(), bytes(m // 8), heads.tobytes())
+    kept = gaussian._attempt(variance, m, dice)
+    assert kept.tolist() == [top * m + r for r in range(0, m, 2)]
 
 
 def test_a_proposal_that_is_certain_is_kept_whatever_the_coin() -> None:

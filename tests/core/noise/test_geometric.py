@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from chance import SeededDice
+from chance import ColumnDice, SeededDice
 from noise_checks import ALARM, p_value
 from sfumato.core.noise.geometric import bits_below, digit_law, geometric_law, sample
 from sfumato.core.noise.table import certified_floors
@@ -68,6 +68,30 @@ def test_digits_and_top_multiply_to_the_exact_law(scale: Fraction) -> None:
     for k in range(300):
         exact = -math.expm1(-1 / float(scale)) * math.exp(-k / float(scale))
         assert top[k >> bits] * digit[k % 2**bits] == pytest.approx(exact, rel=1e-12)
+
+
+CELLS = np.arange(2**16, dtype="<u2").tobytes()
+ZEROS = bytes(2**17)
+
+
+@pytest.mark.parametrize("scale", [Fraction(64), Fraction(1000), Fraction(10**5), Fraction(10**7)])
+def test_over_all_cells_each_digit_comes_as_often_as_its_law_says(scale: Fraction) -> None:
+    low_bits = bits_below(scale)
+    places = [max(0, low_bits - 8 * (i + 1)) for i in range(-(-low_bits // 8))]
+    for digit, place in enumerate(places):
+        width = min(8, low_bits - 8 * digit)
+        columns = [ZEROS] * (1 + digit) + [CELLS]
+        draws = sample(scale, 2**16, ColumnDice(*columns))
+        chances = np.exp(-np.arange(2**width) * 2.0**place / float(scale))
+        seen = np.bincount(draws >> place, minlength=2**width)
+        assert seen.size == 2**width
+        assert np.abs(np.cumsum(seen - chances / chances.sum() * 2**16)).max() < 1 + 1e-6
+
+
+def test_over_all_cells_the_top_comes_as_often_as_its_law_says() -> None:
+    draws = sample(Fraction(1000), 2**16, ColumnDice(CELLS))
+    sums = -np.expm1(-np.arange(1, 100) * 16 / 1000) * 2**16
+    assert np.abs(np.cumsum(np.bincount(draws >> 4))[:99] - sums).max() < 1 + 1e-6
 
 
 @pytest.mark.parametrize("scale", [Fraction(64), Fraction(1000), Fraction(10**9), Fraction(2**50)])

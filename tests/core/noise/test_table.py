@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from itertools import islice
+from itertools import accumulate, islice, repeat
 
 import numpy as np
 import pytest
 
 from chance import ScriptedDice, SeededDice
 from noise_checks import decimal_exp, gaussian_masses
+from sfumato.core.noise.certified import Interval, Uniform
 from sfumato.core.noise.gaussian import half_law, magnitude_law
 from sfumato.core.noise.geometric import digit_law, geometric_law
 from sfumato.core.noise.laplace import magnitude_law as laplace_law
 from sfumato.core.noise.laplace import zero_law
-from sfumato.core.noise.table import Law, Table, draw_from, table_of
+from sfumato.core.noise.table import MAX_OUTCOME, Law, Table, draw_from, resolve, table_of
+from sfumato.core.refusal import Bug
 
 TOP = 2**64 - 1
 SCALES = [Fraction(1, 3), Fraction(1), Fraction(10), Fraction(200, 7), Fraction(63)]
@@ -171,6 +173,45 @@ def test_all_ones_go_as_far_into_the_gaussian_tail_as_the_law_says(ones: int) ->
 def test_all_ones_end_at_the_last_outcome_of_a_finite_law() -> None:
     table = table_of(digit_law(Fraction(10), 8))
     assert decide(table, 2**600 - 1, 600) == 255
+
+
+@pytest.mark.parametrize("floor", [5 << 48, (6 << 48) - 1, (5 << 48) + 77, 0, TOP])
+def test_a_threshold_at_the_edge_of_a_cell_is_seen(floor: int) -> None:
+    table = table_of(lambda bits: iter([(floor << (bits - 64), floor << (bits - 64))]))
+    for uniform in {max(0, floor - 1), floor, min(TOP, floor + 1)}:
+        assert decide(table, uniform, 64) == (uniform >= floor)
+
+
+def test_a_draw_that_would_not_fit_into_64_bits_is_our_own_fault() -> None:
+    def endless(bits: int) -> Iterator[Interval]:
+        return repeat((0, 0), MAX_OUTCOME + 2)
+
+    with pytest.raises(Bug, match="64 bits"):
+        resolve(endless, 0, Uniform(1, 64), SeededDice(1))
+
+
+def test_a_table_too_long_for_its_guide_is_our_own_fault() -> None:
+    with pytest.raises(Bug, match="too long"):
+        table_of(lambda bits: repeat((0, 0), 2**15))
+
+
+@pytest.mark.parametrize("bits", [10, 20, 40, 64])
+@pytest.mark.parametrize("scale", SCALES)
+def test_thresholds_enclose_the_exact_probability_at_every_precision(
+    scale: Fraction, bits: int
+) -> None:
+    masses = gaussian_masses(scale, reach=200)
+    sums = list(accumulate([masses[0], *(2 * mass for mass in masses[1:])]))
+    laws = [
+        (geometric_law(scale), lambda k: geometric_floor(scale, k)),
+        (laplace_law(scale), lambda k: laplace_floor(scale, k)),
+        (magnitude_law(scale), lambda k: sums[k]),
+    ]
+    with localcontext() as context:
+        context.prec = 60
+        for law, exact in laws:
+            for k, (low, high) in islice(enumerate(law(bits)), 100):
+                assert low <= exact(k) * 2**bits <= high
 
 
 def test_a_chunk_and_single_draws_of_the_same_bits_agree() -> None:
