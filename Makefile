@@ -13,8 +13,8 @@ test: .venv/dev.done
 	@$(BIN)/python -m pytest -n 2 -m "not slow" -q $(ARGS)
 
 check: .venv/dev.done
-	@$(BIN)/ruff format --check -q .
-	@$(BIN)/ruff check -q .
+	@$(BIN)/ruff format --check -q src tests bench
+	@$(BIN)/ruff check -q src tests bench
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python -m pytest -q -x tests/house
 

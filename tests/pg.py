@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,14 +49,29 @@ class Server:
             found = link.execute(sql)
             return found.fetchall() if found.description else []
 
-    def start(self) -> None:
-        """Start the server and wait until it answers."""
-        options = f"-c listen_addresses=127.0.0.1 -c port={self.port} -k {self.folder}"
-        self._call("pg_ctl", "-D", "data", "-l", "log", "-o", options, "-w", "-t", "30", "start")
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Run the server; it falls with the test process, however that ends."""
+        place = (f"port={self.port}", "listen_addresses=127.0.0.1")
+        settings = [word for setting in place for word in ("-c", setting)]
+        command = self._command("postgres", "-D", "data", "-k", str(self.folder), *settings)
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log)
+        try:
+            self._wait_until_it_answers()
+            yield
+        finally:
+            self._call("pg_ctl", "-D", "data", "-m", "immediate", "-w", "stop", check=False)
+            process.wait(30)
 
-    def stop(self) -> None:
-        """Stop the server at once, as a power cut would, or as far as it is still running."""
-        self._call("pg_ctl", "-D", "data", "-m", "immediate", "-w", "stop", check=False)
+    def _wait_until_it_answers(self) -> None:
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            with contextlib.suppress(psycopg.OperationalError):
+                self.run("SELECT 1")
+                return
+            time.sleep(0.05)
+        raise TimeoutError("PostgreSQL did not start")
 
     def kill(self, pid: int) -> bool:
         """Kill one process of a PostgreSQL (of nothing else), unless it has gone by itself."""
@@ -79,22 +95,22 @@ class Server:
             other = Server(folder, _free_port(), self.user)
             place = ("-h", str(self.folder), "-p", str(self.port), "-U", self.user)
             other._call("pg_basebackup", *place, "-D", "data", "-R", "-c", "fast")
-            try:
-                other.start()
+            with other.serving():
                 yield other
-            finally:
-                other.stop()
 
     def promote(self) -> None:
         """Make a replica a server of its own."""
         self._call("pg_ctl", "-D", "data", "-w", "promote")
 
     def _call(self, name: str, *words: str, check: bool = True) -> None:
-        prefix: list[str] = []
-        if os.geteuid() == 0:  # PostgreSQL does not run as root
-            prefix = ["setpriv", f"--reuid={self.user}", "--clear-groups", "--"]
-        command = [*prefix, str(binary(name)), *words]
+        command = self._command(name, *words)
         subprocess.run(command, cwd=self.folder, check=check, capture_output=True, timeout=60)
+
+    def _command(self, name: str, *words: str) -> list[str]:
+        prefix = ["setpriv", "--pdeathsig=INT"]
+        if os.geteuid() == 0:  # PostgreSQL does not run as root
+            prefix += [f"--reuid={self.user}", "--clear-groups"]
+        return [*prefix, "--", str(binary(name)), *words]
 
 
 def binary(name: str) -> Path:
@@ -145,8 +161,5 @@ def running() -> Iterator[Server]:
     with _folder(_user()) as folder:
         server = Server(folder, _free_port(), _user())
         server.make()
-        try:
-            server.start()
+        with server.serving():
             yield server
-        finally:
-            server.stop()

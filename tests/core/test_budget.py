@@ -297,6 +297,12 @@ def test_what_is_not_above_zero_is_no_size(value: object) -> None:
     assert code_of(refused) == "bad-budget"
 
 
+@pytest.mark.parametrize("value", NOT_FINITE, ids=kind_of)
+def test_a_number_that_is_not_finite_is_refused_as_that(value: object) -> None:
+    with pytest.raises(Refused, match="must be finite"):
+        read_epsilon(value)
+
+
 def test_at_least_a_hundred_made_up_values_are_refused() -> None:
     assert len({*map(id, (*NO_NUMBERS, *NOT_FINITE, *TOO_MANY_DIGITS, *TOO_FAR))}) + len(ZEROS) > 90
     assert len((*NO_NUMBERS, *NOT_FINITE, *TOO_MANY_DIGITS, *TOO_FAR, *ZEROS, *NOT_TYPED)) > 140

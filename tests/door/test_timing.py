@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,6 +43,12 @@ def auc(sizes: list[int], times: list[float]) -> float:
     return float(u / (len(large) * len(small)))
 
 
+def in_memory(tmp_path: Path) -> Path:
+    memory = Path("/dev/shm")  # noqa: S108  # of the test's own, under pytest's unique name
+    folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else tmp_path))
+    return folder
+
+
 def timed(draw: Callable[[int], int]) -> float:
     sizes, times = [], []
     for number in range(RELEASES):
@@ -68,9 +75,7 @@ def test_a_sampler_that_counts_is_caught_by_its_time() -> None:
 def test_ten_thousand_single_releases_do_not_betray_their_noise(
     tmp_path: Path, epsilon: str
 ) -> None:
-    folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else tmp_path  # a fast disk is harsher
-    folder = folder / tmp_path.name
-    folder.mkdir()
+    folder = in_memory(tmp_path)  # a fast disk is harsher
     with open_with(folder, "clinic", write_patients(folder / "p.csv"), CARD) as vault:
         listing = vault.house.catalogue.find("clinic")
         assert listing is not None

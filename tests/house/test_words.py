@@ -53,7 +53,8 @@ def test_the_package_has_no_assert_that_dash_o_would_remove() -> None:
 
 
 def test_broad_excepts_stand_only_where_everything_is_caught() -> None:
-    allowed = ("door/", "faces/", "engines/worker")
+    # ledger_sql rolls a transaction back and raises the very same error again
+    allowed = ("door/", "faces/", "engines/worker", "stores/ledger_sql")
     found = places(r"except (Base)?Exception\b|except:")
     assert [p for p in found if not p.startswith(allowed)] == []
 

@@ -225,3 +225,9 @@ def test_a_plan_can_be_said_in_words() -> None:
     assert bounding_in_words(made) == (
         "at most 20 rows of a person in each of at most 3 groups count, chosen at random"
     )
+
+
+def test_a_delta_too_small_to_buy_any_rho_buys_laplace_noise() -> None:
+    made = plan("SELECT COUNT(*) FROM t")
+    priced = price_at(made, Fraction(1, 10**6), Fraction(1, 10**9))
+    assert priced.noises[0].kind == "laplace"

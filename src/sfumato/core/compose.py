@@ -84,8 +84,8 @@ def epsilon_at(rho: Fraction, delta: Fraction) -> Fraction:
 def rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return a rho, rounded down to 1e-12, for which rho-zCDP implies (epsilon, delta)-DP.
 
-    It is at most 1e-6 (relative) and one step of 1e-12 below the largest; it is 0, where nothing
-    fits, if delta is 0 or epsilon below a few millionths.
+    It is at most 1e-6 (relative) and one step of 1e-12 below the largest. It is 0, and no Gaussian
+    release fits, if delta is 0 or both are tiny (epsilon of 1e-6 with a delta of 1e-9).
     """
     _check(epsilon >= 0 and 0 <= delta < 1, "epsilon cannot be negative, delta lies in [0, 1)")
     if delta == 0:

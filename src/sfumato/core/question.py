@@ -132,10 +132,9 @@ def canonical(predicate: Predicate) -> Predicate:
     match predicate:
         case Among(column=column, constants=constants):
             return Among(column, tuple(sorted(set(constants), key=lambda c: (c.kind, c.text))))
-        case Not(predicate=Not(predicate=inner)):
-            return canonical(inner)
         case Not(predicate=inner):
-            return Not(canonical(inner))
+            made = canonical(inner)
+            return made.predicate if isinstance(made, Not) else Not(made)
         case All(predicates=parts):
             return _joined(All, parts)
         case AnyOf(predicates=parts):

@@ -92,12 +92,20 @@ def exceeded(account: Account, debt: Debt) -> Refused:
         f"The {_KINDS[kind]} {name!r} has epsilon {rest['next_epsilon']:g} left "
         f"(spent {spent['epsilon']:g} of {cap_json(account)['epsilon']:g}); "
         f"this question needs {needed['epsilon']:g}.",
-        "Ask at a smaller epsilon, repeat an earlier question for free, or ask the owner.",
+        _next_step(account, debt),
         account=account.name,
         spent=spent,
         needed=needed,
         left=rest,
     )
+
+
+def _next_step(account: Account, debt: Debt) -> str:
+    """Return what to do; a whole delta fits neither test (see docs/decisions/0001)."""
+    if debt.delta > account.cap.delta:
+        half = account.cap.delta / DELTA_UNITS
+        return f"Ask with a delta of at most {half:g}, or at a smaller epsilon."
+    return "Ask at a smaller epsilon, repeat an earlier question for free, or ask the owner."
 
 
 _KINDS = {

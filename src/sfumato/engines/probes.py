@@ -15,7 +15,7 @@ from typing import Final
 import duckdb
 import numpy as np
 
-from sfumato.engines.locked import Room, open_locked
+from sfumato.engines.locked import Room, lock_statements
 
 # name -> statement; {f} is a folder that holds canary.csv, .txt, .json, .parquet and .duckdb.
 PROBES: Final[Mapping[str, str]] = {
@@ -102,7 +102,7 @@ def open_probes(room: Room) -> Iterator[str]:
         _plant(Path(folder))
         table = str(Path(folder, "empty.duckdb"))
         for name, statement in PROBES.items():  # a connection each: none prepares another's way
-            if _gets_through(table, room, statement.replace("{f}", folder)):
+            if _gets_through(table, room, statement.replace("{f}", folder), folder):
                 yield name
 
 
@@ -118,14 +118,23 @@ def _plant(folder: Path) -> None:
         connection.execute("CREATE TABLE empty (a BIGINT)")
 
 
-def _gets_through(table: str, room: Room, statement: str) -> bool:
+def _gets_through(table: str, room: Room, statement: str, folder: str) -> bool:
     HOST_ARRAY = np.arange(3)  # bait: DuckDB would look for variables of such names
     HOST_COLUMNS = {"a": HOST_ARRAY}  # noqa: F841
-    connection = open_locked(table, room, read_only=True)
-    try:
-        found = connection.execute(statement).fetchall()
-    except (duckdb.Error, RuntimeError, ValueError):
-        return False
-    finally:
-        connection.close()
+    with _harmless(table, folder) as connection:
+        for lock in lock_statements(room):
+            connection.execute(lock)
+        try:
+            found = connection.execute(statement).fetchall()
+        except (duckdb.Error, RuntimeError, ValueError):
+            return False
     return bool(found) or not statement.startswith("SELECT")
+
+
+def _harmless(table: str, folder: str) -> duckdb.DuckDBPyConnection:
+    """Open the table so that what gets through writes to our folder, not to anyone's home."""
+    return duckdb.connect(
+        table,
+        read_only=True,
+        config={"secret_directory": folder, "extension_directory": folder},
+    )

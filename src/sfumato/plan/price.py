@@ -45,7 +45,10 @@ def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     pure = _with_laplace(plan, epsilon)
     if delta == 0:
         return pure
-    concentrated = _with_gaussian(plan, epsilon, delta)
+    rho = rho_within(epsilon, delta)
+    if rho == 0:
+        return pure
+    concentrated = _with_gaussian(plan, GaussianEvent(rho, epsilon, delta))
     return concentrated if _total(concentrated) < _total(pure) else pure
 
 
@@ -106,10 +109,9 @@ def _with_laplace(plan: Plan, epsilon: Fraction) -> Priced:
     return Priced(plan, epsilon, Fraction(0), PureEvent(epsilon), noises)
 
 
-def _with_gaussian(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
-    rho = rho_within(epsilon, delta)
-    noises = tuple(Noise("gaussian", _variance(b, rho)) for b in plan.parts)
-    return Priced(plan, epsilon, delta, GaussianEvent(rho, epsilon, delta), noises)
+def _with_gaussian(plan: Plan, event: GaussianEvent) -> Priced:
+    noises = tuple(Noise("gaussian", _variance(b, event.rho)) for b in plan.parts)
+    return Priced(plan, event.epsilon, event.delta, event, noises)
 
 
 def _variance(bounded: Bounded, rho: Fraction) -> Fraction:

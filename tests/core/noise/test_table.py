@@ -93,7 +93,7 @@ def test_a_table_ends_where_64_bits_cannot_tell_the_rest_from_one(law: Law) -> N
 
 
 def test_the_guide_gives_the_outcome_of_both_ends_of_a_cell_or_none() -> None:
-    table = table_of(geometric_law(Fraction(10)))
+    table = table_of(geometric_law(Fraction(3)))
     floors = table.floors.tolist()
     for cell, outcome in enumerate(table.guide.tolist()):
         first, last = cell << 48, (cell << 48) + 2**48 - 1
@@ -182,6 +182,14 @@ def test_a_threshold_at_the_edge_of_a_cell_is_seen(floor: int) -> None:
         assert decide(table, uniform, 64) == (uniform >= floor)
 
 
+def test_a_floor_that_the_first_precision_leaves_open_is_computed_more_finely() -> None:
+    def just_above_77(bits: int) -> Iterator[Interval]:
+        threshold = (77 << (bits - 64)) + (1 << bits >> 300)
+        return iter([(threshold - 2, threshold + 2)])
+
+    assert table_of(just_above_77).floors.tolist() == [77]
+
+
 def test_a_draw_that_would_not_fit_into_64_bits_is_our_own_fault() -> None:
     def endless(bits: int) -> Iterator[Interval]:
         return repeat((0, 0), MAX_OUTCOME + 2)
@@ -202,7 +210,7 @@ def test_thresholds_enclose_the_exact_probability_at_every_precision(
 ) -> None:
     masses = gaussian_masses(scale, reach=200)
     sums = list(accumulate([masses[0], *(2 * mass for mass in masses[1:])]))
-    laws = [
+    laws: list[tuple[Law, Callable[[int], Decimal]]] = [
         (geometric_law(scale), lambda k: geometric_floor(scale, k)),
         (laplace_law(scale), lambda k: laplace_floor(scale, k)),
         (magnitude_law(scale), lambda k: sums[k]),
