@@ -20,6 +20,7 @@ from sfumato.core import chain
 from sfumato.core.account import Charge, Charged, Debtor, Entry, Head
 from sfumato.core.filters import Cap
 from sfumato.core.loss import Debt
+from sfumato.dice import SystemDice
 from sfumato.stores import sqlite
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Link
@@ -39,7 +40,7 @@ class _Clock:
 def run(entries: int = ENTRIES) -> list[dict[str, object]]:
     """Return a line for each store and size: debits a second, and the ratio to an empty one."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
-        ledger = sqlite.create_ledger(Path(folder) / "ledger.db", _Clock())
+        ledger = sqlite.create_ledger(Path(folder) / "ledger.db", _Clock(), SystemDice())
         lines = _measure("sqlite", ledger, entries)
         for line in lines:
             line["fdatasync ms"] = round(_sync_ms(Path(folder)), 3)
@@ -55,7 +56,9 @@ def _postgres(entries: int) -> list[dict[str, object]]:
     if not pg.binary("initdb").exists():
         return []
     with pg.running() as server:
-        return _measure("postgres", postgres.create_ledger(server.fresh_url(), _Clock()), entries)
+        return _measure(
+            "postgres", postgres.create_ledger(server.fresh_url(), _Clock(), SystemDice()), entries
+        )
 
 
 def _measure(name: str, ledger: SqlLedger, entries: int) -> list[dict[str, object]]:

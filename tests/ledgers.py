@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sfumato.core.account import Charge, Debtor
 from sfumato.core.filters import Cap
 from sfumato.core.loss import Debt
+from sfumato.dice import SystemDice
 from sfumato.stores import sqlite
 from sfumato.stores.ledger_sql import SqlLedger
 
@@ -39,10 +40,10 @@ class Place:
     def create(self) -> SqlLedger:
         """Make the ledger."""
         if self.kind == "sqlite":
-            return sqlite.create_ledger(Path(self.where), StoppedClock())
+            return sqlite.create_ledger(Path(self.where), StoppedClock(), SystemDice())
         from sfumato.stores import postgres
 
-        return postgres.create_ledger(self.where, StoppedClock())
+        return postgres.create_ledger(self.where, StoppedClock(), SystemDice())
 
     def open(self, wait_s: float = 10) -> SqlLedger:
         """Open the ledger as another process would."""

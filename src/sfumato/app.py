@@ -108,7 +108,7 @@ def create(folder: str | os.PathLike[str], *, anchor: str | os.PathLike[str] | N
     dice = SystemDice()
     make_secret(root / "keys" / "salt", dice)
     make_secret(root / "keys" / "receipts", dice)
-    store = create_ledger(root / "ledger.sqlite", SystemClock())
+    store = create_ledger(root / "ledger.sqlite", SystemClock(), dice)
     where = Path(anchor).absolute() if anchor else default_anchor(store.head().ledger)
     _write(root / "vault.json", json.dumps({"format": FORMAT, "anchor": str(where)}) + "\n")
     ledger = Ledger(store, FileAnchor(where), ReceiptKey(read_secret(root / "keys" / "receipts")))

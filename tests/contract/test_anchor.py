@@ -46,6 +46,16 @@ def test_a_mark_never_goes_back_within_an_epoch(tmp_path: Path) -> None:
     assert mark.seq == 13
 
 
+def test_an_older_head_writes_nothing(tmp_path: Path) -> None:
+    anchor = _anchor(tmp_path)
+    anchor.advance(_at(9))
+    anchor.advance(_at(10, epoch=2))
+    before = (tmp_path / "away" / "deep" / "anchor").read_bytes()
+    for head in (_at(9, epoch=2), _at(10, epoch=2), _at(99)):
+        anchor.advance(head)
+        assert (tmp_path / "away" / "deep" / "anchor").read_bytes() == before
+
+
 def test_a_new_epoch_may_begin_below_the_old_mark(tmp_path: Path) -> None:
     anchor = _anchor(tmp_path)
     for head in (_at(10), _at(12), _at(4, epoch=2), _at(99, epoch=1)):

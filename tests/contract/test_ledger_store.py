@@ -464,8 +464,14 @@ def test_the_same_operation_in_two_places_at_once_pays_once(place: Place, store:
 
 def test_a_forked_child_makes_its_own_connection(store: SqlLedger) -> None:
     store.charge(asked("parent 1", "p1"))
-    child = ledgers.start_child(lambda: store.charge(asked("child", "c")))
-    assert ledgers.exit_code(child) == 0
+    with store._work() as work:
+        link = work.link
+
+    def ask() -> None:
+        assert isinstance(store.charge(asked("child", "c")), Charged)
+        assert store._link is not link
+
+    assert ledgers.exit_code(ledgers.start_child(ask)) == 0
     store.charge(asked("parent 2", "p2"))
     assert _spent(store, "people") == _times(3)
 

@@ -110,7 +110,7 @@ parts AS (
 ),
 chosen AS (
   SELECT *, row_number() OVER (PARTITION BY person ORDER BY \
-md5_number_lower(? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || CAST(cell AS VARCHAR)), \
+md5_number(? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || CAST(cell AS VARCHAR)) >> 64, \
 cell) AS place
   FROM parts
 )

