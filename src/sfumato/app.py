@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
+from sfumato.checkup import checkup
 from sfumato.client import Vault
+from sfumato.clock import SystemClock
 from sfumato.core.card import Card, read_card
 from sfumato.core.refusal import Refused
 from sfumato.dice import SystemDice
@@ -32,14 +33,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 OWNER = "owner"
-
-
-class SystemClock:
-    """The time of day of this machine."""
-
-    def now(self) -> str:
-        """Return the time as ISO 8601 in UTC."""
-        return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True)
@@ -66,6 +59,7 @@ class OpenVault(Vault):
     def __init__(self, house: House, user: str) -> None:
         super().__init__(LocalTransport(house.queries, user))
         self.house = house
+        self._user = user
 
     def add(
         self,
@@ -78,11 +72,20 @@ class OpenVault(Vault):
     ) -> Card:
         """Add a data set, or a new version of one; the owner's act."""
         where = Source(os.fspath(source), inner_table, different_people)
-        return self.house.data_sets.add(name, where, card)
+        return self.owner.data_sets.add(name, where, card)
 
     def enrol(self, user: str, group: str) -> None:
         """Put a user into a group that cards let ask."""
-        self.house.data_sets.enrol(user, group)
+        self.owner.data_sets.enrol(user, group)
+
+    @property
+    def owner(self) -> House:
+        """Return what only an owner may touch, or refuse."""
+        if self._user != OWNER:
+            raise Refused(
+                "not-allowed", f"{self._user!r} is not the owner.", "Ask the owner to do it."
+            )
+        return self.house
 
     def close(self) -> None:
         """Let go of processes and files."""
@@ -95,9 +98,21 @@ class OpenVault(Vault):
         self.close()
 
 
-def create(folder: str | os.PathLike[str], *, anchor: str | os.PathLike[str] | None = None) -> None:
-    """Make a new vault in an empty or absent folder; its anchor lies outside it."""
+def create(
+    folder: str | os.PathLike[str],
+    *,
+    anchor: str | os.PathLike[str] | None = None,
+    ledger: str | None = None,
+) -> None:
+    """Make a new vault in an empty or absent folder; its anchor lies outside it.
+
+    `ledger` is the URL of a PostgreSQL database that keeps the ledger instead of a file.
+    """
     root = Path(folder).absolute()
+    if anchor is not None and Path(anchor).exists():
+        raise Refused(
+            "vault-exists", f"{anchor} is another ledger's anchor.", "Choose a new place for it."
+        )
     if root.exists() and any(root.iterdir()):
         raise Refused(
             "vault-exists", f"The folder {root} is not empty.", "Choose a new folder for the vault."
@@ -108,12 +123,38 @@ def create(folder: str | os.PathLike[str], *, anchor: str | os.PathLike[str] | N
     dice = SystemDice()
     make_secret(root / "keys" / "salt", dice)
     make_secret(root / "keys" / "receipts", dice)
-    store = create_ledger(root / "ledger.sqlite", SystemClock(), dice)
+    store = _make_store(root, ledger, dice)
     where = Path(anchor).absolute() if anchor else default_anchor(store.head().ledger)
-    _write(root / "vault.json", json.dumps({"format": FORMAT, "anchor": str(where)}) + "\n")
-    ledger = Ledger(store, FileAnchor(where), ReceiptKey(read_secret(root / "keys" / "receipts")))
-    ledger.note("vault-created", {"format": FORMAT})
+    settings = {"format": FORMAT, "anchor": str(where), "ledger": ledger}
+    _write(root / "vault.json", json.dumps(settings) + "\n")
+    key = ReceiptKey(read_secret(root / "keys" / "receipts"))
+    Ledger(store, FileAnchor(where), key).note("vault-created", {"format": FORMAT})
     store.close()
+
+
+def _make_store(root: Path, url: str | None, dice: SystemDice) -> LedgerStore:
+    if url is None:
+        return create_ledger(root / "ledger.sqlite", SystemClock(), dice)
+    made: LedgerStore = _postgres().create_ledger(url, SystemClock(), dice)
+    return made
+
+
+def _open_store(root: Path, url: object) -> LedgerStore:
+    if url is None:
+        return open_ledger(root / "ledger.sqlite", SystemClock())
+    opened: LedgerStore = _postgres().open_ledger(str(url), SystemClock())
+    return opened
+
+
+def _postgres() -> ModuleType:
+    """Return the PostgreSQL store, or refuse: it is an extra of the package."""
+    try:
+        return importlib.import_module("sfumato.stores.postgres")
+    except ImportError:
+        pass
+    raise Refused(
+        "not-installed", "psycopg is not installed.", 'pip install "sfumato[postgres]" brings it.'
+    )
 
 
 def open(  # noqa: A001  # `sfumato.open` reads as it should
@@ -127,10 +168,9 @@ def open_house(folder: Path) -> House:
     """Return the vault's services; a ledger that its anchor contradicts is frozen first."""
     root = folder.absolute()
     settings = _settings(root)
-    store: LedgerStore = open_ledger(root / "ledger.sqlite", SystemClock())
+    store = _open_store(root, settings.get("ledger"))
     signer = ReceiptKey(read_secret(root / "keys" / "receipts"))
     ledger = Ledger(store, FileAnchor(Path(str(settings["anchor"]))), signer)
-    ledger.check_history()
     salt, dice = read_secret(root / "keys" / "salt"), SystemDice()
     engine = DuckDBEngine(salt=salt)
     catalogue = SQLiteCatalogue(root / "catalogue.sqlite", _read_stored_card)
@@ -148,66 +188,6 @@ def default_anchor(ledger: str) -> Path:
     """Return where an anchor lies unless said otherwise: outside the vault, in the user's state."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "sfumato" / "anchors" / f"{ledger}.anchor"
-
-
-def checkup(folder: str | None) -> list[tuple[str, bool, str]]:
-    """Return what is there and what is missing: name, whether it is well, and what to do."""
-    return [
-        _check_python(),
-        _check_engine(),
-        _check_sqlite(),
-        _check_sandbox(),
-        *_check_extras(),
-        *([_check_vault(Path(folder))] if folder else []),
-    ]
-
-
-def _check_python() -> tuple[str, bool, str]:
-    version = ".".join(map(str, sys.version_info[:3]))
-    return "python", sys.version_info >= (3, 11), version
-
-
-def _check_engine() -> tuple[str, bool, str]:
-    engine = DuckDBEngine(salt=bytes(32))
-    open_doors = engine.self_test()
-    engine.close()
-    if open_doors:
-        return "engine", False, f"DuckDB let a probe through ({open_doors[0]}); do not use it"
-    return "engine", True, "DuckDB answers in a process of its own, and every probe was blocked"
-
-
-def _check_sqlite() -> tuple[str, bool, str]:
-    import apsw
-
-    return "ledger", True, f"SQLite {apsw.sqlite_lib_version()}, WAL, synchronous=FULL"
-
-
-def _check_sandbox() -> tuple[str, bool, str]:
-    found = shutil.which("bwrap")
-    if found is None:
-        return "sandbox", True, "no bubblewrap; only pipelines (part 7) will need it: make system"
-    return "sandbox", True, f"bubblewrap is at {found}; pipelines come with part 7"
-
-
-def _check_extras() -> list[tuple[str, bool, str]]:
-    wanted = {"pandas": "frames", "polars": "frames", "pyarrow": "frames", "psycopg": "postgres"}
-    absent = [name for name in wanted if importlib.util.find_spec(name) is None]
-    if not absent:
-        return [("extras", True, "pandas, polars, pyarrow and psycopg are installed")]
-    extra = wanted[absent[0]]
-    return [("extras", True, f'{absent[0]} is not here; pip install "sfumato[{extra}]" brings it')]
-
-
-def _check_vault(folder: Path) -> tuple[str, bool, str]:
-    try:
-        house = open_house(folder)
-    except Refused as refused:
-        return "vault", False, f"{refused.cause} {refused.next_step}"
-    frozen = house.ledger.store.frozen()
-    house.close()
-    if frozen is not None:
-        return "vault", False, f"the ledger is frozen: {frozen}; see docs/codes/ledger-frozen.md"
-    return "vault", True, "its ledger agrees with its anchor"
 
 
 def main() -> int:

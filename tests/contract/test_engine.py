@@ -251,6 +251,24 @@ def test_another_secret_keeps_other_cells_and_other_rows(
         assert answers(other_engine, table, measure) != answers(engine, visited, measure)
 
 
+def test_which_cells_are_kept_hangs_on_the_engines_secret_too(
+    engine: Engine, other_engine: Engine, visited: str
+) -> None:
+    measure = replace(BOUNDED, max_groups=1)
+    assert answers(other_engine, visited, measure) != answers(engine, visited, measure)
+
+
+def test_which_rows_are_kept_hangs_on_the_secret_of_the_order(
+    engine: Engine, other_engine: Engine, tmp_path: Path, visited: str
+) -> None:
+    source = write_source(tmp_path / "s.csv", VISITS, visits(random.Random(1)))
+    measure = replace(BOUNDED, max_groups=WIDE, max_rows=1)
+    same, _ = prepare(other_engine, source, VISITS_CARD, salt=SALT)
+    assert answers(engine, same, measure) == answers(engine, visited, measure)
+    other, _ = prepare(other_engine, source, VISITS_CARD, salt=OTHER_SALT)
+    assert answers(engine, other, measure) != answers(engine, visited, measure)
+
+
 def test_a_filter_works_before_the_bounds(engine: Engine, visited: str) -> None:
     """Whoever has rows in the cell that is asked for is counted there, whatever else they have."""
     wanted = Compare("v1", "=", Constant("text", "c"))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
 import pytest
 
 import pg
-from ledgers import Place, asked
+from ledgers import DEBT, Place, asked
 from sfumato.core.account import Charged
+from sfumato.core.filters import Cap
 from sfumato.core.refusal import Bug, Refused
+from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Fault
 from sfumato.stores.postgres import PostgresLink
+from sfumato.stores.work import CannotPay, Work
 
 
 @pytest.fixture
@@ -59,6 +63,40 @@ def test_commits_are_synced_whatever_the_server_prefers(server: pg.Server, place
         with store._work() as work:
             assert work.link.rows("SHOW synchronous_commit") == [("on",)]
         store.close()
+
+
+def test_the_debit_itself_holds_the_cap_even_without_the_lock_on_the_head(
+    server: pg.Server, place: Place
+) -> None:
+    store = place.create()
+    store.open_account("people", Cap(10, 10, 0, 0))
+    first, second = _unlocked(store), _unlocked(store)
+    first.debit(["people"], DEBT)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(second.debit, ["people"], DEBT)
+        _wait_for_a_waiter(server)
+        first.link.commit()
+        with pytest.raises(CannotPay):
+            late.result(10)
+    for work in (first, second):
+        work.link.close()
+    assert store.accounts()[0].spent == DEBT
+    store.close()
+
+
+def _unlocked(store: SqlLedger) -> Work:
+    link = store._database.connect()
+    link.begin()
+    return Work(link, store._database.dialect, lambda: "now", store.head(), None, "")
+
+
+def _wait_for_a_waiter(server: pg.Server) -> None:
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if server.run("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            return
+        time.sleep(0.01)
+    raise TimeoutError
 
 
 def test_the_ledger_needs_no_superuser(server: pg.Server) -> None:

@@ -53,7 +53,9 @@ def order_of(vault: OpenVault, op: str, sql: str = COUNT, epsilon: str = "0.5") 
     listing = vault.house.catalogue.find("clinic")
     assert listing is not None
     request = Request(read_sql(sql, "clinic"), epsilon=Fraction(epsilon))
-    return Order(listing.card, listing.table, request, Asker("owner"), op, fresh=True)
+    return Order(
+        listing.card, listing.table, request, Asker("owner"), op, lambda _: listing.card, fresh=True
+    )
 
 
 def door_of(vault: OpenVault, reading: Reading) -> tuple[Door, ScriptedEngine]:

@@ -85,7 +85,15 @@ def test_ten_thousand_single_releases_do_not_betray_their_noise(
 
         door = replace(vault.house.queries.door, engine=ScriptedEngine(reading))
         request = Request(read_sql("SELECT COUNT(*) FROM clinic", "clinic"), Fraction(epsilon))
-        order = Order(listing.card, listing.table, request, Asker("owner"), "", fresh=True)
+        order = Order(
+            listing.card,
+            listing.table,
+            request,
+            Asker("owner"),
+            "",
+            lambda _: listing.card,
+            fresh=True,
+        )
 
         def draw(number: int) -> int:
             answer = release(door, replace(order, op=f"op-{number}")).answer

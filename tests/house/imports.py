@@ -25,7 +25,9 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "client": ("client", "wire", "core.question", "core.local", "core.refusal"),
     "lab": ("lab", "client", "core"),
     "dice": (),
+    "clock": (),
     "app": EVERYTHING,
+    "checkup": EVERYTHING,  # the doctor starts concrete things, as the app does
     "": ("app", "core.refusal"),  # the package itself
 }
 

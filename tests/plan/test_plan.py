@@ -221,7 +221,7 @@ def test_a_question_that_does_not_fit_the_card_is_refused(sql: str, code: str) -
 
 def test_a_plan_can_be_said_in_words() -> None:
     made = plan("SELECT zip, AVG(pay) FROM t WHERE sick AND pay > 2 GROUP BY zip")
-    assert in_words(made) == "the mean of pay, for each zip, where sick = true and pay > 2"
+    assert in_words(made) == "the mean of pay, for each zip, where pay > 2 and sick = true"
     assert bounding_in_words(made) == (
         "at most 20 rows of a person in each of at most 3 groups count, chosen at random"
     )

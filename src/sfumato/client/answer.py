@@ -110,8 +110,8 @@ class Answer:
         left = receipt["left"]["next_epsilon"]
         paid = "free: asked before" if receipt["free"] else f"paid epsilon {receipt['epsilon']:g}"
         return (
-            f"+- and ranges hold at 95 %, for the noise alone. {self.guarantee}, {paid}, "
-            f"{left:g} left.",
+            f"± and ranges hold at 95 %, for the noise alone; {receipt['bounding']}.",
+            f"{self.guarantee}, {paid}, {left:g} left.",
         )
 
 

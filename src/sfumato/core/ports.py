@@ -215,6 +215,10 @@ class Catalogue(Protocol):
         """Return the current version of a data set, or None."""
         ...
 
+    def cards(self) -> tuple[Card, ...]:
+        """Return every card that was ever signed here, all versions."""
+        ...
+
     def put(self, name: str, card_text: str, table: str, people: str, sketch: str) -> None:
         """Make this the current version of the data set."""
         ...

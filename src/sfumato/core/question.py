@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
+from numbers import Rational
 from typing import Final, Literal
 
 from sfumato.core.refusal import Refused
@@ -31,11 +33,13 @@ class Constant:
         """Return the constant for a plain Python value."""
         if isinstance(value, bool):
             return Constant("boolean", "true" if value else "false")
-        if isinstance(value, int | Fraction):
-            return Constant("number", str(Fraction(value)))
         if isinstance(value, float):
-            return Constant("number", str(Fraction(repr(value))))
-        return Constant("text", str(value))
+            value = Decimal(float.__repr__(value))  # the number that was typed
+        if isinstance(value, Decimal) and not value.is_finite():
+            raise _malformed("a number")
+        if isinstance(value, Decimal | Rational):
+            return Constant("number", str(Fraction(value)))
+        return Constant("text", _text(str(value)))
 
     @property
     def number(self) -> Fraction:
@@ -332,9 +336,14 @@ def _items(shape: object) -> Sequence[object]:
 
 
 def _text(shape: object) -> str:
-    if not isinstance(shape, str) or len(shape) > 1000:
+    if not isinstance(shape, str) or len(shape) > 1000 or not _is_unicode(shape):
         raise _malformed("a text of the question")
     return shape
+
+
+def _is_unicode(text: str) -> bool:
+    """Say whether the text can be written down: half a surrogate pair and NUL cannot."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _malformed(what: str) -> Refused:

@@ -4,9 +4,12 @@ from sfumato.door.accounts import (
     cap_json,
     data_set_account,
     debtors,
+    group_account,
     left_json,
     people_account,
+    smallest_next,
     spent_json,
+    user_account,
 )
 from sfumato.door.ledger import Ledger
 from sfumato.door.pool import NoisePool
@@ -22,8 +25,11 @@ __all__ = [
     "cap_json",
     "data_set_account",
     "debtors",
+    "group_account",
     "left_json",
     "people_account",
     "release",
+    "smallest_next",
     "spent_json",
+    "user_account",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 from sfumato.core.account import Account, Debtor
@@ -69,9 +70,20 @@ def left_json(account: Account) -> Json:
     return {
         "epsilon": rest.epsilon / EPSILON_UNITS,
         "delta": float(delta),
-        "rho": rest.rho / RHO_UNITS,
+        "tests": {
+            "sums": {
+                "epsilon": rest.epsilon / EPSILON_UNITS,
+                "delta": rest.delta / DELTA_UNITS,
+            },
+            "rho": {"rho": rest.rho / RHO_UNITS, "delta": rest.rho_delta / DELTA_UNITS},
+        },
         "next_epsilon": float(rest.next_epsilon),
     }
+
+
+def smallest_next(accounts: Iterable[Account]) -> float:
+    """Return the largest pure epsilon that every one of the accounts would still pay."""
+    return float(min(left(account.cap, account.spent).next_epsilon for account in accounts))
 
 
 def _debt_json(debt: Debt) -> Json:

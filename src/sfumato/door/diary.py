@@ -14,7 +14,7 @@ from sfumato.core.card_shown import key_value
 from sfumato.core.ports import IntegerArray
 from sfumato.core.question import Aggregate, Json, Output, question_json, spelled
 from sfumato.core.refusal import Bug
-from sfumato.door.accounts import data_set_account, left_json, people_account
+from sfumato.door.accounts import data_set_account, left_json, people_account, smallest_next
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import GUARANTEE
 from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, split_in_words
@@ -33,6 +33,7 @@ def answer_text(priced: Priced, cells: Sequence[IntegerArray]) -> str:
     return spelled(
         {
             "format": FORMAT,
+            "version": plan.card.version,
             "parts": [part.values.tolist() for part in noisy],
             "aggregates": {
                 _spelled_aggregate(a): _estimate_json(_estimate(plan, a, noisy))
@@ -40,6 +41,11 @@ def answer_text(priced: Priced, cells: Sequence[IntegerArray]) -> str:
             },
         }
     )
+
+
+def answer_version(text: str) -> str:
+    """Return the version of the data set that a stored answer is about."""
+    return str(json.loads(text)["version"])
 
 
 def _estimate(plan: Plan, aggregate: Aggregate, noisy: Sequence[NoisyPart]) -> Estimate:
@@ -123,10 +129,13 @@ def _transposed(columns: Sequence[Sequence[object]]) -> list[list[object]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def receipt(ledger: Ledger, card: Card, priced: Priced, standing: Standing, op: str) -> Json:
+def receipt(
+    ledger: Ledger, priced: Priced, standing: Standing, *, op: str, paying: Sequence[str]
+) -> Json:
     """Return what was asked and paid, by what mechanism, what is left, and where it is written."""
+    card = priced.plan.card
     people, data_set = people_account(card.people), data_set_account(card.name)
-    accounts = ledger.accounts((people, data_set))
+    accounts = ledger.accounts((people, data_set, *paying))
     charged = {name: float(priced.epsilon) for name in standing.debited}
     signed: Json = {
         "ledger": standing.head.ledger,
@@ -142,7 +151,10 @@ def receipt(ledger: Ledger, card: Card, priced: Priced, standing: Standing, op: 
     return {
         "epsilon": float(priced.epsilon),
         "delta": float(priced.delta),
-        "left": left_json(accounts[data_set]),
+        "left": {
+            **left_json(accounts[data_set]),
+            "next_epsilon": smallest_next(accounts.values()),
+        },
         "op": op,
         "seq": standing.seq,
         "free": not standing.debited,
@@ -154,14 +166,19 @@ def receipt(ledger: Ledger, card: Card, priced: Priced, standing: Standing, op: 
         "people": card.people,
         "guarantee": GUARANTEE,
         "unit": "row" if not card.by_person else f"person ({card.unit})",
-        "relation": "add or remove one " + ("person" if card.by_person else "row"),
+        "relation": relation(card),
         "bounding": bounding_in_words(priced.plan),
         "mechanism": priced.noises[0].as_json()["kind"],
         "split": split_in_words(priced),
-        "odds": odds_of(accounts[people]),
+        "odds": odds_of(accounts[people], "person" if card.by_person else "row"),
         "interval": INTERVAL,
         **ledger.sign(signed),
     }
+
+
+def relation(card: Card) -> str:
+    """Return which data sets count as neighbours."""
+    return "add or remove one " + ("person" if card.by_person else "row")
 
 
 INTERVAL = (
@@ -170,7 +187,7 @@ INTERVAL = (
 )
 
 
-def odds_of(account: Account) -> str:
+def odds_of(account: Account, unit: str) -> str:
     """Return the odds sentence for all that these people have ever been asked (rules 22)."""
     spent = account.spent
-    return odds_in_words(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS)
+    return odds_in_words(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)

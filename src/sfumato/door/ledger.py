@@ -34,19 +34,24 @@ class Ledger:
     signer: Signer
 
     def check_history(self) -> None:
-        """Freeze the ledger unless the anchor's mark stands in it (security.md 3.1)."""
+        """Refuse unless the anchor's mark stands in the ledger; freeze one that was rolled back.
+
+        A missing anchor freezes nothing: it may come back, and until then nothing is charged.
+        """
         mark, head = self.anchor.read(), self.store.head()
-        if self.store.frozen() is not None:
-            return
-        if mark is None:
-            self.store.freeze("its anchor file is missing or damaged")
-            return
-        why = disagreement(mark, head, self.store.entry(mark.seq))
-        if why is not None:
-            self.store.freeze(why)
+        if self.store.frozen() is None:
+            if mark is None:
+                raise _anchor_missing()
+            why = disagreement(mark, head, self.store.entry(mark.seq))
+            if why is not None:
+                self.store.freeze(why)
+        frozen = self.store.frozen()
+        if frozen is not None:
+            raise _frozen(frozen)
 
     def charge(self, charge: Charge) -> Charged | Standing:
         """Return when every debtor has paid, durably; or what stands; or refuse."""
+        self.check_history()
         outcome = self.store.charge(charge)
         match outcome:
             case Charged() | Standing():
@@ -87,8 +92,8 @@ class Ledger:
         return {name: account for name, account in found.items() if account is not None}
 
     def acknowledge(self, why: str) -> Head:
-        """Thaw a frozen ledger by the owner's word: every cap counts as spent, lost or not."""
-        if self.store.frozen() is None:
+        """Go on by the owner's word: every cap counts as spent, lost or not."""
+        if self.store.frozen() is None and self.anchor.read() is not None:
             raise Refused(
                 "not-allowed", "The ledger is not frozen.", "There is nothing to acknowledge."
             )
@@ -100,7 +105,8 @@ class Ledger:
     def present(self, receipt: Json) -> bool:
         """Say whether the receipt stands in the ledger; freeze it if a true receipt does not."""
         signed = receipt.get("signed")
-        if not isinstance(signed, dict) or not self._is_ours(signed, receipt.get("signature")):
+        ours = isinstance(signed, dict) and self._is_ours(signed, receipt.get("signature"))
+        if not isinstance(signed, dict) or not ours:
             raise Refused(
                 "answer-unknown",
                 "That receipt was not signed by this vault's key.",
@@ -142,7 +148,7 @@ def question_failed() -> Refused:
     return Refused(
         "question-failed",
         "The question could not be computed. It was charged all the same.",
-        "Ask another question; the owner has been told.",
+        "Ask another question; the owner sees it in the ledger.",
     )
 
 
@@ -152,4 +158,20 @@ def question_frozen() -> Refused:
         "question-frozen",
         "A question of this shape was stopped once, so it waits for the owner.",
         "Ask it in another shape, or ask the owner to thaw it.",
+    )
+
+
+def _frozen(reason: str) -> Refused:
+    return Refused(
+        "ledger-frozen",
+        f"The ledger is frozen: {reason}.",
+        "Restore the newest ledger, or, as owner, run `sfumato ledger acknowledge`.",
+    )
+
+
+def _anchor_missing() -> Refused:
+    return Refused(
+        "anchor-missing",
+        "The ledger's anchor file is missing or damaged, so nobody can tell if it is the newest.",
+        "Put the file back; if it is lost, the owner runs `sfumato ledger acknowledge`.",
     )

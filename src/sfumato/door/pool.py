@@ -29,13 +29,12 @@ class NoisePool:
         self._blocks: OrderedDict[Noise, NDArray[np.int64]] = OrderedDict()
         self._lock = threading.Lock()
         self._owner = os.getpid()
-        os.register_at_fork(after_in_child=self._forget)
 
     def take(self, noise: Noise, count: int) -> NDArray[np.int64]:
         """Return that many draws that nobody has had and nobody will have."""
         if count > BLOCK:
             return noise.sample(count, self._dice)
-        with self._lock:
+        with self._own_lock():
             block = self._blocks.pop(noise, None)
             if block is None or len(block) < count:
                 block = noise.sample(BLOCK, self._dice)
@@ -45,8 +44,10 @@ class NoisePool:
                 self._blocks.popitem(last=False)
             return taken
 
-    def _forget(self) -> None:
-        """Drop what the parent drew: a child must never hand out the same noise."""
-        self._lock = threading.Lock()
-        self._blocks = OrderedDict()
-        self._owner = os.getpid()
+    def _own_lock(self) -> threading.Lock:
+        """Return this process's lock; a child drops what its parent drew, or both would use it."""
+        if self._owner != os.getpid():
+            self._lock = threading.Lock()
+            self._blocks = OrderedDict()
+            self._owner = os.getpid()
+        return self._lock

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Never
+from typing import Never
 
 from sfumato.core.account import Charge, Charged, Settled, Standing
 from sfumato.core.card import Card
@@ -13,14 +14,13 @@ from sfumato.core.ports import Engine, EngineStopped, IntegerArray
 from sfumato.core.question import Json, question_json, spelled
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import debtors
-from sfumato.door.diary import answer_text, receipt, shown
+from sfumato.door.diary import answer_text, answer_version, receipt, relation, shown
 from sfumato.door.ledger import Ledger, question_failed
 from sfumato.door.locks.dp import GUARANTEE, blurred
 from sfumato.door.pool import NoisePool
+from sfumato.plan.explain import in_words
 from sfumato.plan.price import Priced
 from sfumato.plan.request import Request, priced_request
-
-RELATION: Final = "add or remove one"
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Order:
     request: Request
     asker: Asker
     op: str
+    earlier: Callable[[str], Card]  # the card of another version, for an answer given before
     fresh: bool = False
 
 
@@ -67,10 +68,10 @@ def release(door: Door, order: Order) -> Release:
     charge = _charge(order, priced)
     outcome = door.ledger.charge(charge)
     if isinstance(outcome, Standing):
-        return _released(door.ledger, order, priced, outcome)
-    cells = _read(door, order, priced, charge, noise)
-    settled = door.ledger.settle(charge.user, charge.op, answer_text(priced, cells))
-    return _released(door.ledger, order, priced, _standing(outcome, settled))
+        return _released(door.ledger, charge, _as_answered(order, priced, outcome.answer), outcome)
+    text = _read(door, order, priced, charge, noise)
+    settled = door.ledger.settle(charge.user, charge.op, text)
+    return _released(door.ledger, charge, priced, _standing(outcome, settled))
 
 
 def _drawn(pool: NoisePool, priced: Priced) -> list[IntegerArray]:
@@ -85,22 +86,25 @@ def _charge(order: Order, priced: Priced) -> Charge:
         "delta": str(priced.delta),
         "noise": [noise.as_json() for noise in priced.noises],
     }
+    shape = _digest(priced.plan.shape())
     fresh = {"fresh": [order.asker.user, order.op]} if order.fresh else {}
     return Charge(
         user=order.asker.user,
         op=order.op,
-        request=_digest({**identity, "fresh": order.fresh}),
+        request=_digest({**order.request.as_json(), "fresh": order.fresh}),
         answer_key=_digest({**identity, **fresh}),
-        shape=_digest(priced.plan.canonical()),
+        shape=shape,
         debtors=debtors(order.card, order.asker.user, order.asker.groups),
         debt=debt_of(priced.event),
         body={
             "question": question_json(priced.plan.question),
+            "says": in_words(priced.plan),
+            "shape": shape,
             "data_set": order.card.name,
             "version": order.card.version,
             "people": order.card.people,
             "unit": order.card.unit,
-            "relation": RELATION,
+            "relation": relation(order.card),
             "guarantee": GUARANTEE,
             "event": priced.event.name,
             "epsilon": str(priced.epsilon),
@@ -116,23 +120,24 @@ def _digest(value: Json) -> str:
 
 def _read(
     door: Door, order: Order, priced: Priced, charge: Charge, noise: list[IntegerArray]
-) -> tuple[IntegerArray, ...]:
-    """Read the rows and blur them; whatever goes wrong is one constant code, and stays paid.
+) -> str:
+    """Read the rows, blur them and write the answer; whatever goes wrong is one constant code.
 
     The except blocks are left before anything is raised, so that no error that has touched a
     row hangs on ours as its context.
     """
-    cells = None
+    text = None
     stopped = False
     try:
         cells = blurred(door.engine.measure(order.table, priced.plan.measure), noise)
+        text = answer_text(priced, cells)
     except EngineStopped:
         stopped = True
     except Exception:  # noqa: BLE001  # the door is where everything else is caught
         stopped = False
-    if cells is None:
+    if text is None:
         _failed(door.ledger, charge, charge.shape if stopped else None)
-    return cells
+    return text
 
 
 def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
@@ -146,8 +151,17 @@ def _standing(charged: Charged, settled: Settled) -> Standing:
     return Standing(settled.head, charged.seq, settled.answer, charged.accounts, paid_now)
 
 
-def _released(ledger: Ledger, order: Order, priced: Priced, standing: Standing) -> Release:
+def _as_answered(order: Order, priced: Priced, answer: str) -> Priced:
+    """Return the plan that the answer was given under: a retry outlives the owner's new version."""
+    version = answer_version(answer)
+    if version == order.card.version:
+        return priced
+    return priced_request(order.earlier(version), order.request)
+
+
+def _released(ledger: Ledger, charge: Charge, priced: Priced, standing: Standing) -> Release:
     if not standing.answer:
         raise Bug("an answer that stands is empty")
     answer = shown(priced, standing.answer)
-    return Release(answer, receipt(ledger, order.card, priced, standing, order.op))
+    paying = [debtor.account for debtor in charge.debtors]
+    return Release(answer, receipt(ledger, priced, standing, op=charge.op, paying=paying))

@@ -19,8 +19,8 @@ _SAMPLE: Final = 1000
 _NO_VALUE: Final = "'', 'n/a', 'na', 'null', 'none', 'nan', '-'"
 _PATTERNS: Final = (  # the first that every value fits
     ("boolean", "true|false|t|f|yes|no|y|n"),
-    ("integer", "[+-]?[0-9]{1,18}"),
-    ("number", "[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]{1,3})?"),
+    ("integer", "[+-]?(0|[1-9][0-9]{0,17})"),  # 02100 is a text: its zero means something
+    ("number", "[+-]?((0|[1-9][0-9]*)[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]{1,3})?"),
     ("date", "[0-9]{4}-[0-9]{2}-[0-9]{2}"),
     ("timestamp", "[0-9]{4}-[0-9]{2}-[0-9]{2}[ t][0-9]{2}:[0-9]{2}(:[0-9.]+)?"),
 )

@@ -14,13 +14,14 @@ import numpy as np
 
 from sfumato.core.measure import Measure
 from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrder
-from sfumato.core.refusal import Refused
+from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
 from sfumato.engines.child import Child
 from sfumato.engines.frames import Header
 from sfumato.engines.orders import order_header
 from sfumato.plan.lower import Secret, lower
 
+SALT_BYTES: Final = 32
 _START_S: Final = 60.0
 
 
@@ -51,7 +52,7 @@ class DuckDBEngine:
         prepare_deadline_s: float = Limits.prepare_deadline_s,
     ) -> None:
         """Hold the people's secret, which orders their rows and cells; start nothing yet."""
-        self._salt = salt.hex()
+        self._salt = _secret(salt)
         self._limits = Limits(memory_mb, threads, deadline_s, prepare_deadline_s)
         self._turn = threading.Lock()
         self._owner = os.getpid()
@@ -106,7 +107,7 @@ class DuckDBEngine:
     def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
         """Return the name and likely type of each column, for a proposed card; never a value."""
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
-        child = self._start(spill="")
+        child = self._start(salt=self._salt, spill="")
         try:
             answer = child.ask({**request, "inner_table": inner_table}, self._limits.deadline_s)
         finally:
@@ -122,7 +123,7 @@ class DuckDBEngine:
 
     def self_test(self) -> tuple[str, ...]:
         """Return the probes that a locked worker let through; the house opens only if none is."""
-        child = self._start(spill="")
+        child = self._start(salt=self._salt, spill="")
         try:
             answer = child.ask({"do": "probe"}, _START_S)
         finally:
@@ -169,16 +170,16 @@ class DuckDBEngine:
             self._child = None
         if self._child is None:
             try:
-                self._child = self._start(spill="")
+                self._child = self._start(salt=self._salt, spill="")
             except OSError:  # no process can be started; says nothing of any row
                 self._child = None
         return self._child
 
-    def _start(self, *, spill: str) -> Child:
+    def _start(self, *, salt: str, spill: str) -> Child:
         child = Child()
         child.tell(
             {
-                "salt": self._salt,  # in a message: arguments and environments can be read
+                "salt": salt,  # in a message: arguments and environments can be read
                 "memory_mb": self._limits.memory_mb,
                 "threads": self._limits.threads,
                 "spill": spill,
@@ -191,7 +192,7 @@ class DuckDBEngine:
         """Return what a worker of its own says of the preparation; None if it was stopped."""
         spill = work / "spill"
         spill.mkdir(mode=0o700)
-        child = self._start(spill=str(spill))
+        child = self._start(salt=_secret(order.salt), spill=str(spill))
         try:
             answer = child.ask(order_header(order, source, work), self._limits.prepare_deadline_s)
         finally:
@@ -203,6 +204,13 @@ class DuckDBEngine:
         if self._owner != os.getpid():
             self._owner, self._turn = os.getpid(), threading.Lock()
         return self._turn
+
+
+def _secret(salt: bytes) -> str:
+    """Return the secret as it is bound in SQL; all have one length, so that none begins another."""
+    if len(salt) != SALT_BYTES:
+        raise Bug(f"a people's secret is {SALT_BYTES} bytes")
+    return salt.hex()
 
 
 def _publish(made: Path, target: Path) -> None:

@@ -64,8 +64,8 @@ def _seclude() -> tuple[int, int]:
     """Keep the two pipes for ourselves; leave nothing a stray print or a core dump could reach."""
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0)
+    if sys.platform == "linux" and ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0) != 0:
+        os._exit(1)
     read, write = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)

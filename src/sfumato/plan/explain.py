@@ -58,13 +58,13 @@ def split_in_words(priced: Priced) -> list[Json]:
     ]
 
 
-def odds_in_words(epsilon: float, delta: float) -> str:
+def odds_in_words(epsilon: float, delta: float, unit: str) -> str:
     """Return what everything spent so far means for someone who guesses about one person."""
     sure = 100 / (1 + math.exp(-epsilon))
     chance = f", except with chance {delta:g}" if delta else ""
     return (
         "with everything asked of these people so far, someone who would be 50 % sure of a fact "
-        f"about a person if that person were absent can be at most {_percent(sure)} % sure{chance}"
+        f"about a {unit} if that {unit} were absent can be at most {_percent(sure)} % sure{chance}"
     )
 
 

@@ -20,11 +20,10 @@ from sfumato.core.question import (
     Not,
     Predicate,
     Question,
-    canonical,
     predicate_json,
 )
 from sfumato.core.refusal import Refused
-from sfumato.plan.rules import checked, constant_for, in_cards_spelling
+from sfumato.plan.rules import checked, comparisons, in_cards_spelling
 from sfumato.plan.verbs import VERBS
 from sfumato.plan.verbs.verb import Part
 
@@ -63,7 +62,7 @@ class Plan:
 
     def canonical(self) -> Json:
         """Return what decides the answer, however it is named and in whatever order asked."""
-        where = self.measure.where
+        where = self.question.where
         return {
             "people": self.card.people,
             "data_set": self.card.name,
@@ -72,9 +71,19 @@ class Plan:
             "where": None if where is None else predicate_json(where),
             "group_by": [_column_promise(column) for column in self.key_columns],
             "aggregates": [_aggregate_promise(self.card, a) for a in self.question.aggregates],
-            "parts": [[b.part.tally.kind, b.part.tally.column, b.l1] for b in self.parts],
+            "reach": [[b.part.tally.kind, b.l1] for b in self.parts],
             "max_groups": self.measure.max_groups,
             "max_rows": self.measure.max_rows,
+        }
+
+    def shape(self) -> Json:
+        """Return what the question looks like without its constants: what is frozen if stopped."""
+        where = self.question.where
+        return {
+            "data_set": self.card.name,
+            "columns": [] if where is None else sorted({name for name, _ in comparisons(where)}),
+            "group_by": [column.name for column in self.key_columns],
+            "aggregates": [[a.verb, a.column] for a in self.question.aggregates],
         }
 
 
@@ -85,7 +94,7 @@ def make_plan(card: Card, question: Question) -> Plan:
     groups, rows = _bounds(card, question)
     parts = _parts(card, question, groups, rows)
     measure = Measure(
-        where=None if question.where is None else _physical(card, canonical(question.where)),
+        where=None if question.where is None else _physical(card, question.where),
         keys=tuple(_key_column(card, name) for name in sorted_keys(card, question)),
         tallies=tuple(bounded.part.tally for bounded in parts),
         by_person=card.by_person,
@@ -166,5 +175,4 @@ def _physical(card: Card, predicate: Predicate) -> Predicate:
 
 
 def _stored(column: Column, constant: Constant) -> Constant:
-    spelled = constant_for(column, constant)
-    return Constant.of(spelled.number / column.step) if column.is_numeric else spelled
+    return Constant.of(constant.number / column.step) if column.is_numeric else constant

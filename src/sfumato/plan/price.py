@@ -10,6 +10,7 @@ from typing import Final
 from sfumato.core.budget import MAX_EPSILON, MIN_EPSILON
 from sfumato.core.compose import rho_within
 from sfumato.core.loss import Event, GaussianEvent, PureEvent
+from sfumato.core.noise import gaussian, laplace
 from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate, Output
 from sfumato.core.refusal import Refused
@@ -41,6 +42,18 @@ class Priced:
 
 
 def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
+    """Return the plan at that price, or refuse noise that is too wide to be drawn exactly."""
+    priced = _offer(plan, epsilon, delta)
+    if not _is_drawable(priced):
+        raise Refused(
+            "noise-out-of-range",
+            "At that price the noise is wider than can be drawn exactly.",
+            "Choose a larger epsilon, or ask the owner for a coarser step.",
+        )
+    return priced
+
+
+def _offer(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     """Return the plan at that price; delta is spent only where it buys less noise."""
     pure = _with_laplace(plan, epsilon)
     if delta == 0:
@@ -61,7 +74,7 @@ def price_for_errors(
     low, high = int(MIN_EPSILON / STEP) - 1, int(MAX_EPSILON / STEP)
     while high - low > 1:
         middle = (low + high) // 2
-        if _meets(price_at(plan, middle * STEP, delta), wanted, people):
+        if _meets(_offer(plan, middle * STEP, delta), wanted, people):
             high = middle
         else:
             low = middle
@@ -69,7 +82,13 @@ def price_for_errors(
 
 
 def _meets(priced: Priced, wanted: Mapping[Aggregate, Fraction], people: int | None) -> bool:
-    return all((priced.margin(a, people) or 0) <= margin for a, margin in wanted.items())
+    return _is_drawable(priced) and all(
+        (priced.margin(a, people) or 0) <= margin for a, margin in wanted.items()
+    )
+
+
+def _is_drawable(priced: Priced) -> bool:
+    return all(noise.is_drawable() for noise in priced.noises)
 
 
 def _check_reach(priced: Priced, wanted: Mapping[Aggregate, Fraction], people: int | None) -> None:
@@ -105,7 +124,9 @@ def _aggregate_outputs(plan: Plan) -> tuple[Output, ...]:
 
 
 def _with_laplace(plan: Plan, epsilon: Fraction) -> Priced:
-    noises = tuple(Noise("laplace", b.l1 / (epsilon * b.weight)) for b in plan.parts)
+    noises = tuple(
+        Noise("laplace", laplace.scale_for(b.l1, epsilon * b.weight)) for b in plan.parts
+    )
     return Priced(plan, epsilon, Fraction(0), PureEvent(epsilon), noises)
 
 
@@ -115,7 +136,7 @@ def _with_gaussian(plan: Plan, event: GaussianEvent) -> Priced:
 
 
 def _variance(bounded: Bounded, rho: Fraction) -> Fraction:
-    return bounded.l2_squared / (2 * rho * bounded.weight)
+    return gaussian.variance_for(bounded.l2_squared, rho * bounded.weight)
 
 
 def _total(priced: Priced) -> float:

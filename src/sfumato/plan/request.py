@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sfumato.core.card import Card
-from sfumato.core.question import Question
+from sfumato.core.question import Json, Question, question_json
 from sfumato.core.refusal import Refused
 from sfumato.plan.plan import make_plan
 from sfumato.plan.price import Priced, price_at, price_for_errors
@@ -22,6 +22,17 @@ class Request:
     margins: Mapping[str, Fraction] | None = None
     delta: Fraction | None = None
     people: int | None = None
+
+    def as_json(self) -> Json:
+        """Return what was asked as it was asked; what an operation id stands for."""
+        margins = sorted((self.margins or {}).items())
+        return {
+            "question": question_json(self.question),
+            "epsilon": None if self.epsilon is None else str(self.epsilon),
+            "margins": [[name, str(margin)] for name, margin in margins],
+            "delta": None if self.delta is None else str(self.delta),
+            "people": self.people,
+        }
 
 
 def priced_request(card: Card, request: Request) -> Priced:

@@ -18,6 +18,7 @@ from sfumato.core.question import (
     Output,
     Predicate,
     Question,
+    canonical,
 )
 from sfumato.core.refusal import Refused
 from sfumato.plan.verbs import VERBS
@@ -102,10 +103,8 @@ def aggregates_fit_their_columns(card: Card, question: Question) -> None:
 def conditions_fit_their_columns(card: Card, question: Question) -> None:
     """A condition compares a column with constants of its own type."""
     if question.where is not None:
-        for name, operator, constant in _comparisons(question.where):
+        for name, operator in comparisons(question.where):
             column = card.column(name)
-            if constant is not None:
-                constant_for(column, constant)
             if operator not in ("=", "!=", "in", "null") and column.type in ("text", "boolean"):
                 raise Refused(
                     "type-mismatch",
@@ -161,11 +160,11 @@ def checked(card: Card, question: Question) -> None:
 
 
 def in_cards_spelling(card: Card, question: Question) -> Question:
-    """Return the question with every column spelled as on the card, or refuse an unknown one."""
+    """Return the question with columns and constants spelled as on the card, or refuse."""
     return Question(
         data_set=card.name,
         outputs=tuple(_output(card, output) for output in question.outputs),
-        where=None if question.where is None else _predicate(card, question.where),
+        where=None if question.where is None else canonical(_predicate(card, question.where)),
         group_by=tuple(card.column(name).name for name in question.group_by),
         max_groups=question.max_groups,
         max_rows=question.max_rows,
@@ -196,9 +195,11 @@ def _unit(card: Card, name: str) -> str:
 def _predicate(card: Card, predicate: Predicate) -> Predicate:
     match predicate:
         case Compare(column=name, operator=operator, constant=constant):
-            return Compare(card.column(name).name, operator, constant)
+            column = card.column(name)
+            return Compare(column.name, operator, constant_for(column, constant))
         case Among(column=name, constants=constants):
-            return Among(card.column(name).name, constants)
+            column = card.column(name)
+            return Among(column.name, tuple(constant_for(column, c) for c in constants))
         case IsNull(column=name):
             return IsNull(card.column(name).name)
         case Not(predicate=inner):
@@ -209,17 +210,17 @@ def _predicate(card: Card, predicate: Predicate) -> Predicate:
             return AnyOf(tuple(_predicate(card, p) for p in parts))
 
 
-def _comparisons(predicate: Predicate) -> Iterator[tuple[str, str, Constant | None]]:
+def comparisons(predicate: Predicate) -> Iterator[tuple[str, str]]:
+    """Yield every column of a condition with what it is compared by."""
     match predicate:
-        case Compare(column=name, operator=operator, constant=constant):
-            yield name, operator, constant
-        case Among(column=name, constants=constants):
-            for constant in constants:
-                yield name, "in", constant
+        case Compare(column=name, operator=operator):
+            yield name, operator
+        case Among(column=name):
+            yield name, "in"
         case IsNull(column=name):
-            yield name, "null", None
+            yield name, "null"
         case Not(predicate=inner):
-            yield from _comparisons(inner)
+            yield from comparisons(inner)
         case All(predicates=parts) | AnyOf(predicates=parts):
             for part in parts:
-                yield from _comparisons(part)
+                yield from comparisons(part)

@@ -33,7 +33,7 @@ def constant_of(node: exp.Expr) -> Constant:
 def _literal(node: exp.Expr) -> Constant:
     only(node, {"this", "is_string"})
     if node.is_string:
-        return Constant("text", str(node.name))
+        return Constant.of(str(node.name))
     return Constant.of(_number(node))
 
 

@@ -45,6 +45,11 @@ class SQLiteCatalogue:
         )
         return next((Listing(self._read(str(n), str(c)), str(p)) for n, c, p in rows), None)
 
+    def cards(self) -> tuple[Card, ...]:
+        """Return every card that was ever signed here, all versions."""
+        rows = self._rows("SELECT name, card FROM versions ORDER BY id")
+        return tuple(self._read(str(name), str(card)) for name, card in rows)
+
     def put(self, name: str, card_text: str, table: str, people: str, sketch: str) -> None:
         """Make this the current version of the data set."""
         self._rows(

@@ -16,6 +16,7 @@ from sfumato.core.ports import Dice
 from sfumato.core.question import Json
 
 CONFIDENCE = Fraction(95, 100)
+WIDEST = 2**50
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class Noise:
         if self.kind == "laplace":
             return float(self.parameter)
         return math.sqrt(self.parameter)
+
+    def is_drawable(self) -> bool:
+        """Say whether the exact samplers reach that far."""
+        if self.kind == "laplace":
+            return self.parameter <= WIDEST
+        return self.parameter <= WIDEST**2
 
     def sample(self, count: int, dice: Dice) -> NDArray[np.int64]:
         """Return that many independent exact draws."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sfumato.faces.cli.shell import Shell
+from sfumato.faces.cli.shell import Shell, working
 from sfumato.wire import Refused
 
 
-def guided_card(shell: Shell, vault: Any, name: str, source: str) -> None:
+def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | None) -> None:
     """Write a card to be filled in beside the caller, and say what to do with it."""
     target = Path(f"{name}.card.toml")
     if target.exists():
@@ -18,7 +18,8 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str) -> None:
             f"{target} is there already.",
             f"Fill it in and run: sfumato add {name} {source} --card {target}",
         )
-    columns = vault.house.data_sets.describe(source)
+    with working("Reading the columns"):
+        columns = vault.owner.data_sets.describe(source, table)
     target.write_text(proposed(name, columns))
     shell.show(
         {"proposed": str(target), "columns": [list(pair) for pair in columns]},
@@ -37,7 +38,7 @@ def proposed(name: str, columns: list[tuple[str, str]]) -> str:
         f'unit = {_quoted(unit or "row")}        # a column that names the person, or "row"',
         f"people = {_quoted(name)}        # whose budget is spent; the same people, the same name",
         'version = "1"',
-        "budget = { epsilon = 1.0, delta = 0 }",
+        "# budget = { epsilon = 1.0, delta = 0 }        # for ever; the card is refused without",
         'nulls = ["", "n/a", "NA"]',
     ]
     if unit:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sfumato.client.text import table_text
-from sfumato.faces.cli.shell import REFUSED, Shell, command
+from sfumato.faces.cli.shell import REFUSED, Shell, command, number, working
+from sfumato.wire import Refused, refusal_shape
 
 
 @click.group("ledger", invoke_without_command=True)
@@ -25,7 +27,7 @@ def ledger(shell: Shell, last: int) -> None:
 
 def _show_last(shell: Shell, last: int) -> None:
     with shell.open() as vault:
-        store = vault.house.ledger.store
+        store = vault.owner.ledger.store
         entries = list(store.entries(max(store.head().seq - last, 0)))
     shape = [
         {"seq": e.seq, "at": e.at, "kind": e.kind, "body": json.loads(e.body)} for e in entries
@@ -35,9 +37,10 @@ def _show_last(shell: Shell, last: int) -> None:
 
 
 def _gist(body: dict[str, Any]) -> str:
-    words = [str(body[key]) for key in ("data_set", "user", "account", "name") if key in body]
-    epsilon = [f"epsilon {body['epsilon']}"] if "epsilon" in body else []
-    return ", ".join(words + epsilon)[:60]
+    said = {**body, **body.get("body", {})}
+    words = [str(said[key]) for key in ("user", "data_set", "account", "says") if key in said]
+    epsilon = [f"epsilon {float(Fraction(said['epsilon'])):g}"] if "epsilon" in said else []
+    return ", ".join(epsilon + words)[:80]
 
 
 @ledger.command("verify")
@@ -45,7 +48,7 @@ def _gist(body: dict[str, Any]) -> str:
 @command
 def verify(shell: Shell, receipt: str | None) -> None:
     """Recompute the whole chain and every account's sum; or look whether a receipt stands in it."""
-    with shell.open() as vault:
+    with shell.open() as vault, working("Verifying"):
         stands = receipt is None or vault.house.ledger.present(_receipt(receipt))
         verdict = vault.house.ledger.verified()
     if receipt is not None:
@@ -56,6 +59,10 @@ def verify(shell: Shell, receipt: str | None) -> None:
         verdict["fault"] or verdict["frozen"] or ("" if stands else "the receipt is unknown to it")
     )
     text = f"{said}: {verdict['entries']} entries, head {str(verdict['head'])[:16]}"
+    if not whole:
+        verdict |= refusal_shape(
+            Refused("ledger-frozen", f"{said}: {why}.", "See docs/codes/ledger-frozen.md.")
+        )
     shell.show(verdict, text + (f"\n  {why}" if why else ""))
     if not whole:
         click.get_current_context().exit(REFUSED)
@@ -67,7 +74,7 @@ def verify(shell: Shell, receipt: str | None) -> None:
 def acknowledge(shell: Shell, why: str) -> None:
     """Thaw a frozen ledger, as owner: what may have been lost counts as spent."""
     with shell.open() as vault:
-        head = vault.house.ledger.acknowledge(why)
+        head = vault.owner.data_sets.acknowledge(why)
     shape = {"acknowledged": True, "epoch": head.epoch, "seq": head.seq}
     shell.show(
         shape, "The ledger goes on. Every account's cap counts as spent; raise what you must."
@@ -81,14 +88,42 @@ def thaw(shell: Shell, shape: str | None) -> None:
     """List the questions that were stopped; or let one of them be asked again."""
     with shell.open() as vault:
         if shape is not None:
-            vault.house.data_sets.thaw(shape)
-        waiting = list(vault.house.data_sets.frozen_shapes())
-    shell.show({"frozen": waiting}, "\n".join(waiting) or "No question waits.")
+            vault.owner.data_sets.thaw(shape)
+        waiting = vault.owner.data_sets.frozen_questions()
+    rows = [[w["shape"], w["at"], w["user"], w["says"]] for w in waiting]
+    text = "\n".join(table_text(["shape", "stopped at", "user", "question"], rows))
+    shell.show({"frozen": waiting}, text if rows else "No question waits.")
+
+
+@ledger.command("raise")
+@click.argument("people")
+@click.option("--epsilon", required=True, metavar="E", help="The new cap, for ever.")
+@click.option("--delta", default="0", metavar="D")
+@click.option("--approver", required=True, help="The second person who agrees.")
+@click.option("--why", required=True, help="The reason, for the record.")
+@command
+def raise_cap(shell: Shell, people: str, **options: str) -> None:
+    """Change the cap of PEOPLE, as owner with a second person; what was spent stays spent."""
+    epsilon, delta = number(options["epsilon"], "epsilon"), number(options["delta"], "delta")
+    with shell.open() as vault:
+        vault.owner.data_sets.raise_cap(
+            people, epsilon, delta, why=options["why"], approver=options["approver"]
+        )
+    shell.show(
+        {"people": people, "epsilon": float(epsilon), "delta": float(delta)},
+        f"The people {people!r} now have a cap of epsilon {epsilon}.",
+    )
 
 
 def _receipt(path: str) -> dict[str, Any]:
-    shape = json.loads(Path(path).read_text())
-    return dict(shape.get("receipt", shape))
+    try:
+        shape = json.loads(Path(path).read_text("utf-8"))
+    except ValueError:
+        shape = None
+    if not isinstance(shape, dict):
+        raise Refused("answer-unknown", "That file is no receipt.", "Give an answer's JSON.")
+    inner = shape.get("receipt", shape)
+    return dict(inner) if isinstance(inner, dict) else {}
 
 
 COMMANDS = (ledger,)

@@ -17,10 +17,11 @@ from sfumato.wire import Refused
 @click.command("init")
 @click.argument("folder", metavar="DIR")
 @click.option("--anchor", metavar="PATH", help="Where the anchor goes; by default outside DIR.")
+@click.option("--ledger", metavar="URL", help="A PostgreSQL database that keeps the ledger.")
 @command
-def init(shell: Shell, folder: str, anchor: str | None) -> None:
+def init(shell: Shell, folder: str, anchor: str | None, ledger: str | None) -> None:
     """Make a new vault in DIR."""
-    shell.app.create(folder, anchor=anchor)
+    shell.app.create(folder, anchor=anchor, ledger=ledger)
     place = str(Path(folder).absolute())
     shell.show(
         {"vault": place},
@@ -43,7 +44,7 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
     """Add a data set with its card, or a new version of one; without --card, propose a card."""
     with shell.open() as vault:
         if card is None:
-            guided_card(shell, vault, name, source)
+            guided_card(shell, vault, name, source, options["table"])
             return
         shape = _read_toml(card)
         with working("Preparing the rows"):

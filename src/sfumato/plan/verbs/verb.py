@@ -62,10 +62,10 @@ def value_column(card: Card, aggregate: Aggregate) -> str:
 
 def in_units(steps: Integers, step: Fraction) -> list[int | float]:
     """Return whole steps as the numbers they stand for, each rounded once."""
-    scaled = steps * step.numerator
-    if step.denominator == 1:
-        return [int(x) for x in scaled.tolist()]
-    return [float(x) for x in (scaled / step.denominator).tolist()]
+    above, below = step.numerator, step.denominator
+    if below == 1:
+        return [int(x) * above for x in steps.tolist()]
+    return [int(x) * above / below for x in steps.tolist()]
 
 
 def spread_evenly(value: float, cells: int) -> list[float]:

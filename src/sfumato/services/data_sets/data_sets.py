@@ -10,13 +10,21 @@ from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 
+from sfumato.core.account import Head
+from sfumato.core.budget import Budget, read_delta, read_epsilon
 from sfumato.core.card import Card, read_card
 from sfumato.core.card_shown import card_json
-from sfumato.core.filters import cap_of
+from sfumato.core.filters import Cap, cap_of
 from sfumato.core.ports import Catalogue, Dice, Engine, PrepareOrder
 from sfumato.core.question import Json
 from sfumato.core.refusal import Refused
-from sfumato.door import Ledger, data_set_account, people_account
+from sfumato.door import (
+    Ledger,
+    data_set_account,
+    group_account,
+    people_account,
+    user_account,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class DataSets:
     def add(self, name: str, source: Source, shape: Mapping[str, object]) -> Card:
         """Prepare the source, sign the card into the ledger, and make it the current version."""
         card = read_card(name, shape)
-        self._check_new(card)
+        self._check_new(card, source)
         stem = self.dice.draw(12).hex()
         table = self.folder / "tables" / f"{stem}.duckdb"
         sketch = self.folder / "people" / f"{stem}.json"
@@ -71,27 +79,63 @@ class DataSets:
         """Let a stopped shape of question be asked again."""
         self.ledger.store.thaw_shape(shape)
 
+    def raise_cap(
+        self, people: str, epsilon: object, delta: object, *, why: str, approver: str
+    ) -> None:
+        """Change a people's cap by the word of two; what was spent stays spent."""
+        budget = Budget(read_epsilon(epsilon), read_delta(delta))
+        account = people_account(people)
+        if self.ledger.store.account(account) is None:
+            raise Refused(
+                "unknown-data-set", f"No people {people!r} have a budget.", "See the cards."
+            )
+        self.ledger.check_history()
+        self.ledger.store.set_cap(account, cap_of(budget))
+        for card in self.catalogue.cards():
+            if card.people == people:
+                self.ledger.store.set_cap(data_set_account(card.name), cap_of(budget))
+        self.ledger.note("cap-raised", {"people": people, "why": why, "approver": approver})
+
+    def acknowledge(self, why: str) -> Head:
+        """Go on after a lost ledger: whatever the cards know of counts as spent, lost or not."""
+        for card in self.catalogue.cards():
+            self.ledger.store.open_account(people_account(card.people), cap_of(card.budget))
+            self.ledger.store.open_account(data_set_account(card.name), cap_of(card.budget))
+        return self.ledger.acknowledge(why)
+
     def frozen_shapes(self) -> tuple[str, ...]:
         """Return the shapes of question that were stopped and wait for the owner."""
         return self.ledger.store.frozen_shapes()
 
-    def _check_new(self, card: Card) -> None:
-        if self.ledger.store.frozen() is not None:
-            raise frozen_refusal(str(self.ledger.store.frozen()))
-        listing = self.catalogue.find(card.name)
-        if listing is None:
-            return
-        if listing.card.version == card.version:
-            raise Refused(
-                "data-set-exists",
-                f"{card.name!r} has version {card.version!r} already.",
-                "Declare a new version on the card; its budget goes on, it does not renew.",
-            )
-        if listing.card.people != card.people:
+    def frozen_questions(self) -> list[Json]:
+        """Return what waits: its shape, who was stopped asking what, and when."""
+        waiting = set(self.frozen_shapes())
+        found: dict[str, Json] = {}
+        for entry in self.ledger.store.entries():
+            body = json.loads(entry.body) if entry.kind == "charged" else {}
+            shape = str(body.get("shape"))
+            if shape in waiting:
+                found[shape] = {
+                    "shape": shape,
+                    "at": entry.at,
+                    "user": str(body["user"]),
+                    "says": str(body["body"]["says"]),
+                }
+        return list(found.values())
+
+    def _check_new(self, card: Card, source: Source) -> None:
+        """Refuse what would renew a budget: a version again, other people, another unit."""
+        self.ledger.check_history()
+        for signed in self.catalogue.cards():
+            _check_beside(card, signed)
+        head = self.ledger.store.head()
+        known = self.ledger.store.account(people_account(card.people)) is not None
+        if head.epoch > 1 and not known and source.different_people is None:
             raise Refused(
                 "same-people",
-                f"{card.name!r} is of the people {listing.card.people!r}.",
-                f'Keep people = "{listing.card.people}" on the card.',
+                "This ledger has lost entries once, so it cannot show that the people "
+                f"{card.people!r} have not spent a budget already.",
+                "If a second person confirms that they have not, add --different-people NAME.",
             )
 
     def _prepare(self, card: Card, source: Source, table: Path, sketch: Path) -> None:
@@ -118,11 +162,11 @@ class DataSets:
             )
 
     def _sign(self, card: Card, source: Source) -> None:
-        """Open the accounts (never raising a people's cap) and write the card into the chain."""
+        """Open the accounts and set their caps (never a people's), and write the card down."""
         self.ledger.store.open_account(people_account(card.people), cap_of(card.budget))
-        opened = self.ledger.store.open_account(data_set_account(card.name), cap_of(card.budget))
-        if opened.cap != cap_of(card.budget):
-            self.ledger.store.set_cap(data_set_account(card.name), cap_of(card.budget))
+        self.ledger.store.open_account(data_set_account(card.name), cap_of(card.budget))
+        for account, cap in self._caps(card):
+            self.ledger.store.set_cap(account, cap)
         self.ledger.note(
             "card-signed",
             {
@@ -130,6 +174,49 @@ class DataSets:
                 "digest": hashlib.sha256(repr(card).encode()).hexdigest(),
                 "different_people": source.different_people,
             },
+        )
+
+    def _caps(self, card: Card) -> list[tuple[str, Cap]]:
+        """Return the open accounts of the data set whose cap the card changes."""
+        wanted = {data_set_account(card.name): card.budget}
+        for account in self.ledger.store.accounts():
+            if account.name.startswith(user_account(card.name, "")):
+                wanted[account.name] = card.user_cap or card.budget
+            elif account.name.startswith(group_account(card.name, "")):
+                wanted[account.name] = card.group_cap or card.budget
+        opened = self.ledger.accounts(tuple(wanted))
+        caps = {name: cap_of(budget) for name, budget in wanted.items()}
+        return [(name, cap) for name, cap in caps.items() if opened[name].cap != cap]
+
+
+def _check_beside(card: Card, signed: Card) -> None:
+    """Refuse a card that contradicts one that was signed before."""
+    if card.name.casefold() == signed.name.casefold():
+        if card.name != signed.name:
+            raise Refused(
+                "data-set-exists",
+                f"There is a data set {signed.name!r}, letter case aside.",
+                f"Write its name as {signed.name!r}, or choose another.",
+            )
+        if card.version == signed.version:
+            raise Refused(
+                "data-set-exists",
+                f"{card.name!r} had a version {card.version!r} already.",
+                "Declare a new version on the card; its budget goes on, it does not renew.",
+            )
+        if card.people != signed.people:
+            raise Refused(
+                "same-people",
+                f"{card.name!r} is of the people {signed.people!r}.",
+                f'Keep people = "{signed.people}" on the card.',
+            )
+    if card.people == signed.people and card.by_person != signed.by_person:
+        raise Refused(
+            "bad-card",
+            f"The budget of the people {card.people!r} is counted by "
+            + ("person" if signed.by_person else "row")
+            + f" (see {signed.name!r}), and this card's unit is another.",
+            "Use the same unit, or give these people a name of their own.",
         )
 
 
@@ -169,12 +256,3 @@ def _exact(value: object) -> object:
     if isinstance(value, str) and value.startswith(_TAG):
         return Decimal(value[len(_TAG) :])
     return value
-
-
-def frozen_refusal(reason: str) -> Refused:
-    """Return the refusal of a frozen ledger."""
-    return Refused(
-        "ledger-frozen",
-        f"The ledger is frozen: {reason}.",
-        "Restore the newest ledger, or, as owner, run `sfumato ledger acknowledge`.",
-    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from sfumato.core.account import Account
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
@@ -13,7 +14,7 @@ from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt, debt_of
 from sfumato.core.ports import Catalogue, Dice, Listing
 from sfumato.core.question import Aggregate, Json, Question, read_question
-from sfumato.core.refusal import Refused
+from sfumato.core.refusal import Bug, Refused
 from sfumato.door import (
     Asker,
     Door,
@@ -23,6 +24,7 @@ from sfumato.door import (
     debtors,
     left_json,
     release,
+    smallest_next,
     spent_json,
 )
 from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, split_in_words
@@ -74,6 +76,7 @@ class Queries:
             request=_request(listing.card, asked),
             asker=Asker(user, groups),
             op=self._operation(asked.op),
+            earlier=partial(self._card_of, listing.card.name),
             fresh=asked.fresh,
         )
         return release(self.door, order)
@@ -92,6 +95,7 @@ class Queries:
         people, data, *others = accounts
         return {
             **_account_json(data),
+            "next_epsilon": smallest_next(accounts),
             "people": {"domain": card.people, **_account_json(people)},
             "yours": {account.name: _account_json(account) for account in others},
         }
@@ -105,6 +109,13 @@ class Queries:
         asker = self.asker(user)
         found = [self.catalogue.find(name) for name in self.catalogue.names()]
         return [card_json(f.card) for f in found if f is not None and _may_ask(asker, f.card)]
+
+    def _card_of(self, name: str, version: str) -> Card:
+        """Return the card of an earlier version, under which an answer was given."""
+        for card in self.catalogue.cards():
+            if (card.name, card.version) == (name, version):
+                return card
+        raise Bug("an answer stands under a version that nobody signed")
 
     def _listing(self, asker: Asker, data_set: str) -> Listing:
         listing = self.catalogue.find(data_set)
@@ -121,7 +132,9 @@ class Queries:
             return self.dice.draw(16).hex()
         if not 1 <= len(op) <= 100 or not op.isprintable():
             raise Refused(
-                "op-reused", "An operation id is 1 to 100 printable letters.", "Choose another id."
+                "not-in-language",
+                "An operation id is 1 to 100 printable letters.",
+                "Choose another id.",
             )
         return op
 
@@ -149,13 +162,17 @@ class Queries:
             "assumed_people": people or card.size,
             "spent": False,
             "fits": _fits(accounts, debt),
-            "left": left_json(accounts[1]),
+            "left": {**left_json(accounts[1]), "next_epsilon": smallest_next(accounts)},
             "says": in_words(plan),
             "bounding": bounding_in_words(plan),
             "cells": plan.measure.cells,
             "mechanism": priced.noises[0].as_json()["kind"],
             "split": split_in_words(priced),
-            "odds": odds_in_words(after.epsilon / EPSILON_UNITS, after.delta / DELTA_UNITS),
+            "odds": odds_in_words(
+                after.epsilon / EPSILON_UNITS,
+                after.delta / DELTA_UNITS,
+                "person" if card.by_person else "row",
+            ),
         }
 
 
@@ -186,10 +203,19 @@ def _request(card: Card, asked: Asked) -> Request:
     )
 
 
+def _bounded(question: Question, asked: Asked) -> Question:
+    """Return the question with the bounds that the terms name, if they name any."""
+    return replace(
+        question,
+        max_groups=asked.max_groups or question.max_groups,
+        max_rows=asked.max_rows or question.max_rows,
+    )
+
+
 def _question(card: Card, asked: Asked) -> Question:
     if asked.sql is not None:
         return read_sql(asked.sql, card.name, max_groups=asked.max_groups, max_rows=asked.max_rows)
-    question = read_question(asked.question)
+    question = _bounded(read_question(asked.question), asked)
     if question.data_set.casefold() != card.name.casefold():
         raise Refused(
             "not-in-language",
