@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +16,17 @@ import pytest
 from engine_rows import SALT, card_of, prepare, sketch_of, write_source
 from sfumato.core.card import Card
 from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.sketch import KEPT, Fingerprint, containment
+from sfumato.engines.sketch import (
+    KEPT,
+    Fingerprint,
+    Sketch,
+    are_alike,
+    containment,
+    have_shared_rows,
+    read_sketch,
+)
+from sfumato.lab.generate import _townsperson
+from sfumato.lab.specimens import MEDICAL
 
 Rows = list[list[str]]
 HEADER = ["id", "age", "wage", "town"]
@@ -162,6 +174,171 @@ def test_a_row_number_names_people_only_if_the_card_says_so(
     assert seems_known(engine, tmp_path, before, new, card(unit, header)) is known
 
 
+# --- parts of rows: a table with no column that names anybody -------------------------------------
+
+TOWN = ["age", "zip", "salary", "ill"]
+Change = Callable[[Rows], Rows]
+Sketcher = Callable[[Rows], Sketch]
+
+
+def town(seed: int, count: int = 1000) -> Rows:
+    dice = random.Random(seed)
+    return [_townsperson(dice).split(",") for _ in range(count)]
+
+
+def medical() -> Rows:
+    return [line.split(",") for line in MEDICAL.read_text().splitlines()[1:]]
+
+
+def without(rows: Rows, *places: int) -> Rows:
+    return [[cell for i, cell in enumerate(row) if i not in places] for row in rows]
+
+
+def half(rows: Rows) -> Rows:
+    return shuffled(rows)[: len(rows) // 2]
+
+
+def blurred(rows: Rows) -> Rows:
+    """Return the rows with one cell in twenty changed."""
+    dice = random.Random(8)
+    return [[cell if dice.random() > 0.05 else f"{cell}1" for cell in row] for row in rows]
+
+
+def clinic(seed: int) -> Rows:
+    """Return people as a clinic may write them down, and who they are in the first column."""
+    dice = random.Random(seed)
+    return [
+        [f"p{dice.getrandbits(40):x}", str(dice.randint(18, 80)), str(int(dice.gauss(120, 15))),
+         str(int(dice.gauss(170, 10))), str(int(dice.gauss(75, 12))), dice.choice("mf")]
+        for _ in range(1000)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sketched(engine: DuckDBEngine, tmp_path_factory: pytest.TempPathFactory) -> Sketcher:
+    def take(rows: Rows) -> Sketch:
+        header = [f"c{i}" for i in range(len(rows[0]))]
+        source = write_source(tmp_path_factory.mktemp("rows") / "s.csv", header, rows)
+        prepare(engine, source, card_of("row", {"c0": {"type": "text"}}))
+        found = read_sketch(sketch_of(source))
+        assert found is not None
+        return found
+
+    return take
+
+
+COPIES: dict[str, Change] = {
+    "a constant column more": lambda rows: [[*row, "x"] for row in rows],
+    "two columns more": lambda rows: [[str(i), *row, "x"] for i, row in enumerate(rows)],
+    **{f"no {TOWN[i]}": functools.partial(lambda i, rows: without(rows, i), i) for i in range(4)},
+    **{
+        f"no {TOWN[i]}, no {TOWN[j]}": functools.partial(lambda *a: without(a[2], *a[:2]), i, j)
+        for i in range(4)
+        for j in range(i)
+    },
+    **{
+        f"half of the rows, no {TOWN[i]}": functools.partial(
+            lambda i, rows: without(half(rows), i), i
+        )
+        for i in range(4)
+    },
+    "a row and a column more, reversed": lambda rows: [
+        ["x", *row[::-1]] for row in [*rows, ["5", "00311", "7", "true"]]
+    ],
+    "cells changed": blurred,
+    "cells changed, no salary": lambda rows: without(blurred(rows), 2),
+    "adults alone, a column more": lambda rows: [[*r, "x"] for r in rows if int(r[0]) > 30],
+}
+
+
+@pytest.mark.parametrize("change", COPIES.values(), ids=COPIES.keys())
+def test_people_without_a_name_are_noticed_by_parts_of_their_rows(
+    sketched: Sketcher, change: Change
+) -> None:
+    assert are_alike(sketched(medical()), sketched(change(medical())))
+
+
+@pytest.mark.parametrize("dropped", [(0,), (0, 1), (0, 5), (0, 2, 3)], ids=str)
+@pytest.mark.parametrize("change", [list, half, blurred, COPIES["a constant column more"]])
+def test_people_are_noticed_without_their_identifier(
+    sketched: Sketcher, change: Change, dropped: tuple[int, ...]
+) -> None:
+    copy = without(change(clinic(1)), *dropped)
+    assert are_alike(sketched(clinic(1)), sketched(copy))
+
+
+def workers(seed: int) -> Rows:
+    """Return people by columns of few answers: only two together tell them apart."""
+    dice = random.Random(seed)
+    return [
+        [dice.choice("abcdefghijkl"), dice.choice("abcdefghijk"), dice.choice("mf")]
+        for _ in range(600)
+    ]
+
+
+def test_columns_of_few_answers_are_noticed_two_by_two(sketched: Sketcher) -> None:
+    known = sketched(workers(1))
+    assert are_alike(known, sketched(without(shuffled(workers(1))[:450], 2)))
+
+
+OTHERS: dict[str, Callable[[int], Rows]] = {
+    "towns": town,
+    "towns of several sizes": lambda seed: town(seed, (200, 500, 1000, 3000)[seed % 4]),
+    "towns without salaries": lambda seed: without(town(seed), 2),
+    "ages alone": lambda seed: without(town(seed), 1, 2, 3),
+    "zips and illness": lambda seed: without(town(seed), 0, 2),
+    "workers": workers,
+    "clinics": lambda seed: without(clinic(seed), 0),
+}
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS.keys())
+def test_another_draw_of_the_same_town_is_of_other_people(
+    sketched: Sketcher, others: Callable[[int], Rows]
+) -> None:
+    sketches = [sketched(others(seed)) for seed in range(21)]
+    assert not any(are_alike(a, b) for a, b in itertools.combinations(sketches, 2))
+
+
+def test_two_tables_of_one_vault_are_of_other_people(sketched: Sketcher) -> None:
+    assert not are_alike(sketched(medical()), sketched(clinic(1)))
+
+
+def test_a_calendar_says_nothing_of_people(sketched: Sketcher) -> None:
+    days = [f"2020-{month:02d}-{day:02d}" for month in range(1, 13) for day in range(1, 29)]
+    tables = [
+        [[day, ward, str(random.Random(f"{seed}{day}{ward}").randint(0, 50))]
+         for day in days for ward in "ABC"]
+        for seed in (1, 2)
+    ]  # fmt: skip
+    assert not are_alike(sketched(tables[0]), sketched(tables[1]))
+
+
+def test_numbered_rows_with_some_numbers_twice_say_nothing(sketched: Sketcher) -> None:
+    tables = [
+        [[str(number), str(dice.randint(0, 99)), dice.choice("ab")]
+         for number in range(1, 401) for _ in range(dice.choice((1, 1, 1, 2)))]
+        for dice in (random.Random(1), random.Random(2))
+    ]  # fmt: skip
+    assert not are_alike(sketched(tables[0]), sketched(tables[1]))
+
+
+@pytest.mark.parametrize(("share", "alike"), [(1.0, True), (0.7, True), (0.3, False), (0, False)])
+@pytest.mark.parametrize("values", [100, 10**9])
+def test_half_of_the_rows_is_the_edge(share: float, alike: bool, values: int) -> None:
+    dice = random.Random(6)
+    pool = [dice.randrange(values) for _ in range(12_000)]
+    kept = int(share * 4000)
+    first, second = pool[:4000], pool[4000 - kept : 8000 - kept]
+    one, other = (
+        Fingerprint(tuple(sorted(Counter(rows).items())[:KEPT])) for rows in (first, second)
+    )
+    assert have_shared_rows(one, other) is alike
+
+
+# --- sketches ------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"sketch": 2}', "[1]", '{"sketch": 1, "rows": 3}'])
 def test_a_sketch_that_cannot_be_read_may_be_of_anyone(
     engine: DuckDBEngine, tmp_path: Path, text: str
@@ -180,17 +357,15 @@ def test_a_sketch_holds_hashes_and_no_text(engine: DuckDBEngine, tmp_path: Path)
     text = sketch_of(source).read_text()
     assert not any(word in text for word in ("id", "wage", "Graz", rows[0][0]))
     shape = json.loads(text)
-    assert all(len(marks) <= KEPT for marks in (shape["rows"], *shape["columns"]))
+    assert all(len(marks) <= KEPT for marks in (shape["rows"], *shape["columns"], *shape["parts"]))
 
 
 def test_another_secret_makes_another_sketch(engine: DuckDBEngine, tmp_path: Path) -> None:
-    other = DuckDBEngine(b"\x09" * 32, threads=1)
     texts = []
-    for made in (engine, other):
+    for salt in (SALT, b"\x09" * 32):
         source = write_source(tmp_path / "s.csv", HEADER, people(1, 100))
-        prepare(made, source, card("id", HEADER))
+        prepare(engine, source, card("id", HEADER), salt=salt)
         texts.append(sketch_of(source).read_text())
-    other.close()
     assert texts[0] != texts[1]
 
 
