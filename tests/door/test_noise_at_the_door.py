@@ -105,6 +105,15 @@ def test_both_parts_of_a_mean_have_their_share_of_noise(vault: Path) -> None:
     assert accusations(counted - COUNTS, "laplace", Fraction(8, 2)) == []
 
 
+def test_a_mean_and_its_interval_stay_within_the_public_range(vault: Path) -> None:
+    answer = asked(vault, "SELECT cell, AVG(size) AS s FROM draws GROUP BY cell", "0.05")
+    means = np.array([row[1] for row in answer["rows"]])
+    bars = np.array([bar for _, bar in answer["interval"]])
+    assert np.all((means >= -20) & (means <= 30))
+    assert np.all((bars[:, 0] >= -20) & (bars[:, 1] <= 30))
+    assert np.mean((means == -20) | (means == 30)) > 0.1  # the clamp is at work
+
+
 def test_a_person_count_ignores_the_bound_on_rows(vault: Path) -> None:
     answer = asked(vault, "SELECT cell, COUNT(DISTINCT who) AS n FROM draws GROUP BY cell", "0.5")
     noise = np.array([row[1] for row in answer["rows"]]) - COUNTS

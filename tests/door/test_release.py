@@ -49,6 +49,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
         yield vault
 
 
+@pytest.fixture(autouse=True)
+def thawed(shared: OpenVault) -> None:
+    for shape in shared.house.data_sets.frozen_shapes():
+        shared.house.data_sets.thaw(shape)
+
+
 def order_of(vault: OpenVault, op: str, sql: str = COUNT, epsilon: str = "0.5") -> Order:
     listing = vault.house.catalogue.find("clinic")
     assert listing is not None
@@ -113,6 +119,8 @@ def test_being_stopped_or_broken_looks_the_same_to_the_asker(shared: OpenVault) 
         sql = f"SELECT COUNT(*) AS n FROM clinic WHERE age = {40 + (reading is broken)}"
         with pytest.raises(Refused) as refused:
             release(door, order_of(shared, f"same-{reading.__name__}", sql))
+        for shape in shared.house.data_sets.frozen_shapes():
+            shared.house.data_sets.thaw(shape)
         told.append((refused.value.code, refused.value.cause, refused.value.next_step))
     assert told[0] == told[1]
 
