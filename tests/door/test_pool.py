@@ -1,0 +1,52 @@
+"""The pool hands out every draw once, in order, to one taker."""
+
+from __future__ import annotations
+
+import threading
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from chance import SeededDice
+from judge import accusations
+from sfumato.core.noise.kind import Noise
+from sfumato.door import NoisePool
+from sfumato.door.pool import BLOCK
+
+NOISE = Noise("laplace", Fraction(10**12))  # so wide that no two draws agree by chance
+
+
+@pytest.mark.parametrize("count", [1, 7, 1000, BLOCK, BLOCK + 1])
+def test_no_draw_is_handed_out_twice(count: int) -> None:
+    pool = NoisePool(SeededDice(1))
+    drawn = np.concatenate([pool.take(NOISE, count) for _ in range(3 * BLOCK // count + 2)])
+    assert len(np.unique(drawn)) == len(drawn)
+
+
+def test_what_is_taken_is_the_takers_own() -> None:
+    pool = NoisePool(SeededDice(1))
+    mine = pool.take(NOISE, 5)
+    mine[:] = 0
+    assert 0 not in pool.take(NOISE, 100)
+
+
+def test_noise_taken_one_by_one_is_what_was_promised() -> None:
+    pool, noise = NoisePool(SeededDice(2)), Noise("laplace", Fraction(10))
+    drawn = np.array([pool.take(noise, 1)[0] for _ in range(20_000)])
+    assert accusations(drawn, "laplace", Fraction(10)) == []
+
+
+def test_threads_share_no_draw() -> None:
+    pool = NoisePool(SeededDice(3))
+    taken: list[int] = []
+
+    def take() -> None:
+        for _ in range(2000):
+            taken.append(int(pool.take(NOISE, 1)[0]))
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(taken)) == len(taken)
