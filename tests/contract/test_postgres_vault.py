@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pg
 import pytest
+
+import pg
 import sfumato
 from sfumato.core.refusal import Refused
 from vaults import PATIENTS_CARD, card, write_patients

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
 from chance import SeededDice
 from judge import accusations
 from sfumato.core.noise.kind import Noise

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from imports import Import, imports_of, is_allowed
 
 PACKAGE = Path(__file__).parents[2] / "src" / "sfumato"
