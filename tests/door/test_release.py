@@ -75,17 +75,18 @@ def spent(vault: OpenVault) -> float:
 
 def test_the_charge_is_durable_before_a_row_is_read(shared: OpenVault) -> None:
     before, seen = spent(shared), []
+    ledger = shared.house.ledger
 
     def reading(measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
-        seen.append(spent(shared))
+        mark = ledger.anchor.read()
+        seen.append((spent(shared), None if mark is None else mark.seq, ledger.store.head().seq))
         return zeros(measure)
 
     door, _ = door_of(shared, reading)
     release(door, order_of(shared, "durable"))
-    assert seen == [pytest.approx(before + 0.5)]
-    mark = shared.house.ledger.anchor.read()
-    assert mark is not None
-    assert mark.seq == shared.house.ledger.store.head().seq
+    ((paid, marked, head),) = seen
+    assert paid == pytest.approx(before + 0.5)
+    assert marked == head
 
 
 @pytest.mark.parametrize("reading", [stopped, broken])
