@@ -30,9 +30,8 @@ from sfumato.core.question import (
 from sfumato.core.refusal import Refused
 
 NAMES = st.sampled_from(["age", "zip", "salary"])
-CONSTANTS = st.one_of(
-    st.booleans(), st.integers(-99, 99), st.fractions(), st.text(max_size=20)
-).map(Constant.of)
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+CONSTANTS = st.one_of(st.booleans(), st.integers(-99, 99), st.fractions(), TEXTS).map(Constant.of)
 LEAVES = st.one_of(
     st.builds(Compare, NAMES, st.sampled_from(OPERATORS), CONSTANTS),
     st.builds(Among, NAMES, st.lists(CONSTANTS, min_size=1, max_size=4).map(tuple)),
@@ -49,7 +48,7 @@ PREDICATES: st.SearchStrategy[Predicate] = st.recursive(
 )
 OUTPUTS = st.builds(
     Output,
-    st.text(min_size=1, max_size=8),
+    TEXTS,
     st.one_of(NAMES, st.builds(Aggregate, st.sampled_from(VERBS), NAMES)),
 )
 QUESTIONS = st.builds(

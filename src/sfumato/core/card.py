@@ -26,7 +26,7 @@ NUMERIC: Final = ("integer", "number")
 ROW: Final = "row"
 MAX_KEYS: Final = 1_000_000
 MAX_STEPS: Final = 2**52  # the most steps between zero and a bound
-MAX_BOUND: Final = 10**15  # beyond it a float cannot show a sum to the unit
+MAX_BOUND: Final = 10**18  # in the column's own unit, whatever the step
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
 
@@ -212,7 +212,7 @@ def _read_numeric(name: str, kind: ColumnType, body: Mapping[str, object]) -> Co
     if lower.denominator != 1 or upper.denominator != 1:
         raise _bad(f"the bounds of column {name!r} are not multiples of its step {step}")
     if max(abs(low), abs(high)) > MAX_BOUND:
-        raise _bad(f"a bound of column {name!r} is beyond 1e15")
+        raise _bad(f"a bound of column {name!r} is beyond 1e18")
     if max(abs(lower), abs(upper)) > MAX_STEPS:
         raise _bad(f"the step of column {name!r} is too fine for its bounds")
     keys = _read_keys(name, kind, body, step)
