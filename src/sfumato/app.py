@@ -113,7 +113,7 @@ def create(
         raise Refused(
             "vault-exists", f"{anchor} is another ledger's anchor.", "Choose a new place for it."
         )
-    if root.exists() and any(root.iterdir()):
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise Refused(
             "vault-exists", f"The folder {root} is not empty.", "Choose a new folder for the vault."
         )
@@ -125,6 +125,7 @@ def create(
     make_secret(root / "keys" / "receipts", dice)
     store = _make_store(root, ledger, dice)
     where = Path(anchor).absolute() if anchor else default_anchor(store.head().ledger)
+    SQLiteCatalogue(root / "catalogue.sqlite", _read_stored_card).close()
     settings = {"format": FORMAT, "anchor": str(where), "ledger": ledger}
     _write(root / "vault.json", json.dumps(settings) + "\n")
     key = ReceiptKey(read_secret(root / "keys" / "receipts"))
@@ -171,6 +172,12 @@ def open_house(folder: Path) -> House:
     store = _open_store(root, settings.get("ledger"))
     signer = ReceiptKey(read_secret(root / "keys" / "receipts"))
     ledger = Ledger(store, FileAnchor(Path(str(settings["anchor"]))), signer)
+    if not (root / "catalogue.sqlite").is_file():
+        raise Refused(
+            "vault-missing",
+            "The vault's catalogue is missing.",
+            "Restore catalogue.sqlite from its newest backup.",
+        )
     salt, dice = read_secret(root / "keys" / "salt"), SystemDice()
     engine = DuckDBEngine(salt=salt)
     catalogue = SQLiteCatalogue(root / "catalogue.sqlite", _read_stored_card)
@@ -207,8 +214,11 @@ class CommandLine:
 
 def _settings(root: Path) -> dict[str, object]:
     path = root / "vault.json"
-    settings = json.loads(path.read_text()) if path.is_file() else {}
-    if settings.get("format") != FORMAT:
+    try:
+        settings = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    except ValueError:
+        settings = {}
+    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         raise Refused(
             "vault-missing",
             f"There is no vault in {root}.",

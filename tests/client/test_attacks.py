@@ -240,3 +240,79 @@ def test_a_stopped_shape_is_stopped_whatever_its_constants_are(
         assert code_of(lambda: other.ask(epsilon=0.1)) == "question-frozen"
         (waiting,) = vault.owner.data_sets.frozen_questions()
         assert waiting["says"] == "the number of rows, where age >= 1"
+
+
+def test_a_paid_operation_is_not_answered_on_another_version(tmp_path: Path, source: Path) -> None:
+    with open_with(tmp_path, "town", source, CARD) as vault:
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        engine = vault.house.engine
+        real, engine.measure = engine.measure, interrupted  # type: ignore[method-assign,assignment]
+        with pytest.raises(KeyboardInterrupt):
+            vault["town"].count().ask(epsilon=0.25, op="x")
+        engine.measure = real  # type: ignore[method-assign]
+        vault.add("town", source, card(version(CARD, "2")))
+        assert code_of(lambda: vault["town"].count().ask(epsilon=0.25, op="x")) == "op-reused"
+        assert spent(vault) == 0.25
+
+
+def test_a_lost_catalogue_is_noticed(tmp_path: Path, source: Path) -> None:
+    open_with(tmp_path, "town", source, CARD).close()
+    for rest in (tmp_path / "vault").glob("catalogue.sqlite*"):
+        rest.unlink()
+    assert code_of(lambda: sfumato.open(tmp_path / "vault")) == "vault-missing"
+
+
+def test_an_older_catalogue_is_noticed_before_anything_is_added(
+    tmp_path: Path, source: Path
+) -> None:
+    folder = make_vault(tmp_path)
+    old = (folder / "catalogue.sqlite").read_bytes()
+    with sfumato.open(folder) as vault:
+        vault.add("town", source, card(CARD))
+    for rest in folder.glob("catalogue.sqlite*"):
+        rest.unlink()
+    (folder / "catalogue.sqlite").write_bytes(old)
+    with sfumato.open(folder) as vault:
+        other = card(CARD.replace('"city"', '"B"'))
+        assert code_of(lambda: vault.add("other", source, other)) == "vault-missing"
+
+
+def test_after_a_lost_ledger_no_cap_is_raised(tmp_path: Path, source: Path) -> None:
+    with open_with(tmp_path, "town", source, CARD) as vault:
+        vault.house.ledger.store.freeze("a test")
+        data_sets = vault.owner.data_sets
+        data_sets.acknowledge("a test")
+        raised = code_of(
+            lambda: data_sets.raise_cap("city", 3, 0, why="more", approver="the board")
+        )
+        assert raised == "not-allowed"
+
+
+@pytest.mark.parametrize("nobody", ["", " ", "owner", "Owner", "\n"])
+def test_a_second_person_is_somebody_else(tmp_path: Path, source: Path, nobody: str) -> None:
+    with open_with(tmp_path, "town", source, CARD) as vault:
+        other = card(CARD.replace('"city"', '"B"'))
+        added = code_of(lambda: vault.add("b", source, other, different_people=nobody))
+        assert added == "not-allowed"
+
+
+def test_people_have_one_spelling(tmp_path: Path, source: Path) -> None:
+    with open_with(tmp_path, "town", source, CARD) as vault:
+        other = card(CARD.replace('"city"', '"City"'))
+        assert code_of(lambda: vault.add("b", source, other)) == "same-people"
+
+
+def test_an_old_receipt_does_not_freeze_what_was_acknowledged(tmp_path: Path, source: Path) -> None:
+    with open_with(tmp_path, "town", source, CARD) as vault:
+        receipt = vault["town"].count().ask(epsilon=0.5).receipt
+        vault.house.ledger.store.freeze("a test")
+        vault.owner.data_sets.acknowledge("a test")
+        was = receipt["signed"]
+        assert isinstance(was, dict)
+        signed: dict[str, object] = {**was, "head": "0" * 64}
+        lost = vault.house.ledger.sign(signed)
+        assert vault.house.ledger.present(lost) is False
+        assert vault.house.ledger.store.frozen() is None

@@ -91,6 +91,8 @@ class Model:
             return Reused, asked.op
         if state == "failed":
             return Failed, "stopped"
+        if state == "charged" and asked.shape in self.shapes:
+            return ShapeFrozen, asked.shape
         if state == "charged":
             return Charged, True
         return Standing, (self.answers[asked.answer_key], ())

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine_rows import SALT, card_of, clean, prepare, sketch_of, write_source
+from engine_rows import SALT, answers, card_of, clean, prepare, sketch_of, write_source
 from sfumato.core.card import Card, Column
+from sfumato.core.measure import Measure, Tally
 from sfumato.core.ports import PrepareOrder
 from sfumato.core.refusal import Refused
 from sfumato.engines.duckdb import DuckDBEngine
@@ -327,6 +328,27 @@ def test_two_rows_alike_are_two_rows(engine: DuckDBEngine, tmp_path: Path) -> No
     table, _ = prepare(engine, source, card_of("who", {"x": STEP}))
     assert sorted(column(table, "person"), key=str).count(0) in (1, 5)
     assert len(column(table)) == 6
+
+
+def test_an_empty_identifier_is_nobody_whatever_the_card_says_of_nulls(
+    engine: DuckDBEngine, tmp_path: Path
+) -> None:
+    rows = [["", "1"], [" ", "1"], ["n/a", "1"], ["p", "2"]]
+    source = write_source(tmp_path / "s.csv", ["who", "x"], rows)
+    table, _ = prepare(engine, source, card_of("who", {"x": STEP}, nulls=["n/a"]))
+    assert column(table) == [200]
+
+
+def test_where_a_row_lies_in_the_file_decides_nothing(engine: DuckDBEngine, tmp_path: Path) -> None:
+    rows = [[f"p{i % 9}", str(i / 100)] for i in range(200)]
+    source = write_source(tmp_path / "s.csv", ["who", "x"], rows)
+    table, _ = prepare(engine, source, card_of("who", {"x": STEP}))
+    turned = str(tmp_path / "turned.duckdb")
+    with duckdb.connect(turned) as made:
+        made.execute(f"ATTACH '{table}' AS t (READ_ONLY)")
+        made.execute('CREATE TABLE "rows" AS FROM t."rows" ORDER BY row_key DESC')
+    measure = Measure(None, (), (Tally("sum", "v0"),), True, 1, 3)
+    assert answers(engine, turned, measure) == answers(engine, table, measure)
 
 
 def test_the_same_source_gives_the_same_table_whatever_its_order(

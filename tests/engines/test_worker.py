@@ -239,6 +239,11 @@ from sfumato.engines.duckdb import DuckDBEngine
 engine = DuckDBEngine(bytes(32), threads=1)
 measure = Measure(None, (), (Tally("rows"),), False, 1, 1)
 print(answers(engine, sys.argv[1], measure), engine.worker_pid(), flush=True)
+if sys.argv[2] == "busy":
+    import sfumato.engines.duckdb as module
+    from sfumato.plan.lower import Statement
+    module.lower = lambda *_: Statement(sys.argv[3], ())
+    answers(engine, sys.argv[1], measure)
 if sys.argv[2] == "fork":
     child = os.fork()
     if child == 0:
@@ -252,7 +257,7 @@ time.sleep(60)
 def parent(table: str, what: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     return subprocess.Popen(
-        [sys.executable, "-c", PARENT, table, what],
+        [sys.executable, "-c", PARENT, table, what, BOMBS["time"]],
         stdout=subprocess.PIPE,
         env=environment,
         text=True,
@@ -260,11 +265,13 @@ def parent(table: str, what: str) -> subprocess.Popen[str]:
     )
 
 
-def test_the_worker_dies_with_its_parent_however_that_dies(table: str) -> None:
-    with parent(table, "alone") as process:
+@pytest.mark.parametrize("what", ["idle", "busy"])
+def test_the_worker_dies_with_its_parent_however_that_dies(table: str, what: str) -> None:
+    with parent(table, what) as process:
         assert process.stdout is not None
         answer, pid = process.stdout.readline().rsplit(" ", 1)
         assert answer == "[[7]]"
+        time.sleep(1 if what == "busy" else 0)  # the question is under way
         assert is_alive(int(pid))
         process.kill()
         assert is_gone_within(int(pid), 5)

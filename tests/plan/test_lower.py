@@ -145,7 +145,7 @@ NUMBERS = [9, 5, 4, 3, -2]  # of v0; one row has none
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("value", ["5/2", "-5/2", "4", "-2", "1e30", "-1e30", "1/3", "5"])
+@pytest.mark.parametrize("value", ["7/2", "9/2", "-5/2", "-3/2", "4", "-2", "1e30", "-1e30", "5"])
 def test_a_comparison_with_any_number_is_exact_and_null_stays_null(
     operator: str, value: str
 ) -> None:
@@ -162,7 +162,7 @@ def test_a_comparison_with_any_number_is_exact_and_null_stays_null(
 
 
 def test_a_list_forgets_what_no_whole_number_can_be() -> None:
-    assert counted(Among("v0", (number("5/2"), number(5), number(3)))) == 2
+    assert counted(Among("v0", (number("9/2"), number(5), number(3)))) == 2
     assert counted(Not(Among("v0", (number("5/2"), number(5))))) == 4
     assert counted(Among("v0", (number("5/2"),))) == 0
     assert counted(Not(Among("v0", (number("5/2"),)))) == len(NUMBERS)

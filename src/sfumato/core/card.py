@@ -136,6 +136,9 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
     ask = _table(shape.get("ask", {}), "ask", {"who"})
     unit = _text(shape.get("unit", ROW), "unit")
     columns, hidden = _read_columns(_table(shape.get("columns", {}), "columns", None))
+    limits = _read_limits(shape.get("limits", {}))
+    if any(len(k.text) > limits.text_length for c in columns for k in c.keys or ()):
+        raise _bad("a key is longer than limits.text_length, so nothing would match it")
     delta_per_request = read_delta(shape.get("delta_per_request", 0), "delta_per_request")
     return Card(
         name=name,
@@ -153,7 +156,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         max_rows=_count(shape.get("max_rows", 1), "max_rows"),
         size=None if "size" not in shape else _count(shape["size"], "size"),
         delta_per_request=delta_per_request,
-        limits=_read_limits(shape.get("limits", {})),
+        limits=limits,
     )
 
 

@@ -113,7 +113,8 @@ class Ledger:
                 "Give the receipt as it was printed.",
             )
         stands = self._holds(int(str(signed["seq"])), str(signed["head"]))
-        if not stands and self.store.frozen() is None:
+        is_of_now = int(str(signed["epoch"])) >= self.store.head().epoch
+        if not stands and is_of_now and self.store.frozen() is None:
             self.store.freeze("a receipt that it signed does not stand in it")
         return stands
 

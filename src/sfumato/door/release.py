@@ -71,7 +71,8 @@ def release(door: Door, order: Order) -> Release:
         return _released(door.ledger, charge, _as_answered(order, priced, outcome.answer), outcome)
     text = _read(door, order, priced, charge, noise)
     settled = door.ledger.settle(charge.user, charge.op, text)
-    return _released(door.ledger, charge, priced, _standing(outcome, settled))
+    standing = _standing(outcome, settled)
+    return _released(door.ledger, charge, _as_answered(order, priced, standing.answer), standing)
 
 
 def _drawn(pool: NoisePool, priced: Priced) -> list[IntegerArray]:

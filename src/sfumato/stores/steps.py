@@ -55,6 +55,10 @@ def _known_operation(work: Work, asked: Charge, known: Operation) -> Outcome:
         return Failed(known.seq, rows.entry_body(work.link, _ended(known))["code"])
     accounts = rows.accounts_of(work.link, [debtor.account for debtor in asked.debtors])
     if known.state == "charged":
+        if known.answer_key != asked.answer_key:  # what was paid for was another answer
+            return Reused(asked.op)
+        if is_shape_frozen(work, asked.shape):
+            return ShapeFrozen(asked.shape)
         return Charged(work.head, known.seq, accounts, paid_before=True)
     answer = _answer_of(work, known)
     return Standing(work.head, known.seq, answer, accounts, debited=())

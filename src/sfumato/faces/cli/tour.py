@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
 import click
 
 from sfumato.faces.cli.shell import REFUSED, Shell, command
@@ -12,7 +15,12 @@ from sfumato.faces.cli.story import tell
 @command
 def demo(shell: Shell) -> None:
     """Tell the story on synthetic data, in under a minute."""
-    tell(shell.app)
+    if not shell.as_json:
+        tell(shell.app)
+        return
+    with contextlib.redirect_stdout(sys.stderr):
+        tell(shell.app)
+    shell.show({"told": True}, "")
 
 
 @click.command("doctor")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -48,15 +50,25 @@ class DataSets:
     folder: Path
 
     def add(self, name: str, source: Source, shape: Mapping[str, object]) -> Card:
-        """Prepare the source, sign the card into the ledger, and make it the current version."""
-        card = read_card(name, shape)
+        """Prepare the source, make the card the current version, and sign it into the ledger."""
+        with _one_at_a_time(self.folder / "add.lock"):
+            return self._add(read_card(name, shape), source, shape)
+
+    def _add(self, card: Card, source: Source, shape: Mapping[str, object]) -> Card:
         self._check_new(card, source)
         stem = self.dice.draw(12).hex()
         table = self.folder / "tables" / f"{stem}.duckdb"
         sketch = self.folder / "people" / f"{stem}.json"
         self._prepare(card, source, table, sketch)
+        kept = False
+        try:
+            place = str(table), card.people, str(sketch)
+            self.catalogue.put(card.name, card_text(shape), *place)
+            kept = True
+        finally:
+            if not kept:
+                _unlink(table, sketch)
         self._sign(card, source)
-        self.catalogue.put(name, card_text(shape), str(table), card.people, str(sketch))
         return card
 
     def describe(self, source: str, inner_table: str | None = None) -> list[tuple[str, str]]:
@@ -89,7 +101,14 @@ class DataSets:
             raise Refused(
                 "unknown-data-set", f"No people {people!r} have a budget.", "See the cards."
             )
+        _check_approver(approver)
         self.ledger.check_history()
+        if self.ledger.store.head().epoch > 1:
+            raise Refused(
+                "not-allowed",
+                "This ledger has lost entries, so nobody knows what these people have spent.",
+                "Their budget cannot be extended.",
+            )
         self.ledger.store.set_cap(account, cap_of(budget))
         for card in self.catalogue.cards():
             if card.people == people:
@@ -126,8 +145,11 @@ class DataSets:
     def _check_new(self, card: Card, source: Source) -> None:
         """Refuse what would renew a budget: a version again, other people, another unit."""
         self.ledger.check_history()
+        if source.different_people is not None:
+            _check_approver(source.different_people)
         for signed in self.catalogue.cards():
             _check_beside(card, signed)
+        self._check_catalogue()
         head = self.ledger.store.head()
         known = self.ledger.store.account(people_account(card.people)) is not None
         if head.epoch > 1 and not known and source.different_people is None:
@@ -137,6 +159,19 @@ class DataSets:
                 f"{card.people!r} have not spent a budget already.",
                 "If a second person confirms that they have not, add --different-people NAME.",
             )
+
+    def _check_catalogue(self) -> None:
+        """Refuse to go on with a catalogue that lacks what the ledger has seen signed."""
+        here = {(card.name, card.version) for card in self.catalogue.cards()}
+        for entry in self.ledger.store.entries():
+            if entry.kind == "card-signed":
+                card = json.loads(entry.body)["card"]
+                if (card["name"], card["version"]) not in here:
+                    raise Refused(
+                        "vault-missing",
+                        f"The catalogue lacks {card['name']!r}, which the ledger has seen signed.",
+                        "Restore the vault's catalogue.sqlite from its newest backup.",
+                    )
 
     def _prepare(self, card: Card, source: Source, table: Path, sketch: Path) -> None:
         others = tuple((d, s) for d, s in self.catalogue.people() if d != card.people)
@@ -151,8 +186,7 @@ class DataSets:
         )
         same = self.engine.prepare(order).same_people
         if same and source.different_people is None:
-            table.unlink(missing_ok=True)
-            sketch.unlink(missing_ok=True)
+            _unlink(table, sketch)
             raise Refused(
                 "same-people",
                 f"These rows seem to be of the people {same[0]!r}, who have a budget already.",
@@ -189,6 +223,28 @@ class DataSets:
         return [(name, cap) for name, cap in caps.items() if opened[name].cap != cap]
 
 
+def _check_approver(name: str) -> None:
+    """Refuse a second person who is nobody, or the owner again."""
+    word = name.strip()
+    if not 1 <= len(word) <= 100 or not word.isprintable() or word.casefold() == "owner":
+        raise Refused(
+            "not-allowed", "The second person has no name of their own.", "Name who agreed."
+        )
+
+
+def _unlink(*paths: Path) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _one_at_a_time(path: Path) -> Iterator[None]:
+    """Hold a lock between processes: what was checked before a data set is added stays true."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def _check_beside(card: Card, signed: Card) -> None:
     """Refuse a card that contradicts one that was signed before."""
     if card.name.casefold() == signed.name.casefold():
@@ -210,6 +266,18 @@ def _check_beside(card: Card, signed: Card) -> None:
                 f"{card.name!r} is of the people {signed.people!r}.",
                 f'Keep people = "{signed.people}" on the card.',
             )
+        if card.unit.casefold() != signed.unit.casefold():
+            raise Refused(
+                "bad-card",
+                f"The unit of {card.name!r} is {signed.unit!r}.",
+                "Keep the unit; another unit is another promise.",
+            )
+    if card.people != signed.people and card.people.casefold() == signed.people.casefold():
+        raise Refused(
+            "same-people",
+            f"There are people {signed.people!r}, letter case aside.",
+            "Spell them as they are spelled, or choose another name.",
+        )
     if card.people == signed.people and card.by_person != signed.by_person:
         raise Refused(
             "bad-card",
