@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -316,3 +317,39 @@ def test_an_old_receipt_does_not_freeze_what_was_acknowledged(tmp_path: Path, so
         lost = vault.house.ledger.sign(signed)
         assert vault.house.ledger.present(lost) is False
         assert vault.house.ledger.store.frozen() is None
+
+
+def test_an_add_that_fails_leaves_no_rows_and_no_budget_behind(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    with sfumato.open(make_vault(tmp_path)) as vault:
+        with monkeypatch.context() as patched:
+            patched.setattr(vault.house.catalogue, "put", full)
+            with pytest.raises(OSError, match="disk full"):
+                vault.add("town", source, card(CARD.replace("epsilon = 1", "epsilon = 100")))
+        left = [p for part in ("tables", "people") for p in (tmp_path / "vault" / part).iterdir()]
+        assert left == []
+        vault.add("town", source, card(CARD))
+        assert vault["town"].budget["people"]["cap"]["epsilon"] == 1
+
+
+def test_two_adds_at_once_cannot_both_be_the_same_people(tmp_path: Path, source: Path) -> None:
+    folder, outcomes = make_vault(tmp_path), []
+
+    def add(people: str) -> None:
+        with sfumato.open(folder) as vault:
+            try:
+                vault.add(people, source, card(CARD.replace('"city"', f'"{people}"')))
+                outcomes.append("added")
+            except Refused as refused:
+                outcomes.append(refused.code)
+
+    threads = [Thread(target=add, args=(people,)) for people in ("north", "south")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["added", "same-people"]

@@ -77,7 +77,7 @@ def acknowledge(shell: Shell, why: str) -> None:
         head = vault.owner.data_sets.acknowledge(why)
     shape = {"acknowledged": True, "epoch": head.epoch, "seq": head.seq}
     shell.show(
-        shape, "The ledger goes on. Every account's cap counts as spent; raise what you must."
+        shape, "The ledger goes on. Every cap counts as spent, for good; new people may be added."
     )
 
 
