@@ -6,22 +6,47 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
 from sfumato.core.card import Card, Column, read_card
-from sfumato.core.measure import Measure
-from sfumato.core.ports import Engine, IntegerArray, Prepared, PrepareOrder
-from sfumato.core.question import All, Among, AnyOf, Compare, Constant, IsNull, Not, Predicate
+from sfumato.core.expression import (
+    All,
+    Among,
+    AnyOf,
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Compare,
+    Constant,
+    Expr,
+    Floor,
+    IsNull,
+    Literally,
+    Not,
+    Part,
+    Predicate,
+    Ref,
+    Since,
+    StartsWith,
+)
+from sfumato.core.measure import Cells, Measure, PerPerson, Reduced, Tally
+from sfumato.core.ports import Engine, Prepared, PrepareOrder
 from sfumato.door.unseal import unseal
 
-Value = int | str | bool | None
+Value = int | str | bool | date | datetime | None
 Row = Mapping[str, Value]
+Numbers = dict[tuple[object, ...], tuple[object, ...]]  # cell -> per tally a number, or a list
 SALT = bytes(range(32))
 
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?")
@@ -65,13 +90,36 @@ def sketch_of(source: Path) -> Path:
     return source.with_name(f"{source.stem}.people.json")
 
 
-def answers(engine: Engine, table: str, measure: Measure) -> list[list[int]]:
-    """Return the true integers, tally by tally."""
-    found: tuple[IntegerArray, ...] = unseal(engine.measure(table, measure))
-    return [tally.tolist() for tally in found]
+def answers(engine: Engine, table: str, measure: Measure) -> list[Any]:  # as deep as tallies are
+    """Return the true integers, tally by tally; every key is public."""
+    cells: Cells = unseal(engine.measure(table, measure))
+    assert cells.keys is None
+    return [part.tolist() for part in cells.parts]
 
 
-# --- the reference -------------------------------------------------------------------------------
+def numbers(engine: Engine, table: str, measure: Measure) -> Numbers:
+    """Return the true numbers of each cell that has a number other than zero."""
+    cells: Cells = unseal(engine.measure(table, measure))
+    lists = zip(*(part.tolist() for part in cells.parts), strict=True)
+    names = public_cells(measure) if cells.keys is None else cells.keys
+    return without_empty(dict(zip(names, lists, strict=True)))
+
+
+def without_empty(found: Numbers) -> Numbers:
+    """Return the cells in which something was counted."""
+    return {
+        cell: several
+        for cell, several in found.items()
+        if any(any(n) if isinstance(n, list) else n for n in several)
+    }
+
+
+def public_cells(measure: Measure) -> list[tuple[object, ...]]:
+    """Return the codes of every cell, in order."""
+    return list(itertools.product(*(range(key.size or 0) for key in measure.keys)))
+
+
+# --- the reference: what a cell means -----------------------------------------------------------
 
 
 def clean(column: Column, text: str, nulls: Sequence[str] = ("",), length: int = 200) -> Value:
@@ -125,37 +173,145 @@ def _cleaned(card: Card, cells: Mapping[str, str]) -> Row:
     row: dict[str, Value] = {}
     if card.by_person:
         person = cells[card.unit].strip()
-        row["p"] = None if person in (*card.nulls, "") else person
+        row["person"] = None if person in (*card.nulls, "") else person
     for place, column in enumerate(card.columns):
         value = clean(column, cells[column.name], card.nulls, card.limits.text_length)
-        row[f"v{place}"] = value
-        keys = [_constant(k, column.step) for k in column.keys or ()]
+        keys = [_key(k, column.step) for k in column.keys or ()]
         if column.keys is not None:
             row[f"k{place}"] = keys.index(value) if value in keys else None
+        row[f"v{place}"] = _dated(column, value)
     return row
 
 
-def _constant(constant: Constant, step: Fraction = Fraction(1)) -> object:
+def _key(constant: Constant, step: Fraction) -> object:
     if constant.kind == "number":
         return constant.number / step
     return constant.text == "true" if constant.kind == "boolean" else constant.text
 
 
+def _dated(column: Column, value: Value) -> Value:
+    if isinstance(value, str) and column.type == "date":
+        return date.fromisoformat(value)
+    if isinstance(value, str) and column.type == "timestamp":
+        return datetime.fromisoformat(value)
+    return value
+
+
+def stored_rows(table: str) -> list[Row]:
+    """Return the rows as the preparation wrote them, with their secret keys."""
+    with duckdb.connect(table, read_only=True) as connection:
+        found = connection.execute('SELECT * FROM "rows"')
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+# --- the reference: expressions and conditions ---------------------------------------------------
+
+
+def worth(expr: Expr, row: Row) -> Any:  # a number, a text, a truth value, a date or null
+    """Return the value of the expression for the row."""
+    match expr:
+        case Ref(column=column):
+            return row[column]
+        case Literally(constant=constant):
+            return plain(constant)
+        case Arithmetic(sign=sign, left=left, right=right):
+            return _reckoned(sign, worth(left, row), worth(right, row))
+        case Clamp(of=of, lower=lower, upper=upper):
+            value = worth(of, row)
+            if value is None:
+                return None
+            value = value if lower is None else max(value, int(lower.number))
+            return value if upper is None else min(value, int(upper.number))
+        case Coalesce(parts=parts):
+            values = (worth(part, row) for part in parts)
+            return next((value for value in values if value is not None), None)
+        case Case(whens=whens, otherwise=otherwise):
+            for condition, then in whens:
+                if holds(condition, row) is True:
+                    return worth(then, row)
+            return None if otherwise is None else worth(otherwise, row)
+        case Since(unit=unit, of=of):
+            moment = worth(of, row)
+            return None if moment is None else _since(unit, moment)
+        case Part(field=field, of=of):
+            moment = worth(of, row)
+            return None if moment is None else _field(field, moment)
+        case Floor():
+            raise AssertionError("no measure has a floor")
+
+
+def _reckoned(sign: str, left: int | None, right: int | None) -> int | None:
+    if left is None or right is None or (sign == "/" and right == 0):
+        return None
+    return {"+": left + right, "-": left - right, "*": left * right}.get(
+        sign, left // right if right else 0
+    )
+
+
+def _day(moment: date) -> date:
+    return moment.date() if isinstance(moment, datetime) else moment
+
+
+def _since(unit: str, moment: date) -> int:
+    days = (_day(moment) - date(1970, 1, 1)).days
+    match unit:
+        case "hour":
+            return 24 * days + (moment.hour if isinstance(moment, datetime) else 0)
+        case "day":
+            return days
+        case "week":
+            return (_day(moment) - date(1969, 12, 29)).days // 7  # the Monday of that first week
+        case "month":
+            return (moment.year - 1970) * 12 + moment.month - 1
+        case "quarter":
+            return (moment.year - 1970) * 4 + (moment.month - 1) // 3
+    return moment.year - 1970
+
+
+def _field(field: str, moment: date) -> int:
+    match field:
+        case "quarter":
+            return (moment.month + 2) // 3
+        case "weekday":
+            return _day(moment).isoweekday()
+        case "hour":
+            return moment.hour if isinstance(moment, datetime) else 0
+    return int(getattr(moment, field))
+
+
+def plain(constant: Constant) -> Any:  # of the constant's own type
+    """Return the constant as a plain value."""
+    match constant.kind:
+        case "number":
+            return constant.number if constant.number.denominator > 1 else int(constant.number)
+        case "boolean":
+            return constant.text == "true"
+        case "date":
+            return date.fromisoformat(constant.text)
+        case "timestamp":
+            return datetime.fromisoformat(constant.text)
+    return constant.text
+
+
 def holds(predicate: Predicate, row: Row) -> bool | None:
     """Return what the condition says of the row: true, false, or null."""
     match predicate:
-        case Compare(column=column, operator=operator, constant=constant):
-            value: Any = row[column]  # int, text or truth value: what the constant is too
-            wanted: Any = _constant(constant)
+        case Compare(of=of, operator=operator, constant=constant):
+            value, wanted = worth(of, row), plain(constant)
             if value is None:
                 return None
             order = (value > wanted) - (value < wanted)
             signs = {"=": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
             return order in signs[operator]
-        case Among(column=column, constants=constants):
-            return None if row[column] is None else row[column] in [_constant(c) for c in constants]
-        case IsNull(column=column):
-            return row[column] is None
+        case Among(of=of, constants=constants):
+            value = worth(of, row)
+            return None if value is None else value in [plain(c) for c in constants]
+        case StartsWith(of=of, letters=letters):
+            value = worth(of, row)
+            return None if value is None else value.startswith(letters)
+        case IsNull(of=of):
+            return worth(of, row) is None
         case Not(predicate=inner):
             truth = holds(inner, row)
             return None if truth is None else not truth
@@ -167,24 +323,216 @@ def holds(predicate: Predicate, row: Row) -> bool | None:
             return True if True in truths else None if None in truths else False
 
 
-def added_up(measure: Measure, rows: Sequence[Row]) -> list[list[int]]:
-    """Return what the measure adds up when nobody has more rows or cells than allowed."""
+# --- the reference: adding up, everyone's part bounded -------------------------------------------
+
+
+def added_up(
+    measure: Measure, rows: Sequence[Row], salt: bytes = SALT, order: CellOrder | None = None
+) -> Numbers:
+    """Return what the measure adds up; where bounds bite, the rows need their secret keys."""
+    bounded = measure.by_person and measure.source is None
+    if measure.source is not None:
+        rows = _people(measure.source, rows)
     kept = [r for r in rows if measure.where is None or holds(measure.where, r) is True]
-    kept = [r for r in kept if not (measure.by_person and r["p"] is None)]
-    cells = list(itertools.product(*(range(key.size) for key in measure.keys)))
-    per_cell = [
-        [r for r in kept if tuple(r[key.column] for key in measure.keys) == cell] for cell in cells
-    ]
-    return [
-        [_tally(tally.kind, tally.column, tally.scale, tally.offset, rows_) for rows_ in per_cell]
-        for tally in measure.tallies
-    ]
+    placed = [(cell, r) for r in kept if (cell := _cell(measure, r)) is not None]
+    if not bounded:
+        return _tallied(measure, placed, placed, salt)
+    placed = [(cell, r) for cell, r in placed if r["person"] is not None]
+    chosen = _chosen_cells(measure, placed, salt, order or cell_order)
+    some = [(cell, r) for cell, r in placed if cell in chosen[r["person"]]]
+    return _tallied(measure, some, _first_rows(measure, some), salt)
 
 
-def _tally(kind: str, column: str, scale: int, offset: int, rows: Sequence[Row]) -> int:
-    if kind == "rows":
+def _cell(measure: Measure, row: Row) -> Cell | None:
+    values = [worth(key.value, row) for key in measure.keys]
+    for key, value in zip(measure.keys, values, strict=True):
+        if value is None or (key.size is not None and not 0 <= value < key.size):
+            return None
+    return tuple(values)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="microseconds")
+    return f"{value.isoformat()} 00:00:00.000000" if isinstance(value, date) else value
+
+
+Cell = tuple[Any, ...]  # numbers, texts, truth values and dates, as the keys are
+Placed = Sequence[tuple[Cell, Row]]
+CellOrder = Callable[[Measure, bytes, Any, Cell], Any]
+
+
+def _chosen_cells(
+    measure: Measure, placed: Placed, salt: bytes, order: CellOrder
+) -> Mapping[Value, Sequence[Cell]]:
+    """Return of each person the cells that count."""
+    of: dict[Value, set[Cell]] = {}
+    for cell, row in placed:
+        of.setdefault(row["person"], set()).add(cell)
+    keys = {row["person"]: row.get("person_key", 0) for _, row in placed}
+    return {
+        person: sorted(cells, key=partial(order, measure, salt, keys[person]))[: measure.max_groups]
+        for person, cells in of.items()
+    }
+
+
+def cell_order(measure: Measure, salt: bytes, person_key: object, cell: Cell) -> Any:
+    """Return what plain SQL and stored ranks sort a person's cells by."""
+    named = cell
+    if measure.is_public:
+        number = 0
+        for key, code in zip(measure.keys, cell, strict=True):
+            number = number * (key.size or 0) + code
+        named = (number,)
+    return prf(salt, "cell", person_key, *named), named
+
+
+def prf(salt: bytes, tag: str, person_key: object, *values: object) -> int:
+    """Return the secret place of a cell or value among those of its person."""
+    texts = [str(person_key), *map(spelt, values)]
+    if len(values) > 1:
+        texts[1:] = [f"{len(text)}={text}" for text in texts[1:]]
+    text = f"{salt.hex()}:{tag}:" + ":".join(texts)
+    return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[8:], "little")
+
+
+def spelt(value: object) -> str:
+    """Return the value as every engine writes it."""
+    if isinstance(value, datetime) and value.microsecond:
+        return str(value).rstrip("0")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _first_rows(measure: Measure, placed: Placed) -> Placed:
+    """Return of each person's rows in a cell those that count."""
+    seen: dict[object, int] = {}
+    first = []
+    for cell, row in sorted(placed, key=lambda p: int(str(p[1].get("row_key", 0)))):
+        place = (cell, row["person"])
+        seen[place] = seen.get(place, 0) + 1
+        if seen[place] <= measure.max_rows:
+            first.append((cell, row))
+    return first
+
+
+def _tallied(measure: Measure, every: Placed, first: Placed, salt: bytes) -> Numbers:
+    """Return the tallies: different values of every row, all else of the first rows."""
+    lists = [
+        _by_cell(every if t.kind == "distinct" else first, _TALLIES[t.kind](measure, t, salt))
+        for t in measure.tallies
+    ]
+    empty = [_TALLIES[t.kind](measure, t, salt)([]) for t in measure.tallies]
+    cells = {cell for of in lists for cell in of}
+    return without_empty(
+        {
+            tuple(map(_shown, cell)): tuple(
+                of.get(cell, nothing) for of, nothing in zip(lists, empty, strict=True)
+            )
+            for cell in cells
+        }
+    )
+
+
+Adding = Callable[[Sequence[Row]], object]
+
+
+def _by_cell(placed: Placed, add: Adding) -> Numbers:
+    of: dict[Cell, list[Row]] = {}
+    for cell, row in placed:
+        of.setdefault(cell, []).append(row)
+    return {cell: add(rows) for cell, rows in of.items()}  # type: ignore[misc]  # one tally's
+
+
+def _values(tally: Tally, rows: Sequence[Row]) -> list[Any]:
+    assert tally.value is not None
+    values = [worth(tally.value, row) for row in rows]
+    return [value for value in values if value is not None]
+
+
+def _people_of(measure: Measure, rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows person by person; each row by itself where a row is all that there is."""
+    if not measure.by_person or measure.source is not None:
+        return [[row] for row in rows]
+    of: dict[object, list[Row]] = {}
+    for row in rows:
+        of.setdefault(row["person"], []).append(row)
+    return list(of.values())
+
+
+def _rows(_measure: Measure, _tally: Tally, _salt: bytes) -> Adding:
+    return len
+
+
+def _count_people(measure: Measure, _tally: Tally, _salt: bytes) -> Adding:
+    return lambda rows: len(_people_of(measure, rows))
+
+
+def _count_values(_measure: Measure, tally: Tally, _salt: bytes) -> Adding:
+    return lambda rows: len(_values(tally, rows))
+
+
+def _sum(measure: Measure, tally: Tally, _salt: bytes) -> Adding:
+    def part(rows: Sequence[Row]) -> int:
+        values = _values(tally, rows)
+        total: int = sum(tally.scale * value + tally.offset for value in values)
+        if tally.clamp is None or not values:  # the sum of nothing is nothing
+            return total
+        return max(tally.clamp[0], min(total, tally.clamp[1]))
+
+    return lambda rows: sum(map(part, _people_of(measure, rows)))
+
+
+def _histogram(_measure: Measure, tally: Tally, _salt: bytes) -> Adding:
+    return lambda rows: [_values(tally, rows).count(code) for code in range(tally.size)]
+
+
+def _distinct(measure: Measure, tally: Tally, salt: bytes) -> Adding:
+    def first(rows: Sequence[Row]) -> set[Any]:
+        values = set(_values(tally, rows))
+        if not measure.by_person or measure.source is not None:
+            return values
+        key = rows[0].get("person_key", 0)
+        return set(sorted(values, key=lambda v: (prf(salt, "value", key, v), v))[: tally.most])
+
+    return lambda rows: len({v for part in _people_of(measure, rows) for v in first(part)})
+
+
+_TALLIES: Mapping[str, Callable[[Measure, Tally, bytes], Adding]] = {
+    "rows": _rows,
+    "people": _count_people,
+    "values": _count_values,
+    "sum": _sum,
+    "histogram": _histogram,
+    "distinct": _distinct,
+}
+
+
+# --- the reference: one row for each person ------------------------------------------------------
+
+
+def _people(source: PerPerson, rows: Sequence[Row]) -> list[Row]:
+    of: dict[object, list[Row]] = {}
+    for row in sorted(rows, key=lambda r: int(str(r.get("row_key", 0)))):
+        fits = source.where is None or holds(source.where, row) is True
+        if fits and row["person"] is not None:
+            of.setdefault(row["person"], []).append(row)
+    return [_person(source, mine[: source.max_rows]) for mine in of.values()]
+
+
+def _person(source: PerPerson, rows: Sequence[Row]) -> Row:
+    return {f"u{i}": _reduced(column, rows) for i, column in enumerate(source.columns)}
+
+
+def _reduced(column: Reduced, rows: Sequence[Row]) -> Value:
+    if column.value is None:
         return len(rows)
-    if kind == "people":
-        return len({row["p"] for row in rows})
-    values = [row[column] for row in rows if row[column] is not None]
-    return len(values) if kind == "values" else sum(scale * int(v or 0) + offset for v in values)
+    values = [v for row in rows if (v := worth(column.value, row)) is not None]
+    if column.kind == "values":
+        return len(values)
+    if not values:
+        return None
+    made: Value = sum(values) if column.kind == "sum" else _EXTREMES[column.kind](values)
+    return made
+
+
+_EXTREMES: Mapping[str, Callable[[list[Any]], Any]] = {"min": min, "max": max}

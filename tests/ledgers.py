@@ -30,6 +30,17 @@ class StoppedClock:
         return "2026-11-21T10:00:00Z"
 
 
+@dataclass
+class SetClock:
+    """A clock that says what it was set to."""
+
+    at: str
+
+    def now(self) -> str:
+        """Return the moment that was set."""
+        return self.at
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a test's ledger lies."""

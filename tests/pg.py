@@ -43,6 +43,19 @@ class Server:
         self.run(f"CREATE SCHEMA {schema}")
         return self.url(schema)
 
+    def own_database(self) -> str:
+        """Return the name of a new database whose texts sort by the rules of a language."""
+        name = f"engine_{os.getpid()}_{next(_SCHEMAS)}"
+        self.run(
+            f"CREATE DATABASE {name} TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
+        )
+        return name
+
+    def database_url(self, database: str, user: str | None = None) -> str:
+        """Return the address of a database, for the superuser or another."""
+        place = f"host={self.folder} port={self.port} dbname={database}"
+        return f"{place} user={user or self.user}"
+
     def run(self, sql: str) -> list[tuple[object, ...]]:
         """Run one statement as the superuser."""
         with psycopg.connect(self.url(), autocommit=True) as link:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sfumato.core.measure import Measure
-from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrder
+from sfumato.core.measure import Cells, Measure
+from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder
 from sfumato.core.sealed import Sealed
 
-Reading = Callable[[Measure], Sealed[tuple[IntegerArray, ...]]]
+Reading = Callable[[Measure], Sealed[Cells]]
 
 
 class ScriptedEngine:
@@ -18,7 +18,7 @@ class ScriptedEngine:
         self.reading = reading
         self.reads = 0
 
-    def measure(self, table: str, measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+    def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         self.reads += 1
         return self.reading(measure)
 

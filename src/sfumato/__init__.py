@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
-    from sfumato.app import create, open  # noqa: A004  # `sfumato.open` reads as it should
+    from sfumato.app import case, col, create, open  # noqa: A004  # `sfumato.open` reads well
 
-__all__ = ["Refused", "create", "open"]
+__all__ = ["Refused", "case", "col", "create", "open"]
 
 
 def __getattr__(name: str) -> object:
     """Bring in the app only when it is used, so that a part can be imported alone."""
-    if name in ("open", "create"):
+    if name in ("case", "col", "create", "open"):
         from sfumato import app
 
         return getattr(app, name)

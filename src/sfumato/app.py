@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from sfumato.checkup import checkup
-from sfumato.client import Vault
+from sfumato.client import Vault, case, col
 from sfumato.clock import SystemClock
 from sfumato.core.card import Card, read_card
 from sfumato.core.refusal import Refused
@@ -30,6 +30,8 @@ from sfumato.stores.sqlite import create_ledger, open_ledger
 
 if TYPE_CHECKING:
     from sfumato.core.ports import LedgerStore
+
+__all__ = ["House", "OpenVault", "case", "col", "create", "main", "open", "open_house"]
 
 FORMAT = 1
 OWNER = "owner"

@@ -267,3 +267,30 @@ def test_no_face_shows_a_canary(vault: Path) -> None:
         for form in ((), ("--json",)):
             shown = run(vault, *reader(vault), *form)
             assert "canary" not in shown.stdout + shown.stderr
+
+
+def test_an_answer_is_drawn_beside_what_is_printed(vault: Path, tmp_path: Path) -> None:
+    sql = "SELECT zip, COUNT(*) AS n FROM clinic GROUP BY zip"
+    for name in ("a.svg", "a.png", "a.html"):
+        ran = run(
+            vault,
+            "ask",
+            "clinic",
+            sql,
+            "--epsilon",
+            "0.1",
+            "--json",
+            "--plot",
+            str(tmp_path / name),
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert json.loads(ran.stdout)["columns"] == ["zip", "n"]
+        assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_a_picture_that_cannot_be_is_refused_before_it_is_paid(vault: Path) -> None:
+    ran = run(vault, "ask", "clinic", "SELECT COUNT(*) FROM clinic", "--epsilon", "0.1", "--json",
+              "--plot", "a.bmp")  # fmt: skip
+    assert refused(ran)["code"] == "not-in-language"
+    budget = json.loads(run(vault, "budget", "clinic", "--json").stdout)
+    assert budget["spent"]["epsilon"] == 0

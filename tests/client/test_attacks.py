@@ -188,6 +188,19 @@ def test_an_operation_keeps_its_answer_when_the_owner_adds_a_version(
         assert again.receipt["version"] == "1"
 
 
+def test_an_operation_keeps_its_answer_when_a_new_version_drops_its_column(
+    tmp_path: Path, source: Path
+) -> None:
+    with open_with(tmp_path, "town", source, CARD) as vault:
+        first = vault["town"].sum("salary").ask(epsilon=0.5, op="x")
+        shape = card(version(CARD, "2"))
+        del shape["columns"]["salary"]
+        vault.add("town", source, shape)
+        again = vault["town"].sum("salary").ask(epsilon=0.5, op="x")
+        assert again.rows == first.rows
+        assert code_of(lambda: vault["town"].sum("salary").ask(epsilon=0.5)) == "unknown-column"
+
+
 def test_a_built_question_takes_the_bounds_of_its_terms(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "visits.csv", ("who", "age"), [("a", 1), ("b", 2)])
     text = 'unit = "who"\nbudget = { epsilon = 9 }\nmax_rows = 5\n[columns.age]\ntype = "integer"\n'

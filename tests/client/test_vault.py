@@ -131,8 +131,8 @@ def test_the_builder_speaks_lists_nulls_and_open_ranges(vault: OpenVault) -> Non
     built = vault["visits"].where(place=["north", "south"], age=(65, None), day=None).count()
     says = built.price(epsilon=0.1)["says"]
     assert says == (
-        "the number of rows, where age >= 65 and day is missing "
-        "and place is one of 'north', 'south'"
+        "the number of rows, where place is one of 'north', 'south' "
+        "and age >= 65 and day is missing"
     )
 
 

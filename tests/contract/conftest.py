@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import pg
+from sfumato.core.ports import Engine
+from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.postgres import PostgresEngine, PostgresPlace
+from sfumato.engines.postgres_role import make_reader
+from sfumato.engines.spark import SparkEngine
+from spark_cluster import SMALL, local_place
+
+READER = "sfumato_reader"
+Maker = Callable[[bytes], Engine]
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +23,30 @@ def server() -> Iterator[pg.Server]:
     """Run a throw-away PostgreSQL."""
     with pg.running() as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def postgres_place(server: pg.Server) -> PostgresPlace:
+    """Return a schema of its own, with a reader who can do nothing else."""
+    database = server.own_database()
+    owner = server.database_url(database)
+    make_reader(owner, "sfumato", READER)
+    return PostgresPlace(owner, server.database_url(database, READER), READER)
+
+
+@pytest.fixture(scope="module", params=["duckdb", "postgres", "spark"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Return the name of an engine; every test that takes it runs on all of them."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def make_engine(kind: str, request: pytest.FixtureRequest) -> Maker:
+    """Return how an engine of that kind is made, for a people's secret."""
+    if kind == "postgres":
+        place: PostgresPlace = request.getfixturevalue("postgres_place")
+        return lambda salt: PostgresEngine(salt, place, memory_mb=1024)
+    if kind == "spark":
+        spark = local_place()
+        return lambda salt: SparkEngine(salt, spark, SMALL, memory_mb=1024)
+    return lambda salt: DuckDBEngine(salt, memory_mb=1024, threads=2, deadline_s=60)

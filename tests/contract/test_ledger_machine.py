@@ -27,6 +27,7 @@ from sfumato.core.account import (
     Exceeded,
     Failed,
     Outcome,
+    Pending,
     Reused,
     ShapeFrozen,
     Standing,
@@ -128,6 +129,8 @@ def _special(outcome: Outcome) -> object:
             return op
         case ShapeFrozen(shape=shape):
             return shape
+        case Pending(seq=seq):
+            return seq
 
 
 class LedgerMachine(RuleBasedStateMachine):

@@ -124,8 +124,9 @@ def test_a_connection_that_was_cut_is_made_anew(server: pg.Server, place: Place)
 
 def test_a_server_that_is_away_is_a_code_without_its_address(place: Place) -> None:
     gone = Place("postgres", place.where.replace("host=", "host=/nowhere"))
-    with pytest.raises(Bug) as fault:
+    with pytest.raises(Refused) as fault:
         gone.open()
+    assert fault.value.code == "ledger-unavailable"
     assert "nowhere" not in str(fault.value)
     assert not isinstance(fault.value.__context__, psycopg.Error)
 

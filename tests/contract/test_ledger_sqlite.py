@@ -105,13 +105,14 @@ def test_an_empty_file_left_by_a_kill_can_be_made_a_ledger(place: Place) -> None
     place.create().close()
 
 
-def test_a_full_disk_is_a_bug_and_not_a_lost_charge(place: Place) -> None:
+def test_a_full_disk_is_refused_with_a_code_and_no_lost_charge(place: Place) -> None:
     store = place.create()
     store.charge(asked("1"))
     with store._work() as work:
         work.link.rows("PRAGMA max_page_count = 1")
-    with pytest.raises(Bug, match="no space"):
+    with pytest.raises(Refused, match="no space") as full:
         store.note("big", {"text": "x" * 10**6})
+    assert full.value.code == "ledger-unavailable"
     assert isinstance(store.charge(asked("2", "r")), Charged)  # space came back
     assert store.verify().fault is None
     store.close()

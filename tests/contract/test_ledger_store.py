@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 import ledgers
-from ledgers import CAP, DEBT, Place, asked
+from ledgers import CAP, DEBT, Place, SetClock, asked
 from sfumato.core.account import (
     Account,
     Charged,
     Debtor,
     Exceeded,
     Failed,
+    Pending,
     Reused,
     ShapeFrozen,
     Standing,
@@ -122,6 +123,50 @@ def test_an_operation_id_belongs_to_one_request_for_ever(store: SqlLedger) -> No
     store.settle("ann", "1", "42")
     assert store.charge(asked("1", "another")) == Reused("1")
     assert _spent(store, "people") == DEBT
+
+
+def test_an_answer_that_another_is_reading_is_waited_for_and_not_paid_twice(
+    store: SqlLedger,
+) -> None:
+    waiting = replace(asked("2", user="bob"), patience_s=60)
+    first = store.charge(replace(asked("1"), patience_s=60))
+    assert isinstance(first, Charged)
+    assert store.charge(waiting) == Pending(first.seq)
+    assert _spent(store, "people") == DEBT
+    store.settle("ann", "1", "42")
+    then = store.charge(waiting)
+    assert isinstance(then, Standing)
+    assert (then.answer, then.debited) == ("42", ("user bob",))
+
+
+def test_nobody_waits_for_a_reader_that_failed_or_for_another_question(store: SqlLedger) -> None:
+    store.charge(asked("1"))
+    other = replace(asked("2", "r", user="bob"), patience_s=60)
+    assert isinstance(store.charge(other), Charged)
+    store.fail("ann", "1", "question-failed", None)
+    assert isinstance(store.charge(replace(asked("3", user="bob"), patience_s=60)), Charged)
+
+
+def test_nobody_waits_longer_than_their_patience(place: Place) -> None:
+    clock = SetClock("2026-11-21T10:00:00Z")
+    store = place.create()
+    store._clock = clock
+    store.charge(asked("1"))
+    waiting = replace(asked("2", user="bob"), patience_s=60)
+    clock.at = "2026-11-21T10:00:59Z"
+    assert isinstance(store.charge(waiting), Pending)
+    clock.at = "2026-11-21T10:01:00Z"  # whoever was reading is gone: their charge stays
+    assert isinstance(store.charge(waiting), Charged)
+    assert _spent(store, "people") == _times(2)
+    store.close()
+
+
+def test_an_operations_answer_is_found_by_its_asker_alone(store: SqlLedger) -> None:
+    store.charge(asked("1"))
+    assert store.answer_of("ann", "1") is None
+    store.settle("ann", "1", "42")
+    assert store.answer_of("ann", "1") == "42"
+    assert store.answer_of("bob", "1") is None
 
 
 def test_two_users_may_have_the_same_operation_id(store: SqlLedger) -> None:

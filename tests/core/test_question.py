@@ -9,21 +9,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.core.question import (
+from sfumato.core.expression import (
+    FIELDS,
     OPERATORS,
-    VERBS,
-    Aggregate,
+    SIGNS,
+    UNITS,
     All,
     Among,
     AnyOf,
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
     Compare,
     Constant,
+    Expr,
+    Floor,
     IsNull,
+    Literally,
     Not,
-    Output,
+    Part,
     Predicate,
-    Question,
+    Ref,
+    Since,
+    StartsWith,
     canonical,
+)
+from sfumato.core.question import (
+    REDUCTIONS,
+    VERBS,
+    Aggregate,
+    EachPerson,
+    Order,
+    Output,
+    Question,
+    Reduce,
     question_json,
     read_question,
 )
@@ -32,10 +52,28 @@ from sfumato.core.refusal import Refused
 NAMES = st.sampled_from(["age", "zip", "salary"])
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 CONSTANTS = st.one_of(st.booleans(), st.integers(-99, 99), st.fractions(), TEXTS).map(Constant.of)
+EXPRESSIONS: st.SearchStrategy[Expr] = st.recursive(
+    st.one_of(st.builds(Ref, NAMES), st.builds(Literally, CONSTANTS)),
+    lambda inner: st.one_of(
+        st.builds(Arithmetic, st.sampled_from(SIGNS), inner, inner),
+        st.builds(Floor, inner),
+        st.builds(Clamp, inner, st.none() | CONSTANTS, st.none() | CONSTANTS),
+        st.builds(Coalesce, st.lists(inner, min_size=1, max_size=3).map(tuple)),
+        st.builds(
+            Case,
+            st.tuples(st.tuples(st.builds(IsNull, inner), inner)),
+            st.none() | inner,
+        ),
+        st.builds(Since, st.sampled_from(UNITS), inner),
+        st.builds(Part, st.sampled_from(FIELDS), inner),
+    ),
+    max_leaves=4,
+)
 LEAVES = st.one_of(
-    st.builds(Compare, NAMES, st.sampled_from(OPERATORS), CONSTANTS),
-    st.builds(Among, NAMES, st.lists(CONSTANTS, min_size=1, max_size=4).map(tuple)),
-    st.builds(IsNull, NAMES),
+    st.builds(Compare, EXPRESSIONS, st.sampled_from(OPERATORS), CONSTANTS),
+    st.builds(Among, EXPRESSIONS, st.lists(CONSTANTS, min_size=1, max_size=4).map(tuple)),
+    st.builds(StartsWith, EXPRESSIONS, TEXTS),
+    st.builds(IsNull, EXPRESSIONS),
 )
 PREDICATES: st.SearchStrategy[Predicate] = st.recursive(
     LEAVES,
@@ -46,19 +84,36 @@ PREDICATES: st.SearchStrategy[Predicate] = st.recursive(
     ),
     max_leaves=8,
 )
-OUTPUTS = st.builds(
-    Output,
-    TEXTS,
-    st.one_of(NAMES, st.builds(Aggregate, st.sampled_from(VERBS), NAMES)),
+AGGREGATES = st.builds(
+    Aggregate,
+    st.sampled_from(VERBS),
+    st.lists(EXPRESSIONS, max_size=2).map(tuple),
+    st.none() | st.fractions(0, 1),
+    st.none() | st.integers(1, 99),
+    st.none() | st.tuples(CONSTANTS, CONSTANTS),
 )
+OUTPUTS = st.builds(Output, TEXTS, st.one_of(EXPRESSIONS, AGGREGATES), st.booleans())
+SOURCES = st.builds(
+    EachPerson,
+    st.lists(
+        st.builds(Reduce, TEXTS, st.sampled_from(REDUCTIONS), st.none() | EXPRESSIONS), max_size=2
+    ).map(tuple),
+    st.none() | PREDICATES,
+    NAMES,
+)
+BOUNDS = st.none() | st.integers(1, 99)
 QUESTIONS = st.builds(
     Question,
     st.just("clinic"),
-    st.lists(OUTPUTS, max_size=4).map(tuple),
-    st.one_of(st.none(), PREDICATES),
-    st.lists(NAMES, max_size=2).map(tuple),
-    st.one_of(st.none(), st.integers(1, 99)),
-    st.one_of(st.none(), st.integers(1, 99)),
+    st.lists(OUTPUTS, max_size=3).map(tuple),
+    st.none() | PREDICATES,
+    st.lists(EXPRESSIONS, max_size=2).map(tuple),
+    BOUNDS,
+    BOUNDS,
+    st.none() | SOURCES,
+    st.none() | PREDICATES,
+    st.lists(st.builds(Order, TEXTS, st.booleans()), max_size=2).map(tuple),
+    BOUNDS,
 )
 
 
@@ -85,6 +140,9 @@ def test_a_float_means_the_number_that_was_typed() -> None:
     assert Constant.of(0.1).number == Fraction(1, 10)
 
 
+COLUMN = {"is": "column", "name": "a"}
+
+
 @pytest.mark.parametrize(
     "shape",
     [
@@ -94,9 +152,17 @@ def test_a_float_means_the_number_that_was_typed() -> None:
         {"data_set": "x", "outputs": [], "evil": 1},
         {"data_set": 3, "outputs": []},
         {"data_set": "x", "outputs": "all"},
-        {"data_set": "x", "outputs": [{"name": "n", "verb": "rows", "column": ""}]},
+        {"data_set": "x", "outputs": [{"name": "n", "verb": "rows", "of": []}]},
         {"data_set": "x", "outputs": [], "where": {"is": "sql", "text": "1=1"}},
-        {"data_set": "x", "outputs": [], "where": {"is": "compare", "column": "a", "op": "~"}},
+        {
+            "data_set": "x",
+            "outputs": [],
+            "where": {"is": "compare", "of": {"is": "column", "name": "a"}, "op": "~"},
+        },
+        {"data_set": "x", "outputs": [], "where": {"is": "null", "of": "a", "evil": 1}},
+        {"data_set": "x", "outputs": [], "group_by": [{"is": "sql", "text": "1"}]},
+        {"data_set": "x", "outputs": [], "order": [["a"]]},
+        {"data_set": "x", "outputs": [], "source": {"columns": [], "evil": 1}},
         {"data_set": "x", "outputs": [], "max_rows": True},
         {"data_set": "x", "outputs": [], "max_rows": 0},
         {"data_set": "x", "outputs": [], "max_rows": 10**9},
@@ -111,14 +177,15 @@ def test_json_that_is_no_question_is_refused(shape: object) -> None:
 def test_a_number_that_is_no_number_is_refused() -> None:
     for text in ("1/0", "x", "", "1e5", "9" * 99, "__import__('os')"):
         constant = {"kind": "number", "text": text}
-        where = {"is": "compare", "column": "a", "op": "=", "to": constant}
+        of = {"is": "column", "name": "a"}
+        where = {"is": "compare", "of": of, "op": "=", "to": constant}
         with pytest.raises(Refused):
             read_question({"data_set": "x", "outputs": [], "where": where})
 
 
 def test_conditions_that_go_too_deep_are_refused() -> None:
-    where: dict[str, object] = {"is": "null", "column": "a"}
-    for _ in range(40):
+    where: dict[str, object] = {"is": "null", "of": {"is": "column", "name": "a"}}
+    for _ in range(60):
         where = {"is": "not", "of": where}
     with pytest.raises(Refused):
         read_question({"data_set": "x", "outputs": [], "where": where})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from chance import SeededDice
 from judge import accusations
+from ledgers import exit_code, start_child
 from sfumato.core.noise.kind import Noise
 from sfumato.door import NoisePool
 from sfumato.door.pool import BLOCK
@@ -35,6 +37,38 @@ def test_noise_taken_one_by_one_is_what_was_promised() -> None:
     pool, noise = NoisePool(SeededDice(2)), Noise("laplace", Fraction(10))
     drawn = np.array([pool.take(noise, 1)[0] for _ in range(20_000)])
     assert accusations(drawn, "laplace", Fraction(10)) == []
+
+
+def test_a_block_is_filled_before_it_is_used_up() -> None:
+    """Off the request path: no take after the first waits for a draw."""
+    drawing: list[str] = []
+
+    class ToldDice(SeededDice):
+        def draw(self, count: int) -> bytes:
+            drawing.append(threading.current_thread().name)
+            return super().draw(count)
+
+    pool = NoisePool(ToldDice(4))
+    pool.take(NOISE, 1)
+    here = threading.current_thread().name
+    at_first = drawing.count(here)
+    for _ in range(3 * BLOCK // 64):
+        pool.take(NOISE, 64)
+        while pool._low:  # give the filling thread its time
+            time.sleep(0.001)
+    assert drawing.count(here) == at_first
+    assert drawing.count("noise") > 0
+
+
+def test_a_forked_child_fills_its_own_pool() -> None:
+    pool = NoisePool(SeededDice(5))
+    pool.take(NOISE, BLOCK - 1)  # the parent's thread runs
+
+    def child() -> None:
+        for _ in range(4 * BLOCK // 64):
+            pool.take(NOISE, 64)
+
+    assert exit_code(start_child(child)) == 0
 
 
 def test_threads_share_no_draw() -> None:

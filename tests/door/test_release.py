@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,8 +17,9 @@ import pytest
 
 from scripted import Reading, ScriptedEngine
 from sfumato.app import OpenVault
-from sfumato.core.measure import Measure
-from sfumato.core.ports import EngineStopped, IntegerArray
+from sfumato.core.expression import Json
+from sfumato.core.measure import Cells, Measure
+from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door import Asker, Door, Order, release
@@ -29,15 +31,15 @@ CANARY = "canary-4711"
 COUNT = "SELECT COUNT(*) AS n FROM clinic"
 
 
-def zeros(measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
-    return Sealed(tuple(np.zeros(measure.cells, dtype=np.int64) for _ in measure.tallies))
+def zeros(measure: Measure) -> Sealed[Cells]:
+    return Sealed(Cells(tuple(np.zeros(measure.cells, dtype=np.int64) for _ in measure.tallies)))
 
 
-def stopped(_measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+def stopped(_measure: Measure) -> Sealed[Cells]:
     raise EngineStopped
 
 
-def broken(_measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+def broken(_measure: Measure) -> Sealed[Cells]:
     raise ValueError(f"could not convert {CANARY}")
 
 
@@ -77,7 +79,7 @@ def test_the_charge_is_durable_before_a_row_is_read(shared: OpenVault) -> None:
     before, seen = spent(shared), []
     ledger = shared.house.ledger
 
-    def reading(measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
+    def reading(measure: Measure) -> Sealed[Cells]:
         mark = ledger.anchor.read()
         seen.append((spent(shared), None if mark is None else mark.seq, ledger.store.head().seq))
         return zeros(measure)
@@ -101,6 +103,43 @@ def test_a_failed_question_still_pays_and_stays_failed(shared: OpenVault, readin
         assert refused.value.code == "question-failed"
     assert spent(shared) == pytest.approx(before + 0.5)
     assert engine.reads == 1
+
+
+def test_two_who_ask_the_same_new_question_at_once_pay_the_data_set_once(
+    shared: OpenVault,
+) -> None:
+    before = spent(shared)
+    reading, go_on = threading.Event(), threading.Event()
+
+    def slowly(measure: Measure) -> Sealed[Cells]:
+        reading.set()
+        assert go_on.wait(30)
+        return zeros(measure)
+
+    door, engine = door_of(shared, slowly)
+    sql = "SELECT COUNT(*) AS n FROM clinic WHERE age = 77"
+    orders = [
+        replace(order_of(shared, f"both-{user}", sql), asker=Asker(user), fresh=False)
+        for user in ("ann", "bob")
+    ]
+    answers: dict[str, Json] = {}
+
+    def ask(order: Order) -> None:
+        answers[order.asker.user] = release(door, order).answer
+
+    first, second = (threading.Thread(target=ask, args=(order,)) for order in orders)
+    first.start()
+    assert reading.wait(30)
+    second.start()
+    second.join(0.3)
+    assert second.is_alive()  # it waits, and has paid nothing yet
+    assert spent(shared) == pytest.approx(before + 0.5)
+    go_on.set()
+    first.join(30)
+    second.join(30)
+    assert answers["ann"] == answers["bob"]
+    assert engine.reads == 1
+    assert spent(shared) == pytest.approx(before + 0.5)
 
 
 def test_an_engines_complaint_never_gets_out(shared: OpenVault) -> None:
@@ -159,8 +198,8 @@ def test_a_refused_question_reads_no_row_and_pays_nothing(shared: OpenVault) -> 
 
 
 def test_an_answer_of_the_wrong_shape_fails_like_any_other(shared: OpenVault) -> None:
-    def narrow(_measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
-        return Sealed((np.zeros(3, dtype=np.int64),))
+    def narrow(_measure: Measure) -> Sealed[Cells]:
+        return Sealed(Cells((np.zeros(3, dtype=np.int64),)))
 
     door, _ = door_of(shared, narrow)
     with pytest.raises(Refused) as refused:

@@ -15,8 +15,7 @@ import pytest
 from scipy import stats
 
 from scripted import ScriptedEngine
-from sfumato.core.measure import Measure
-from sfumato.core.ports import IntegerArray
+from sfumato.core.measure import Cells, Measure
 from sfumato.core.sealed import Sealed
 from sfumato.door import Asker, Order, release
 from sfumato.plan.read_sql import read_sql
@@ -80,8 +79,8 @@ def test_ten_thousand_single_releases_do_not_betray_their_noise(
         listing = vault.house.catalogue.find("clinic")
         assert listing is not None
 
-        def reading(measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
-            return Sealed((np.zeros(1, dtype=np.int64),))
+        def reading(measure: Measure) -> Sealed[Cells]:
+            return Sealed(Cells((np.zeros(1, dtype=np.int64),)))
 
         door = replace(vault.house.queries.door, engine=ScriptedEngine(reading))
         request = Request(read_sql("SELECT COUNT(*) FROM clinic", "clinic"), Fraction(epsilon))

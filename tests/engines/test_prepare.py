@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 
 from engine_rows import SALT, answers, card_of, clean, prepare, sketch_of, write_source
 from sfumato.core.card import Card, Column
+from sfumato.core.expression import Ref
 from sfumato.core.measure import Measure, Tally
 from sfumato.core.ports import PrepareOrder
 from sfumato.core.refusal import Refused
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.known import path_of
 from sfumato.engines.prepare_sql import stored
 
 STEP: dict[str, object] = {"type": "number", "lower": -3, "upper": 3, "step": Fraction(1, 100)}
@@ -172,8 +174,10 @@ def test_the_prepared_table_has_the_agreed_columns(engine: DuckDBEngine, tmp_pat
         kinds = [row[:2] for row in connection.execute('DESCRIBE "rows"').fetchall()]
         values = connection.execute('SELECT v0, v1, v2, k1 FROM "rows" ORDER BY v0').fetchall()
     assert kinds == [
-        ("person", "BIGINT"), ("person_key", "UBIGINT"), ("row_key", "UBIGINT"), ("v0", "BIGINT"),
-        ("v1", "BIGINT"), ("v2", "VARCHAR"), ("k1", "INTEGER"),
+        ("person", "UINTEGER"), ("person_key", "UBIGINT"), ("row_key", "UBIGINT"),
+        ("rr", "USMALLINT"), ("v0", "BIGINT"), ("v1", "BIGINT"), ("v2", "VARCHAR"),
+        ("k1", "INTEGER"), ("c2", "UINTEGER"), ("gr1", "USMALLINT"), ("rr1", "USMALLINT"),
+        ("gr2", "USMALLINT"), ("rr2", "USMALLINT"),
     ]  # fmt: skip
     assert values == [(100, 2, "a", 1), (300, 3, None, None)]
     assert sorted(column(table, "person"), key=str) == [0, 1]
@@ -193,9 +197,12 @@ def test_the_order_of_the_file_is_that_of_the_keyed_hashes(
 def test_files_are_private_and_nothing_is_left_behind(engine: DuckDBEngine, tmp_path: Path) -> None:
     source = write_source(tmp_path / "s.csv", ["x", "z"], [["1", "2"]])
     table, _ = prepare(engine, source, card_of("row", {"x": STEP}))
-    for made in (table, sketch_of(source)):
+    known = path_of(Path(table))
+    for made in (table, known, sketch_of(source)):
         assert os.stat(made).st_mode & 0o777 == 0o600
-    assert {p.name for p in tmp_path.iterdir()} == {"s.csv", Path(table).name, "s.people.json"}
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "s.csv", Path(table).name, known.name, "s.people.json"
+    }  # fmt: skip
 
 
 def test_a_refused_preparation_leaves_nothing(engine: DuckDBEngine, tmp_path: Path) -> None:
@@ -347,7 +354,7 @@ def test_where_a_row_lies_in_the_file_decides_nothing(engine: DuckDBEngine, tmp_
     with duckdb.connect(turned) as made:
         made.execute(f"ATTACH '{table}' AS t (READ_ONLY)")
         made.execute('CREATE TABLE "rows" AS FROM t."rows" ORDER BY row_key DESC')
-    measure = Measure(None, (), (Tally("sum", "v0"),), True, 1, 3)
+    measure = Measure(None, (), (Tally("sum", Ref("v0")),), True, 1, 3)
     assert answers(engine, turned, measure) == answers(engine, table, measure)
 
 

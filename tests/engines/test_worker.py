@@ -97,7 +97,7 @@ BOMBS = {
 @contextmanager
 def exploding(monkeypatch: pytest.MonkeyPatch, bomb: str) -> Iterator[None]:
     with monkeypatch.context() as patched:
-        patched.setattr(engine_module, "lower", lambda *_: Statement(BOMBS[bomb], ()))
+        patched.setattr(engine_module, "lower", lambda *_: (Statement(BOMBS[bomb], (), (0,)),))
         yield
 
 
@@ -242,7 +242,7 @@ print(answers(engine, sys.argv[1], measure), engine.worker_pid(), flush=True)
 if sys.argv[2] == "busy":
     import sfumato.engines.duckdb as module
     from sfumato.plan.lower import Statement
-    module.lower = lambda *_: Statement(sys.argv[3], ())
+    module.lower = lambda *_: (Statement(sys.argv[3], (), (0,)),)
     answers(engine, sys.argv[1], measure)
 if sys.argv[2] == "fork":
     child = os.fork()

@@ -2,6 +2,17 @@
 
 from sfumato.client.answer import Answer
 from sfumato.client.builder import Builder
+from sfumato.client.columns import Column, Condition, case, col
 from sfumato.client.vault import DataSet, Transport, Vault
 
-__all__ = ["Answer", "Builder", "DataSet", "Transport", "Vault"]
+__all__ = [
+    "Answer",
+    "Builder",
+    "Column",
+    "Condition",
+    "DataSet",
+    "Transport",
+    "Vault",
+    "case",
+    "col",
+]

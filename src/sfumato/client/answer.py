@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
+    from sfumato.client.plot import Plot
+
 SHOWN = 50  # rows that a terminal or a notebook shows
 
 
@@ -29,6 +31,7 @@ class Answer:
     interval: tuple[tuple[tuple[float, float] | None, ...], ...]
     guarantee: str
     receipt: Json
+    notes: tuple[str, ...] = ()  # what was done to the numbers since; shown under the table
 
     @staticmethod
     def of(shape: Mapping[str, object]) -> Answer:
@@ -79,15 +82,44 @@ class Answer:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the answer with its error bars as a pandas frame."""
-        return _module("pandas").DataFrame(self.frame())
+        return optional("pandas", "frames").DataFrame(self.frame())
 
     def to_polars(self) -> polars.DataFrame:
         """Return the answer with its error bars as a Polars frame."""
-        return cast("polars.DataFrame", _module("polars").DataFrame(self.frame()))
+        return cast("polars.DataFrame", optional("polars", "frames").DataFrame(self.frame()))
 
     def to_arrow(self) -> pyarrow.Table:
         """Return the answer with its error bars as an Arrow table."""
-        return _module("pyarrow").table(self.frame())
+        return optional("pyarrow", "frames").table(self.frame())
+
+    def plot(
+        self,
+        x: str | None = None,
+        y: str | None = None,
+        color: str | None = None,
+        title: str | None = None,
+    ) -> Plot:
+        """Return a picture of one column, with error bars, a summary and a table."""
+        from sfumato.client.plot import plotted
+
+        return plotted(self, x=x, y=y, color=color, title=title)
+
+    def tidy(self, margins: Answer | Sequence[Answer] = ()) -> Answer:
+        """Return counts whole and not negative, cells in agreement with margins; free."""
+        from sfumato.client.tidy import tidied
+
+        return tidied(self, [margins] if isinstance(margins, Answer) else margins)
+
+    def total(self, *keep: str) -> Answer:
+        """Return the sums over all keys but those kept, with true error bars; free."""
+        from sfumato.client.derive import totalled
+
+        return totalled(self, keep)
+
+    def asked(self, name: str) -> Json:
+        """Return the output of the question that a column answers."""
+        outputs = cast("dict[str, Any]", self.receipt["question"])["outputs"]  # Any: JSON
+        return cast("Json", next(output for output in outputs if output["name"] == name))
 
     def __repr__(self) -> str:
         lines = table_text(self.columns, self._cells())
@@ -102,7 +134,8 @@ class Answer:
     def _cells(self) -> list[list[str]]:
         pairs = zip(self.rows[:SHOWN], self.interval[:SHOWN], strict=True)
         return [
-            [_cell(value, bar) for value, bar in zip(row, bars, strict=True)] for row, bars in pairs
+            [cell_text(value, bar) for value, bar in zip(row, bars, strict=True)]
+            for row, bars in pairs
         ]
 
     def _foot(self) -> Sequence[str]:
@@ -112,10 +145,12 @@ class Answer:
         return (
             f"± and ranges hold at 95 %, for the noise alone; {receipt['bounding']}.",
             f"{self.guarantee}, {paid}, {left:g} left.",
+            *self.notes,
         )
 
 
-def _cell(value: object, bar: tuple[float, float] | None) -> str:
+def cell_text(value: object, bar: tuple[float, float] | None) -> str:
+    """Return a number with its error bar, or the key as it is."""
     if not isinstance(value, int | float) or isinstance(value, bool) or bar is None:
         return str(value)
     below, above = value - bar[0], bar[1] - value
@@ -125,7 +160,8 @@ def _cell(value: object, bar: tuple[float, float] | None) -> str:
     return f"{number_text(value, max(below, above))} [{low} to {high}]"
 
 
-def _module(name: str) -> Any:  # a module that may be absent
+def optional(name: str, extra: str) -> Any:  # a module that may be absent
+    """Return the module, or refuse with the extra that brings it."""
     import importlib
 
     try:
@@ -135,5 +171,5 @@ def _module(name: str) -> Any:  # a module that may be absent
     raise Refused(
         "not-installed",
         f"{name} is not installed.",
-        'Install it with pip install "sfumato[frames]".',
+        f'Install it with pip install "sfumato[{extra}]".',
     )

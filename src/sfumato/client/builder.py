@@ -1,23 +1,34 @@
-"""The Python builder: questions without SQL, of the same closed language."""
+"""The Python builder: questions without SQL, of the same closed language and the same power."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, Unpack
 
-from sfumato.client.terms import AskTerms, PriceTerms
-from sfumato.core.question import (
-    Aggregate,
+from sfumato.client.columns import Column, Condition, condition
+from sfumato.client.terms import AskTerms, Number, PriceTerms
+from sfumato.core.expression import (
     All,
     Among,
     Compare,
     Constant,
+    Expr,
     IsNull,
     Not,
-    Output,
     Predicate,
+    Ref,
+    columns_of,
+)
+from sfumato.core.question import (
+    REDUCTIONS,
+    Aggregate,
+    EachPerson,
+    Order,
+    Output,
     Question,
+    Reduce,
     Verb,
 )
 from sfumato.core.refusal import Refused
@@ -25,6 +36,8 @@ from sfumato.core.refusal import Refused
 if TYPE_CHECKING:
     from sfumato.client.answer import Answer
     from sfumato.client.shown import Price
+
+Of = str | Column
 
 
 class Target(Protocol):
@@ -39,59 +52,179 @@ class Target(Protocol):
         ...
 
 
+class Steps:
+    """Every step of building a question; each returns a new Builder."""
+
+    def begun(self) -> Builder:
+        """Return the question as far as it was built."""
+        raise NotImplementedError
+
+    def where(self, *conditions: Condition | Column, **columns: object) -> Builder:
+        """Narrow: a value, a list, a (low, high) pair with None for open, None for null."""
+        made = [condition(one) for one in conditions]
+        made += [_condition(name, value) for name, value in columns.items()]
+        begun = self.begun()
+        return replace(begun, conditions=begun.conditions + tuple(made))
+
+    def group_by(self, *keys: Of, **named: Column) -> Builder:
+        """Ask for each key: `group_by("zip", decade=col("age") // 10)`."""
+        made = [(_name(key), _expr(key)) for key in keys]
+        made += [(name, key.expr) for name, key in named.items()]
+        begun = self.begun()
+        return replace(begun, keys=begun.keys + tuple(made))
+
+    def each_person(self, **columns: str | tuple[str, Of]) -> Builder:
+        """Ask a table with one row a person: `each_person(visits="count", paid=("sum", "cost"))`.
+
+        What was narrowed before narrows the rows it is made of.
+        """
+        begun = self.begun()
+        reduced = tuple(_reduced(name, column) for name, column in columns.items())
+        source = EachPerson(reduced, _joined(begun.conditions))
+        return replace(begun, conditions=(), source=source)
+
+    def at_most(self, *, groups: int | None = None, rows: int | None = None) -> Builder:
+        """Bound a person's part: groups a person, rows a person and group."""
+        begun = self.begun()
+        return replace(begun, groups=groups or begun.groups, rows=rows or begun.rows)
+
+    def count(self, of: Of | None = None, *, name: str | None = None) -> Builder:
+        """Ask for the number of rows, or of values."""
+        if of is None:
+            return self._with(name or "count", Aggregate("count"))
+        return self._of("count_values", "count", of, name)
+
+    def people(self, *, name: str | None = None) -> Builder:
+        """Ask for the number of people."""
+        return self._with(name or "people", Aggregate("count_people"))
+
+    def distinct(self, of: Of, *, most: int | None = None, name: str | None = None) -> Builder:
+        """Ask for the number of different values; at most `most` of a person count."""
+        aggregate = Aggregate("count_distinct", (_expr(of),), most=most)
+        return self._with(name or f"distinct_{_name(of)}", aggregate)
+
+    def sum(
+        self, of: Of, *, within: tuple[Number, Number] | None = None, name: str | None = None
+    ) -> Builder:
+        """Ask for a sum; `within` clamps each person's sum of a group instead of their rows."""
+        ends = None if within is None else (Constant.of(within[0]), Constant.of(within[1]))
+        return self._with(name or f"sum_{_name(of)}", Aggregate("sum", (_expr(of),), within=ends))
+
+    def mean(self, of: Of, *, name: str | None = None) -> Builder:
+        """Ask for a mean."""
+        return self._of("mean", "avg", of, name)
+
+    def variance(self, of: Of, *, name: str | None = None) -> Builder:
+        """Ask for a variance (of a sample: over n - 1)."""
+        return self._of("variance", "var", of, name)
+
+    def deviation(self, of: Of, *, name: str | None = None) -> Builder:
+        """Ask for a standard deviation (of a sample: over n - 1)."""
+        return self._of("deviation", "stddev", of, name)
+
+    def covariance(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
+        """Ask for a covariance (of a sample: over n - 1)."""
+        return self._of_two("covariance", "covar", (y, x), name)
+
+    def correlation(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
+        """Ask for a correlation."""
+        return self._of_two("correlation", "corr", (y, x), name)
+
+    def slope(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
+        """Ask for the slope of the line that fits y by x."""
+        return self._of_two("slope", "slope", (y, x), name)
+
+    def intercept(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
+        """Ask where the line that fits y by x meets x = 0."""
+        return self._of_two("intercept", "intercept", (y, x), name)
+
+    def median(self, of: Of, *, name: str | None = None) -> Builder:
+        """Ask for a median: a point of a public grid."""
+        return self.quantile(of, Fraction(1, 2), name=name or f"median_{_name(of)}")
+
+    def quantile(self, of: Of, *at: Number, name: str | None = None) -> Builder:
+        """Ask for one or more quantiles: points of a public grid."""
+        built = self.begun()
+        for share in at:
+            asked = Aggregate("quantile", (_expr(of),), at=Constant.of(share).number)
+            called = name if name and len(at) == 1 else f"{name or 'q'}{share}_{_name(of)}"
+            built = built._with(called, asked)
+        return built
+
+    def minimum(self, of: Of, *, name: str | None = None) -> Builder:
+        """Ask for the smallest: a point of a public grid that leans outward."""
+        return self._of("minimum", "min", of, name)
+
+    def maximum(self, of: Of, *, name: str | None = None) -> Builder:
+        """Ask for the largest: a point of a public grid that leans outward."""
+        return self._of("maximum", "max", of, name)
+
+    def top(self, of: Of, most: int = 1, *, name: str | None = None) -> Builder:
+        """Ask for the most frequent values."""
+        return self._with(name or f"top_{_name(of)}", Aggregate("top", (_expr(of),), most=most))
+
+    def having(self, *conditions: Condition) -> Builder:
+        """Keep released rows only: conditions on columns of the answer, by name."""
+        begun = self.begun()
+        made = tuple(condition(one) for one in conditions)
+        return replace(begun, kept=begun.kept + made)
+
+    def order_by(self, *names: str) -> Builder:
+        """Sort released rows by columns of the answer; `-name` is from the largest down."""
+        begun = self.begun()
+        made = tuple(Order(n.removeprefix("-"), n.startswith("-")) for n in names)
+        return replace(begun, order=begun.order + made)
+
+    def limit(self, count: int) -> Builder:
+        """Keep so many released rows."""
+        return replace(self.begun(), most=count)
+
+    def _of(self, verb: Verb, short: str, of: Of, name: str | None) -> Builder:
+        return self._with(name or f"{short}_{_name(of)}", Aggregate(verb, (_expr(of),)))
+
+    def _of_two(self, verb: Verb, short: str, of: tuple[Of, Of], name: str | None) -> Builder:
+        called = name or f"{short}_{_name(of[0])}_{_name(of[1])}"
+        return self._with(called, Aggregate(verb, (_expr(of[0]), _expr(of[1]))))
+
+    def _with(self, name: str, aggregate: Aggregate) -> Builder:
+        begun = self.begun()
+        return replace(begun, outputs=(*begun.outputs, Output(name, aggregate)))
+
+
 @dataclass(frozen=True)
-class Builder:
+class Builder(Steps):
     """A question in the making; every step returns a new one."""
 
     data_set: str
     target: Target
     outputs: tuple[Output, ...] = ()
     conditions: tuple[Predicate, ...] = ()
-    keys: tuple[str, ...] = ()
+    keys: tuple[tuple[str, Expr], ...] = ()
     groups: int | None = None
     rows: int | None = None
+    source: EachPerson | None = None
+    kept: tuple[Predicate, ...] = ()
+    order: tuple[Order, ...] = ()
+    most: int | None = None
 
-    def where(self, **conditions: object) -> Builder:
-        """Narrow: a value, a list, a (low, high) pair with None for open, None for null."""
-        made = tuple(_condition(name, value) for name, value in conditions.items())
-        return replace(self, conditions=self.conditions + made)
-
-    def group_by(self, *columns: str) -> Builder:
-        """Ask for each key of these columns."""
-        return replace(self, keys=self.keys + columns)
-
-    def at_most(self, *, groups: int | None = None, rows: int | None = None) -> Builder:
-        """Bound a person's part: groups a person, rows a person and group."""
-        return replace(self, groups=groups or self.groups, rows=rows or self.rows)
-
-    def count(self, column: str | None = None, *, name: str | None = None) -> Builder:
-        """Ask for the number of rows, or of a column's values."""
-        if column is None:
-            return self._with(name or "count", "count", "")
-        return self._with(name or f"count_{column}", "count_values", column)
-
-    def people(self, *, name: str | None = None) -> Builder:
-        """Ask for the number of people."""
-        return self._with(name or "people", "count_people", "")
-
-    def sum(self, column: str, *, name: str | None = None) -> Builder:
-        """Ask for a sum."""
-        return self._with(name or f"sum_{column}", "sum", column)
-
-    def mean(self, column: str, *, name: str | None = None) -> Builder:
-        """Ask for a mean."""
-        return self._with(name or f"avg_{column}", "mean", column)
+    def begun(self) -> Builder:
+        """Return this."""
+        return self
 
     def question(self) -> Question:
         """Return the frozen question."""
-        keys = tuple(Output(key, key) for key in self.keys)
+        keys = tuple(Output(name, key) for name, key in self.keys)
         return Question(
             data_set=self.data_set,
             outputs=keys + self.outputs,
             where=_joined(self.conditions),
-            group_by=self.keys,
+            group_by=tuple(key for _, key in self.keys),
             max_groups=self.groups,
             max_rows=self.rows,
+            source=self.source,
+            having=_joined(self.kept),
+            order=self.order,
+            limit=self.most,
         )
 
     def ask(self, **terms: Unpack[AskTerms]) -> Answer:
@@ -102,8 +235,25 @@ class Builder:
         """Return what asking would cost and how far off it would be; nothing is spent."""
         return self.target.price(self, **terms)
 
-    def _with(self, name: str, verb: Verb, column: str) -> Builder:
-        return replace(self, outputs=(*self.outputs, Output(name, Aggregate(verb, column))))
+
+def _expr(of: Of) -> Expr:
+    return Ref(of) if isinstance(of, str) else of.expr
+
+
+def _name(of: Of) -> str:
+    return of if isinstance(of, str) else "_".join(sorted(columns_of(of.expr))) or "constant"
+
+
+def _reduced(name: str, column: str | tuple[str, Of]) -> Reduce:
+    verb, of = (column, None) if isinstance(column, str) else column
+    for known in REDUCTIONS:
+        if known == verb:
+            return Reduce(name, known, None if of is None else _expr(of))
+    raise Refused(
+        "not-in-language",
+        f"{verb!r} is not answered for each person.",
+        f"Use {', '.join(REDUCTIONS)}.",
+    )
 
 
 def _joined(conditions: tuple[Predicate, ...]) -> Predicate | None:
@@ -114,14 +264,14 @@ def _joined(conditions: tuple[Predicate, ...]) -> Predicate | None:
 
 def _condition(name: str, value: object) -> Predicate:
     if value is None:
-        return IsNull(name)
+        return IsNull(Ref(name))
     if value is Ellipsis:
-        return Not(IsNull(name))
+        return Not(IsNull(Ref(name)))
     if isinstance(value, tuple):
         return _between(name, value)
     if isinstance(value, list | set | frozenset):
-        return Among(name, tuple(Constant.of(v) for v in value))
-    return Compare(name, "=", Constant.of(value))
+        return Among(Ref(name), tuple(Constant.of(v) for v in value))
+    return Compare(Ref(name), "=", Constant.of(value))
 
 
 def _between(name: str, pair: Sequence[object]) -> Predicate:
@@ -133,7 +283,7 @@ def _between(name: str, pair: Sequence[object]) -> Predicate:
         )
     ends: list[Predicate] = []
     if pair[0] is not None:
-        ends.append(Compare(name, ">=", Constant.of(pair[0])))
+        ends.append(Compare(Ref(name), ">=", Constant.of(pair[0])))
     if pair[1] is not None:
-        ends.append(Compare(name, "<=", Constant.of(pair[1])))
+        ends.append(Compare(Ref(name), "<=", Constant.of(pair[1])))
     return ends[0] if len(ends) == 1 else All(tuple(ends))

@@ -69,14 +69,44 @@ class Price(_Shown):
         """Return the price in plain words."""
         lines = [f"{self['says']}", f"epsilon {self['epsilon']:g}, nothing spent yet"]
         lines += [self._error_line(name, error) for name, error in self["error"].items()]
+        lines += self._keys_line()
         lines += [f"{self['bounding']}", f"{self['odds']}"]
+        lines += table_text(*self.table())
         rest = self["left"]["next_epsilon"]
         fits = "it fits" if self["fits"] else "it does NOT fit"
         return [*lines, f"{fits} what is left (data set: {rest:g})"]
 
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows: other prices, what error they buy, what somebody could learn."""
+        names = [name for name, error in self["error"].items() if error is not None]
+        head = ["epsilon", *(f"± {name}" for name in names), "50 % sure becomes at most"]
+        return head, [
+            [
+                f"{offer['epsilon']:g}",
+                *(number_text(offer["error"][n], offer["error"][n]) for n in names),
+                f"{min(offer['sure'], 99.99):.4g} %",
+            ]
+            for offer in self["at"]
+        ]
+
+    def _keys_line(self) -> list[str]:
+        for part in self["split"]:
+            shown = part.get("shown_from_people")
+            if shown is not None:
+                half, sure = shown["half"], shown["nearly always"]
+                return [
+                    f"a key is shown from about {half:,} people on, nearly always from {sure:,}"
+                ]
+        return []
+
     def _error_line(self, name: str, error: float | None) -> str:
         if error is not None:
             return f"{name}: ± {number_text(float(error), float(error))} at 95 %"
+        rank = self["rank_error"].get(name)
+        if rank is not None:
+            return f"{name}: its rank is within {rank:,} rows of the true one at 95 %"
+        if not self["error_by_people"].get(name):
+            return f"{name}: its error cannot be told before"
         sizes = ", ".join(
             f"± {number_text(margin, margin)} for {size:,} people"
             for size, margin in self["error_by_people"].get(name, [])

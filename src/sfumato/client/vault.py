@@ -7,7 +7,7 @@ from html import escape
 from typing import Protocol, Unpack
 
 from sfumato.client.answer import Answer
-from sfumato.client.builder import Builder
+from sfumato.client.builder import Builder, Steps
 from sfumato.client.shown import Budget, CardView, Price
 from sfumato.client.terms import AskTerms, Json, PriceTerms, terms_body
 from sfumato.core.question import question_json
@@ -54,7 +54,7 @@ class Vault:
         return f"<p>sfumato vault</p><ul>{rows}</ul>"
 
 
-class DataSet:
+class DataSet(Steps):
     """A data set to ask; it holds no rows, only a name and the way there."""
 
     def __init__(self, vault: Vault, name: str) -> None:
@@ -79,31 +79,8 @@ class DataSet:
         """Return what asking would cost and how far off it would be; nothing is spent."""
         return Price(self._vault.call("price", self._body(question, terms)))
 
-    def where(self, **conditions: object) -> Builder:
-        """Begin a question with conditions: `where(age=(65, None), zip=["10001", "10002"])`."""
-        return self._builder().where(**conditions)
-
-    def group_by(self, *columns: str) -> Builder:
-        """Begin a question grouped by columns with declared keys."""
-        return self._builder().group_by(*columns)
-
-    def count(self, column: str | None = None, *, name: str | None = None) -> Builder:
-        """Begin a question with a count of rows, or of a column's values."""
-        return self._builder().count(column, name=name)
-
-    def people(self, *, name: str | None = None) -> Builder:
-        """Begin a question with a count of people."""
-        return self._builder().people(name=name)
-
-    def sum(self, column: str, *, name: str | None = None) -> Builder:
-        """Begin a question with a sum."""
-        return self._builder().sum(column, name=name)
-
-    def mean(self, column: str, *, name: str | None = None) -> Builder:
-        """Begin a question with a mean."""
-        return self._builder().mean(column, name=name)
-
-    def _builder(self) -> Builder:
+    def begun(self) -> Builder:
+        """Return a question that asks nothing yet."""
         return Builder(self.name, self)
 
     def _body(self, question: str | Builder, terms: Mapping[str, object]) -> Json:

@@ -20,6 +20,7 @@ __all__ = [
     "Failed",
     "Head",
     "Outcome",
+    "Pending",
     "Reused",
     "Settled",
     "ShapeFrozen",
@@ -56,6 +57,7 @@ class Charge:
     debtors: tuple[Debtor, ...]
     debt: Debt
     body: dict[str, object]  # what is written into the chain: question, price, mechanism; no rows
+    patience_s: int = 0  # how long another's reading of the same answer is waited for
 
     def __post_init__(self) -> None:
         names = (self.user, self.op, self.request, self.answer_key, self.shape)
@@ -141,7 +143,14 @@ class ShapeFrozen:
     shape: str
 
 
-Outcome = Charged | Standing | Failed | Exceeded | Reused | ShapeFrozen
+@dataclass(frozen=True)
+class Pending:
+    """Another operation has paid for this very answer and is reading it; nothing was debited."""
+
+    seq: int
+
+
+Outcome = Charged | Standing | Failed | Exceeded | Reused | ShapeFrozen | Pending
 
 
 @dataclass(frozen=True)

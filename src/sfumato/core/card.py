@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from sfumato.core.budget import Budget, read_delta, read_epsilon, read_number, read_positive
-from sfumato.core.question import Constant
+from sfumato.core.expression import Constant
 from sfumato.core.refusal import Refused
 
 ColumnType = Literal["integer", "number", "text", "boolean", "date", "timestamp"]
@@ -23,6 +23,7 @@ TYPES: Final[tuple[ColumnType, ...]] = (
     "timestamp",
 )
 NUMERIC: Final = ("integer", "number")
+TIMES: Final = ("date", "timestamp")
 ROW: Final = "row"
 MAX_KEYS: Final = 1_000_000
 MAX_STEPS: Final = 2**52  # the most steps between zero and a bound
@@ -32,7 +33,7 @@ NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
 @dataclass(frozen=True)
 class Column:
-    """One column as declared; bounds in whole steps."""
+    """One column as declared; bounds in whole steps, those of dates in days since 1970."""
 
     name: str
     type: ColumnType
@@ -194,10 +195,30 @@ def _read_column(name: str, body: Mapping[str, object]) -> Column:
     if kind is None:
         raise _bad(f"the type of column {name!r} is none of {', '.join(TYPES)}")
     if kind not in NUMERIC:
-        if {"lower", "upper", "step"} & set(body):
-            raise _bad(f"column {name!r} is {kind}: bounds and a step are for numbers")
-        return Column(name, kind, keys=_read_keys(name, kind, body))
+        return _read_plain(name, kind, body)
     return _read_numeric(name, kind, body)
+
+
+def _read_plain(name: str, kind: ColumnType, body: Mapping[str, object]) -> Column:
+    has_bounds = "lower" in body or "upper" in body
+    if "step" in body or (has_bounds and kind not in TIMES):
+        raise _bad(f"column {name!r} is {kind}: bounds are for numbers and dates")
+    keys = _read_keys(name, kind, body)
+    if not has_bounds:
+        return Column(name, kind, keys=keys)
+    if not {"lower", "upper"} <= set(body):
+        raise _bad(f"column {name!r} has one bound; declare both or none")
+    low, high = (_day(body[end], f"columns.{name}.{end}") for end in ("lower", "upper"))
+    if low >= high:
+        raise _bad(f"lower of column {name!r} is not below its upper")
+    return Column(name, kind, low, high, keys=keys)
+
+
+def _day(value: object, name: str) -> int:
+    """Return the day as a whole number since 1970; what a date's bounds are kept as."""
+    if isinstance(value, datetime) or not isinstance(value, str | date):
+        raise _bad(f"{name} is a day like 2026-11-21")
+    return (date.fromisoformat(_iso_date(value, name)) - date(1970, 1, 1)).days
 
 
 def _read_numeric(name: str, kind: ColumnType, body: Mapping[str, object]) -> Column:

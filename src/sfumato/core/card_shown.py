@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from fractions import Fraction
 
 from sfumato.core.card import Card, Column
-from sfumato.core.question import Constant, Json
+from sfumato.core.expression import Constant, Json
 
 
 def key_value(column: Column, key: Constant) -> object:
@@ -43,13 +44,20 @@ def card_json(card: Card) -> Json:
     }
 
 
+def _bound(column: Column, bound: int | None) -> object:
+    if bound is None:
+        return None
+    if column.is_numeric:
+        return plain_number(bound * column.step)
+    return (date(1970, 1, 1) + timedelta(days=bound)).isoformat()
+
+
 def _column_json(column: Column) -> Json:
-    low, high = column.lower, column.upper
     return {
         "name": column.name,
         "type": column.type,
-        "lower": None if low is None else plain_number(low * column.step),
-        "upper": None if high is None else plain_number(high * column.step),
+        "lower": _bound(column, column.lower),
+        "upper": _bound(column, column.upper),
         "step": plain_number(column.step) if column.is_numeric else None,
         "keys": None if column.keys is None else [key_value(column, k) for k in column.keys],
     }

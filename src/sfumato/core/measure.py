@@ -1,7 +1,8 @@
 """What an engine is asked to add up: integers only, over a prepared table; no text of the asker's.
 
-Columns are physical (`v3`, `k3`), constants are whole steps, dates or texts that go in as bound
-parameters. Each row carries at most one cell; cells are numbered by the public keys alone.
+Columns are physical (`v3`, `k3`, `u0`), numbers are whole steps, dates and texts go in as bound
+parameters. Each row carries at most one cell. Where all keys are public, cells are numbered by them
+alone; where one is private, the cells that exist come back with their keys, sealed.
 """
 
 from __future__ import annotations
@@ -9,25 +10,60 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sfumato.core.question import Predicate
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.expression import Expr, Predicate
+
+Integers = NDArray[np.int64]
+TallyKind = Literal["rows", "values", "people", "sum", "histogram", "distinct"]
 
 
 @dataclass(frozen=True)
 class Tally:
-    """One integer per cell: rows, rows with a value, people, or the sum of scale*v + offset."""
+    """One integer per cell, or for a histogram one per cell and code.
 
-    kind: Literal["rows", "values", "people", "sum"]
-    column: str = ""
+    rows and people are counted; values are rows in which `value` is not null; sum adds up
+    scale*value + offset over those, each person's sum of a cell clamped if `clamp` says so;
+    histogram counts rows by the code that `value` is (0 to size-1, else nobody's);
+    distinct counts different values, at most `most` of a person and cell.
+    """
+
+    kind: TallyKind
+    value: Expr | None = None
     scale: int = 1
     offset: int = 0
+    clamp: tuple[int, int] | None = None
+    size: int = 0
+    most: int = 0
 
 
 @dataclass(frozen=True)
-class KeyColumn:
-    """A grouping column: its code column in the table and how many keys the card declares."""
+class Key:
+    """What rows are grouped by: a public code from 0 to size-1, or a private value (no size).
 
-    column: str
-    size: int
+    A row whose code is null or outside, or whose private value is null, is in no cell.
+    """
+
+    value: Expr
+    size: int | None
+
+
+@dataclass(frozen=True)
+class PerPerson:
+    """One row for each person with a row that fits: u0, u1, ... are the tallies of their rows."""
+
+    where: Predicate | None
+    columns: tuple[Reduced, ...]
+    max_rows: int
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A column of a per-person table: a count, sum, least or largest of the person's rows."""
+
+    kind: Literal["rows", "values", "sum", "min", "max"]
+    value: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -35,16 +71,30 @@ class Measure:
     """Integers to be added up, with every person's part bounded before."""
 
     where: Predicate | None
-    keys: tuple[KeyColumn, ...]
+    keys: tuple[Key, ...]
     tallies: tuple[Tally, ...]
     by_person: bool
     max_groups: int
     max_rows: int
+    source: PerPerson | None = None
+
+    @property
+    def is_public(self) -> bool:
+        """Say whether every key is public, so that every cell is answered, empty ones too."""
+        return all(key.size is not None for key in self.keys)
 
     @property
     def cells(self) -> int:
-        """Return how many cells every answer has, empty ones included."""
+        """Return how many cells the answer has if every key is public."""
         count = 1
         for key in self.keys:
-            count *= key.size
+            count *= key.size or 0
         return count
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What was added up, always sealed: per tally one integer per cell (a histogram has rows)."""
+
+    parts: tuple[Integers, ...]
+    keys: tuple[tuple[object, ...], ...] | None = None  # per cell, if a key is private

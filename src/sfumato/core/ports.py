@@ -21,7 +21,7 @@ from sfumato.core.account import (
 )
 from sfumato.core.card import Card
 from sfumato.core.chain import Verdict
-from sfumato.core.measure import Measure
+from sfumato.core.measure import Cells, Measure
 from sfumato.core.sealed import Sealed
 
 IntegerArray = NDArray[np.int64]
@@ -82,6 +82,10 @@ class LedgerStore(Protocol):
 
     def charge(self, charge: Charge) -> Outcome:
         """Debit every account or none, once per operation; or return what already stands."""
+        ...
+
+    def answer_of(self, user: str, op: str) -> str | None:
+        """Return the answer that the user's operation was given, or None."""
         ...
 
     def settle(self, user: str, op: str, answer: str) -> Settled:
@@ -164,8 +168,8 @@ class Anchor(Protocol):
 class Engine(Protocol):
     """Where rows live; answers with Sealed integers, never with values or complaints."""
 
-    def measure(self, table: str, measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
-        """Return, for each tally, one integer per cell of the prepared table (zeros included).
+    def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
+        """Return what the measure adds up over the prepared table (zeros included).
 
         Whatever goes wrong raises `EngineStopped`, and says nothing of the rows.
         """

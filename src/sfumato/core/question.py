@@ -5,105 +5,60 @@ SQL text, the Python builder and JSON all become one of these values, and the te
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
-from numbers import Rational
 from typing import Final, Literal
 
+from sfumato.core.expression import (
+    Constant,
+    Expr,
+    Json,
+    Predicate,
+    Ref,
+    malformed,
+    plain_text,
+    spelled,
+)
+from sfumato.core.expression_json import (
+    constant_json,
+    expression_json,
+    predicate_json,
+    read_constant_json,
+    read_expression,
+    read_items,
+    read_object,
+    read_predicate,
+)
 from sfumato.core.refusal import Refused
 
-Operator = Literal["=", "!=", "<", "<=", ">", ">="]
-OPERATORS: Final[tuple[Operator, ...]] = ("=", "!=", "<", "<=", ">", ">=")
-Kind = Literal["number", "text", "boolean"]
-Json = dict[str, object]
+Verb = Literal[
+    "count", "count_values", "count_people", "count_distinct", "sum", "mean",
+    "variance", "deviation", "covariance", "correlation", "slope", "intercept",
+    "quantile", "minimum", "maximum", "top",
+]  # fmt: skip
+VERBS: Final[tuple[Verb, ...]] = (
+    "count", "count_values", "count_people", "count_distinct", "sum", "mean",
+    "variance", "deviation", "covariance", "correlation", "slope", "intercept",
+    "quantile", "minimum", "maximum", "top",
+)  # fmt: skip
+Reduction = Literal["count", "count_values", "sum", "minimum", "maximum"]
+REDUCTIONS: Final[tuple[Reduction, ...]] = ("count", "count_values", "sum", "minimum", "maximum")
 
 
 @dataclass(frozen=True)
-class Constant:
-    """A constant in canonical spelling: a fraction, a text (dates too), or true and false."""
-
-    kind: Kind
-    text: str
-
-    @staticmethod
-    def of(value: object) -> Constant:
-        """Return the constant for a plain Python value."""
-        if isinstance(value, bool):
-            return Constant("boolean", "true" if value else "false")
-        if isinstance(value, float):
-            value = Decimal(float.__repr__(value))  # the number that was typed
-        if isinstance(value, Decimal) and not value.is_finite():
-            raise _malformed("a number")
-        if isinstance(value, Decimal | Rational):
-            return Constant("number", str(Fraction(value)))
-        return Constant("text", _text(str(value)))
-
-    @property
-    def number(self) -> Fraction:
-        """Return the exact number."""
-        return Fraction(self.text)
-
-
-@dataclass(frozen=True)
-class Compare:
-    """A column against a constant."""
-
-    column: str
-    operator: Operator
-    constant: Constant
-
-
-@dataclass(frozen=True)
-class Among:
-    """A column equal to one of the constants."""
-
-    column: str
-    constants: tuple[Constant, ...]
-
-
-@dataclass(frozen=True)
-class IsNull:
-    """A column without a value."""
-
-    column: str
-
-
-@dataclass(frozen=True)
-class Not:
-    """The predicate does not hold (null stays null, as in SQL)."""
-
-    predicate: Predicate
-
-
-@dataclass(frozen=True)
-class All:
-    """Every predicate holds."""
-
-    predicates: tuple[Predicate, ...]
-
-
-@dataclass(frozen=True)
-class AnyOf:
-    """At least one predicate holds."""
-
-    predicates: tuple[Predicate, ...]
-
-
-Predicate = Compare | Among | IsNull | Not | All | AnyOf
-
-Verb = Literal["count", "count_values", "count_people", "sum", "mean"]
-VERBS: Final[tuple[Verb, ...]] = ("count", "count_values", "count_people", "sum", "mean")
-
-
-@dataclass(frozen=True, order=True)
 class Aggregate:
-    """One verb over one column; a count of rows or people has none."""
+    """One verb over its expressions; a count of rows or people has none.
+
+    `at` is a quantile's p, `most` is how many different values of a person count or how many names
+    a top list has, `within` clamps each person's sum of a cell.
+    """
 
     verb: Verb
-    column: str = ""
+    of: tuple[Expr, ...] = ()
+    at: Fraction | None = None
+    most: int | None = None
+    within: tuple[Constant, Constant] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +66,34 @@ class Output:
     """One column of the answer: a key of the grouping, or an aggregate, under its name."""
 
     name: str
-    of: Aggregate | str
+    of: Aggregate | Expr
+    is_shown: bool = True
+
+
+@dataclass(frozen=True)
+class Order:
+    """Sort the released rows by an output."""
+
+    by: str
+    is_falling: bool = False
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A column of a per-person table: one aggregate of that person's rows, under its name."""
+
+    name: str
+    verb: Reduction
+    of: Expr | None = None
+
+
+@dataclass(frozen=True)
+class EachPerson:
+    """A table with one row for each person who has a row that fits."""
+
+    columns: tuple[Reduce, ...]
+    where: Predicate | None = None
+    by: str = ""  # the column that names the person: the unit of the card
 
 
 @dataclass(frozen=True)
@@ -121,64 +103,39 @@ class Question:
     data_set: str
     outputs: tuple[Output, ...]
     where: Predicate | None = None
-    group_by: tuple[str, ...] = ()
+    group_by: tuple[Expr, ...] = ()
     max_groups: int | None = None
     max_rows: int | None = None
+    source: EachPerson | None = None
+    having: Predicate | None = None  # over released outputs, by name
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
 
     @property
     def aggregates(self) -> tuple[Aggregate, ...]:
         """Return the distinct aggregates in canonical order, whatever they are called."""
-        return tuple(sorted({o.of for o in self.outputs if isinstance(o.of, Aggregate)}))
+        found = {o.of for o in self.outputs if isinstance(o.of, Aggregate)}
+        return tuple(sorted(found, key=aggregate_text))
 
 
-def canonical(predicate: Predicate) -> Predicate:
-    """Return the predicate flattened, sorted and without doubles; it means the same."""
-    match predicate:
-        case Among(column=column, constants=constants):
-            return Among(column, tuple(sorted(set(constants), key=lambda c: (c.kind, c.text))))
-        case Not(predicate=inner):
-            made = canonical(inner)
-            return made.predicate if isinstance(made, Not) else Not(made)
-        case All(predicates=parts):
-            return _joined(All, parts)
-        case AnyOf(predicates=parts):
-            return _joined(AnyOf, parts)
-        case _:
-            return predicate
-
-
-def _joined(kind: type[All] | type[AnyOf], parts: Sequence[Predicate]) -> Predicate:
-    flat: dict[str, Predicate] = {}
-    for part in map(canonical, parts):
-        inner = part.predicates if isinstance(part, kind) else (part,)
-        flat.update({spelled(predicate_json(p)): p for p in inner})
-    ordered = tuple(flat[key] for key in sorted(flat))
-    return ordered[0] if len(ordered) == 1 else kind(ordered)
-
-
-def spelled(value: object) -> str:
-    """Return the one JSON spelling of a value; what is hashed and stored."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+def aggregate_text(aggregate: Aggregate) -> str:
+    """Return the one spelling of an aggregate; what stored answers are filed under."""
+    return spelled(aggregate_json(aggregate))
 
 
 # --- as JSON, and back ------------------------------------------------------------------------
 
 
-def predicate_json(predicate: Predicate) -> Json:
-    """Return the predicate as plain JSON."""
-    match predicate:
-        case Compare(column=column, operator=operator, constant=constant):
-            return {"is": "compare", "column": column, "op": operator, "to": _constant(constant)}
-        case Among(column=column, constants=constants):
-            return {"is": "among", "column": column, "of": [_constant(c) for c in constants]}
-        case IsNull(column=column):
-            return {"is": "null", "column": column}
-        case Not(predicate=inner):
-            return {"is": "not", "of": predicate_json(inner)}
-        case All(predicates=parts):
-            return {"is": "all", "of": [predicate_json(p) for p in parts]}
-        case AnyOf(predicates=parts):
-            return {"is": "any", "of": [predicate_json(p) for p in parts]}
+def aggregate_json(aggregate: Aggregate) -> Json:
+    """Return the aggregate as plain JSON; what is not said is left out."""
+    made: Json = {"verb": aggregate.verb, "of": [expression_json(e) for e in aggregate.of]}
+    if aggregate.at is not None:
+        made["at"] = str(aggregate.at)
+    if aggregate.most is not None:
+        made["most"] = aggregate.most
+    if aggregate.within is not None:
+        made["within"] = [constant_json(c) for c in aggregate.within]
+    return made
 
 
 def question_json(question: Question) -> Json:
@@ -186,129 +143,125 @@ def question_json(question: Question) -> Json:
     return {
         "data_set": question.data_set,
         "outputs": [_output_json(output) for output in question.outputs],
-        "where": None if question.where is None else predicate_json(question.where),
-        "group_by": list(question.group_by),
+        "where": _optional(question.where),
+        "group_by": [expression_json(key) for key in question.group_by],
         "max_groups": question.max_groups,
         "max_rows": question.max_rows,
+        "source": None if question.source is None else source_json(question.source),
+        "having": _optional(question.having),
+        "order": [[order.by, order.is_falling] for order in question.order],
+        "limit": question.limit,
     }
 
 
-def _constant(constant: Constant) -> Json:
-    return {"kind": constant.kind, "text": constant.text}
+def source_json(source: EachPerson) -> Json:
+    """Return the per-person table as plain JSON."""
+    columns = [
+        {
+            "name": column.name,
+            "verb": column.verb,
+            "of": None if column.of is None else expression_json(column.of),
+        }
+        for column in source.columns
+    ]
+    return {"columns": columns, "where": _optional(source.where), "by": source.by}
+
+
+def _optional(predicate: Predicate | None) -> Json | None:
+    return None if predicate is None else predicate_json(predicate)
 
 
 def _output_json(output: Output) -> Json:
+    made: Json = {"name": output.name, "shown": output.is_shown}
     if isinstance(output.of, Aggregate):
-        return {"name": output.name, "verb": output.of.verb, "column": output.of.column}
-    return {"name": output.name, "key": output.of}
+        return {**made, **aggregate_json(output.of)}
+    return {**made, "key": expression_json(output.of)}
 
 
 def read_question(shape: object) -> Question:
     """Return the question that the JSON plainly spells, or refuse; nothing unknown passes."""
-    body = _object(shape, {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows"})
-    where = body.get("where")
+    body = read_object(
+        shape,
+        {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows", "source", "having",
+         "order", "limit"},
+    )  # fmt: skip
+    source = body.get("source")
     return Question(
-        data_set=_text(body.get("data_set")),
-        outputs=tuple(_read_output(o) for o in _items(body.get("outputs"))),
-        where=None if where is None else _read_predicate(where, depth=0),
-        group_by=tuple(_text(c) for c in _items(body.get("group_by", []))),
+        data_set=plain_text(body.get("data_set")),
+        outputs=tuple(_read_output(o) for o in read_items(body.get("outputs"))),
+        where=_read_optional(body.get("where")),
+        group_by=tuple(_read_key(key) for key in read_items(body.get("group_by", []))),
         max_groups=_read_bound(body.get("max_groups")),
         max_rows=_read_bound(body.get("max_rows")),
+        source=None if source is None else _read_source(source),
+        having=_read_optional(body.get("having")),
+        order=tuple(_read_order(order) for order in read_items(body.get("order", []))),
+        limit=_read_bound(body.get("limit")),
     )
 
 
+def _read_optional(shape: object) -> Predicate | None:
+    return None if shape is None else read_predicate(shape)
+
+
+def _read_key(shape: object) -> Expr:
+    return Ref(plain_text(shape)) if isinstance(shape, str) else read_expression(shape)
+
+
 def _read_output(shape: object) -> Output:
-    body = _object(shape, {"name", "verb", "column", "key"})
+    body = read_object(shape, {"name", "shown", "key", "verb", "of", "at", "most", "within"})
+    name, shown = plain_text(body.get("name")), body.get("shown", True)
+    if not isinstance(shown, bool):
+        raise malformed("an output")
     if "key" in body:
-        return Output(_text(body.get("name")), _text(body["key"]))
+        return Output(name, _read_key(body["key"]), shown)
+    return Output(name, _read_aggregate(body), shown)
+
+
+def _read_aggregate(body: Mapping[str, object]) -> Aggregate:
+    within = body.get("within")
+    ends = () if within is None else tuple(read_constant_json(c) for c in read_items(within))
     for verb in VERBS:
+        if body.get("verb") == verb and len(ends) in (0, 2):
+            return Aggregate(
+                verb,
+                tuple(_read_key(e) for e in read_items(body.get("of", []))),
+                at=_read_share(body.get("at")),
+                most=_read_bound(body.get("most")),
+                within=(ends[0], ends[1]) if ends else None,
+            )
+    raise malformed("an aggregate")
+
+
+def _read_share(shape: object) -> Fraction | None:
+    if shape is None:
+        return None
+    share = read_constant_json({"kind": "number", "text": shape}).number
+    if not 0 <= share <= 1:
+        raise malformed("a share from 0 to 1")
+    return share
+
+
+def _read_order(shape: object) -> Order:
+    pair = read_items(shape)
+    if len(pair) != 2 or not isinstance(pair[1], bool):
+        raise malformed("an order")
+    return Order(plain_text(pair[0]), pair[1])
+
+
+def _read_source(shape: object) -> EachPerson:
+    body = read_object(shape, {"columns", "where", "by"})
+    columns = tuple(_read_reduce(column) for column in read_items(body.get("columns")))
+    return EachPerson(columns, _read_optional(body.get("where")), plain_text(body.get("by", "")))
+
+
+def _read_reduce(shape: object) -> Reduce:
+    body = read_object(shape, {"name", "verb", "of"})
+    of = body.get("of")
+    for verb in REDUCTIONS:
         if body.get("verb") == verb:
-            return Output(_text(body.get("name")), Aggregate(verb, _text(body.get("column", ""))))
-    raise _malformed("an aggregate")
-
-
-MAX_DEPTH: Final = 20
-MAX_CONSTANTS: Final = 500
-
-
-def _read_predicate(shape: object, depth: int) -> Predicate:
-    body = _object(shape, {"is", "column", "op", "to", "of"})
-    reader = _READERS.get(str(body.get("is")))
-    if reader is None or depth > MAX_DEPTH:
-        raise _malformed("a condition")
-    return reader(body, depth + 1)
-
-
-def _read_compare(body: Mapping[str, object], _depth: int) -> Predicate:
-    for operator in OPERATORS:
-        if body.get("op") == operator:
-            return Compare(_text(body.get("column")), operator, _read_constant(body.get("to")))
-    raise _malformed("a comparison")
-
-
-def _read_among(body: Mapping[str, object], _depth: int) -> Predicate:
-    constants = tuple(_read_constant(c) for c in _items(body.get("of")))
-    if not 1 <= len(constants) <= MAX_CONSTANTS:
-        raise _malformed("a list of constants")
-    return Among(_text(body.get("column")), constants)
-
-
-def _read_null(body: Mapping[str, object], _depth: int) -> Predicate:
-    return IsNull(_text(body.get("column")))
-
-
-def _read_not(body: Mapping[str, object], depth: int) -> Predicate:
-    return Not(_read_predicate(body.get("of"), depth))
-
-
-def _read_all(body: Mapping[str, object], depth: int) -> Predicate:
-    return All(_read_several(body, depth))
-
-
-def _read_any(body: Mapping[str, object], depth: int) -> Predicate:
-    return AnyOf(_read_several(body, depth))
-
-
-def _read_several(body: Mapping[str, object], depth: int) -> tuple[Predicate, ...]:
-    parts = tuple(_read_predicate(p, depth) for p in _items(body.get("of")))
-    if not 1 <= len(parts) <= MAX_CONSTANTS:
-        raise _malformed("a list of conditions")
-    return parts
-
-
-_READERS: Final[Mapping[str, Callable[[Mapping[str, object], int], Predicate]]] = {
-    "compare": _read_compare,
-    "among": _read_among,
-    "null": _read_null,
-    "not": _read_not,
-    "all": _read_all,
-    "any": _read_any,
-}
-
-
-def _read_constant(shape: object) -> Constant:
-    body = _object(shape, {"kind", "text"})
-    text = _text(body.get("text"))
-    match body.get("kind"):
-        case "number":
-            return Constant("number", str(_fraction(text)))
-        case "text":
-            return Constant("text", text)
-        case "boolean" if text in ("true", "false"):
-            return Constant("boolean", text)
-        case _:
-            raise _malformed("a constant")
-
-
-def _fraction(text: str) -> Fraction:
-    plain = 0 < len(text) <= 80 and set(text) <= set("0123456789/-")
-    try:
-        number = Fraction(text) if plain else None
-    except (ValueError, ZeroDivisionError):
-        number = None
-    if number is None:
-        raise _malformed("a number")
-    return number
+            return Reduce(plain_text(body.get("name")), verb, None if of is None else _read_key(of))
+    raise malformed("a column of a per-person table")
 
 
 def _read_bound(value: object) -> int | None:
@@ -317,36 +270,7 @@ def _read_bound(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**6:
         raise Refused(
             "not-in-language",
-            "max_groups and max_rows are whole numbers from 1 to 1,000,000.",
+            "max_groups, max_rows, limit and most are whole numbers from 1 to 1,000,000.",
             "Leave them out to take the card's.",
         )
     return value
-
-
-def _object(shape: object, known: set[str]) -> Mapping[str, object]:
-    if not isinstance(shape, dict) or not set(shape) <= known:
-        raise _malformed("an object of the question")
-    return shape
-
-
-def _items(shape: object) -> Sequence[object]:
-    if not isinstance(shape, list | tuple):
-        raise _malformed("a list of the question")
-    return shape
-
-
-def _text(shape: object) -> str:
-    if not isinstance(shape, str) or len(shape) > 1000 or not _is_unicode(shape):
-        raise _malformed("a text of the question")
-    return shape
-
-
-def _is_unicode(text: str) -> bool:
-    """Say whether the text can be written down: half a surrogate pair and NUL cannot."""
-    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _malformed(what: str) -> Refused:
-    return Refused(
-        "not-in-language", f"{what} is not as the language has it.", "Use SQL or the builder."
-    )

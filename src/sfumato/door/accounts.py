@@ -8,9 +8,9 @@ from fractions import Fraction
 from sfumato.core.account import Account, Debtor
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget
 from sfumato.core.card import Card
+from sfumato.core.expression import Json
 from sfumato.core.filters import cap_of, left
 from sfumato.core.loss import Debt
-from sfumato.core.question import Json
 from sfumato.core.refusal import Refused
 
 

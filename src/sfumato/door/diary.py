@@ -4,43 +4,72 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from sfumato.core.account import Account, Standing
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
-from sfumato.core.card_shown import key_value
-from sfumato.core.ports import IntegerArray
-from sfumato.core.question import Aggregate, Json, Output, question_json, spelled
+from sfumato.core.expression import Constant, Json, spelled
+from sfumato.core.expression_json import constant_json
+from sfumato.core.question import Aggregate, Output, aggregate_text, question_json
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import data_set_account, left_json, people_account, smallest_next
 from sfumato.door.ledger import Ledger
-from sfumato.door.locks.dp import GUARANTEE
+from sfumato.door.locks.dp import GUARANTEE, Blurred, Keys
+from sfumato.plan.after import Row, after, is_chosen_after
 from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, split_in_words
+from sfumato.plan.keys import PlanKey
 from sfumato.plan.plan import Plan
 from sfumato.plan.price import Priced
-from sfumato.plan.verbs import VERBS
+from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Estimate, NoisyPart
 
-FORMAT = "answer/1"
+FORMAT = "answer/2"
 
 
-def answer_text(priced: Priced, cells: Sequence[IntegerArray]) -> str:
-    """Return the answer as it stands in the ledger for ever: noisy integers and what they give."""
+def answer_text(priced: Priced, released: Blurred) -> str:
+    """Return the answer as it stands in the ledger for ever: noisy integers and what they give.
+
+    Chosen keys are put in the order of their values, so that no order of the rows is told.
+    """
     plan = priced.plan
-    noisy = [NoisyPart(c, n) for c, n in zip(cells, priced.noises, strict=True)]
+    keys, order = _ordered_keys(plan, released.keys)
+    parts = [part if order is None else part[order] for part in released.parts]
+    noisy = [NoisyPart(c, n) for c, n in zip(parts, priced.noises, strict=True)]
     return spelled(
         {
             "format": FORMAT,
             "version": plan.card.version,
+            "keys": keys,
             "parts": [part.values.tolist() for part in noisy],
             "aggregates": {
-                _spelled_aggregate(a): _estimate_json(_estimate(plan, a, noisy))
+                aggregate_text(a): _estimate_json(_estimate(plan, a, noisy))
                 for a in plan.question.aggregates
             },
         }
     )
+
+
+def _ordered_keys(
+    plan: Plan, keys: Keys | None
+) -> tuple[list[list[Json]] | None, list[int] | None]:
+    if keys is None:
+        return None, None
+    read = [[_key(k, value) for k, value in zip(plan.keys, cell, strict=True)] for cell in keys]
+    order = sorted(range(len(read)), key=lambda place: [_rank(key) for key in read[place]])
+    return [[constant_json(key) for key in read[place]] for place in order], order
+
+
+def _key(key: PlanKey, value: object) -> Constant:
+    """Return a key's value: of a public key the engine has the code, of a private one the value."""
+    return key.read(value) if key.keys is None else key.keys[int(str(value))]
+
+
+def _rank(key: Constant) -> tuple[str, Fraction, str]:
+    return (key.kind, key.number if key.kind == "number" else Fraction(0), key.text)
 
 
 def answer_version(text: str) -> str:
@@ -49,8 +78,8 @@ def answer_version(text: str) -> str:
 
 
 def _estimate(plan: Plan, aggregate: Aggregate, noisy: Sequence[NoisyPart]) -> Estimate:
-    column = plan.card.column(aggregate.column) if aggregate.column else None
-    return VERBS[aggregate.verb].finish(column, [noisy[p] for p in plan.parts_of(aggregate)])
+    parts = [noisy[place] for place in plan.parts_of(aggregate)]
+    return verb_of(aggregate.verb).finish(plan.asked_of(aggregate), parts)
 
 
 def _estimate_json(estimate: Estimate) -> Json:
@@ -62,71 +91,87 @@ def _estimate_json(estimate: Estimate) -> Json:
     }
 
 
-def _spelled_aggregate(aggregate: Aggregate) -> str:
-    return f"{aggregate.verb}({aggregate.column})"
-
-
 def shown(priced: Priced, text: str) -> Json:
     """Return the stored answer with the columns, names and order that the asker chose."""
     stored = json.loads(text)
     if stored.get("format") != FORMAT:
         raise Bug("a stored answer has a format that nobody reads")
-    plan = priced.plan
-    order = _asked_order(plan)
-    columns = [_column(plan, output, stored["aggregates"], order) for output in _outputs(plan)]
+    question = priced.plan.question
+    table = after(question, _table(priced.plan, stored))
+    places = [i for i, output in enumerate(question.outputs) if output.is_shown]
     return {
-        "columns": [output.name for output in _outputs(plan)],
-        "rows": _transposed([c["values"] for c in columns]),
-        "std": _transposed([c["std"] for c in columns]),
-        "interval": _transposed([c["interval"] for c in columns]),
+        "columns": [question.outputs[i].name for i in places],
+        "rows": [[row.values[i] for i in places] for row in table],
+        "std": [[row.std[i] for i in places] for row in table],
+        "interval": [[row.intervals[i] for i in places] for row in table],
         "guarantee": GUARANTEE,
     }
 
 
-def _outputs(plan: Plan) -> tuple[Output, ...]:
-    return plan.question.outputs
+def _table(plan: Plan, stored: Mapping[str, Any]) -> list[Row]:
+    """Return one row per cell, in the order of the asker's own GROUP BY."""
+    keys = _cell_keys(plan, stored)
+    columns = [
+        _column(plan, output, stored["aggregates"], keys) for output in plan.question.outputs
+    ]
+    rows = [
+        Row(
+            tuple(c[0][place] for c in columns),
+            tuple(c[1][place] for c in columns),
+            tuple(c[2][place] for c in columns),
+        )
+        for place in range(_cells(plan, stored))
+    ]
+    return [rows[place] for place in _asked_order(plan, stored)]
 
 
-def _asked_order(plan: Plan) -> list[int]:
+def _cells(plan: Plan, stored: Mapping[str, Any]) -> int:
+    return plan.measure.cells if stored["keys"] is None else len(stored["keys"])
+
+
+def _asked_order(plan: Plan, stored: Mapping[str, Any]) -> list[int]:
     """Return the canonical cells in the order of the asker's own GROUP BY."""
-    canonical = [column.name for column in plan.key_columns]
-    shape = [key.size for key in plan.measure.keys]
-    places = [canonical.index(name) for name in plan.question.group_by]
-    grid = np.arange(plan.measure.cells).reshape(shape)
-    return grid.transpose(places).ravel().tolist()
+    places = [[key.of for key in plan.keys].index(of) for of in plan.question.group_by]
+    if stored["keys"] is None:
+        grid = np.arange(plan.measure.cells).reshape([key.key.size or 1 for key in plan.keys])
+        return grid.transpose(places).ravel().tolist()
+    read = [[Constant(k["kind"], k["text"]) for k in cell] for cell in stored["keys"]]
+    return sorted(range(len(read)), key=lambda row: [_rank(read[row][p]) for p in places])
 
 
-def _column(
-    plan: Plan,
-    output: Output,
-    aggregates: Mapping[str, Mapping[str, list[float]]],
-    order: list[int],
-) -> dict[str, list[object]]:
-    if isinstance(output.of, str):
-        keys = _key_values(plan, output.of)
-        nothing: list[object] = [None] * len(order)
-        return {"values": [keys[i] for i in order], "std": nothing, "interval": nothing}
-    stored = aggregates[_spelled_aggregate(output.of)]
-    return {
-        "values": [stored["values"][i] for i in order],
-        "std": [stored["std"][i] for i in order],
-        "interval": [[stored["low"][i], stored["high"][i]] for i in order],
-    }
+def _cell_keys(plan: Plan, stored: Mapping[str, Any]) -> list[list[object]]:
+    """Return, for each grouping, the key of every canonical cell as people write it."""
+    if stored["keys"] is not None:
+        return [
+            [key.shown(Constant(c[i]["kind"], c[i]["text"])) for c in stored["keys"]]
+            for i, key in enumerate(plan.keys)
+        ]
+    return [_public_keys(plan, place) for place in range(len(plan.keys))]
 
 
-def _key_values(plan: Plan, name: str) -> list[object]:
-    """Return the public key of every canonical cell."""
-    place = [column.name for column in plan.key_columns].index(name)
-    column = plan.key_columns[place]
-    keys = [key_value(column, key) for key in column.keys or ()]
+def _public_keys(plan: Plan, place: int) -> list[object]:
+    key = plan.keys[place]
+    keys = [key.shown(constant) for constant in key.keys or ()]
     below = 1
-    for key in plan.measure.keys[place + 1 :]:
-        below *= key.size
+    for later in plan.keys[place + 1 :]:
+        below *= later.key.size or 1
     return [keys[cell // below % len(keys)] for cell in range(plan.measure.cells)]
 
 
-def _transposed(columns: Sequence[Sequence[object]]) -> list[list[object]]:
-    return [list(row) for row in zip(*columns, strict=True)]
+_Column = tuple[list[Any], list[Any], list[Any]]  # values, std, intervals: released JSON
+
+
+def _column(
+    plan: Plan, output: Output, aggregates: Mapping[str, Any], keys: list[list[object]]
+) -> _Column:
+    if not isinstance(output.of, Aggregate):
+        values = keys[[key.of for key in plan.keys].index(output.of)]
+        nothing: list[object] = [None] * len(values)
+        return values, nothing, nothing
+    stored = aggregates[aggregate_text(output.of)]
+    pairs = zip(stored["low"], stored["high"], strict=True)
+    bars = [None if low is None else [low, high] for low, high in pairs]
+    return stored["values"], stored["std"], bars
 
 
 def receipt(
@@ -171,7 +216,7 @@ def receipt(
         "mechanism": priced.noises[0].as_json()["kind"],
         "split": split_in_words(priced),
         "odds": odds_of(accounts[people], "person" if card.by_person else "row"),
-        "interval": INTERVAL,
+        "interval": _interval(priced.plan),
         **ledger.sign(signed),
     }
 
@@ -181,6 +226,11 @@ def relation(card: Card) -> str:
     return "add or remove one " + ("person" if card.by_person else "row")
 
 
+def _interval(plan: Plan) -> str:
+    return INTERVAL + (CHOSEN if is_chosen_after(plan.question) else "")
+
+
+CHOSEN = "; it is not valid for rows that were chosen or ordered by their own noisy values"
 INTERVAL = (
     "95 %, for the noise alone; it leaves out what clamping and bounding a person's part cut off, "
     "and what sampling would add"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from sfumato.core.account import (
@@ -11,17 +12,19 @@ from sfumato.core.account import (
     Exceeded,
     Failed,
     Head,
+    Pending,
     Reused,
     Settled,
     ShapeFrozen,
     Standing,
 )
 from sfumato.core.chain import disagreement
+from sfumato.core.expression import Json, spelled
 from sfumato.core.ports import Anchor, LedgerStore, Signer
-from sfumato.core.question import Json, spelled
 from sfumato.core.refusal import Refused
 from sfumato.door.accounts import exceeded
 
+PAUSE_S = 0.05  # between two looks at an answer that another is reading
 _WHOLE = 2**62  # more than any cap; the store debits no more than what is left
 
 
@@ -53,6 +56,9 @@ class Ledger:
         """Return when every debtor has paid, durably; or what stands; or refuse."""
         self.check_history()
         outcome = self.store.charge(charge)
+        while isinstance(outcome, Pending):  # another is reading this very answer: wait for theirs
+            time.sleep(PAUSE_S)
+            outcome = self.store.charge(charge)
         match outcome:
             case Charged() | Standing():
                 self.anchor.advance(outcome.head)
@@ -69,6 +75,10 @@ class Ledger:
                 )
             case ShapeFrozen():
                 raise question_frozen()
+
+    def answer_of(self, user: str, op: str) -> str | None:
+        """Return the answer that the user's operation was given, or None."""
+        return self.store.answer_of(user, op)
 
     def settle(self, user: str, op: str, answer: str) -> Settled:
         """Return the answer that stands under the operation, once it is durable."""

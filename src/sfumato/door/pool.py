@@ -1,7 +1,8 @@
-"""Noise drawn ahead in blocks, so that the time of a release says nothing of its noise.
+"""Noise drawn ahead in blocks, off the request path: its time says nothing of any one draw.
 
-A block is drawn in one vectorised call whose time depends on all its draws together; a release
-takes the next ones. Held by tests/door/test_timing.py (slow).
+A thread of its own keeps each noise that was used filled; a release takes the next draws. Only the
+first use of a noise in a process, or one that outruns the thread, waits for a block, whose time
+depends on all its draws together. Held by tests/door/test_timing.py (slow).
 """
 
 from __future__ import annotations
@@ -25,29 +26,48 @@ class NoisePool:
     """Blocks of unused draws per noise; every draw is handed out once, in one process."""
 
     def __init__(self, dice: Dice) -> None:
-        self._dice = dice
-        self._blocks: OrderedDict[Noise, NDArray[np.int64]] = OrderedDict()
-        self._lock = threading.Lock()
-        self._owner = os.getpid()
+        self.dice = dice
+        self._begin()
 
     def take(self, noise: Noise, count: int) -> NDArray[np.int64]:
         """Return that many draws that nobody has had and nobody will have."""
         if count > BLOCK:
-            return noise.sample(count, self._dice)
-        with self._own_lock():
+            return noise.sample(count, self.dice)
+        if self._owner != os.getpid():  # a child drops what its parent drew, or both would use it
+            self._begin()
+        with self._changed:
             block = self._blocks.pop(noise, None)
             if block is None or len(block) < count:
-                block = noise.sample(BLOCK, self._dice)
-            taken, rest = block[:count].copy(), block[count:]
-            self._blocks[noise] = rest
-            while len(self._blocks) > KINDS:
-                self._blocks.popitem(last=False)
-            return taken
+                block = noise.sample(BLOCK, self.dice)
+            self._keep(noise, block[count:])
+            return block[:count].copy()
 
-    def _own_lock(self) -> threading.Lock:
-        """Return this process's lock; a child drops what its parent drew, or both would use it."""
-        if self._owner != os.getpid():
-            self._lock = threading.Lock()
-            self._blocks = OrderedDict()
-            self._owner = os.getpid()
-        return self._lock
+    def _begin(self) -> None:
+        self._blocks: OrderedDict[Noise, NDArray[np.int64]] = OrderedDict()
+        self._low: set[Noise] = set()  # what the thread is to fill
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._owner = os.getpid()
+
+    def _keep(self, noise: Noise, rest: NDArray[np.int64]) -> None:
+        self._blocks[noise] = rest
+        while len(self._blocks) > KINDS:
+            self._blocks.popitem(last=False)
+        if len(rest) < BLOCK // 2:
+            self._low.add(noise)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._fill, daemon=True, name="noise")
+                self._thread.start()
+            self._changed.notify_all()
+
+    def _fill(self) -> None:
+        """Draw blocks for whatever runs low, for ever; the drawing itself holds nobody up."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._low))
+                noise = next(iter(self._low))
+            block = noise.sample(BLOCK, self.dice)
+            with self._changed:
+                self._low.discard(noise)
+                if noise in self._blocks:
+                    self._blocks[noise] = np.concatenate([self._blocks[noise], block])

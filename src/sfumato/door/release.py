@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Never
+from dataclasses import dataclass, replace
+from typing import Final, Never
 
 from sfumato.core.account import Charge, Charged, Settled, Standing
 from sfumato.core.card import Card
+from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import debt_of
-from sfumato.core.ports import Engine, EngineStopped, IntegerArray
-from sfumato.core.question import Json, question_json, spelled
+from sfumato.core.noise.chooser import Chooser
+from sfumato.core.ports import Engine, EngineStopped
+from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import debtors
 from sfumato.door.diary import answer_text, answer_version, receipt, relation, shown
 from sfumato.door.ledger import Ledger, question_failed
-from sfumato.door.locks.dp import GUARANTEE, blurred
+from sfumato.door.locks.dp import GUARANTEE, Blurred, Choosing, Drawn, blurred, chosen
 from sfumato.door.pool import NoisePool
 from sfumato.plan.explain import in_words
+from sfumato.plan.plan import PEOPLE
 from sfumato.plan.price import Priced
 from sfumato.plan.request import Request, priced_request
+from sfumato.plan.verbs.verb import Mechanism
+
+PATIENCE_S: Final = 90  # longer than an engine may take for an ordinary question
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class Release:
 
 def release(door: Door, order: Order) -> Release:
     """Return the answer, whose charge was durable before a row was read; or refuse."""
+    order = _on_the_card_it_was_answered_on(door, order)
     priced = priced_request(order.card, order.request)
     noise = _drawn(door.pool, priced)
     charge = _charge(order, priced)
@@ -75,9 +82,26 @@ def release(door: Door, order: Order) -> Release:
     return _released(door.ledger, charge, _as_answered(order, priced, standing.answer), standing)
 
 
-def _drawn(pool: NoisePool, priced: Priced) -> list[IntegerArray]:
-    """Draw before the charge: what cannot be drawn is refused unpaid, and no row was read yet."""
-    return [pool.take(noise, priced.plan.measure.cells) for noise in priced.noises]
+def _on_the_card_it_was_answered_on(door: Door, order: Order) -> Order:
+    """Return the order; a retry of what was answered keeps its card, whatever the owner did."""
+    answer = door.ledger.answer_of(order.asker.user, order.op)
+    if answer is None:
+        return order
+    version = answer_version(answer)
+    return order if version == order.card.version else replace(order, card=order.earlier(version))
+
+
+def _drawn(pool: NoisePool, priced: Priced) -> list[Drawn]:
+    """Draw before the charge: what cannot be drawn is refused unpaid, and no row was read yet.
+
+    How many private keys will be shown nobody knows before; one draw each shows that it can be.
+    """
+    cells = priced.plan.measure.cells if priced.selection is None else 1
+    return [_draw(pool, mechanism, cells) for mechanism in priced.noises]
+
+
+def _draw(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
+    return mechanism if isinstance(mechanism, Chooser) else pool.take(mechanism, cells)
 
 
 def _charge(order: Order, priced: Priced) -> Charge:
@@ -86,6 +110,7 @@ def _charge(order: Order, priced: Priced) -> Charge:
         "epsilon": str(priced.epsilon),
         "delta": str(priced.delta),
         "noise": [noise.as_json() for noise in priced.noises],
+        "selection": None if priced.selection is None else str(priced.selection.epsilon),
     }
     shape = _digest(priced.plan.shape())
     fresh = {"fresh": [order.asker.user, order.op]} if order.fresh else {}
@@ -97,6 +122,7 @@ def _charge(order: Order, priced: Priced) -> Charge:
         shape=shape,
         debtors=debtors(order.card, order.asker.user, order.asker.groups),
         debt=debt_of(priced.event),
+        patience_s=PATIENCE_S,
         body={
             "question": question_json(priced.plan.question),
             "says": in_words(priced.plan),
@@ -119,9 +145,7 @@ def _digest(value: Json) -> str:
     return hashlib.sha256(spelled(value).encode()).hexdigest()
 
 
-def _read(
-    door: Door, order: Order, priced: Priced, charge: Charge, noise: list[IntegerArray]
-) -> str:
+def _read(door: Door, order: Order, priced: Priced, charge: Charge, noise: list[Drawn]) -> str:
     """Read the rows, blur them and write the answer; whatever goes wrong is one constant code.
 
     The except blocks are left before anything is raised, so that no error that has touched a
@@ -130,8 +154,7 @@ def _read(
     text = None
     stopped = False
     try:
-        cells = blurred(door.engine.measure(order.table, priced.plan.measure), noise)
-        text = answer_text(priced, cells)
+        text = answer_text(priced, _blurred(door, order, priced, noise))
     except EngineStopped:
         stopped = True
     except Exception:  # noqa: BLE001  # the door is where everything else is caught
@@ -139,6 +162,20 @@ def _read(
     if text is None:
         _failed(door.ledger, charge, charge.shape if stopped else None)
     return text
+
+
+def _blurred(door: Door, order: Order, priced: Priced, noise: list[Drawn]) -> Blurred:
+    plan = priced.plan
+    sealed = door.engine.measure(order.table, plan.measure)
+    tallies = [plan.tally_of(place) for place in range(len(plan.parts))]
+    if priced.selection is None:
+        return blurred(sealed, tallies, noise, door.pool.dice)
+
+    def draw(part: int, count: int) -> Drawn:
+        return _draw(door.pool, priced.noises[part], count)
+
+    people = plan.measure.tallies.index(PEOPLE)
+    return chosen(sealed, tallies, Choosing(people, priced.selection, draw, door.pool.dice))
 
 
 def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:

@@ -10,29 +10,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from sfumato.core.measure import Measure
-from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrder
+from sfumato.core.measure import Cells, Measure
+from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
+from sfumato.engines.assembled import Layout, read_cells
 from sfumato.engines.child import Child
+from sfumato.engines.cold import lower_cold
 from sfumato.engines.frames import Header
+from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
 from sfumato.engines.orders import order_header
-from sfumato.plan.lower import Secret, lower
+from sfumato.engines.ranked import lower_ranked
+from sfumato.plan.lower import Statement, lower
+from sfumato.plan.print_values import Secret
 
 SALT_BYTES: Final = 32
 _START_S: Final = 60.0
+_DEADLINE_S: Final = 60.0
+_ROW_S: Final = 0.5e-6  # of the slowest question, lower.py's windows, on one slow core
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a worker may use: memory, threads, and time for a question or a preparation."""
+    """What a worker may use: memory, threads, and time for a question or a preparation.
+
+    Without a deadline of its own, a question has ten times what the slowest would take on as many
+    rows as the card lets in, and never less than a minute (rules.md, 13).
+    """
 
     memory_mb: int = 4096
     threads: int = max(1, os.cpu_count() or 1)
-    deadline_s: float = 60.0
+    deadline_s: float | None = None
     prepare_deadline_s: float = 4 * 3600.0
+
+    def deadline_of(self, known: Known | None) -> float:
+        """Return how long a question may take; a function of the card alone."""
+        if self.deadline_s is not None:
+            return self.deadline_s
+        return max(_DEADLINE_S, 10 * _ROW_S * known.rows if known is not None else 0)
 
 
 class DuckDBEngine:
@@ -47,7 +62,7 @@ class DuckDBEngine:
         salt: bytes,
         *,
         memory_mb: int = Limits.memory_mb,
-        deadline_s: float = Limits.deadline_s,
+        deadline_s: float | None = Limits.deadline_s,
         threads: int = Limits.threads,
         prepare_deadline_s: float = Limits.prepare_deadline_s,
     ) -> None:
@@ -58,22 +73,21 @@ class DuckDBEngine:
         self._owner = os.getpid()
         self._child: Child | None = None
 
-    def measure(self, table: str, measure: Measure) -> Sealed[tuple[IntegerArray, ...]]:
-        """Return, for each tally, one integer per cell of the prepared table (zeros included).
+    def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
+        """Return what the measure adds up over the prepared table (zeros included).
 
         Whatever goes wrong raises `EngineStopped`: nothing of the failure is kept, and it is raised
         with no other exception in flight, so that none hangs on it.
         """
-        statement = lower(measure, "duckdb")
+        layout = Layout.of(measure)
+        known = read_known(Path(table))
         request: Header = {
             "do": "measure",
             "table": str(Path(table).absolute()),
-            "sql": statement.sql,
-            "parameters": [None if p is Secret.SALT else p for p in statement.parameters],
-            "tallies": len(measure.tallies),
-            "cells": measure.cells,
+            "layout": layout.as_json(),
+            **_way(measure, known),
         }
-        sealed = self._measured(request, len(measure.tallies), measure.cells)
+        sealed = self._measured(request, layout, self._limits.deadline_of(known))
         if sealed is None:
             raise EngineStopped
         return sealed
@@ -98,6 +112,8 @@ class DuckDBEngine:
                 raise _unreadable()
             if "refused" in answer:
                 raise _refused(answer["refused"])
+            write_known(work / "known.json", known_of(order.card))
+            _publish(work / "known.json", path_of(target))
             _publish(work / "rows.duckdb", target)
             _publish(work / "people.json", sketch)
         finally:
@@ -109,7 +125,9 @@ class DuckDBEngine:
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
         child = self._start(salt=self._salt, spill="")
         try:
-            answer = child.ask({**request, "inner_table": inner_table}, self._limits.deadline_s)
+            answer = child.ask(
+                {**request, "inner_table": inner_table}, self._limits.deadline_of(None)
+            )
         finally:
             child.kill()
         if answer is None or answer[0].get("ok") is not True:
@@ -143,20 +161,16 @@ class DuckDBEngine:
         """Return the process id of the worker, if there is one."""
         return None if self._child is None else self._child.pid
 
-    def _measured(
-        self, request: Header, tallies: int, cells: int
-    ) -> Sealed[tuple[IntegerArray, ...]] | None:
-        answer = self._ask(request)
-        if answer is None or len(answer) != 8 * tallies * cells:
-            return None
-        whole = np.frombuffer(answer, dtype="<i8").reshape(tallies, cells).astype(np.int64)
-        return Sealed(tuple(whole[place].copy() for place in range(tallies)))
+    def _measured(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
+        answer = self._ask(request, deadline_s)
+        cells = None if answer is None else read_cells(layout, answer)
+        return None if cells is None else Sealed(cells)
 
-    def _ask(self, request: Header) -> bytes | None:
+    def _ask(self, request: Header, deadline_s: float) -> bytes | None:
         """Return the body of the worker's answer, or None; then the worker is gone."""
         with self._locked():
             child = self._ready()
-            answer = None if child is None else child.ask(request, self._limits.deadline_s)
+            answer = None if child is None else child.ask(request, deadline_s)
             if child is not None and answer is not None and answer[0].get("ok") is True:
                 return answer[1]
             if child is not None:
@@ -252,3 +266,26 @@ def _unreadable() -> Refused:
 def _refused(said: object) -> Refused:
     code, cause, next_step = (str(part) for part in _items(said))
     return Refused(code, cause, next_step)
+
+
+def _way(measure: Measure, known: Known | None) -> Header:
+    """Return how the measure is added up: by stored ranks, by the kernel, or by plain SQL.
+
+    It is chosen by the measure and the card alone: no row decides which way a question goes.
+    """
+    if known is not None:
+        ranked = lower_ranked(measure, known)
+        if ranked is not None:
+            return {"statements": [_statement_json(ranked)]}
+        cold = lower_cold(measure, known)
+        if cold is not None:
+            return {"statements": [], "cold": cold.as_json()}
+    return {"statements": [_statement_json(s) for s in lower(measure, "duckdb")]}
+
+
+def _statement_json(statement: Statement) -> Header:
+    return {
+        "sql": statement.sql,
+        "parameters": [None if p is Secret.SALT else p for p in statement.parameters],
+        "tallies": list(statement.tallies),
+    }

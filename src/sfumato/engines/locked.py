@@ -41,8 +41,10 @@ def lock_statements(room: Room) -> tuple[str, ...]:
         "SET enable_external_access = false",
         f"SET memory_limit = '{room.memory_mb} MiB'",
         f"SET threads = {room.threads}",
-        # 2.0 makes row_number() <= k an arg_min, up to three times slower (stack.md, 1.1)
-        "SET disabled_optimizers = 'top_n_window_elimination'",
+        # 2.0 makes row_number() <= k an arg_min, up to three times slower (stack.md, 1.1). And what
+        # it infers from statistics makes some CASE conditions fail, or pick other rows, by what
+        # *other people's* rows hold (docs/decisions/0009).
+        "SET disabled_optimizers = 'top_n_window_elimination,statistics_propagation'",
         "SET enable_progress_bar = false",
         "SET lock_configuration = true",
     )

@@ -7,8 +7,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from sfumato.core.card import Column, Limits
+from sfumato.core.expression import Constant
 from sfumato.core.ports import PrepareOrder
-from sfumato.core.question import Constant
 from sfumato.core.refusal import Bug
 from sfumato.engines.frames import Header
 

@@ -14,9 +14,18 @@ import duckdb
 from sfumato.core.card import Column
 from sfumato.core.refusal import Refused
 from sfumato.engines.frames import Header
+from sfumato.engines.known import CROWD_BITS, coded
 from sfumato.engines.locked import Room, open_locked
 from sfumato.engines.orders import Order, read_order
-from sfumato.engines.prepare_sql import secret_number, spelled, stored, without_nulls
+from sfumato.engines.prepare_sql import (
+    group_key,
+    rank_type,
+    ranks,
+    secret_number,
+    spelled,
+    stored,
+    without_nulls,
+)
 from sfumato.engines.sketch import domains_alike, write_sketch
 from sfumato.engines.sketching import take_sketch
 from sfumato.engines.sources import open_source, paths_of
@@ -140,30 +149,72 @@ def _write_people(connection: duckdb.DuckDBPyConnection, order: Order, salt: str
     Whatever has an order is ordered by `person_key` and `row_key`, which depend on nobody else.
     """
     connection.execute(
-        f"CREATE TEMP TABLE people AS SELECT {_UNIT}, person_key,"
-        " row_number() OVER (ORDER BY person_key, id) - 1 AS person"
+        f"CREATE TEMP TABLE persons AS SELECT {_UNIT}, person_key,"
+        " CAST(row_number() OVER (ORDER BY person_key, id) - 1 AS UINTEGER) AS person"
         f" FROM (SELECT {_UNIT}, {secret_number('person', _UNIT)} AS person_key"
         f" FROM (SELECT DISTINCT {_UNIT} FROM staged))",
         [salt],
     )
-    stored_columns = _stored_columns(order)
-    columns = ", ".join(("person", "person_key", "row_key", *stored_columns))
-    key = secret_number("row", "CAST(person_key AS VARCHAR)", _content(order))
     connection.execute(
-        f'CREATE TABLE "rows" AS SELECT {columns} FROM ('
-        f"SELECT *, {key} AS row_key FROM staged JOIN people USING ({_UNIT})"
-        f") {_cut(connection, order, stored_columns)} ORDER BY person_key, person, row_key",
+        "CREATE TABLE people AS SELECT person, person_key FROM persons ORDER BY person"
+    )
+    _number_rows(connection, order, salt)
+    for place in coded(order.columns):
+        _write_texts(connection, place, salt)
+    _write_ranked(connection, order, salt)
+    connection.execute(
+        f"CREATE TABLE crowds AS SELECT person >> {CROWD_BITS} AS few, count(*) AS n"
+        " FROM numbered GROUP BY few ORDER BY few"
+    )
+
+
+def _number_rows(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> None:
+    """Give every row its place among its person's, by keyed hash, then content; cut the rest."""
+    columns = _stored_columns(order)
+    key = secret_number("row", "CAST(person_key AS VARCHAR)", _content(order))
+    ranking = ", ".join(("row_key", *columns))
+    connection.execute(
+        f"CREATE TEMP TABLE numbered AS SELECT"
+        f" {', '.join(('person', 'person_key', 'row_key', *columns))},"
+        f" CAST(row_number() OVER (PARTITION BY person ORDER BY {ranking}) AS UINTEGER) AS rr"
+        f" FROM (SELECT *, {key} AS row_key FROM staged JOIN persons USING ({_UNIT}))"
+        f" QUALIFY rr <= {order.limits.rows_per_person}",
+        [salt],
+    )
+    connection.execute("DROP TABLE staged")
+
+
+def _write_texts(connection: duckdb.DuckDBPyConnection, place: int, salt: str) -> None:
+    """Write the dictionary of a column of private texts, codes in value order.
+
+    Codes shift when a text comes or goes with a person; `text_key` does not, and so it is what
+    orders are made of (ranks.proof.md).
+    """
+    connection.execute(
+        f"CREATE TABLE texts{place} AS SELECT"
+        " CAST(row_number() OVER (ORDER BY value) - 1 AS UINTEGER) AS code, value,"
+        f" {secret_number('text', 'value')} AS text_key"
+        f" FROM (SELECT DISTINCT v{place} AS value FROM numbered WHERE v{place} IS NOT NULL)"
+        " ORDER BY code",
         [salt],
     )
 
 
-def _cut(connection: duckdb.DuckDBPyConnection, order: Order, stored_columns: Sequence[str]) -> str:
-    """Print how a person's rows are cut to the card's maximum; nothing if nobody has more."""
-    most = order.limits.rows_per_person
-    heavy = connection.execute(
-        f"SELECT count(*) FROM (SELECT 1 FROM staged GROUP BY {_UNIT} HAVING count(*) > {most})"
-    ).fetchone()
-    if heavy is not None and heavy[0] == 0:
-        return ""
-    ranking = ", ".join(("row_key", *stored_columns))
-    return f"QUALIFY row_number() OVER (PARTITION BY person ORDER BY {ranking}) <= {most}"
+def _write_ranked(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> None:
+    """Write the table, each row with its stored ranks (ranks.proof.md)."""
+    texts = coded(order.columns)
+    codes = {i: f"k{i}" for i, column in enumerate(order.columns) if column.keys is not None}
+    codes |= {i: f"c{i}" for i in texts}
+    joins = "".join(f" LEFT JOIN texts{i} ON texts{i}.value = n.v{i}" for i in texts)
+    given = ["n.*", *(f"texts{i}.code AS c{i}" for i in texts)]
+    hashed = ["*", *(f"{group_key(i, code)} AS h{i}" for i, code in codes.items())]
+    kind = rank_type(order.limits.rows_per_person)
+    columns = ["person", "person_key", "row_key", f"CAST(rr AS {kind}) AS rr"]
+    columns += [*_stored_columns(order), *(f"c{i}" for i in texts)]
+    columns += [text for i, code in codes.items() for text in ranks(i, code, kind)]
+    connection.execute(
+        f'CREATE TABLE "rows" AS SELECT {", ".join(columns)} FROM ('
+        f"SELECT {', '.join(hashed)} FROM (SELECT {', '.join(given)} FROM numbered AS n{joins}))"
+        " ORDER BY person_key, person, rr",
+        [salt] * len(codes),
+    )

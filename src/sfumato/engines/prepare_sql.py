@@ -18,8 +18,9 @@ from sfumato.engines.locked import quoted
 SPACES: Final = "".join(c for c in map(chr, range(0x3001)) if c.isspace()) + "\ufeff"
 NUMBER: Final = r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?"
 _PLAIN: Final = r"[+-]?[0-9]{1,18}(\.[0-9]+)?"  # most numbers; no exponent, digits that fit
-_DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T]00:00:00(\.0{1,9})?)?"
-_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?"
+_YEAR: Final = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"  # 1 to 9999
+_DATE: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T]00:00:00(\.0{1,9})?)?"
+_TIME: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?"
 _MOST: Final = 10**37  # what is read of a number stays below this, and a HUGEINT holds it
 
 
@@ -157,4 +158,41 @@ def spelled(values: Sequence[str]) -> str:
     return " || ".join(
         f"coalesce(strlen(CAST({v} AS VARCHAR)) || '=' || CAST({v} AS VARCHAR), '-') || ','"
         for v in values
+    )
+
+
+# --- ranks (ranks.proof.md) -----------------------------------------------------------------------
+
+
+def rank_type(rows_per_person: int) -> str:
+    """Return the smallest type that holds any place among a person's rows; none is ever cut off."""
+    sizes = {"UTINYINT": 2**8, "USMALLINT": 2**16, "UINTEGER": 2**32}
+    return next(kind for kind, size in sizes.items() if rows_per_person < size)
+
+
+def group_key(place: int, code: str) -> str:
+    """Print the keyed PRF of person and key, null where the row is in no group.
+
+    It is the order of plan/lower.py to the last bit. A declared key's code is its place on the
+    card, which no row can change; of a private text it is the text itself.
+    """
+    value = f"CAST({code} AS VARCHAR)" if code.startswith("k") else f"v{place}"
+    prf = secret_number("cell", "CAST(person_key AS VARCHAR)", value)
+    return f"CASE WHEN {code} IS NOT NULL THEN {prf} END"
+
+
+def ranks(place: int, code: str, kind: str) -> tuple[str, str]:
+    """Print the place of the row's group among the person's, and the row's place in the group.
+
+    Groups are ordered by their key's PRF, then by code: codes lie in value order. Rows without a
+    group come last, so that they move nothing, and have no rank.
+    """
+    groups = f"(PARTITION BY person ORDER BY h{place} NULLS LAST, {code} NULLS LAST)"
+    rows = f"(PARTITION BY person ORDER BY h{place} NULLS LAST, {code} NULLS LAST, rr)"
+    group = f"dense_rank() OVER {groups}"
+    row = f"row_number() OVER {rows} - rank() OVER {groups} + 1"
+    there = f"CASE WHEN {code} IS NOT NULL THEN"
+    return (
+        f"CAST({there} {group} END AS {kind}) AS gr{place}",
+        f"CAST({there} {row} END AS {kind}) AS rr{place}",
     )

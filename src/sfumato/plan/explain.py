@@ -3,40 +3,47 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
-from sfumato.core.question import (
-    All,
-    Among,
-    AnyOf,
-    Compare,
-    Constant,
-    IsNull,
-    Json,
-    Not,
-    Predicate,
-)
-from sfumato.plan.plan import Bounded, Plan
+from sfumato.core.expression import Json
+from sfumato.core.noise.kind import Noise
+from sfumato.core.question import EachPerson
+from sfumato.plan.plan import Plan
 from sfumato.plan.price import Priced
-from sfumato.plan.verbs import VERBS
+from sfumato.plan.verbs import verb_of
+from sfumato.plan.words import condition_in_words, expr_in_words
 
 
 def in_words(plan: Plan) -> str:
     """Return what the question asks, as a sentence without a full stop."""
     question = plan.question
-    asked = " and ".join(VERBS[a.verb].says(a) for a in question.aggregates)
-    grouped = " and ".join(question.group_by)
+    asked = " and ".join(verb_of(a.aggregate.verb).says(a) for a in plan.asked)
     parts = [asked]
-    if grouped:
-        parts.append(f"for each {grouped}")
+    if question.group_by:
+        parts.append("for each " + " and ".join(map(expr_in_words, question.group_by)))
     if question.where is not None:
-        parts.append(f"where {_condition(question.where)}")
+        parts.append(f"where {condition_in_words(question.where)}")
+    if question.source is not None:
+        parts.append(f"over one row for each person ({_source_in_words(question.source)})")
     return ", ".join(parts)
+
+
+def _source_in_words(source: EachPerson) -> str:
+    columns = [
+        f"{c.name} = {c.verb.replace('_', ' ')}"
+        + ("" if c.of is None else f" of {expr_in_words(c.of)}")
+        for c in source.columns
+    ]
+    where = "" if source.where is None else f", where {condition_in_words(source.where)}"
+    return ", ".join(columns) + where
 
 
 def bounding_in_words(plan: Plan) -> str:
     """Return how much of one person the answer can hold."""
     if not plan.card.by_person:
         return "each row counts as one person"
+    if plan.question.source is not None:
+        return "each person counts once"
     groups, rows = plan.measure.max_groups, plan.measure.max_rows
     where = f" in each of at most {groups} {_plural(groups, 'group')}" if groups > 1 else ""
     return f"at most {rows} {_plural(rows, 'row')} of a person{where} count, chosen at random"
@@ -45,13 +52,29 @@ def bounding_in_words(plan: Plan) -> str:
 def split_in_words(priced: Priced) -> list[Json]:
     """Return how the price is split over the parts, and the noise that each share buys."""
     pairs = zip(priced.plan.parts, priced.noises, strict=True)
-    return [
+    selection = priced.selection
+    share = Fraction(0) if selection is None else selection.epsilon / priced.epsilon
+    chosen: list[Json] = []
+    if selection is not None:
+        chosen.append(
+            {
+                "part": "choice of keys",
+                "share": float(share),
+                "epsilon": float(selection.epsilon),
+                "delta": float(selection.delta),
+                "shown_from_people": {
+                    "half": selection.shown_from(Fraction(1, 2)),
+                    "nearly always": selection.shown_from(Fraction(99, 100)),
+                },
+            }
+        )
+    return chosen + [
         {
-            "part": _part_in_words(priced.plan, bounded),
-            "share": float(bounded.weight),
-            "epsilon": float(priced.epsilon * bounded.weight),
+            "part": bounded.part.says,
+            "share": float(bounded.weight * (1 - share)),
+            "epsilon": float(priced.epsilon * bounded.weight * (1 - share)),
             "sensitivity": bounded.l1,
-            "std": noise.std(),
+            "std": noise.std() if isinstance(noise, Noise) else None,
             **noise.as_json(),
         }
         for bounded, noise in pairs
@@ -70,45 +93,6 @@ def odds_in_words(epsilon: float, delta: float, unit: str) -> str:
 
 def _percent(sure: float) -> str:
     return f"{sure:.0f}" if sure < 99 else f"{math.floor(sure * 100) / 100:.2f}"
-
-
-def _part_in_words(plan: Plan, bounded: Bounded) -> str:
-    tally = bounded.part.tally
-    if not tally.column:
-        return "count of people" if tally.kind == "people" else "count of rows"
-    name = plan.card.columns[int(tally.column[1:])].name
-    if tally.kind == "values":
-        return f"count of {name}"
-    return f"sum of {name}" if tally.scale == 1 else f"sum of {name} about its middle"
-
-
-def _condition(predicate: Predicate) -> str:
-    match predicate:
-        case Compare(column=name, operator=operator, constant=constant):
-            return f"{name} {operator} {_spelled(constant)}"
-        case Among(column=name, constants=constants):
-            return f"{name} is one of {', '.join(map(_spelled, constants))}"
-        case IsNull(column=name):
-            return f"{name} is missing"
-        case Not(predicate=IsNull(column=name)):
-            return f"{name} is known"
-        case Not(predicate=inner):
-            return f"not ({_condition(inner)})"
-        case All(predicates=parts):
-            return " and ".join(_within(p) for p in parts)
-        case AnyOf(predicates=parts):
-            return " or ".join(_within(p) for p in parts)
-
-
-def _within(predicate: Predicate) -> str:
-    text = _condition(predicate)
-    return f"({text})" if isinstance(predicate, All | AnyOf) else text
-
-
-def _spelled(constant: Constant) -> str:
-    if constant.kind == "number":
-        return f"{float(constant.number):g}"
-    return constant.text if constant.kind == "boolean" else f"'{constant.text}'"
 
 
 def _plural(count: int, word: str) -> str:

@@ -1,267 +1,373 @@
-"""A measure becomes the text of one SQL statement, printed by hand from our own values only.
+"""A measure becomes SQL statements, printed by hand from our own values only (print_values.py).
 
-What the text is made of: fixed words, column names of the form v3 or k3, and whole numbers. Texts,
-dates and the salt are bound parameters. There is no volatile function, no float, and no ranking
-without a total order (stack.md, 1.4).
+There is no volatile function, no float, and no ranking without a total order (stack.md, 1.4). This
+is the plain way, the same in every dialect; an engine may know a faster one that counts the same.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from fractions import Fraction
-from typing import Final, Literal
+from typing import Final
 
-from sfumato.core.measure import Measure, Tally
-from sfumato.core.question import (
-    All,
-    Among,
-    AnyOf,
-    Compare,
-    Constant,
-    IsNull,
-    Not,
-    Operator,
-    Predicate,
-)
+from sfumato.core.expression import Expr, Ref
+from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
 from sfumato.core.refusal import Bug
+from sfumato.plan.print_values import (
+    Bound,
+    Dialect,
+    Secret,
+    Text,
+    filled,
+    joined,
+    print_expr,
+    print_predicate,
+)
 
-Dialect = Literal["duckdb"]
-COLUMN: Final = re.compile(r"[vk][0-9]+")
-BEYOND: Final = 2**60  # outside everything a prepared column can hold (2**52 steps)
-
-
-class Secret(Enum):
-    """A bound value that only the engine's worker knows."""
-
-    SALT = "salt"
+ADDED: Final = ("rows", "values", "people", "sum")  # tallies that one statement adds up together
+WIDE: Final[dict[Dialect, str]] = {
+    "duckdb": "HUGEINT", "postgres": "NUMERIC", "spark": "DECIMAL(38, 0)",
+}  # fmt: skip
+_STRING: Final[dict[Dialect, str]] = {
+    "duckdb": "VARCHAR", "postgres": "TEXT", "spark": "STRING",
+}  # fmt: skip
+TABLE: Final[dict[Dialect, str]] = {"duckdb": '"rows"', "postgres": '"rows"', "spark": "`rows`"}
 
 
 @dataclass(frozen=True)
 class Statement:
-    """SQL with `?` for every bound parameter, in order; rows are (cell, t0, t1, ...)."""
+    """SQL with `?` for every bound parameter, in order.
+
+    Its rows are (cell, then the numbers) or, with a private key, (g0, g1, ..., then the numbers);
+    a histogram's rows have the code before the number. `tallies` says whose numbers they are.
+    """
 
     sql: str
-    parameters: tuple[str | Secret, ...]
+    parameters: tuple[Bound, ...]
+    tallies: tuple[int, ...]
 
 
-def lower(measure: Measure, dialect: Dialect) -> Statement:
-    """Return the statement that adds the measure up over a prepared table, without empty cells."""
-    if dialect != "duckdb":
-        raise Bug(f"no SQL is printed for {dialect!r}")
+def lower(measure: Measure, dialect: Dialect, table: str | None = None) -> tuple[Statement, ...]:
+    """Return the statements that add the measure up over a prepared table, without empty cells."""
     _check(measure)
-    where, parameters = _condition(measure)
-    if not measure.by_person:
-        return Statement(_picked(measure, where, ()) + _plain_totals(measure), parameters)
-    sql = _picked(measure, where, ("person", "person_key", "row_key"))
-    sql += _parts(measure)
-    if measure.max_groups >= measure.cells:  # nobody can have more parts than there are cells
-        return Statement(sql + _totals(measure, "parts", ""), parameters)
-    sql += _chosen()
-    sql += _totals(measure, "chosen", f"\nWHERE place <= {measure.max_groups}")
-    return Statement(sql, (*parameters, Secret.SALT))
+    printer = _Printer(measure, dialect, table or TABLE[dialect])
+    added = [i for i, t in enumerate(measure.tallies) if t.kind in ADDED]
+    statements = [printer.added(added)] if added else []
+    for place, tally in enumerate(measure.tallies):
+        if tally.kind == "histogram":
+            statements.append(printer.histogram(place))
+        elif tally.kind == "distinct":
+            statements.append(printer.distinct(place))
+    return tuple(statements)
 
 
 def _check(measure: Measure) -> None:
-    columns = [key.column for key in measure.keys]
-    columns += [t.column for t in measure.tallies if t.kind in ("values", "sum")]
-    if not all(COLUMN.fullmatch(column) for column in columns):
-        raise Bug("a measure names a column that is not physical")
-    bounds = [measure.max_groups, measure.max_rows, *(key.size for key in measure.keys)]
-    whole = [*bounds, *(t.scale for t in measure.tallies), *(t.offset for t in measure.tallies)]
+    bounds = [measure.max_groups, measure.max_rows]
+    bounds += [key.size for key in measure.keys if key.size is not None]
+    bounds += [t.size for t in measure.tallies if t.kind == "histogram"]
+    bounds += [t.most for t in measure.tallies if t.kind == "distinct"]
+    whole = [*bounds, *(n for t in measure.tallies for n in (t.scale, t.offset, *(t.clamp or ())))]
     if any(type(number) is not int for number in whole) or min(bounds) < 1:
         raise Bug("a bound of a measure is not a whole number from 1")
     if not measure.tallies:
         raise Bug("a measure adds nothing up")
+    if any((t.value is None) != (t.kind in ("rows", "people")) for t in measure.tallies):
+        raise Bug("a tally lacks its value, or has one that it cannot use")
 
 
-# --- which rows, and in which cell ---------------------------------------------------------------
+@dataclass(frozen=True)
+class _Printer:
+    measure: Measure
+    dialect: Dialect
+    table: str
 
+    # --- whole statements ---
 
-def _picked(measure: Measure, where: str, identity: Sequence[str]) -> str:
-    columns = ", ".join((*identity, f"{_cell(measure)} AS cell", *_used(measure)))
-    return f'WITH picked AS (\n  SELECT {columns}\n  FROM "rows"{where}\n)'
+    def added(self, places: Sequence[int]) -> Statement:
+        tallies = [self.measure.tallies[place] for place in places]
+        if not self._is_bounded:
+            texts = [self._plain(tally) for tally in tallies]
+            return self._statement(self._totals(texts, "picked", ""), places)
+        texts = [self._bounded(tally) for tally in tallies]
+        where = f"\nWHERE place <= {self.measure.max_groups}" if self._chooses else ""
+        source = "chosen" if self._chooses else "parts"
+        return self._statement(self._totals(texts, source, where), places)
 
-
-def _cell(measure: Measure) -> str:
-    """Print the cell's number: key codes as digits of mixed radix, the first most significant."""
-    cell = "CAST(0 AS BIGINT)"
-    for place, key in enumerate(measure.keys):
-        code = f"CAST({key.column} AS BIGINT)"
-        cell = code if place == 0 else f"({cell} * {key.size} + {code})"
-    return cell
-
-
-def _used(measure: Measure) -> tuple[str, ...]:
-    return tuple(sorted({t.column for t in measure.tallies if t.kind in ("values", "sum")}))
-
-
-def _condition(measure: Measure) -> tuple[str, tuple[str | Secret, ...]]:
-    texts = ["person IS NOT NULL"] if measure.by_person else []
-    texts += [f"{key.column} IS NOT NULL" for key in measure.keys]
-    parameters: tuple[str, ...] = ()
-    if measure.where is not None:
-        text, parameters = _predicate(measure.where)
-        texts.append(text)
-    return ("\n  WHERE " + " AND ".join(texts) if texts else ""), parameters
-
-
-# --- adding up -----------------------------------------------------------------------------------
-
-
-def _plain_totals(measure: Measure) -> str:
-    texts = [
-        _counted(tally, "count(*)", f"count({tally.column})", f"sum({tally.column})")
-        for tally in measure.tallies
-    ]
-    return _grouped(texts, "picked", "")
-
-
-def _parts(measure: Measure) -> str:
-    """Print each person's part of each cell, made of at most max_rows of their rows."""
-    used = _used(measure)
-    order = ", ".join(("row_key", *used))
-    summed = {t.column for t in measure.tallies if t.kind == "sum"}  # a date can only be counted
-    sums = "".join(
-        f", count({c}) AS n_{c}" + (f", sum({c}) AS s_{c}" if c in summed else "") for c in used
-    )
-    return (
-        f",\nranked AS (\n  SELECT *, row_number() OVER"
-        f" (PARTITION BY person, cell ORDER BY {order}) AS nth\n  FROM picked\n),\n"
-        f"parts AS (\n  SELECT person, person_key, cell, count(*) AS n{sums}\n  FROM ranked\n"
-        f"  WHERE nth <= {measure.max_rows}\n  GROUP BY person, person_key, cell\n)"
-    )
-
-
-def _chosen() -> str:
-    """Print every part with its place in the secret order of its person's cells.
-
-    The order is a keyed PRF of (salt, person's identifier, cell). A cell's number is a function of
-    the key's value and the card alone, never of the rows, so nobody's presence can reorder the
-    cells of another (rules.md, 10 and 11); `person` is a dense code and only tells people apart.
-    The shift is DuckDB's md5_number_lower, three times as fast.
-    """
-    key = "? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || CAST(cell AS VARCHAR)"
-    return (
-        ",\nchosen AS (\n  SELECT *, row_number() OVER"
-        f" (PARTITION BY person ORDER BY md5_number({key}) >> 64, cell) AS place\n  FROM parts\n)"
-    )
-
-
-def _totals(measure: Measure, source: str, where: str) -> str:
-    texts = [
-        _counted(
-            tally,
-            "count(*)" if tally.kind == "people" else "sum(n)",
-            f"sum(n_{tally.column})",
-            f"sum(s_{tally.column})",
+    def histogram(self, place: int) -> Statement:
+        tally = self.measure.tallies[place]
+        code = self._column(tally)
+        body = (
+            f"\nSELECT {self._cells}, CAST({code} AS BIGINT) AS code, count(*) AS t0\n"
+            f"FROM {self._kept}\nWHERE {code} BETWEEN 0 AND {tally.size - 1}"
+            f"{self._kept_where}\nGROUP BY {self._cells}, {code}"
         )
-        for tally in measure.tallies
-    ]
-    return _grouped(texts, source, where)
+        return self._statement(body, (place,))
+
+    def distinct(self, place: int) -> Statement:
+        tally = self.measure.tallies[place]
+        value = self._column(tally)
+        if not self._is_bounded:
+            body = f"\nSELECT {self._cells}, count(DISTINCT {value}) AS t0\nFROM picked"
+            return self._statement(f"{body}\nGROUP BY {self._cells}", (place,))
+        # every row of a person counts here, not only the first max_rows: what is bounded is values
+        order = self._order("value", [value])
+        where = f" AND place <= {self.measure.max_groups}" if self._chooses else ""
+        cells = ", ".join(f"r.{cell}" for cell in self._cell_columns)
+        same = " AND ".join(f"c.{c} = r.{c}" for c in ("person", *self._cell_columns))
+        joined_rows = f"picked AS r JOIN chosen AS c ON {same}" if self._chooses else "picked AS r"
+        body = (
+            f",\nseen AS (\n  SELECT DISTINCT r.person, r.person_key, {cells}, r.{value}\n"
+            f"  FROM {joined_rows}\n  WHERE r.{value} IS NOT NULL{where}\n),\n"
+            f"few AS (\n  SELECT *, row_number() OVER (PARTITION BY person, {self._cells}"
+            f" ORDER BY {order}, {value}) AS nth\n  FROM seen\n)\n"
+            f"SELECT {self._cells}, count(DISTINCT {value}) AS t0\nFROM few\n"
+            f"WHERE nth <= {tally.most}\nGROUP BY {self._cells}"
+        )
+        return self._statement(body, (place,), more=(Secret.SALT,))
+
+    def _statement(
+        self, body: str, places: Sequence[int], more: tuple[Bound, ...] = ()
+    ) -> Statement:
+        picked = self._picked()
+        bounding = self._bounding() if self._is_bounded else Text("")
+        sql = "WITH " + picked.sql + bounding.sql + body
+        return Statement(sql, (*picked.bound, *bounding.bound, *more), tuple(places))
+
+    # --- which rows, and in which cell ---
+
+    @property
+    def _is_bounded(self) -> bool:
+        return self.measure.by_person and self.measure.source is None
+
+    @property
+    def _chooses(self) -> bool:
+        """Say whether a person may have more parts than count."""
+        return not self.measure.is_public or self.measure.max_groups < self.measure.cells
+
+    @property
+    def _cell_columns(self) -> tuple[str, ...]:
+        if self.measure.is_public:
+            return ("cell",)
+        return tuple(f"g{i}" for i in range(len(self.measure.keys)))
+
+    @property
+    def _cells(self) -> str:
+        return ", ".join(self._cell_columns)
+
+    @property
+    def _values(self) -> tuple[Expr, ...]:
+        return tuple(dict.fromkeys(t.value for t in self.measure.tallies if t.value is not None))
+
+    def _column(self, tally: Tally) -> str:
+        if tally.value is None:
+            raise Bug("a tally lacks its value")
+        return f"w{self._values.index(tally.value)}"
+
+    def _picked(self) -> Text:
+        identity = ("person", "person_key", "row_key") if self._is_bounded else ()
+        columns = [Text(name) for name in identity]
+        columns += self._cell_texts()
+        columns += [
+            filled(f"{{}} AS w{i}", print_expr(value, self.dialect))
+            for i, value in enumerate(self._values)
+        ]
+        source = Text(self.table)
+        first = Text("")
+        if self.measure.source is not None:
+            first = self._people(self.measure.source)
+            source = Text("people")
+        conditions = [Text("person IS NOT NULL")] if self._is_bounded else []
+        if self.measure.where is not None:
+            conditions.append(print_predicate(self.measure.where, self.dialect))
+        where = filled("\n    WHERE {}", joined(" AND ", conditions)) if conditions else Text("")
+        there = " AND ".join(f"{cell} IS NOT NULL" for cell in self._cell_columns)
+        return filled(
+            f"{{}}picked AS (\n  SELECT * FROM (\n    SELECT {{}}\n    FROM {{}}{{}}\n  ) AS r"
+            f"\n  WHERE {there}\n)",
+            first,
+            joined(", ", columns),
+            source,
+            where,
+        )
+
+    def _cell_texts(self) -> list[Text]:
+        """Print the cell's number (codes as digits of mixed radix), or the keys one by one."""
+        if not self.measure.is_public:
+            return [
+                filled(f"{{}} AS g{i}", self._key(key)) for i, key in enumerate(self.measure.keys)
+            ]
+        cell = Text("CAST(0 AS BIGINT)")
+        for place, key in enumerate(self.measure.keys):
+            code = self._key(key)
+            cell = code if place == 0 else filled(f"({{}} * {key.size} + {{}})", cell, code)
+        return [filled("{} AS cell", cell)]
+
+    def _key(self, key: Key) -> Text:
+        text = print_expr(key.value, self.dialect)
+        if key.size is None:
+            return text
+        code = filled("CAST({} AS BIGINT)", text)
+        if isinstance(key.value, Ref) and key.value.column.startswith("k"):
+            return code  # a stored code is in its range, or null
+        return filled(f"CASE WHEN {{}} BETWEEN 0 AND {key.size - 1} THEN {{}} END", code, code)
+
+    # --- bounding a person's part ---
+
+    def _bounding(self) -> Text:
+        """Print each person's part of each cell, and its place in the secret order of their cells.
+
+        The order is a keyed PRF of (salt, person's identifier, cell). A cell is a function of the
+        keys' values and the card alone, never of other rows, so nobody's presence can reorder the
+        cells of another (rules.md, 10 and 11); `person` is a dense code and only tells people
+        apart.
+        """
+        values = [f"w{i}" for i in range(len(self._values))]
+        order = ", ".join(("row_key", *values))
+        summed = {self._column(t) for t in self.measure.tallies if t.kind == "sum"}
+        counts = "".join(
+            f", count({c}) AS n_{c}"
+            + (f", {wide_sum(c, self.dialect)} AS s_{c}" if c in summed else "")
+            for c in values
+        )
+        sql = (
+            f",\nranked AS (\n  SELECT *, row_number() OVER"
+            f" (PARTITION BY person, {self._cells} ORDER BY {order}) AS nth\n  FROM picked\n),\n"
+            f"parts AS (\n  SELECT person, person_key, {self._cells}, count(*) AS n{counts}\n"
+            f"  FROM ranked\n  WHERE nth <= {self.measure.max_rows}\n"
+            f"  GROUP BY person, person_key, {self._cells}\n)"
+        )
+        if not self._chooses:
+            return Text(sql)
+        prf = self._order("cell", self._cell_columns)
+        sql += (
+            f",\nchosen AS (\n  SELECT *, row_number() OVER (PARTITION BY person"
+            f" ORDER BY {prf}, {self._cells}) AS place\n  FROM parts\n)"
+        )
+        return Text(sql, (Secret.SALT,))
+
+    def _order(self, tag: str, columns: Sequence[str]) -> str:
+        """Print the keyed order of one person's cells or values; the salt is its one parameter."""
+        string = _STRING[self.dialect]
+        spelt = [f"CAST({column} AS {string})" for column in ("person_key", *columns)]
+        if len(columns) > 1:  # each with its length, so that no two lists are one text
+            spelt[1:] = [f"CAST(length({s}) AS {string}) || '=' || {s}" for s in spelt[1:]]
+        salt = "CAST(? AS TEXT)" if self.dialect == "postgres" else "?"
+        text = f"{salt} || ':{tag}:' || " + " || ':' || ".join(spelt)
+        return _ordered_digest(text, self.dialect)
+
+    @property
+    def _kept(self) -> str:
+        if not self._is_bounded:
+            return "picked"
+        if not self._chooses:
+            return "ranked"
+        return f"ranked JOIN chosen USING (person, {self._cells})"
+
+    @property
+    def _kept_where(self) -> str:
+        if not self._is_bounded:
+            return ""
+        rows = f" AND nth <= {self.measure.max_rows}"
+        return rows + (f" AND place <= {self.measure.max_groups}" if self._chooses else "")
+
+    # --- adding up ---
+
+    def _plain(self, tally: Tally) -> str:
+        if tally.kind in ("rows", "people"):
+            return "count(*)"
+        column = self._column(tally)
+        if tally.kind == "values":
+            return f"count({column})"
+        if tally.clamp is not None:  # a row is all that a person has
+            low, high = tally.clamp
+            row = self._linear(tally, column, "1")
+            kept = f"CASE WHEN {column} IS NOT NULL THEN least(greatest({row}, {low}), {high}) END"
+            return f"coalesce(sum({kept}), 0)"
+        return self._linear(tally, wide_sum(column, self.dialect), f"count({column})")
+
+    def _bounded(self, tally: Tally) -> str:
+        if tally.kind == "people":
+            return "count(*)"
+        if tally.kind == "rows":
+            return "sum(n)"
+        column = self._column(tally)
+        if tally.kind == "values":
+            return f"sum(n_{column})"
+        if tally.clamp is not None:
+            low, high = tally.clamp
+            part = self._linear(tally, f"s_{column}", f"n_{column}")
+            kept = f"CASE WHEN n_{column} > 0 THEN least(greatest({part}, {low}), {high}) END"
+            return f"coalesce(sum({kept}), 0)"  # the sum of nothing is nothing (rules.md, 15)
+        return self._linear(tally, f"sum(s_{column})", f"sum(n_{column})")
+
+    def _linear(self, tally: Tally, total: str, count: str) -> str:
+        """Print scale*total + offset*count in 128 bits."""
+        wide = WIDE[self.dialect]
+        scaled = f"CAST({tally.scale} AS {wide}) * coalesce({total}, 0)"
+        return f"{scaled} + CAST({tally.offset} AS {wide}) * {count}"
+
+    def _totals(self, texts: Sequence[str], source: str, where: str) -> str:
+        tallies = "".join(f", CAST({text} AS BIGINT) AS t{i}" for i, text in enumerate(texts))
+        return f"\nSELECT {self._cells}{tallies}\nFROM {source}{where}\nGROUP BY {self._cells}"
+
+    # --- one row for each person ---
+
+    def _people(self, source: PerPerson) -> Text:
+        values = tuple(dict.fromkeys(c.value for c in source.columns if c.value is not None))
+        columns = [Text("person"), Text("row_key")]
+        columns += [
+            filled(f"{{}} AS x{i}", print_expr(value, self.dialect))
+            for i, value in enumerate(values)
+        ]
+        conditions = [Text("person IS NOT NULL")]
+        if source.where is not None:
+            conditions.append(print_predicate(source.where, self.dialect))
+        order = ", ".join(("row_key", *(f"x{i}" for i in range(len(values)))))
+        reduced = "".join(
+            f", {_reduced(column, values)} AS u{i}" for i, column in enumerate(source.columns)
+        )
+        return filled(
+            f"mine AS (\n  SELECT *, row_number() OVER (PARTITION BY person ORDER BY {order})"
+            f" AS nth\n  FROM (SELECT {{}} FROM {self.table} WHERE {{}}) AS r\n),\n"
+            f"people AS (\n  SELECT person{reduced}\n  FROM mine\n"
+            f"  WHERE nth <= {source.max_rows}\n  GROUP BY person\n),\n",
+            joined(", ", columns),
+            joined(" AND ", conditions),
+        )
 
 
-def _counted(tally: Tally, rows: str, values: str, total: str) -> str:
-    """Print one tally; sum(scale*v + offset) is scale*sum(v) + offset*count(v), in 128 bits."""
-    match tally.kind:
-        case "rows" | "people":
-            return rows
+def wide_sum(column: str, dialect: Dialect) -> str:
+    """Print a sum of whole numbers of 64 bits, in so many bits that it cannot overflow."""
+    if dialect != "spark":
+        return f"sum({column})"  # a HUGEINT or NUMERIC by itself
+    upper, lower = f"sum(shiftright({column}, 31))", f"sum({column} & 2147483647)"
+    return f"(CAST({upper} AS {WIDE[dialect]}) * 2147483648 + {lower})"
+
+
+def _ordered_digest(text: str, dialect: Dialect) -> str:
+    """Print the last eight bytes of the text's MD5 as a little-endian number, or as its hex digits.
+
+    DuckDB's md5_number is little-endian, so its upper half begins with the last byte of the digest.
+    The others turn the sixteen last hex digits round, two by two: each letter of the pattern
+    becomes the digit that stands at its place in the alphabet.
+    """
+    if dialect == "duckdb":
+        return f"md5_number({text}) >> 64"
+    digest = f"md5(CAST({text} AS BINARY))" if dialect == "spark" else f"md5({text})"
+    turned = f"translate('opmnklijghefcdab', 'abcdefghijklmnop', substr({digest}, 17))"
+    return f'{turned} COLLATE "C"' if dialect == "postgres" else turned
+
+
+def _reduced(column: Reduced, values: Sequence[Expr]) -> str:
+    if column.value is None:
+        return "count(*)"
+    name = f"x{values.index(column.value)}"
+    match column.kind:
         case "values":
-            return values
+            return f"count({name})"
         case "sum":
-            scaled = f"CAST({tally.scale} AS HUGEINT) * coalesce({total}, 0)"
-            return f"{scaled} + CAST({tally.offset} AS HUGEINT) * {values}"
-
-
-def _grouped(texts: Sequence[str], source: str, where: str) -> str:
-    tallies = "".join(f", CAST({text} AS BIGINT) AS t{i}" for i, text in enumerate(texts))
-    return f"\nSELECT cell{tallies}\nFROM {source}{where}\nGROUP BY cell"
-
-
-# --- conditions, in SQL's three-valued logic -----------------------------------------------------
-
-_Printed = tuple[str, tuple[str, ...]]
-_SIGNS: Final[dict[Operator, str]] = {
-    "=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
-}  # fmt: skip
-
-
-def _predicate(predicate: Predicate) -> _Printed:
-    match predicate:
-        case Compare(column=column, operator=operator, constant=constant):
-            return _compare(_value(column), operator, constant)
-        case Among(column=column, constants=constants):
-            return _among(_value(column), constants)
-        case IsNull(column=column):
-            return f"({_value(column)} IS NULL)", ()
-        case Not(predicate=inner):
-            text, parameters = _predicate(inner)
-            return f"(NOT {text})", parameters
-        case All(predicates=parts):
-            return _joined(" AND ", parts, "true")
-        case AnyOf(predicates=parts):
-            return _joined(" OR ", parts, "false")
-
-
-def _value(column: str) -> str:
-    if not COLUMN.fullmatch(column):
-        raise Bug("a condition names a column that is not physical")
-    return column
-
-
-def _joined(word: str, parts: Sequence[Predicate], nothing: str) -> _Printed:
-    printed = [_predicate(part) for part in parts]
-    text = word.join(text for text, _ in printed)
-    return f"({text or nothing})", tuple(p for _, several in printed for p in several)
-
-
-def _compare(column: str, operator: Operator, constant: Constant) -> _Printed:
-    if operator not in _SIGNS:
-        raise Bug("a condition has an unknown operator")
-    if constant.kind != "number":
-        text, parameters = _constant(constant)
-        return f"({column} {_SIGNS[operator]} {text})", parameters
-    return f"({column} {_whole(column, operator, constant.number)})", ()
-
-
-def _whole(column: str, operator: Operator, number: Fraction) -> str:
-    """Print the comparison of a whole column with any exact number, in whole numbers."""
-    below, above = math.floor(number), math.ceil(number)
-    if below == above:
-        return f"{_SIGNS[operator]} {_near(below)}"
-    match operator:
-        case "=":
-            return f"<> {column}"  # false for every value, null for null
-        case "!=":
-            return f"= {column}"  # true for every value, null for null
-        case "<" | "<=":
-            return f"<= {_near(below)}"
-        case ">" | ">=":
-            return f">= {_near(above)}"
-
-
-def _near(number: int) -> int:
-    """Return the number, or one as good: no column holds anything beyond 2**52 steps."""
-    return max(-BEYOND, min(BEYOND, number))
-
-
-def _among(column: str, constants: Sequence[Constant]) -> _Printed:
-    whole = [c for c in constants if c.kind != "number" or c.number.denominator == 1]
-    if not whole:
-        return f"({column} <> {column})", ()
-    printed = [_constant(c) for c in whole]
-    text = ", ".join(text for text, _ in printed)
-    return f"({column} IN ({text}))", tuple(p for _, several in printed for p in several)
-
-
-def _constant(constant: Constant) -> _Printed:
-    match constant.kind:
-        case "number":
-            return str(_near(int(constant.number))), ()
-        case "boolean":
-            return ("true" if constant.text == "true" else "false"), ()
-        case "text":
-            return "?", (constant.text,)
+            return f"CAST(sum({name}) AS BIGINT)"
+        case "min" | "max":
+            return f"{column.kind}({name})"
+        case "rows":
+            raise Bug("a count of rows has no value")

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 from sfumato.core.card import Card, Column
-from sfumato.core.measure import KeyColumn, Measure
-from sfumato.core.question import (
-    Aggregate,
-    All,
-    Among,
-    AnyOf,
-    Compare,
-    Constant,
-    IsNull,
-    Json,
-    Not,
-    Predicate,
-    Question,
-    predicate_json,
-)
+from sfumato.core.expression import Expr, Json, Predicate, columns_of
+from sfumato.core.expression_json import expression_json, predicate_json
+from sfumato.core.measure import Measure, PerPerson, Reduced, Tally
+from sfumato.core.question import Aggregate, EachPerson, Question, aggregate_json, source_json
 from sfumato.core.refusal import Refused
-from sfumato.plan.rules import checked, comparisons, in_cards_spelling
-from sfumato.plan.verbs import VERBS
-from sfumato.plan.verbs.verb import Part
+from sfumato.plan.after import check_having
+from sfumato.plan.keys import PlanKey, plan_key
+from sfumato.plan.known import Scope, Typed
+from sfumato.plan.lower import lower
+from sfumato.plan.numbers import plain
+from sfumato.plan.rules import checked, everything
+from sfumato.plan.scope import card_scope, in_cards_spelling, most_inner_rows, physical, scope_of
+from sfumato.plan.typed import typed
+from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.verb import Asked, Part
 
-MAX_TOTAL = 2**62  # no sum, even of every row at its bound, may pass this
+MAX_TOTAL: Final = 2**62  # no sum, even of every row at its bound, may pass this
+MAX_CELLS: Final = 1_000_000
+MAX_POINTS: Final = 2**16  # of the list that a choice is made from
+MAX_COUNTS: Final = 4_000_000  # of all histograms of an answer together
+PRIVATE_POINTS: Final = 256  # where nobody knows how many cells there are
+PEOPLE: Final = Tally("people")
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,19 @@ class Bounded:
     """A part with what one person (or one row, if that is the unit) can do to it over all cells."""
 
     part: Part
-    l1: int
-    l2_squared: int
+    per_cell: int
+    cells: int  # how many cells one person is in, at most
     weight: Fraction
+
+    @property
+    def l1(self) -> int:
+        """Return the largest sum of changes."""
+        return self.cells * self.per_cell
+
+    @property
+    def l2_squared(self) -> int:
+        """Return the largest sum of squared changes."""
+        return self.cells * self.per_cell**2
 
 
 @dataclass(frozen=True)
@@ -48,79 +61,165 @@ class Plan:
     question: Question
     measure: Measure
     parts: tuple[Bounded, ...]
+    keys: tuple[PlanKey, ...]  # in canonical order
+    asked: tuple[Asked, ...]  # in the order of the question's aggregates
 
     @property
-    def key_columns(self) -> tuple[Column, ...]:
-        """Return the grouping columns in the card's order, which is the canonical one."""
-        return tuple(self.card.column(name) for name in sorted_keys(self.card, self.question))
+    def selects_keys(self) -> bool:
+        """Say whether which keys exist is itself private, and has to be paid for."""
+        return not self.measure.is_public
+
+    def asked_of(self, aggregate: Aggregate) -> Asked:
+        """Return the aggregate with what its expressions are."""
+        return self.asked[self.question.aggregates.index(aggregate)]
 
     def parts_of(self, aggregate: Aggregate) -> tuple[int, ...]:
         """Return where the aggregate's parts stand among the plan's."""
-        tallies = [bounded.part.tally for bounded in self.parts]
-        wanted = VERBS[aggregate.verb].parts(self.card, aggregate)
-        return tuple(tallies.index(part.tally) for part in wanted)
+        parts = [bounded.part for bounded in self.parts]
+        return tuple(
+            parts.index(p) for p in verb_of(aggregate.verb).parts(self.asked_of(aggregate))
+        )
+
+    def tally_of(self, place: int) -> int:
+        """Return where the tally of a part stands among the measure's."""
+        return self.measure.tallies.index(self.parts[place].part.tally)
 
     def canonical(self) -> Json:
         """Return what decides the answer, however it is named and in whatever order asked."""
-        where = self.question.where
+        question = self.question
         return {
             "people": self.card.people,
             "data_set": self.card.name,
             "version": self.card.version,
             "unit": self.card.unit,
-            "where": None if where is None else predicate_json(where),
-            "group_by": [_column_promise(column) for column in self.key_columns],
-            "aggregates": [_aggregate_promise(self.card, a) for a in self.question.aggregates],
-            "reach": [[b.part.tally.kind, b.l1] for b in self.parts],
+            "source": None if question.source is None else source_json(question.source),
+            "where": None if question.where is None else predicate_json(question.where),
+            "group_by": [expression_json(key.of) for key in self.keys],
+            "aggregates": [aggregate_json(a) for a in question.aggregates],
+            "columns": [_promise(column) for column in self._columns()],
+            "reach": [[b.part.tally.kind, b.cells, b.per_cell] for b in self.parts],
             "max_groups": self.measure.max_groups,
             "max_rows": self.measure.max_rows,
         }
 
     def shape(self) -> Json:
         """Return what the question looks like without its constants: what is frozen if stopped."""
-        where = self.question.where
+        question = self.question
+        where = [w for w in (question.where, _inner_where(question)) if w is not None]
         return {
             "data_set": self.card.name,
-            "columns": [] if where is None else sorted({name for name, _ in comparisons(where)}),
-            "group_by": [column.name for column in self.key_columns],
-            "aggregates": [[a.verb, a.column] for a in self.question.aggregates],
+            "columns": sorted({name for w in where for name in columns_of(w)}),
+            "group_by": [sorted(columns_of(key.of)) for key in self.keys],
+            "aggregates": [
+                [a.verb, [sorted(columns_of(of)) for of in a.of]] for a in question.aggregates
+            ],
+            "people": question.source is not None,
         }
+
+    def _columns(self) -> list[Column]:
+        names = {name for value in everything(self.question) for name in columns_of(value)}
+        return [column for column in self.card.columns if column.name in names]
 
 
 def make_plan(card: Card, question: Question) -> Plan:
     """Return the plan, or refuse; a function of the question and the card, never of rows."""
     question = in_cards_spelling(card, question)
     checked(card, question)
-    groups, rows = _bounds(card, question)
-    parts = _parts(card, question, groups, rows)
+    scope = scope_of(card, question)
+    keys = _keys(question, scope)
+    if question.having is not None:
+        check_having(question.having, _kinds(question, keys))
+    groups, rows = _bounds(card, question, keys)
+    most = rows, _points(keys)
+    asked = tuple(
+        _asked(card, question, aggregate, scope, most) for aggregate in question.aggregates
+    )
+    parts = _parts(card, asked, groups, rows)
+    tallies = [bounded.part.tally for bounded in parts]
+    if any(key.key.size is None for key in keys):
+        tallies.append(PEOPLE)
     measure = Measure(
-        where=None if question.where is None else _physical(card, question.where),
-        keys=tuple(_key_column(card, name) for name in sorted_keys(card, question)),
-        tallies=tuple(bounded.part.tally for bounded in parts),
+        where=None if question.where is None else physical(question.where, scope),
+        keys=tuple(key.key for key in keys),
+        tallies=tuple(dict.fromkeys(tallies)),
         by_person=card.by_person,
         max_groups=groups,
         max_rows=rows,
+        source=None if question.source is None else _source(card, question, question.source),
     )
-    return Plan(card, question, measure, parts)
+    lower(measure, "duckdb")  # what is too long to be written out is refused before it is paid
+    return Plan(card, question, measure, parts, keys, asked)
 
 
-def sorted_keys(card: Card, question: Question) -> tuple[str, ...]:
-    """Return the grouping columns in the card's order."""
-    return tuple(sorted(question.group_by, key=card.index))
+def _inner_where(question: Question) -> Predicate | None:
+    return None if question.source is None else question.source.where
 
 
-def _bounds(card: Card, question: Question) -> tuple[int, int]:
-    if not card.by_person:
+def _keys(question: Question, scope: Scope) -> tuple[PlanKey, ...]:
+    """Return the groupings in canonical order, which does not depend on how they were asked."""
+    keys = [plan_key(of, typed(of, scope)) for of in question.group_by]
+    cells = math.prod(key.key.size or 1 for key in keys)
+    if cells > MAX_CELLS:
+        raise Refused(
+            "question-too-large",
+            f"The keys make {cells:,} cells; {MAX_CELLS:,} are the most.",
+            "Group by fewer columns.",
+        )
+    return tuple(sorted(keys, key=lambda key: repr(key.of)))
+
+
+def _kinds(question: Question, keys: Sequence[PlanKey]) -> dict[str, str]:
+    """Return what each output is once it is released."""
+    of_keys = {key.of: key.shown_kind for key in keys}
+    kinds: dict[str, str] = {}
+    for output in question.outputs:
+        if isinstance(output.of, Aggregate):
+            kinds[output.name] = "list" if output.of.verb == "top" else "number"
+        else:
+            kinds[output.name] = of_keys[output.of]
+    return kinds
+
+
+def _bounds(card: Card, question: Question, keys: Sequence[PlanKey]) -> tuple[int, int]:
+    if not card.by_person or question.source is not None:
         return 1, 1
-    cells = math.prod(len(card.column(name).keys or ()) for name in question.group_by)
-    groups = min(question.max_groups or card.max_groups, cells)
+    groups = question.max_groups or card.max_groups
+    if all(key.key.size is not None for key in keys):
+        groups = min(groups, math.prod(key.key.size or 1 for key in keys))
     return groups, question.max_rows or card.max_rows
 
 
-def _parts(card: Card, question: Question, groups: int, rows: int) -> tuple[Bounded, ...]:
+def _points(keys: Sequence[PlanKey]) -> int:
+    """Return how long a list a choice may be made from, by what the keys leave room for."""
+    if any(key.key.size is None for key in keys):
+        return PRIVATE_POINTS
+    return min(MAX_POINTS, MAX_COUNTS // math.prod(key.key.size or 1 for key in keys))
+
+
+def _asked(
+    card: Card, question: Question, aggregate: Aggregate, scope: Scope, most: tuple[int, int]
+) -> Asked:
+    asked = Asked(
+        card,
+        aggregate,
+        tuple(_side(of, scope) for of in aggregate.of),
+        max_rows=most[0],
+        most_points=most[1],
+        is_of_people=question.source is not None,
+    )
+    verb_of(aggregate.verb).check(asked)
+    return asked
+
+
+def _side(of: Expr, scope: Scope) -> Typed:
+    side = typed(of, scope)
+    return plain(side) if side.is_number else side
+
+
+def _parts(card: Card, every: Sequence[Asked], groups: int, rows: int) -> tuple[Bounded, ...]:
     weights: dict[Part, Fraction] = {}
-    for aggregate in question.aggregates:
-        parts = VERBS[aggregate.verb].parts(card, aggregate)
+    for asked in every:
+        parts = verb_of(asked.aggregate.verb).parts(asked)
         for part in parts:
             weights[part] = weights.get(part, Fraction(0)) + Fraction(1, len(parts))
     total = sum(weights.values())
@@ -130,49 +229,35 @@ def _parts(card: Card, question: Question, groups: int, rows: int) -> tuple[Boun
 
 
 def _bounded(card: Card, part: Part, groups: int, rows: int, weight: Fraction) -> Bounded:
-    if card.limits.rows * part.per_row >= MAX_TOTAL:
+    if card.limits.rows * max(part.per_row, 1) >= MAX_TOTAL:
         raise Refused(
             "noise-out-of-range",
             "The column's step is too fine, or the card's maximum of rows too large, to add up.",
             "Ask the owner for a coarser step or a lower limits.rows.",
         )
-    per_cell = part.per_row * (1 if part.tally.kind == "people" else rows)
-    return Bounded(part, groups * per_cell, groups * per_cell**2, weight)
+    per_cell = part.per_row * rows if part.per_person is None else part.per_person
+    return Bounded(part, per_cell, groups, weight)
 
 
-def _key_column(card: Card, name: str) -> KeyColumn:
-    return KeyColumn(f"k{card.index(name)}", len(card.column(name).keys or ()))
+def _source(card: Card, question: Question, source: EachPerson) -> PerPerson:
+    scope = card_scope(card)
+    kinds = {
+        "count": "rows", "count_values": "values", "sum": "sum", "minimum": "min", "maximum": "max",
+    }  # fmt: skip
+    columns = []
+    for column in source.columns:
+        value = None if column.of is None else _side(column.of, scope).physical
+        columns.append(Reduced(kinds[column.verb], value))  # type: ignore[arg-type]  # of a closed table
+    where = None if source.where is None else physical(source.where, scope)
+    return PerPerson(where, tuple(columns), most_inner_rows(card, question))
 
 
-def _column_promise(column: Column) -> Json:
-    return {"column": column.name, "keys": [key.text for key in column.keys or ()]}
-
-
-def _aggregate_promise(card: Card, aggregate: Aggregate) -> Json:
-    promise: Json = {"verb": aggregate.verb, "column": aggregate.column}
-    if aggregate.verb in ("sum", "mean"):
-        column = card.column(aggregate.column)
-        promise.update(lower=column.lower, upper=column.upper, step=str(column.step))
-    return promise
-
-
-def _physical(card: Card, predicate: Predicate) -> Predicate:
-    """Return the condition on the prepared table's columns, numbers in steps."""
-    match predicate:
-        case Compare(column=name, operator=operator, constant=constant):
-            return Compare(f"v{card.index(name)}", operator, _stored(card.column(name), constant))
-        case Among(column=name, constants=constants):
-            column = card.column(name)
-            return Among(f"v{card.index(name)}", tuple(_stored(column, c) for c in constants))
-        case IsNull(column=name):
-            return IsNull(f"v{card.index(name)}")
-        case Not(predicate=inner):
-            return Not(_physical(card, inner))
-        case All(predicates=parts):
-            return All(tuple(_physical(card, p) for p in parts))
-        case AnyOf(predicates=parts):
-            return AnyOf(tuple(_physical(card, p) for p in parts))
-
-
-def _stored(column: Column, constant: Constant) -> Constant:
-    return Constant.of(constant.number / column.step) if column.is_numeric else constant
+def _promise(column: Column) -> Json:
+    return {
+        "column": column.name,
+        "type": column.type,
+        "lower": column.lower,
+        "upper": column.upper,
+        "step": str(column.step),
+        "keys": None if column.keys is None else [key.text for key in column.keys],
+    }

@@ -9,15 +9,37 @@ from typing import Final
 
 from sfumato.core.budget import MAX_EPSILON, MIN_EPSILON
 from sfumato.core.compose import rho_within
-from sfumato.core.loss import Event, GaussianEvent, PureEvent
+from sfumato.core.loss import ApproximateEvent, Event, GaussianEvent, PureEvent
 from sfumato.core.noise import gaussian, laplace
+from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.kind import Noise
+from sfumato.core.noise.selection import ONE, keep_probabilities, per_key
 from sfumato.core.question import Aggregate, Output
 from sfumato.core.refusal import Refused
 from sfumato.plan.plan import Bounded, Plan
-from sfumato.plan.verbs import VERBS
+from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.verb import Mechanism
+from sfumato.plan.words import expr_in_words
 
 STEP: Final = Fraction(1, 10**6)  # an epsilon that we find for an error is a multiple of this
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What choosing the private keys may use: for all of a person's keys, and for each."""
+
+    epsilon: Fraction
+    delta: Fraction
+    groups: int
+
+    def per_key(self) -> tuple[Fraction, Fraction]:
+        """Return what each key may use (rules.md, 16)."""
+        return per_key(self.epsilon, self.delta, self.groups)
+
+    def shown_from(self, odds: Fraction) -> int:
+        """Return how many people a key needs to be shown with at least those odds."""
+        kept = keep_probabilities(*self.per_key())
+        return next(n for n, p in enumerate(kept) if p >= odds * ONE)
 
 
 @dataclass(frozen=True)
@@ -28,22 +50,44 @@ class Priced:
     epsilon: Fraction
     delta: Fraction
     event: Event
-    noises: tuple[Noise, ...]
+    noises: tuple[Mechanism, ...]
+    selection: Selection | None = None
 
     def noises_of(self, aggregate: Aggregate) -> tuple[Noise, ...]:
-        """Return the noise in the aggregate's parts."""
-        return tuple(self.noises[place] for place in self.plan.parts_of(aggregate))
+        """Return the noise in the aggregate's parts; a choice has none."""
+        found = (self.noises[place] for place in self.plan.parts_of(aggregate))
+        return tuple(noise for noise in found if isinstance(noise, Noise))
+
+    def rank_error(self, aggregate: Aggregate) -> int | None:
+        """Return by how many rows the rank of a quantile may be off, at 95 %."""
+        for place in self.plan.parts_of(aggregate):
+            mechanism = self.noises[place]
+            if isinstance(mechanism, Chooser):
+                return mechanism.rank_error()
+        return None
 
     def margin(self, aggregate: Aggregate, people: int | None) -> float | None:
         """Return the expected half-interval at 95 %; None where it needs a size nobody gave."""
-        column = self.plan.card.column(aggregate.column) if aggregate.column else None
-        verb = VERBS[aggregate.verb]
-        return verb.margin(column, self.noises_of(aggregate), people or self.plan.card.size)
+        asked = self.plan.asked_of(aggregate)
+        size = people or self.plan.card.size
+        return verb_of(aggregate.verb).margin(asked, self.noises_of(aggregate), size)
+
+
+LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))  # epsilons to choose among
+
+
+def offers(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
+    """Return the plan at other prices, for an asker who is choosing."""
+    epsilons = sorted({*LADDER, priced.epsilon})
+    made = (_offer(plan, epsilon, priced.delta) for epsilon in epsilons)
+    return tuple(offer for offer in made if _is_drawable(offer))
 
 
 def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     """Return the plan at that price, or refuse noise that is too wide to be drawn exactly."""
     priced = _offer(plan, epsilon, delta)
+    if priced.selection is not None:
+        keep_probabilities(*priced.selection.per_key())  # refuses what could show no key
     if not _is_drawable(priced):
         raise Refused(
             "noise-out-of-range",
@@ -55,9 +99,11 @@ def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
 
 def _offer(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     """Return the plan at that price; delta is spent only where it buys less noise."""
+    if plan.selects_keys:
+        return _with_selection(plan, epsilon, delta)
     pure = _with_laplace(plan, epsilon)
-    if delta == 0:
-        return pure
+    if delta == 0 or any(b.part.choice is not None for b in plan.parts):
+        return pure  # a choice is pure, and a batch is of one kind
     rho = rho_within(epsilon, delta)
     if rho == 0:
         return pure
@@ -93,10 +139,11 @@ def _is_drawable(priced: Priced) -> bool:
 
 def _check_reach(priced: Priced, wanted: Mapping[Aggregate, Fraction], people: int | None) -> None:
     for aggregate in wanted:
+        asked = priced.plan.asked_of(aggregate)
         if priced.margin(aggregate, people) is None:
             raise Refused(
                 "error-needs-size",
-                f"The error of {VERBS[aggregate.verb].says(aggregate)} depends on how many people "
+                f"The error of {verb_of(aggregate.verb).says(asked)} depends on how many people "
                 "it covers, and that number is private.",
                 "Give your own guess with --people N, or name an epsilon.",
             )
@@ -124,15 +171,48 @@ def _aggregate_outputs(plan: Plan) -> tuple[Output, ...]:
 
 
 def _with_laplace(plan: Plan, epsilon: Fraction) -> Priced:
-    noises = tuple(
-        Noise("laplace", laplace.scale_for(b.l1, epsilon * b.weight)) for b in plan.parts
-    )
+    noises = tuple(_pure_mechanism(plan, b, epsilon * b.weight) for b in plan.parts)
     return Priced(plan, epsilon, Fraction(0), PureEvent(epsilon), noises)
+
+
+def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanism:
+    choice = bounded.part.choice
+    if choice is None:
+        return Noise("laplace", laplace.scale_for(bounded.l1, epsilon))
+    return Chooser(  # one choice for each cell that a person is in (rules.md, 18)
+        choice.kind,
+        epsilon / bounded.cells,
+        plan.measure.max_rows,
+        bounded.part.tally.size,
+        at=choice.at,
+        names=choice.names,
+    )
 
 
 def _with_gaussian(plan: Plan, event: GaussianEvent) -> Priced:
     noises = tuple(Noise("gaussian", _variance(b, event.rho)) for b in plan.parts)
     return Priced(plan, event.epsilon, event.delta, event, noises)
+
+
+def _with_selection(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
+    """Return the plan with a share for choosing keys: as much as one part more would have."""
+    if delta == 0:
+        raise _needs_delta(plan)
+    share = Fraction(1, len(plan.question.aggregates) + 1)
+    selection = Selection(epsilon * share, delta, plan.measure.max_groups)
+    values = _with_laplace(plan, epsilon * (1 - share))
+    return Priced(plan, epsilon, delta, ApproximateEvent(epsilon, delta), values.noises, selection)
+
+
+def _needs_delta(plan: Plan) -> Refused:
+    names = [expr_in_words(key.of) for key in plan.keys if key.keys is None]
+    return Refused(
+        "keys-needed",
+        f"The card declares no keys for {names[0]!r}, and choosing which to show needs a delta.",
+        "Give --delta 1e-6, group by a column with declared keys or by public bins such as "
+        "FLOOR(age / 10) * 10, or ask the owner to declare keys.",
+        column=names[0],
+    )
 
 
 def _variance(bounded: Bounded, rho: Fraction) -> Fraction:
@@ -142,4 +222,8 @@ def _variance(bounded: Bounded, rho: Fraction) -> Fraction:
 def _total(priced: Priced) -> float:
     """Return the noise of all parts, each in shares of its own sensitivity."""
     pairs = zip(priced.noises, priced.plan.parts, strict=True)
-    return sum((noise.std() / max(b.part.per_row, 1)) ** 2 for noise, b in pairs)
+    return sum(
+        (noise.std() / max(b.part.per_row, 1)) ** 2
+        for noise, b in pairs
+        if isinstance(noise, Noise)
+    )

@@ -6,202 +6,197 @@ reader knows is refused with its place in the text. Nothing is passed on, so not
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.errors import SqlglotError
 
-from sfumato.core.question import (
-    Aggregate,
+from sfumato.core.expression import (
     All,
-    Among,
     AnyOf,
-    Compare,
-    Constant,
-    IsNull,
+    Expr,
+    Literally,
     Not,
-    Operator,
-    Output,
     Predicate,
-    Question,
-    Verb,
+    Ref,
+    columns_of,
 )
+from sfumato.core.question import Aggregate, EachPerson, Order, Output, Question, Reduce
 from sfumato.core.refusal import Refused
+from sfumato.plan.sql_aggregates import NAMES, aggregates, is_aggregate, reduction
+from sfumato.plan.sql_expressions import expression, predicate
 from sfumato.plan.sql_leaves import column_of, constant_of, only, outside
+from sfumato.plan.sql_text import MAX_DEPTH, MAX_TEXT, MAX_TOKENS, parsed
+from sfumato.plan.words import expr_in_words
 
-MAX_TEXT: Final = 16 * 1024
-MAX_TOKENS: Final = 2000
-MAX_DEPTH: Final = 20
-MAX_AMONG: Final = 500
-logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)  # it would print the asker's text
+__all__ = ["MAX_DEPTH", "MAX_TEXT", "MAX_TOKENS", "read_sql"]
 
-_WHAT_IS: Final = "Ask for COUNT(*), COUNT(column), SUM(column), AVG(column) or a grouped column."
-_CONDITIONS: Final = "Use =, <>, <, <=, >, >=, IN, BETWEEN, IS NULL, AND, OR, NOT."
-_SELECT_HINTS: Final[Mapping[str, str]] = {
-    "with_": "WITH is not answered yet",
+_HINTS: Final[Mapping[str, str]] = {
     "joins": "joins are not answered yet",
     "distinct": "DISTINCT rows never leave",
-    "having": "HAVING is not answered yet",
-    "order": "ORDER BY is not answered yet; sort the answer yourself",
-    "limit": "LIMIT is not answered yet; cut the answer yourself",
+    "offset": "OFFSET is not answered",
 }
-_STRAY: Final = (SqlglotError, RecursionError, ValueError, LookupError, AttributeError, TypeError)
 
 
 def read_sql(
     text: str, data_set: str, *, max_groups: int | None = None, max_rows: int | None = None
 ) -> Question:
     """Return the question that the text asks of the data set, or refuse."""
-    select = _parsed(text)
-    only(select, {"expressions", "from_", "where", "group"}, _SELECT_HINTS)
-    _check_table(select, data_set)
+    select = parsed(text)
+    only(
+        select,
+        {"expressions", "from_", "where", "group", "having", "order", "limit", "with_"},
+        _HINTS,
+    )
+    source = _source(select, data_set)
     outputs = _outputs(select)
+    groups = _groups(select, outputs)
+    reader = _After(outputs, groups)
+    having = select.args.get("having")
+    made_having = None if having is None else reader.having(having)
+    order = reader.order(select.args.get("order"))
     where = select.args.get("where")
     return Question(
         data_set=data_set,
-        outputs=outputs,
-        where=None if where is None else _predicate(where.this, depth=0),
-        group_by=_groups(select, outputs),
+        outputs=tuple(reader.outputs),
+        where=None if where is None else predicate(where.this),
+        group_by=groups,
         max_groups=max_groups,
         max_rows=max_rows,
+        source=source,
+        having=made_having,
+        order=order,
+        limit=_limit(select.args.get("limit")),
     )
 
 
-# --- before and around the tree ---------------------------------------------------------------
+# --- FROM -------------------------------------------------------------------------------------
 
 
-def _parsed(text: str) -> exp.Select:
-    _check_size(text)
-    try:
-        trees: Sequence[exp.Expr | None] = sqlglot.parse(text, dialect="duckdb")
-    except _STRAY:
-        trees = ()
-    if len(trees) != 1 or trees[0] is None:
-        raise Refused(
-            "bad-sql",
-            "This is not one SQL statement that can be read.",
-            "Write SELECT aggregates FROM the data set WHERE conditions GROUP BY columns.",
-        )
-    tree = trees[0]
-    if type(tree) is not exp.Select:
-        raise outside(tree, "only SELECT is answered")
-    return tree
-
-
-def _check_size(text: str) -> None:
-    if len(text.encode("utf-8", "replace")) > MAX_TEXT:
-        raise _too_large("16 KB of text")
-    if _depth(text) > MAX_DEPTH:
-        raise _too_large(f"{MAX_DEPTH} levels of brackets")
-    try:
-        tokens = len(DuckDB().tokenize(text))
-    except _STRAY:
-        tokens = 0  # the parser refuses it with its own code
-    if tokens > MAX_TOKENS:
-        raise _too_large(f"{MAX_TOKENS} words")
-
-
-def _depth(text: str) -> int:
-    deepest = level = 0
-    for letter in text:
-        level += (letter in "([{") - (letter in ")]}")
-        deepest = max(deepest, level)
-    return deepest
-
-
-def _too_large(what: str) -> Refused:
-    return Refused("question-too-large", f"A question has at most {what}.", "Ask a shorter one.")
-
-
-def _check_table(select: exp.Select, data_set: str) -> None:
+def _source(select: exp.Select, data_set: str) -> EachPerson | None:
+    """Return the inner SELECT, read; None where the question asks the data set itself."""
     source = select.args.get("from_")
     if source is None:
         raise outside(select, "the question names no data set", f"Add FROM {data_set}.")
+    named = _with(select.args.get("with_"))
     table = source.this
-    if type(table) is not exp.Table:
+    if type(table) is exp.Subquery:
+        if named:
+            raise outside(table, "WITH and an inner SELECT do not go together", "Use one of them.")
+        only(table, {"this", "alias"})
+        _check_alias(select, table, set())
+        return _each_person(table.this, data_set)
+    if type(table) is not exp.Table or type(table.this) is not exp.Identifier:
         raise outside(table, "FROM takes the data set itself", f"Write FROM {data_set}.")
-    only(table, {"this", "alias"}, {"joins": "joins are not answered yet"})
-    if type(table.this) is not exp.Identifier or table.name.casefold() != data_set.casefold():
+    only(table, {"this", "alias"}, _HINTS)
+    name = table.name.casefold()
+    if named and name not in named:
+        raise outside(table, "FROM names another table than WITH", "Write FROM its name.")
+    if not named and name != data_set.casefold():
         raise outside(table, "FROM names another table", f"Write FROM {data_set}.")
+    _check_alias(select, table, {name})
+    return _each_person(named[name], data_set) if named else None
+
+
+def _with(node: exp.Expr | None) -> dict[str, exp.Expr]:
+    """Return the one named inner SELECT."""
+    if node is None:
+        return {}
+    only(node, {"expressions"}, {"recursive": "RECURSIVE is not answered"})
+    if len(node.expressions) != 1:
+        raise outside(node, "WITH takes one inner SELECT", "Write one, grouped by the person.")
+    (named,) = node.expressions
+    only(named, {"this", "alias"})
+    only(named.args["alias"], {"this"})
+    return {str(named.alias).casefold(): named.this}
+
+
+def _check_alias(select: exp.Select, table: exp.Expr, names: set[str]) -> None:
     alias = table.args.get("alias")
     if alias is not None:
         only(alias, {"this"})
-    _check_qualifiers(select, {"", data_set.casefold(), table.alias.casefold()})
+    known = {"", table.alias.casefold(), *names}
+    outer = [select.args.get(key) for key in ("where", "group", "having", "order")]
+    for part in (*select.expressions, *(part for part in outer if part is not None)):
+        for column in part.find_all(exp.Column):
+            if column.table.casefold() not in known:
+                raise outside(column, "this names another table", "Leave the table's name out.")
 
 
-def _check_qualifiers(select: exp.Select, known: set[str]) -> None:
-    for column in select.find_all(exp.Column):
-        if column.table.casefold() not in known:
-            raise outside(column, "this names another table", "Leave the table's name out.")
+def _each_person(node: exp.Expr, data_set: str) -> EachPerson:
+    """Read SELECT person, aggregates FROM the data set WHERE … GROUP BY person."""
+    if type(node) is not exp.Select:
+        raise outside(node, "only SELECT is answered")
+    only(node, {"expressions", "from_", "where", "group"}, _HINTS)
+    if _source(node, data_set) is not None:
+        raise outside(node, "an inner SELECT has none of its own", f"Write FROM {data_set}.")
+    by = _person(node, node.args.get("group"))
+    columns = [c for c in (_inner_column(item, by) for item in node.expressions) if c is not None]
+    where = node.args.get("where")
+    return EachPerson(tuple(columns), None if where is None else predicate(where.this), by)
 
 
-# --- what is selected -------------------------------------------------------------------------
+def _person(select: exp.Select, group: exp.Expr | None) -> str:
+    if group is not None:
+        only(group, {"expressions"}, {"all": "GROUP BY ALL is not read"})
+    if group is None or len(group.expressions) != 1:
+        raise outside(
+            select, "an inner SELECT groups by the person", "Write GROUP BY the card's unit."
+        )
+    return column_of(group.expressions[0])
 
 
-def _outputs(select: exp.Select) -> tuple[Output, ...]:
+def _inner_column(item: exp.Expr, by: str) -> Reduce | None:
+    name, node = (item.alias, item.this) if type(item) is exp.Alias else ("", item)
+    if type(node) is exp.Column and column_of(node).casefold() == by.casefold():
+        return None
+    if not name:
+        raise outside(item, "a column of an inner SELECT needs a name", "Add AS n.")
+    return reduction(node, name)
+
+
+# --- SELECT and GROUP BY ----------------------------------------------------------------------
+
+
+def _outputs(select: exp.Select) -> list[Output]:
     taken: dict[str, int] = {}
     outputs = []
     for node in select.expressions:
         name, inner = (node.alias, node.this) if type(node) is exp.Alias else ("", node)
-        of = _selected(inner)
-        outputs.append(Output(name or _fresh_name(of, taken), of))
-    return tuple(outputs)
+        several = _selected(inner)
+        for place, of in enumerate(several):
+            given = f"{name}_{place + 1}" if name and len(several) > 1 else name
+            outputs.append(Output(given or _fresh_name(of, taken), of))
+    return outputs
 
 
-def _fresh_name(of: Aggregate | str, taken: dict[str, int]) -> str:
-    name = of if isinstance(of, str) else _NAMES[of.verb].format(of.column)
+def _selected(node: exp.Expr) -> tuple[Aggregate | Expr, ...]:
+    if type(node) is exp.Star:
+        raise outside(node, "rows never leave", "Ask for COUNT(*), SUM(column), AVG(column).")
+    if is_aggregate(node):
+        return aggregates(node)
+    made = expression(node)
+    if not columns_of(made):
+        raise outside(node, "a constant is no answer", "Leave it out.")
+    return (made,)
+
+
+def _fresh_name(of: Aggregate | Expr, taken: dict[str, int]) -> str:
+    name = automatic_name(of)
     taken[name] = taken.get(name, 0) + 1
     return name if taken[name] == 1 else f"{name}_{taken[name]}"
 
 
-_NAMES: Final[Mapping[Verb, str]] = {
-    "count": "count",
-    "count_values": "count_{}",
-    "count_people": "people",
-    "sum": "sum_{}",
-    "mean": "avg_{}",
-}
+def automatic_name(of: Aggregate | Expr) -> str:
+    """Return the name of a column that was given none."""
+    if not isinstance(of, Aggregate):
+        return expr_in_words(of)[:100]
+    columns = [name for side in of.of for name in sorted(columns_of(side))]
+    return NAMES[of.verb].format("_".join(columns))[:100]
 
 
-def _selected(node: exp.Expr) -> Aggregate | str:
-    match node:
-        case exp.Column():
-            return column_of(node)
-        case exp.Count():
-            return _count(node)
-        case exp.Sum():
-            only(node, {"this"})
-            return Aggregate("sum", column_of(node.this))
-        case exp.Avg():
-            only(node, {"this"})
-            return Aggregate("mean", column_of(node.this))
-        case exp.Star():
-            raise outside(node, "rows never leave", "Ask for COUNT(*), SUM(column), AVG(column).")
-        case _:
-            raise outside(node, "this is not answered in SELECT", _WHAT_IS)
-
-
-def _count(node: exp.Count) -> Aggregate:
-    only(node, {"this", "big_int"})
-    inner = node.this
-    match inner:
-        case exp.Star():
-            only(inner, set())
-            return Aggregate("count")
-        case exp.Distinct():
-            only(inner, {"expressions"})
-            if len(inner.expressions) != 1:
-                raise outside(inner, "DISTINCT takes one column")
-            return Aggregate("count_people", column_of(inner.expressions[0]))
-        case _:
-            return Aggregate("count_values", column_of(inner))
-
-
-def _groups(select: exp.Select, outputs: Sequence[Output]) -> tuple[str, ...]:
+def _groups(select: exp.Select, outputs: Sequence[Output]) -> tuple[Expr, ...]:
     group = select.args.get("group")
     if group is None:
         return ()
@@ -209,101 +204,136 @@ def _groups(select: exp.Select, outputs: Sequence[Output]) -> tuple[str, ...]:
     return tuple(_group(node, outputs) for node in group.expressions)
 
 
-def _group(node: exp.Expr, outputs: Sequence[Output]) -> str:
-    if type(node) is exp.Literal and not node.is_string and node.name.isdecimal():
-        place = int(node.name)
-        of = outputs[place - 1].of if 1 <= place <= len(outputs) else None
-        if isinstance(of, str):
-            return of
+def _group(node: exp.Expr, outputs: Sequence[Output]) -> Expr:
+    found = _by_place(node, outputs) or _by_name(node, outputs)
+    if found is None:
+        return expression(node)
+    if isinstance(found.of, Aggregate):
         raise outside(node, "this place in SELECT is no column")
-    name = column_of(node)
-    for output in outputs:
-        if output.name.casefold() == name.casefold() and isinstance(output.of, str):
-            return output.of
-    return name
+    return found.of
 
 
-# --- conditions -------------------------------------------------------------------------------
+def _by_place(node: exp.Expr, outputs: Sequence[Output]) -> Output | None:
+    if type(node) is not exp.Literal or node.is_string or not node.name.isdecimal():
+        return None
+    place = int(node.name)
+    if not 1 <= place <= len(outputs):
+        raise outside(node, "this place in SELECT is no column")
+    return outputs[place - 1]
 
 
-def _predicate(node: exp.Expr, depth: int) -> Predicate:
-    if depth > MAX_DEPTH:
-        raise _too_large(f"{MAX_DEPTH} levels of conditions")
-    match node:
-        case exp.And() | exp.Or():
-            parts = tuple(_predicate(part, depth + 1) for part in _chain(node, type(node)))
-            return All(parts) if type(node) is exp.And else AnyOf(parts)
-        case exp.Not():
-            only(node, {"this"})
-            return Not(_predicate(node.this, depth + 1))
-        case exp.Paren():
-            only(node, {"this"})
-            return _predicate(node.this, depth + 1)
-        case exp.Column():
-            return Compare(column_of(node), "=", Constant.of(True))
-        case _:
-            return _simple(node)
+def _by_name(node: exp.Expr, outputs: Sequence[Output]) -> Output | None:
+    if type(node) is not exp.Column:
+        return None
+    name = column_of(node).casefold()
+    return next((o for o in outputs if o.name.casefold() == name), None)
 
 
-def _chain(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
-    """Return the members of a long AND or OR, without going one deeper for each."""
-    members: list[exp.Expr] = []
-    while type(node) is kind:
-        only(node, {"this", "expression"})
-        members.append(node.expression)
-        node = node.this
-    return [node, *reversed(members)]
+# --- HAVING, ORDER BY, LIMIT ------------------------------------------------------------------
 
 
-def _simple(node: exp.Expr) -> Predicate:
-    operator = _OPERATORS.get(type(node))
-    if operator is not None:
-        return _compare(node, operator)
-    match node:
-        case exp.Between():
-            only(node, {"this", "low", "high"})
-            name = column_of(node.this)
-            low, high = constant_of(node.args["low"]), constant_of(node.args["high"])
-            return All((Compare(name, ">=", low), Compare(name, "<=", high)))
-        case exp.In():
-            return _among(node)
-        case exp.Is():
-            only(node, {"this", "expression"})
-            if type(node.expression) is exp.Null:
-                return IsNull(column_of(node.this))
-            raise outside(node, "IS takes NULL or NOT NULL")
-        case _:
-            raise outside(node, "this condition is not answered", _CONDITIONS)
+@dataclass
+class _After:
+    """Reads what works on released values; an aggregate that only stands here becomes an output.
+
+    Each such value is priced and noised like any other (rules.md, 17).
+    """
+
+    outputs: list[Output]
+    groups: tuple[Expr, ...]
+
+    def having(self, node: exp.Expr) -> Predicate:
+        only(node, {"this"})
+        inner = node.this.copy()
+        for part in list(inner.find_all(exp.Expr)):
+            if is_aggregate(part) and not _is_within_aggregate(part):
+                name = exp.column(self._named(part), quoted=True)
+                if part is inner:
+                    raise outside(node, "HAVING takes a condition")
+                part.replace(name)
+        return self._renamed(predicate(inner))
+
+    def order(self, node: exp.Expr | None) -> tuple[Order, ...]:
+        if node is None:
+            return ()
+        only(node, {"expressions"}, {"siblings": "SIBLINGS is not read"})
+        return tuple(self._order(item) for item in node.expressions)
+
+    def _order(self, item: exp.Expr) -> Order:
+        only(item, {"this", "desc", "nulls_first"})
+        found = _by_place(item.this, self.outputs) or _by_name(item.this, self.outputs)
+        name = found.name if found is not None else self._named(item.this)
+        return Order(name, bool(item.args.get("desc")))
+
+    def _named(self, node: exp.Expr) -> str:
+        """Return the output that the node is, added unseen if it is not there."""
+        of: Aggregate | Expr
+        if is_aggregate(node):
+            several = aggregates(node)
+            if len(several) != 1:
+                raise outside(node, "one value is needed here")
+            of = several[0]
+        else:
+            of = expression(node)
+            if of not in self.groups:
+                raise outside(
+                    node, "this is no column of the answer", "Name a column of SELECT or GROUP BY."
+                )
+        for output in self.outputs:
+            if output.of == of:
+                return output.name
+        name = f"({len(self.outputs) + 1}) {automatic_name(of)}"
+        self.outputs.append(Output(name, of, is_shown=False))
+        return name
+
+    def _renamed(self, made: Predicate) -> Predicate:
+        """Return the condition with outputs spelled as they are named."""
+        match made:
+            case Not(predicate=inner):
+                return Not(self._renamed(inner))
+            case All(predicates=parts):
+                return All(tuple(map(self._renamed, parts)))
+            case AnyOf(predicates=parts):
+                return AnyOf(tuple(map(self._renamed, parts)))
+            case _:
+                return replace(made, of=self._output(made.of))
+
+    def _output(self, of: Expr) -> Expr:
+        if isinstance(of, Ref):
+            name = of.column.casefold()
+            for output in self.outputs:
+                if output.name.casefold() == name:
+                    return Ref(output.name)
+        if of in self.groups:
+            for output in self.outputs:
+                if output.of == of:
+                    return Ref(output.name)
+            name = f"({len(self.outputs) + 1}) {automatic_name(of)}"
+            self.outputs.append(Output(name, of, is_shown=False))
+            return Ref(name)
+        raise Refused(
+            "not-in-language",
+            "HAVING compares a column of the answer or an aggregate with a constant.",
+            "Put conditions on rows into WHERE.",
+        )
 
 
-def _compare(node: exp.Expr, operator: Operator) -> Predicate:
-    only(node, {"this", "expression"})
-    left, right = node.this, node.expression
-    if type(left) is not exp.Column and type(right) is exp.Column:
-        left, right, operator = right, left, _FLIPPED[operator]
-    return Compare(column_of(left), operator, constant_of(right))
+def _is_within_aggregate(node: exp.Expr) -> bool:
+    above = node.parent
+    while above is not None:
+        if is_aggregate(above):
+            return True
+        above = above.parent
+    return False
 
 
-def _among(node: exp.In) -> Predicate:
-    only(node, {"this", "expressions"}, {"query": "IN takes a list of constants"})
-    if len(node.expressions) > MAX_AMONG:
-        raise _too_large(f"{MAX_AMONG} constants in a list")
-    return Among(column_of(node.this), tuple(constant_of(c) for c in node.expressions))
-
-
-_OPERATORS: Final[Mapping[type[exp.Expr], Operator]] = {
-    exp.EQ: "=",
-    exp.NEQ: "!=",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-}
-_FLIPPED: Final[Mapping[Operator, Operator]] = {
-    "=": "=",
-    "!=": "!=",
-    "<": ">",
-    "<=": ">=",
-    ">": "<",
-    ">=": "<=",
-}
+def _limit(node: exp.Expr | None) -> int | None:
+    if node is None:
+        return None
+    only(node, {"expression"})
+    made = expression(node.expression)
+    if isinstance(made, Literally) and made.constant.kind == "number":
+        number = constant_of(node.expression).number
+        if number.denominator == 1 and 1 <= number <= 10**6:
+            return int(number)
+    raise outside(node, "LIMIT is a whole number from 1 to 1,000,000")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sfumato.core.card import Card
-from sfumato.core.question import Json, Question, question_json
+from sfumato.core.expression import Json
+from sfumato.core.question import Question, question_json
 from sfumato.core.refusal import Refused
 from sfumato.plan.plan import make_plan
 from sfumato.plan.price import Priced, price_at, price_for_errors

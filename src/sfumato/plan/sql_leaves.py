@@ -10,7 +10,7 @@ from typing import Final
 from sqlglot import exp
 
 from sfumato.core.budget import read_number
-from sfumato.core.question import Constant
+from sfumato.core.expression import Constant
 from sfumato.core.refusal import Refused
 
 
@@ -28,6 +28,15 @@ def constant_of(node: exp.Expr) -> Constant:
     if reader is None:
         raise outside(node, "a constant is needed here", "Compare a column with a constant.")
     return reader(node)
+
+
+def is_constant(node: exp.Expr) -> bool:
+    """Say whether the node is a constant as this language writes them."""
+    if type(node) is exp.Neg:
+        return type(node.this) is exp.Literal and not node.this.is_string
+    if type(node) is exp.Cast:
+        return type(node.this) is exp.Literal
+    return type(node) in (exp.Literal, exp.Boolean)
 
 
 def _literal(node: exp.Expr) -> Constant:

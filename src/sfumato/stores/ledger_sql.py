@@ -119,6 +119,10 @@ class SqlLedger:
         """Return every account, by name."""
         return self._read(rows.accounts)
 
+    def answer_of(self, user: str, op: str) -> str | None:
+        """Return the answer that the user's operation was given, or None."""
+        return self._read(lambda link: rows.answer_of(link, user, op))
+
     def entry(self, seq: int) -> Entry | None:
         """Return one entry, or None."""
         return self._read(lambda link: rows.entry(link, seq))

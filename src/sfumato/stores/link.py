@@ -31,6 +31,12 @@ def spoken(code: FaultCode) -> Refused | Bug:
     """Return the exception by which a fault is told to the house."""
     if code == "busy":
         return Refused("ledger-busy", "The ledger is held by another process.", "Try again.")
+    if code in ("full", "lost"):
+        return Refused(
+            "ledger-unavailable",
+            f"The ledger could not be used: {_WHY[code]}.",
+            "Tell the operator; then ask again with the same operation id, which pays once.",
+        )
     return Bug(f"the ledger could not be used: {_WHY[code]}")
 
 

@@ -117,6 +117,23 @@ def operation(link: Link, user: str, op: str) -> Operation | None:
     return Operation(*found[0]) if found else None
 
 
+def readings(link: Link, answer_key: str) -> list[tuple[int, str]]:
+    """Return the charges for an answer that are not over, and when they were made."""
+    sql = (
+        "SELECT e.seq, e.at FROM ledger_operations o JOIN ledger_entries e ON e.seq = o.seq"
+        " WHERE o.answer_key = ? AND o.state = 'charged' ORDER BY e.seq DESC"
+    )
+    return [(int(seq), str(at)) for seq, at in link.rows(sql, (answer_key,))]
+
+
+def answer_of(link: Link, user: str, op: str) -> str | None:
+    """Return the answer that an operation was given, or None."""
+    known = operation(link, user, op)
+    if known is None or known.state != "answered":
+        return None
+    return standing_answer(link, known.answer_key)
+
+
 def add_operation(link: Link, known: Operation) -> None:
     """Insert an operation; a second one of the same asker and id is impossible."""
     sql = "INSERT INTO ledger_operations (asker, op, request, answer_key, state, seq, ended)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime, timedelta
 
 from sfumato.core import chain
 from sfumato.core.account import (
@@ -13,6 +14,7 @@ from sfumato.core.account import (
     Failed,
     Head,
     Outcome,
+    Pending,
     Reused,
     Settled,
     ShapeFrozen,
@@ -45,7 +47,24 @@ def charge(work: Work, asked: Charge) -> Outcome:
     answer = rows.standing_answer(work.link, asked.answer_key)
     if answer is not None:
         return _repeat(work, asked, answer)
+    reading = _reading(work, asked)
+    if reading is not None:
+        return Pending(reading)
     return _pay_in_full(work, asked)
+
+
+def _reading(work: Work, asked: Charge) -> int | None:
+    """Return the charge of whoever is reading this very answer just now, or None.
+
+    A reader that was killed ends nothing, so nobody waits longer than their own patience.
+    """
+    if asked.patience_s == 0:
+        return None
+    since = datetime.fromisoformat(work.now()) - timedelta(seconds=asked.patience_s)
+    for seq, at in rows.readings(work.link, asked.answer_key):
+        if datetime.fromisoformat(at) > since:
+            return seq
+    return None
 
 
 def _known_operation(work: Work, asked: Charge, known: Operation) -> Outcome:

@@ -57,6 +57,10 @@ _OPERATIONS = """CREATE TABLE ledger_operations (
     CHECK ((state = 'charged') = (ended IS NULL))
 ){table_end}"""
 
+# Whoever asks what another is just reading finds it here; it stays as small as they are few.
+_READINGS = """CREATE INDEX ledger_readings ON ledger_operations (answer_key)
+    WHERE state = 'charged'"""
+
 _ANSWERS = """CREATE TABLE ledger_answers (
     answer_key TEXT NOT NULL PRIMARY KEY,
     seq {integer} NOT NULL REFERENCES ledger_entries (seq),
@@ -83,7 +87,7 @@ def statements(dialect: Dialect) -> tuple[str, ...]:
         "columns": ",\n    ".join(_amounts(dialect.integer)),
         "within": _WITHIN,
     }
-    tables = (_HEAD, _ENTRIES, _ACCOUNTS, _OPERATIONS, _ANSWERS, _PAYERS, _SHAPES)
+    tables = (_HEAD, _ENTRIES, _ACCOUNTS, _OPERATIONS, _READINGS, _ANSWERS, _PAYERS, _SHAPES)
     return tuple(table.format(**words) for table in tables) + dialect.guards
 
 

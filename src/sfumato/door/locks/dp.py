@@ -1,30 +1,82 @@
-"""The lock of `central-dp`: exact integers, plus noise that was drawn before they were read."""
+"""The lock of `central-dp`: exact integers, plus noise that nobody has seen; keys, if chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.ports import IntegerArray
+from sfumato.core.measure import Cells
+from sfumato.core.noise.chooser import Chooser
+from sfumato.core.noise.selection import keep
+from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Bug
 from sfumato.core.sealed import Sealed
 from sfumato.door.unseal import unseal
+from sfumato.plan.price import Selection
 
 GUARANTEE: Final = "central-dp"
 LARGEST: Final = 2**62
+Keys = tuple[tuple[object, ...], ...]
+Drawn = NDArray[np.int64] | Chooser  # noise that is ready, or how to choose
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """How private keys are chosen: by which tally, at what price, and who draws the noise."""
+
+    people: int  # the tally that counts the people of a key
+    selection: Selection
+    draw: Callable[[int, int], Drawn]  # part, count -> fresh noise, or how to choose
+    dice: Dice
+
+
+@dataclass(frozen=True)
+class Blurred:
+    """What may leave: noisy integers per part, and the keys that were chosen, if any were."""
+
+    parts: tuple[IntegerArray, ...]
+    keys: Keys | None = None
 
 
 def blurred(
-    sealed: Sealed[tuple[IntegerArray, ...]], noise: Sequence[NDArray[np.int64]]
-) -> tuple[IntegerArray, ...]:
-    """Return each part with its own noise added; one fresh draw per cell, none used twice."""
+    sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], dice: Dice
+) -> Blurred:
+    """Return each part with its own noise added, one fresh draw per cell; or what was chosen."""
     exact = unseal(sealed)
-    if len(exact) != len(noise):
-        raise Bug("the engine answered other parts than were asked")
-    return tuple(_sum(part, drawn) for part, drawn in zip(exact, noise, strict=True))
+    if exact.keys is not None:
+        raise Bug("the engine answered private keys that nobody chose from")
+    pairs = zip(tallies, drawn, strict=True)
+    return Blurred(tuple(_softened(exact.parts[tally], with_, dice) for tally, with_ in pairs))
+
+
+def chosen(sealed: Sealed[Cells], tallies: Sequence[int], choosing: Choosing) -> Blurred:
+    """Return the parts of those keys that private selection keeps, each with its own noise.
+
+    What is not kept leaves no trace: neither its row nor its noise (rules.md, 16). The keys come
+    out in an order of their own values, and noise is drawn only for what is shown.
+    """
+    exact = unseal(sealed)
+    if exact.keys is None:
+        raise Bug("the engine answered no keys to choose from")
+    per_key = choosing.selection.per_key()
+    kept = keep(exact.parts[choosing.people], *per_key, choosing.dice)
+    places = np.flatnonzero(kept)
+    keys = tuple(exact.keys[place] for place in places.tolist())
+    parts = tuple(
+        _softened(exact.parts[tally][places], choosing.draw(part, len(places)), choosing.dice)
+        for part, tally in enumerate(tallies)
+    )
+    return Blurred(parts, keys)
+
+
+def _softened(part: IntegerArray, drawn: Drawn, dice: Dice) -> IntegerArray:
+    if isinstance(drawn, Chooser):
+        return drawn.choose(part, dice)
+    return _sum(part, drawn)
 
 
 def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:

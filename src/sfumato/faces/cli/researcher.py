@@ -7,8 +7,11 @@ from typing import Any
 
 import click
 
+from sfumato.client import Answer
+from sfumato.client.plot import check_picture
 from sfumato.client.text import table_text
 from sfumato.faces.cli.shell import Shell, command, errors, number, working
+from sfumato.wire import Refused
 
 
 @click.command("datasets")
@@ -67,10 +70,13 @@ def price(shell: Shell, **options: Any) -> None:
 @terms
 @click.option("--op", metavar="ID", help="Your id of this request: a retry with it pays once.")
 @click.option("--fresh", is_flag=True, help="Draw new noise and pay, even if an answer stands.")
+@click.option("--plot", metavar="FILE", help="Draw the answer too: .svg, .png or .html.")
 @command
 def ask(shell: Shell, **options: Any) -> None:
     """Ask a question in SQL and get a private answer, paid from the budget."""
     body = _body(options)
+    if options["plot"]:
+        check_picture(options["plot"])
     with shell.open() as vault, working("Asking"):
         answer = vault[options["name"]].ask(
             options["sql"], **body, op=options["op"], fresh=options["fresh"]
@@ -84,6 +90,17 @@ def ask(shell: Shell, **options: Any) -> None:
         "receipt": answer.receipt,
     }
     shell.show(shape, repr(answer))
+    if options["plot"]:
+        _draw(answer, options["plot"])
+
+
+def _draw(answer: Answer, path: str) -> None:
+    """Save the picture; an answer that has none was paid for and shown all the same."""
+    try:
+        answer.plot().save(path)
+        click.echo(f"picture: {path}", err=True)
+    except (Refused, OSError) as error:
+        click.echo(f"no picture: {error}", err=True)
 
 
 @click.command("budget")

@@ -1,4 +1,4 @@
-"""AVG(column): a noisy sum about the public middle, over a noisy count of the values.
+"""AVG(expression): a noisy sum about the public middle, over a noisy count of the values.
 
 With lower L and upper U in steps, the sum of 2v - (L+U) moves by at most U - L a row, whoever is
 added or removed, and the count of values by 1; the mean is (L+U)/2 + sum/(2 count), which is
@@ -11,36 +11,57 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sfumato.core.card import Card, Column
 from sfumato.core.measure import Tally
 from sfumato.core.noise.kind import Noise
-from sfumato.core.question import Aggregate
 from sfumato.core.ratio import Spread, ratio_interval
-from sfumato.core.refusal import Bug
+from sfumato.core.refusal import Refused
 from sfumato.core.sensitivity import of_centred_sum, of_count
-from sfumato.plan.verbs.sum import check_number
-from sfumato.plan.verbs.verb import Estimate, Floats, NoisyPart, Part, Verb, value_column
+from sfumato.plan.verbs.verb import (
+    Asked,
+    Estimate,
+    Floats,
+    NoisyPart,
+    Part,
+    Verb,
+    check_number,
+    check_sides,
+)
 
 
-def _parts(card: Card, aggregate: Aggregate) -> tuple[Part, ...]:
-    lower, upper = card.column(aggregate.column).bounds()
-    place = value_column(card, aggregate)
-    centred = Tally("sum", place, scale=2, offset=-(lower + upper))
-    return Part(centred, of_centred_sum(lower, upper)), Part(Tally("values", place), of_count())
+def _check(asked: Asked) -> None:
+    check_sides(asked, 1)
+    check_number(asked, asked.side)
+    if asked.side.lower >= asked.side.upper:
+        raise Refused(
+            "type-mismatch",
+            f"{asked.in_words()!r} is the same number for everyone.",
+            "Its mean is known without a question.",
+        )
 
 
-def _finish(column: Column | None, parts: Sequence[NoisyPart]) -> Estimate:
-    if column is None:
-        raise Bug("a mean without a column")
+def _parts(asked: Asked) -> tuple[Part, ...]:
+    side = asked.side
+    lower, upper = side.lower, side.upper
+    centred = Tally("sum", side.physical, scale=2, offset=-(lower + upper))
+    counted = Tally("values", side.physical)
+    name = asked.in_words()
+    return (
+        Part(f"sum of {name} about its middle", centred, of_centred_sum(lower, upper)),
+        Part(f"count of {name}", counted, of_count()),
+    )
+
+
+def _finish(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     centred, counted = parts
-    lower, upper = column.bounds()
-    half, middle, step = (upper - lower) / 2, (lower + upper) / 2, float(column.step)
+    side = asked.side
+    lower, upper = side.lower, side.upper
+    half, middle, step = (upper - lower) / 2, (lower + upper) / 2, float(side.step)
     top = centred.values.astype(np.float64) / 2
     bottom = counted.values.astype(np.float64)
-    spread = _spread(centred.noise, counted.noise)
+    spread = _spread(centred.spread(), counted.spread())
     low, high = ratio_interval(top, bottom, spread, lower=-half, upper=half)
     shift = np.where(bottom >= 1, np.clip(top / np.maximum(bottom, 1), -half, half), 0.0)
-    std = _std(shift, bottom, centred.noise, counted.noise)
+    std = _std(shift, bottom, centred.spread(), counted.spread())
     return Estimate(
         ((middle + shift) * step).tolist(),
         (np.minimum(std, half) * step).tolist(),
@@ -58,23 +79,22 @@ def _std(shift: Floats, count: Floats, top: Noise, bottom: Noise) -> Floats:
     return np.asarray(np.hypot(top.std() / 2, shift * bottom.std()) / np.maximum(count, 1.0))
 
 
-def _margin(column: Column | None, noises: Sequence[Noise], size: int | None) -> float | None:
+def _margin(asked: Asked, noises: Sequence[Noise], size: int | None) -> float | None:
     """Return half the interval of a cell of that many people whose mean is a quarter off centre.
 
     The size is the asker's or the card's assumption, never read from the rows.
     """
-    if column is None or size is None:
+    if size is None:
         return None
-    lower, upper = column.bounds()
-    half = (upper - lower) / 2
+    half = (asked.side.upper - asked.side.lower) / 2
     shift = half / 2
     top, bottom = np.array([shift * size]), np.array([float(size)])
     low, high = ratio_interval(top, bottom, _spread(noises[0], noises[1]), lower=-half, upper=half)
-    return float(high[0] - low[0]) / 2 * float(column.step)
+    return float(high[0] - low[0]) / 2 * float(asked.side.step)
 
 
-def _says(aggregate: Aggregate) -> str:
-    return f"the mean of {aggregate.column}"
+def _says(asked: Asked) -> str:
+    return f"the mean of {asked.in_words()}"
 
 
-MEAN = Verb(check_number, _parts, _finish, _margin, _says)
+MEAN = Verb(_check, _parts, _finish, _margin, _says)

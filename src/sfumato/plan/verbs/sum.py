@@ -1,68 +1,90 @@
-"""SUM(column): values clamped to the card's bounds, in whole steps of its grid.
+"""SUM(expression): values clamped to their bounds, in whole steps of their grid.
 
-One row moves the sum by at most max(|lower|, |upper|) steps: it is there or it is not.
+One row moves the sum by at most max(|lower|, |upper|) steps: it is there or it is not. With
+`within`, each person's sum of a cell is clamped instead, however many rows they have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfumato.core.card import Card, Column
 from sfumato.core.measure import Tally
 from sfumato.core.noise.kind import Noise
-from sfumato.core.question import Aggregate
-from sfumato.core.refusal import Bug, Refused
+from sfumato.core.refusal import Refused
 from sfumato.core.sensitivity import of_sum
 from sfumato.plan.verbs.verb import (
+    Asked,
     Estimate,
     NoisyPart,
     Part,
     Verb,
+    check_number,
+    check_sides,
     in_units,
     spread_evenly,
-    value_column,
 )
 
 
-def check_number(card: Card, aggregate: Aggregate) -> None:
-    """Refuse what is not a number with both bounds declared."""
-    column = card.column(aggregate.column)
-    if not column.is_numeric:
+def _check(asked: Asked) -> None:
+    check_sides(asked, 1)
+    if asked.aggregate.within is None:
+        check_number(asked, asked.side)
+    else:
+        _clamp(asked)
+
+
+def _clamp(asked: Asked) -> tuple[int, int]:
+    """Return the bounds on a person's sum of a cell in steps, or refuse."""
+    check_number(asked, asked.side)
+    within = asked.aggregate.within or ()
+    steps = [c.number / asked.side.step for c in within if c.kind == "number"]
+    if len(steps) != 2 or any(s.denominator != 1 for s in steps) or steps[0] >= steps[1]:
         raise Refused(
-            "type-mismatch",
-            f"{column.name!r} is {column.type}, and only numbers can be added up.",
-            "Count it instead, or choose a column of type integer or number.",
-            column=column.name,
+            "not-in-language",
+            "The bounds on a person's sum are not two numbers, the lower first, on the "
+            f"expression's grid of {asked.side.step}.",
+            "Write within=(0, 500).",
         )
-    column.bounds()
+    return int(steps[0]), int(steps[1])
 
 
-def _parts(card: Card, aggregate: Aggregate) -> tuple[Part, ...]:
-    lower, upper = card.column(aggregate.column).bounds()
-    return (Part(Tally("sum", value_column(card, aggregate)), of_sum(lower, upper)),)
+def _parts(asked: Asked) -> tuple[Part, ...]:
+    side = asked.side
+    per_row = (
+        max(of_sum(side.lower, side.upper), 1) if side.lower < side.upper else _even(side.upper)
+    )
+    says = f"sum of {asked.in_words()}"
+    if asked.aggregate.within is None:
+        return (Part(says, Tally("sum", side.physical), per_row),)
+    low, high = _clamp(asked)
+    tally = Tally("sum", side.physical, clamp=(low, high))
+    return (Part(f"{says}, clamped a person", tally, per_row, per_person=max(abs(low), abs(high))),)
 
 
-def _finish(column: Column | None, parts: Sequence[NoisyPart]) -> Estimate:
-    if column is None:
-        raise Bug("a sum without a column")
+def _even(value: int) -> int:
+    """Return how far a row moves the sum of one and the same number."""
+    return max(abs(value), 1)
+
+
+def _finish(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     (part,) = parts
-    step = float(column.step)
-    margin = part.noise.margin() * step
-    values = in_units(part.values, column.step)
+    step = float(asked.side.step)
+    margin = part.spread().margin() * step
+    values = in_units(part.values, asked.side.step)
     return Estimate(
         values,
-        spread_evenly(part.noise.std() * step, len(values)),
+        spread_evenly(part.spread().std() * step, len(values)),
         [v - margin for v in values],
         [v + margin for v in values],
     )
 
 
-def _margin(column: Column | None, noises: Sequence[Noise], _size: int | None) -> float | None:
-    return None if column is None else noises[0].margin() * float(column.step)
+def _margin(asked: Asked, noises: Sequence[Noise], _size: int | None) -> float | None:
+    return noises[0].margin() * float(asked.side.step)
 
 
-def _says(aggregate: Aggregate) -> str:
-    return f"the sum of {aggregate.column}"
+def _says(asked: Asked) -> str:
+    return f"the sum of {asked.in_words()}"
 
 
-SUM = Verb(check_number, _parts, _finish, _margin, _says)
+SUM = Verb(_check, _parts, _finish, _margin, _says)

@@ -5,25 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.card import Card, Column
+from sfumato.core.card import Card
 from sfumato.core.measure import Tally
+from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate
+from sfumato.core.refusal import Bug, Refused
+from sfumato.plan.known import Typed
+from sfumato.plan.words import expr_in_words
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Mechanism = Noise | Chooser
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A point chosen of a public grid by its integer utility, instead of a number with noise."""
+
+    kind: Literal["quantile", "top"]
+    at: Fraction = Fraction(0)  # a quantile's p
+    names: int = 1  # how many names a top list has
 
 
 @dataclass(frozen=True)
 class Part:
-    """An integer per cell that gets noise: how it is tallied, and how far one row moves it."""
+    """An integer per cell that gets noise (or a choice), and how far one person can move it.
 
+    A row moves it by `per_row`; `per_person` is given instead where the tally bounds a person's
+    part of a cell by itself, however many rows they have.
+    """
+
+    says: str
     tally: Tally
     per_row: int
+    per_person: int | None = None
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True)
@@ -31,33 +53,87 @@ class NoisyPart:
     """A part after the door: integers that anyone may see, and the noise that is in them."""
 
     values: Integers
-    noise: Noise
+    noise: Mechanism
+
+    def spread(self) -> Noise:
+        """Return the noise of a part that is a number and no choice."""
+        if isinstance(self.noise, Chooser):
+            raise Bug("a choice has no noise to speak of")
+        return self.noise
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A released column: the value of each cell, its standard deviation and 95 % interval."""
 
-    values: Sequence[int | float]
-    std: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
+    values: Sequence[object]
+    std: Sequence[float | None]
+    low: Sequence[object]
+    high: Sequence[object]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An aggregate of a question, with what its expressions are on the card."""
+
+    card: Card
+    aggregate: Aggregate
+    sides: tuple[Typed, ...]
+    max_rows: int  # of a person and cell
+    most_points: int  # of the public list that a choice is made from
+    is_of_people: bool  # each row is a person: the question has an inner SELECT
+
+    @property
+    def side(self) -> Typed:
+        """Return the one expression that the aggregate is of."""
+        if len(self.sides) != 1:
+            raise Bug("an aggregate over another number of expressions")
+        return self.sides[0]
+
+    def in_words(self) -> str:
+        """Return what the aggregate is of, as people write it."""
+        return " and ".join(expr_in_words(of) for of in self.aggregate.of)
 
 
 @dataclass(frozen=True)
 class Verb:
     """A verb as plain functions; adding one is adding one of these to the table."""
 
-    check: Callable[[Card, Aggregate], None]
-    parts: Callable[[Card, Aggregate], tuple[Part, ...]]
-    finish: Callable[[Column | None, Sequence[NoisyPart]], Estimate]
-    margin: Callable[[Column | None, Sequence[Noise], int | None], float | None]
-    says: Callable[[Aggregate], str]
+    check: Callable[[Asked], None]
+    parts: Callable[[Asked], tuple[Part, ...]]
+    finish: Callable[[Asked, Sequence[NoisyPart]], Estimate]
+    margin: Callable[[Asked, Sequence[Noise], int | None], float | None]
+    says: Callable[[Asked], str]
 
 
-def value_column(card: Card, aggregate: Aggregate) -> str:
-    """Return the physical column that holds the aggregate's values."""
-    return f"v{card.index(aggregate.column)}"
+def check_sides(asked: Asked, count: int) -> None:
+    """Refuse an aggregate over another number of expressions than it takes."""
+    if len(asked.sides) != count:
+        raise Refused(
+            "not-in-language",
+            f"{asked.aggregate.verb} takes {count} expressions.",
+            "See what an aggregate takes in the reference.",
+        )
+
+
+def check_number(asked: Asked, side: Typed) -> None:
+    """Refuse what is not a number with both bounds known."""
+    name = asked.in_words()
+    if not side.is_number:
+        raise Refused(
+            "type-mismatch",
+            f"{name!r} is {side.kind}, and only numbers can be added up.",
+            "Count it instead, or choose a column of type integer or number.",
+            column=name,
+        )
+    if not side.is_bounded:
+        raise Refused(
+            "no-bounds",
+            f"The card declares no lower and upper bound for {name!r}.",
+            "Bound it yourself with LEAST(GREATEST(x, low), high), or ask the owner to declare "
+            "bounds on the card, from knowledge, not from the rows.",
+            column=name,
+        )
 
 
 def in_units(steps: Integers, step: Fraction) -> list[int | float]:

@@ -16,9 +16,9 @@ from sfumato.core.account import Head
 from sfumato.core.budget import Budget, read_delta, read_epsilon
 from sfumato.core.card import Card, read_card
 from sfumato.core.card_shown import card_json
+from sfumato.core.expression import Json
 from sfumato.core.filters import Cap, cap_of
 from sfumato.core.ports import Catalogue, Dice, Engine, PrepareOrder
-from sfumato.core.question import Json
 from sfumato.core.refusal import Refused
 from sfumato.door import (
     Ledger,
@@ -67,7 +67,7 @@ class DataSets:
             kept = True
         finally:
             if not kept:
-                _unlink(table, sketch)
+                _unlink(table, table.with_name(table.name + ".json"), sketch)
         self._sign(card, source)
         return card
 
@@ -186,7 +186,7 @@ class DataSets:
         )
         same = self.engine.prepare(order).same_people
         if same and source.different_people is None:
-            _unlink(table, sketch)
+            _unlink(table, table.with_name(table.name + ".json"), sketch)
             raise Refused(
                 "same-people",
                 f"These rows seem to be of the people {same[0]!r}, who have a budget already.",

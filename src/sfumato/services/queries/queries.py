@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 
 from sfumato.core.account import Account
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
 from sfumato.core.card import Card
 from sfumato.core.card_shown import card_json
+from sfumato.core.expression import Json
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt, debt_of
 from sfumato.core.ports import Catalogue, Dice, Listing
-from sfumato.core.question import Aggregate, Json, Question, read_question
+from sfumato.core.question import Aggregate, Question, read_question
 from sfumato.core.refusal import Bug, Refused
 from sfumato.door import (
     Asker,
@@ -28,7 +31,7 @@ from sfumato.door import (
     spent_json,
 )
 from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, split_in_words
-from sfumato.plan.price import Priced
+from sfumato.plan.price import Priced, offers
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request, priced_request
 
@@ -157,8 +160,21 @@ class Queries:
             "error_by_people": {
                 name: [[size, priced.margin(of, size)] for size in SIZES]
                 for name, of in named.items()
-                if of.verb == "mean"
+                if priced.margin(of, people) is None and priced.margin(of, SIZES[0]) is not None
             },
+            "rank_error": {
+                name: error
+                for name, of in named.items()
+                if (error := priced.rank_error(of)) is not None
+            },
+            "at": [
+                {
+                    "epsilon": float(offer.epsilon),
+                    "error": {name: offer.margin(of, people) for name, of in named.items()},
+                    "sure": sure_at(accounts[0].spent.epsilon, offer.epsilon),
+                }
+                for offer in offers(plan, priced)
+            ],
             "assumed_people": people or card.size,
             "spent": False,
             "fits": _fits(accounts, debt),
@@ -174,6 +190,11 @@ class Queries:
                 "person" if card.by_person else "row",
             ),
         }
+
+
+def sure_at(spent: int, epsilon: Fraction) -> float:
+    """Return how sure somebody can become of a fact, in percent, with this and all before."""
+    return 100 / (1 + math.exp(-(spent / EPSILON_UNITS + float(epsilon))))
 
 
 def _fits(accounts: list[Account], debt: Debt) -> bool:

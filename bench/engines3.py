@@ -1,0 +1,136 @@
+"""Person-level questions in PostgreSQL and Spark beside the engine's own plain query.
+
+A million rows of a hundred thousand people. Each private measure is timed beside the plain GROUP BY
+of the same fixed-point integers in the same engine, turn by turn; the ratio is of the best times.
+"ranked" is the question without a filter, which stored places answer; "cold" has a filter, so that
+everybody's cells and rows are ordered anew.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.card import read_card
+from sfumato.core.expression import Compare, Constant, Ref
+from sfumato.core.measure import Key, Measure, Tally
+from sfumato.core.ports import Engine, PrepareOrder
+from sfumato.engines.postgres import PostgresEngine, PostgresLimits, PostgresPlace
+from sfumato.engines.postgres_role import make_reader
+from sfumato.engines.spark import SparkEngine, SparkLimits, SparkPlace
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import pg
+import spark_cluster
+
+ROWS: Final = 1_000_000
+TURNS: Final = 5
+SALT: Final = bytes(range(32))
+TOP: Final = 1_000_000  # cents
+_SHAPE: Final = {
+    "unit": "who",
+    "budget": {"epsilon": 1},
+    "limits": {"rows": 10**8},
+    "columns": {
+        "clinic": {"type": "integer", "keys": list(range(10))},
+        "cost": {"type": "number", "lower": 0, "upper": TOP // 100, "step": Fraction(1, 100)},
+    },
+}
+_SOURCE: Final = """
+COPY (SELECT 'p' || CAST(hash(i, 1) % {people} AS VARCHAR) AS who,
+  CAST(hash(i, 2) % 10 AS INTEGER) AS clinic,
+  CASE WHEN hash(i, 3) % 50 > 0 THEN CAST(hash(i, 4) % 1100000 AS DOUBLE) / 100 END AS cost
+FROM range({rows}) r(i)) TO '{path}' (FORMAT parquet)
+"""
+_TALLIES: Final = (Tally("rows"), Tally("sum", Ref("v1")))
+RANKED: Final = Measure(None, (Key(Ref("k0"), 10),), _TALLIES, True, 3, 20)
+COLD: Final = replace(RANKED, where=Compare(Ref("v1"), ">=", Constant.of(0)))
+
+
+def run(rows: int = ROWS) -> list[dict[str, object]]:
+    """Return a line for each engine and measure: milliseconds, and the ratio to the plain query."""
+    lines: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
+        source = Path(folder) / "rows.parquet"
+        import duckdb
+
+        duckdb.sql(_SOURCE.format(people=max(1, rows // 10), rows=rows, path=source))
+        for name, make in _ENGINES.items():
+            with make() as engine:
+                table = _prepared(engine, source, name)
+                lines += [_line(engine, table, name, what) for what in ("ranked", "cold")]
+                print(lines[-2:], file=sys.stderr, flush=True)
+    return lines
+
+
+@contextmanager
+def _postgres() -> Iterator[Engine]:
+    with pg.running() as server:
+        database = server.own_database()
+        owner = server.database_url(database)
+        make_reader(owner, "sfumato", "reader")
+        place = PostgresPlace(owner, server.database_url(database, "reader"), "reader")
+        engine = PostgresEngine(SALT, place, PostgresLimits(deadline_s=600))
+        yield engine
+        engine.close()
+
+
+@contextmanager
+def _spark(place: SparkPlace) -> Iterator[Engine]:
+    engine = SparkEngine(SALT, place, SparkLimits(memory_mb=3072, partitions=4, deadline_s=600))
+    yield engine
+    engine.close()
+
+
+@contextmanager
+def _standalone() -> Iterator[Engine]:
+    with ExitStack() as stack:
+        place = stack.enter_context(spark_cluster.cluster())
+        yield stack.enter_context(_spark(place))
+
+
+_ENGINES: Final[dict[str, Callable[[], AbstractContextManager[Engine]]]] = {
+    "PostgreSQL": _postgres,
+    "Spark, local": lambda: _spark(SparkPlace()),
+    "Spark, standalone": _standalone,
+}
+
+
+def _prepared(engine: Engine, source: Path, name: str) -> str:
+    table = str(source.with_name(f"{name.replace(' ', '-')}.table"))
+    card = read_card("bench", _SHAPE)
+    sketch = str(source.with_name(f"{name}.json"))
+    engine.prepare(PrepareOrder(str(source), table, card, SALT, (), sketch))
+    return table
+
+
+def _line(engine: Engine, table: str, name: str, what: str) -> dict[str, object]:
+    measure = {"ranked": RANKED, "cold": COLD}[what]
+    # the unit of a row has no bounds to keep: the same engine adds up plainly
+    plain = replace(measure, by_person=False)
+    private_s, plain_s = [], []
+    for _ in range(TURNS):
+        private_s.append(_timed(lambda: engine.measure(table, measure)))
+        plain_s.append(_timed(lambda: engine.measure(table, plain)))
+    best, base = min(private_s), min(plain_s)
+    return {
+        "engine": name,
+        "question": what,
+        "ms": round(best * 1000),
+        "plain ms": round(base * 1000),
+        "ratio": round(best / base, 1),
+    }
+
+
+def _timed(act: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    act()
+    return time.perf_counter() - begun

@@ -1,0 +1,224 @@
+"""Columns as one reckons with them: `col("age") // 10`, `(col("pay") > 100) & col("sick")`.
+
+Nothing is computed here. Every operation returns a new expression of the closed language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sfumato.core.expression import (
+    FIELDS,
+    UNITS,
+    All,
+    Among,
+    AnyOf,
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Compare,
+    Constant,
+    Expr,
+    Field,
+    Floor,
+    IsNull,
+    Literally,
+    Not,
+    Operator,
+    Part,
+    Predicate,
+    Ref,
+    Sign,
+    Since,
+    StartsWith,
+    Unit,
+)
+from sfumato.core.refusal import Refused
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A condition on rows, or on released values; combine with &, | and ~."""
+
+    predicate: Predicate
+
+    def __and__(self, other: Condition | Column) -> Condition:
+        return Condition(All((self.predicate, condition(other))))
+
+    def __or__(self, other: Condition | Column) -> Condition:
+        return Condition(AnyOf((self.predicate, condition(other))))
+
+    def __invert__(self) -> Condition:
+        return Condition(Not(self.predicate))
+
+    def __bool__(self) -> bool:
+        raise _not_python("and, or, not", "&, | and ~ with brackets: (a > 1) & (b < 2)")
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """An expression over a row's columns."""
+
+    expr: Expr
+
+    def __add__(self, other: object) -> Column:
+        return _reckoned("+", self, other)
+
+    def __radd__(self, other: object) -> Column:
+        return _reckoned("+", other, self)
+
+    def __sub__(self, other: object) -> Column:
+        return _reckoned("-", self, other)
+
+    def __rsub__(self, other: object) -> Column:
+        return _reckoned("-", other, self)
+
+    def __mul__(self, other: object) -> Column:
+        return _reckoned("*", self, other)
+
+    def __rmul__(self, other: object) -> Column:
+        return _reckoned("*", other, self)
+
+    def __truediv__(self, other: object) -> Column:
+        return _reckoned("/", self, other)
+
+    def __rtruediv__(self, other: object) -> Column:
+        return _reckoned("/", other, self)
+
+    def __floordiv__(self, other: object) -> Column:
+        return _reckoned("/", self, other).floor()
+
+    def __neg__(self) -> Column:
+        return _reckoned("-", 0, self)
+
+    def __lt__(self, other: object) -> Condition:
+        return _compared(self, "<", other)
+
+    def __le__(self, other: object) -> Condition:
+        return _compared(self, "<=", other)
+
+    def __gt__(self, other: object) -> Condition:
+        return _compared(self, ">", other)
+
+    def __ge__(self, other: object) -> Condition:
+        return _compared(self, ">=", other)
+
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # says, not compares
+        return _compared(self, "=", other)
+
+    def __ne__(self, other: object) -> Condition:  # type: ignore[override]  # says, not compares
+        return _compared(self, "!=", other)
+
+    __hash__ = None  # type: ignore[assignment]  # two columns are never looked up by value
+
+    def __and__(self, other: Condition | Column) -> Condition:
+        return Condition(condition(self)) & other
+
+    def __or__(self, other: Condition | Column) -> Condition:
+        return Condition(condition(self)) | other
+
+    def __invert__(self) -> Condition:
+        return ~Condition(condition(self))
+
+    def __bool__(self) -> bool:
+        raise _not_python("and, or, not", "&, | and ~ with brackets: (a > 1) & (b < 2)")
+
+    def floor(self) -> Column:
+        """Return the largest whole number that is not above."""
+        return Column(Floor(self.expr))
+
+    def clamp(self, lower: object = None, upper: object = None) -> Column:
+        """Return the number, or the bound that it passes; null stays null."""
+        ends = (None if end is None else Constant.of(end) for end in (lower, upper))
+        return Column(Clamp(self.expr, *ends))
+
+    def bins(self, width: object, *, start: object = 0) -> Column:
+        """Return where the number's bin of that width begins; group by it for a histogram."""
+        from_start = _reckoned("-", self, start)
+        return (from_start // width) * width + start
+
+    def or_else(self, *others: object) -> Column:
+        """Return the first that is not null."""
+        return Column(Coalesce((self.expr, *(expression(other) for other in others))))
+
+    def trunc(self, unit: str) -> Column:
+        """Return the year, quarter, month, week, day or hour that a date lies in."""
+        return Column(Since(_unit(unit), self.expr))
+
+    def part(self, field: str) -> Column:
+        """Return a date's year, quarter, month, day, weekday (1 is Monday) or hour."""
+        return Column(Part(_field(field), self.expr))
+
+    def is_in(self, values: Iterable[object]) -> Condition:
+        """Say that it is one of the values."""
+        return Condition(Among(self.expr, tuple(Constant.of(value) for value in values)))
+
+    def between(self, low: object, high: object) -> Condition:
+        """Say that it is from low to high, both included."""
+        return (self >= low) & (self <= high)
+
+    def starts_with(self, letters: str) -> Condition:
+        """Say that a text begins so."""
+        return Condition(StartsWith(self.expr, letters))
+
+    def is_null(self) -> Condition:
+        """Say that it has no value."""
+        return Condition(IsNull(self.expr))
+
+
+def col(name: str) -> Column:
+    """Return a column of the card, of an inner table of people, or of the answer."""
+    return Column(Ref(name))
+
+
+def case(*whens: tuple[Condition | Column, object], otherwise: object = None) -> Column:
+    """Return the value beside the first condition that holds: `case((col("x") < 18, "young"))`."""
+    pairs = tuple((condition(when), expression(value)) for when, value in whens)
+    return Column(Case(pairs, None if otherwise is None else expression(otherwise)))
+
+
+def expression(value: object) -> Expr:
+    """Return the expression that a column or a plain value is."""
+    return value.expr if isinstance(value, Column) else Literally(Constant.of(value))
+
+
+def condition(value: Condition | Column) -> Predicate:
+    """Return the condition; a column alone is one that is true."""
+    if isinstance(value, Condition):
+        return value.predicate
+    return Compare(value.expr, "=", Constant.of(True))
+
+
+def _reckoned(sign: Sign, left: object, right: object) -> Column:
+    return Column(Arithmetic(sign, expression(left), expression(right)))
+
+
+def _compared(left: Column, operator: Operator, right: object) -> Condition:
+    if isinstance(right, Column):
+        difference = Arithmetic("-", left.expr, right.expr)
+        return Condition(Compare(difference, operator, Constant.of(0)))
+    if right is None:
+        raise _not_python("a comparison with None", 'col("x").is_null()')
+    return Condition(Compare(left.expr, operator, Constant.of(right)))
+
+
+def _unit(name: str) -> Unit:
+    for unit in UNITS:
+        if unit == name:
+            return unit
+    raise Refused("not-in-language", f"{name!r} is no unit of time.", f"Use {', '.join(UNITS)}.")
+
+
+def _field(name: str) -> Field:
+    for field in FIELDS:
+        if field == name:
+            return field
+    raise Refused(
+        "not-in-language", f"{name!r} is no field of a date.", f"Use {', '.join(FIELDS)}."
+    )
+
+
+def _not_python(what: str, instead: str) -> Refused:
+    return Refused("not-in-language", f"A column is not a value: {what}.", f"Write {instead}.")

@@ -1,0 +1,122 @@
+"""Sums of cells that were released already: free, with error bars that are true of a sum.
+
+Only counts of rows and sums, over a whole list of public keys, on the answer itself (rules.md, 8):
+people summed over groups would count some twice, and keys that were chosen are not all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from sfumato.core.refusal import Refused
+
+if TYPE_CHECKING:
+    from sfumato.client.answer import Answer
+
+ADDITIVE: Final = ("count", "count_values", "sum")
+MISS: Final = 0.05  # intervals hold at 95 %
+_Z95: Final = 1.959963984540054
+
+
+def totalled(answer: Answer, keep: Sequence[str]) -> Answer:
+    """Return the sums over all keys that are not kept, as an answer of their own."""
+    places = _kept_places(answer, keep)
+    numbers = _numbers(answer)
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for row, values in enumerate(answer.rows):
+        groups.setdefault(tuple(values[place] for place in places), []).append(row)
+    lines = [_line(answer, key, rows, numbers) for key, rows in groups.items()]
+    dropped = [
+        c for c in answer.columns if c not in keep and answer.columns.index(c) not in numbers
+    ]
+    note = (
+        f"Summed over {' and '.join(dropped) or 'nothing'} from an answer that was paid for; free."
+    )
+    return replace(
+        answer,
+        columns=(*keep, *(answer.columns[place] for place in numbers)),
+        rows=tuple(line[0] for line in lines),
+        std=tuple(line[1] for line in lines),
+        interval=tuple(line[2] for line in lines),
+        notes=(*answer.notes, note),
+    )
+
+
+def _line(
+    answer: Answer, key: tuple[object, ...], rows: list[int], numbers: list[int]
+) -> tuple[tuple[object, ...], tuple[float | None, ...], tuple[tuple[float, float] | None, ...]]:
+    values: list[object] = []
+    stds: list[float | None] = []
+    bars: list[tuple[float, float] | None] = []
+    for place in numbers:
+        total = sum(cast("float", answer.rows[row][place]) for row in rows)
+        std = cast("float", answer.std[rows[0]][place])
+        margin = margin_of_sum(std, len(rows), _kind(answer))
+        values.append(total)
+        stds.append(std * math.sqrt(len(rows)))
+        bars.append((total - margin, total + margin))
+    nothing: list[None] = [None] * len(key)
+    return (*key, *values), (*nothing, *stds), (*nothing, *bars)
+
+
+def margin_of_sum(std: float, count: int, kind: str) -> float:
+    """Return what the sum of so many independent noises stays within at 95 %, at least.
+
+    For Laplace noise by Chernoff: E exp(xS) <= (1 - (bx)^2)^-count, of a discrete noise of scale b
+    too, as (cosh y - 1) / y^2 rises with y. The deviation s of a discrete noise is less than
+    that of the continuous: 2 b^2 <= 1.38 s^2 from half a step on, which is what is given away here.
+    """
+    if kind == "gaussian":
+        return _Z95 * std * math.sqrt(count)
+    scale = std * math.sqrt(1.38 / 2)
+    return min(_chernoff(scale, count, share / 100) for share in range(1, 100))
+
+
+def _chernoff(scale: float, count: int, share: float) -> float:
+    """Return t with 2 exp(-xt) (1 - share^2)^-count = 5 % for x = share / scale."""
+    return scale / share * (math.log(2 / MISS) - count * math.log1p(-(share**2)))
+
+
+def _kind(answer: Answer) -> str:
+    mechanism = str(cast("dict[str, Any]", answer.receipt)["mechanism"])  # Any: JSON of the wire
+    return "gaussian" if "gaussian" in mechanism else "laplace"
+
+
+def _kept_places(answer: Answer, keep: Sequence[str]) -> list[int]:
+    keys = [c for c in answer.columns if "key" in answer.asked(c)]
+    unknown = [name for name in keep if name not in keys]
+    if unknown:
+        raise _refused(
+            f"{unknown[0]!r} is no key of the answer.", "Keep some of: " + ", ".join(keys) + "."
+        )
+    question = cast("dict[str, Any]", answer.receipt["question"])
+    if question["having"] is not None or question["limit"] is not None:
+        raise _refused("Not all cells are here.", "Ask without HAVING and LIMIT; that is free.")
+    split = cast("list[dict[str, Any]]", answer.receipt["split"])
+    if any(part["part"] == "choice of keys" for part in split):
+        raise _refused("Keys that few people have are not here.", "Ask for the total by itself.")
+    if len(keys) < len(question["group_by"]):
+        raise _refused("A key of the grouping is not shown.", "Put every key into SELECT.")
+    return [answer.columns.index(name) for name in keep]
+
+
+def _numbers(answer: Answer) -> list[int]:
+    numbers = []
+    for place, name in enumerate(answer.columns):
+        asked = answer.asked(name)
+        if "key" in asked:
+            continue
+        if asked["verb"] not in ADDITIVE:
+            raise _refused(
+                f"{name!r} is no count of rows and no sum, so its cells do not add up.",
+                "Ask for it by itself.",
+            )
+        numbers.append(place)
+    return numbers
+
+
+def _refused(cause: str, next_step: str) -> Refused:
+    return Refused("not-in-language", cause, next_step)

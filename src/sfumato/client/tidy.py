@@ -1,0 +1,393 @@
+"""Answers made tidy: cells that agree with their margins, counts whole and not negative; free.
+
+Two steps, both on released numbers only. The linear one is generalised least squares with the
+known noise: with cells y of variance D, margins m of variance M and A the sums that they stand for,
+
+    x = y + D A' S^-1 (m - A y),    Cov(x) = D - D A' S^-1 A D,    S = M + A D A'
+
+so its standard deviations are exact. The other one, for counts alone, is a projection and has no
+standard deviation that released numbers could tell: what is shown is the linear one's, with its
+ranges cut at zero, and the bias in words (rules 22; Hay et al. 2010, arXiv 0904.0942).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.client.answer import Answer
+from sfumato.client.terms import Json
+from sfumato.core.refusal import Refused
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Key = tuple[object, ...]
+
+COUNTS: Final = ("count", "count_values", "count_people")
+ADDITIVE: Final = (*COUNTS, "sum")
+ONE_GROUP: Final = r"each row counts as one person|at most \d+ rows? of a person count, .*"
+# what a question may say that a margin still adds up; anything else there, and we refuse
+PLAIN: Final = {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows"}
+SAME: Final = {  # what both receipts say alike, and what to do when they do not
+    "data_set": "Give answers about one data set.",
+    "version": "Ask both of one version.",
+    "people": "Give answers about the same people.",
+    "guarantee": "Give answers of one guarantee.",
+    "bounding": "Ask both with max_groups=1 and the same max_rows.",
+}
+FAR: Final = 8.0  # noise gets this many deviations off in less than one of 80,000 cells
+NORMAL: Final = 1.96  # half of a normal 95 % interval, in deviations
+
+TIDIED: Final = "Tidied: free post-processing of released numbers; nothing was asked or paid."
+CLIPPED: Final = (
+    "Cutting at zero raises small cells: they are too high on average. Deviations are those "
+    "before cutting and rounding; ranges are those before, cut at zero."
+)
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """A column of noisy numbers: the deviation of each, and half its 95 % interval."""
+
+    values: Floats
+    std: Floats
+    half: Floats
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Noisy sums over cells: which sum each cell is part of, and the sums."""
+
+    groups: Integers
+    sums: Estimates
+
+
+@dataclass(frozen=True)
+class Table:
+    """An answer with the columns it is grouped by, and the key of each row."""
+
+    answer: Answer
+    keys: tuple[str, ...]
+    rows: tuple[Key, ...]
+
+
+def tidied(answer: Answer, margins: Sequence[Answer]) -> Answer:
+    """Return the answer with its cells in agreement with the margins, and its counts whole."""
+    table = _table(answer)
+    coarser = sorted(map(_table, margins), key=lambda margin: len(margin.keys))
+    for place, margin in enumerate(coarser):
+        _check_fits(table, margin, [table, *coarser[:place]])
+    notes: dict[str, None] = dict.fromkeys((*answer.notes, TIDIED))
+    made = answer
+    for place, name in enumerate(answer.columns):
+        if answer.asked(name).get("verb") in ADDITIVE:
+            made, said = _tidy_column(made, place, table, coarser)
+            notes.update(dict.fromkeys(said))
+    return replace(made, notes=tuple(notes))
+
+
+def _tidy_column(
+    answer: Answer, place: int, table: Table, coarser: Sequence[Table]
+) -> tuple[Answer, list[str]]:
+    """Return the answer with one column tidied, and what is to be said of it."""
+    name, notes = answer.columns[place], []
+    found = [(t.keys, _margin(table, t, name)) for t in coarser if _column_like(t, table, name)]
+    column = _estimates(answer, place)
+    levels: list[Integers] = []
+    if found:
+        margins = [margin for _, margin in found]
+        notes.append(_gap_note(name, column, margins))
+        column = least_squares(column, margins)
+        levels, is_held = _nested(found)
+        notes += _margin_notes(name, column, [keys for keys, _ in found], is_held)
+    if answer.asked(name)["verb"] not in COUNTS:
+        if not found:
+            return answer, notes
+        return _with_column(answer, place, column.values.tolist(), column, -math.inf), notes
+    whole = placed(column.values, levels) if found else np.maximum(np.rint(column.values), 0)
+    notes.append(CLIPPED)
+    return _with_column(answer, place, [int(v) for v in whole.tolist()], column, 0.0), notes
+
+
+# --- the linear step --------------------------------------------------------------------------
+
+
+def least_squares(cells: Estimates, margins: Sequence[Margin]) -> Estimates:
+    """Return the cells' best linear unbiased estimate, its exact deviations and its intervals."""
+    parts = [cells, *(margin.sums for margin in margins)]
+    unit = max(float(part.std.max(initial=0)) for part in parts) or 1.0
+    own = _variance(cells, unit)
+    weights, residual, starts = _system(cells, own, margins, unit)
+    inverse = np.linalg.inv(weights)
+    step = inverse @ residual
+    values, gain = cells.values.copy(), np.zeros_like(own)
+    for left, start in zip(margins, starts, strict=True):
+        values += own * step[start + left.groups]
+        for right, other in zip(margins, starts, strict=True):
+            gain += inverse[start + left.groups, other + right.groups]
+    std = np.sqrt(np.maximum(own - own**2 * gain, 0)) * unit
+    return Estimates(values, std, std * _widest(parts))
+
+
+def _variance(part: Estimates, unit: float) -> Floats:
+    """Return variances in the unit; no noise at all counts as very little, so S has an inverse."""
+    return np.asarray(np.maximum(part.std / unit, 1e-5) ** 2, dtype=np.float64)
+
+
+def _system(
+    cells: Estimates, own: Floats, margins: Sequence[Margin], unit: float
+) -> tuple[Floats, Floats, list[int]]:
+    """Return S, the margins' residuals, and where each margin's sums begin in both."""
+    sizes = [len(margin.sums.values) for margin in margins]
+    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    weights = np.diag(np.concatenate([_variance(margin.sums, unit) for margin in margins]))
+    for left, start in zip(margins, starts, strict=True):
+        for right, other in zip(margins, starts, strict=True):
+            np.add.at(weights, (start + left.groups, other + right.groups), own)
+    residual = np.concatenate([m.sums.values - _summed(cells.values, m) for m in margins])
+    return weights, residual, starts
+
+
+def _summed(values: Floats, margin: Margin) -> Floats:
+    size = len(margin.sums.values)
+    return np.bincount(margin.groups, weights=values, minlength=size).astype(np.float64)
+
+
+def _widest(parts: Sequence[Estimates]) -> float:
+    """Return the widest half-interval that went in, in deviations; sums of noise are no wider."""
+    found = [NORMAL]
+    for part in parts:
+        real = part.std > 0
+        found += (part.half[real] / part.std[real]).tolist()
+    return max(found)
+
+
+def _gap_note(name: str, cells: Estimates, margins: Sequence[Margin]) -> str:
+    """Return how far margins and cells are apart, or refuse what noise cannot explain."""
+    far = max(_farthest(cells, margin) for margin in margins)
+    if far > FAR:
+        raise Refused(
+            "not-in-language",
+            f"The margins of {name!r} are {far:.0f} deviations away from the sums of the cells; "
+            "noise does not explain that, so they count different rows.",
+            "Narrow both to rows with declared keys, or leave that margin out.",
+        )
+    return f"{name}: margins and cells were at most {far:.1f} deviations of noise apart."
+
+
+def _farthest(cells: Estimates, margin: Margin) -> float:
+    gap = margin.sums.values - _summed(cells.values, margin)
+    std = np.hypot(margin.sums.std, np.sqrt(_summed(cells.std**2, margin)))
+    least = 1e-9 * (1 + float(np.abs(cells.values).sum()))  # what floats get wrong
+    return float(np.max(np.abs(gap) / np.maximum(std, least), initial=0))
+
+
+# --- the projection ---------------------------------------------------------------------------
+
+
+def placed(values: Floats, levels: Sequence[Integers]) -> Integers:
+    """Return whole cells, none negative, near the values and with the sums of every level.
+
+    A level says of each cell which sum it is part of; each level splits the sums of the one before.
+    """
+    above = np.zeros(len(values), dtype=np.int64)
+    totals = np.array([max(0, round(float(values.sum())))], dtype=np.int64)
+    for level in [*levels, np.arange(len(values), dtype=np.int64)]:
+        sums = np.bincount(level, weights=values).astype(np.float64)
+        parents = np.zeros(len(sums), dtype=np.int64)
+        parents[level] = above
+        totals = _split(sums, parents, totals)
+        above = level
+    return totals
+
+
+def _split(sums: Floats, parents: Integers, totals: Integers) -> Integers:
+    """Return the sums made whole and not negative so that each parent's add up to its total."""
+    made = np.zeros(len(sums), dtype=np.int64)
+    order = np.argsort(parents, kind="stable")
+    ends = np.cumsum(np.bincount(parents, minlength=len(totals)))[:-1]
+    for members, total in zip(np.split(order, ends), totals.tolist(), strict=True):
+        made[members] = rounded(onto_simplex(sums[members], total), total)
+    return made
+
+
+def onto_simplex(values: Floats, total: int) -> Floats:
+    """Return the nearest values that are not negative and sum to the total."""
+    falling = np.sort(values)[::-1]
+    lowered = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    kept = np.flatnonzero(falling > lowered)
+    shift = lowered[kept[-1]] if len(kept) else math.inf
+    return np.asarray(np.maximum(values - shift, 0), dtype=np.float64)
+
+
+def rounded(values: Floats, total: int) -> Integers:
+    """Return the values as whole numbers of that total: the largest remainders go up."""
+    made = np.floor(values).astype(np.int64)
+    missing = total - int(made.sum())
+    made[np.argsort(made - values, kind="stable")[:missing]] += 1
+    return made
+
+
+def _nested(found: Sequence[tuple[tuple[str, ...], Margin]]) -> tuple[list[Integers], list[bool]]:
+    """Return the margins whose sums are held, each within the one before; coarse ones first."""
+    levels: list[Integers] = []
+    last: set[str] = set()
+    is_held = []
+    for keys, margin in found:
+        is_held.append(last <= set(keys))
+        if is_held[-1]:
+            levels.append(margin.groups)
+            last = set(keys)
+    return levels, is_held
+
+
+# --- which margins fit ------------------------------------------------------------------------
+
+
+def _table(answer: Answer) -> Table:
+    if TIDIED in answer.notes:
+        raise _misfit("One of the answers is tidied already.", "Tidy answers as they were asked.")
+    asked = [answer.asked(name) for name in answer.columns]
+    places = [place for place, output in enumerate(asked) if "key" in output]
+    return Table(
+        answer,
+        tuple(_spelled(asked[place]["key"]) for place in places),
+        tuple(tuple(row[place] for place in places) for row in answer.rows),
+    )
+
+
+def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
+    """Refuse a margin that the cells of the table do not add up to."""
+    for one in (table, margin):
+        _check_plain(one)
+    mine, its = table.answer.receipt, margin.answer.receipt
+    for name, next_step in SAME.items():
+        if mine[name] != its[name]:
+            said = name.replace("_", " ")
+            raise _misfit(f"A margin has not the {said} of the table.", next_step)
+    if _question(mine).get("where") != _question(its).get("where"):
+        raise _misfit("A margin has not the conditions of the table.", "Ask both with one WHERE.")
+    if any(_draws(margin) & _draws(other) for other in others):
+        raise _misfit("A margin is given twice, or two are the same.", "Give it once.")
+    if not set(margin.keys) <= set(table.keys):
+        raise _misfit(
+            "A margin is grouped by what the table is not.",
+            "Give answers grouped by fewer of the table's own columns.",
+        )
+    if set(margin.rows) != {_projected(row, table, margin) for row in table.rows}:
+        raise _misfit("The margin has other keys.", "Ask both without choosing keys.")
+
+
+def _draws(table: Table) -> set[object]:
+    """Return each aggregate with its numbers by key: the same numbers are the same draw of noise.
+
+    A stored answer that is given again has a receipt of its own, so receipts cannot tell; and two
+    draws that happen to be equal are refused rather than counted twice.
+    """
+    made: set[object] = set()
+    for place, name in enumerate(table.answer.columns):
+        if "verb" in table.answer.asked(name):
+            cells = zip(table.rows, table.answer.rows, strict=True)
+            numbers = {(frozenset(zip(table.keys, k, strict=True)), r[place]) for k, r in cells}
+            made.add((repr(sorted(_aggregate(table.answer, name).items())), frozenset(numbers)))
+    return made
+
+
+def _check_plain(table: Table) -> None:
+    """Refuse what is not all the cells of a plain grouping in which a person counts once."""
+    receipt = table.answer.receipt
+    question = _question(receipt)
+    sizes = [len({row[place] for row in table.rows}) for place in range(len(table.keys))]
+    all_keys_show = len(table.keys) == len(cast("list[object]", question["group_by"]))
+    if not all_keys_show or len(set(table.rows)) != len(table.rows):
+        raise _misfit("A column of GROUP BY is not shown.", "Show every column of GROUP BY.")
+    if any(question[name] for name in question.keys() - PLAIN) or math.prod(sizes) != len(
+        table.rows
+    ):
+        raise _misfit("Not every group is in the answer.", "Ask without HAVING, ORDER and LIMIT.")
+    if not re.fullmatch(ONE_GROUP, str(receipt["bounding"])):
+        raise _misfit(
+            "A person may count in several groups, so cells do not add up to margins.",
+            "Ask both with max_groups=1.",
+        )
+
+
+def _column_like(margin: Table, table: Table, name: str) -> int | None:
+    """Return one more than the place of the margin's column with the same aggregate."""
+    wanted = _aggregate(table.answer, name)
+    for place, other in enumerate(margin.answer.columns):
+        if _aggregate(margin.answer, other) == wanted:
+            return place + 1
+    return None
+
+
+def _aggregate(answer: Answer, name: str) -> Json:
+    return {k: v for k, v in answer.asked(name).items() if k not in ("name", "shown")}
+
+
+def _margin(table: Table, margin: Table, name: str) -> Margin:
+    place = (_column_like(margin, table, name) or 0) - 1
+    row_of = {row: number for number, row in enumerate(margin.rows)}
+    groups = [row_of[_projected(row, table, margin)] for row in table.rows]
+    return Margin(np.array(groups, dtype=np.int64), _estimates(margin.answer, place))
+
+
+def _projected(row: Key, table: Table, margin: Table) -> Key:
+    return tuple(row[table.keys.index(key)] for key in margin.keys)
+
+
+def _estimates(answer: Answer, place: int) -> Estimates:
+    values, std = ([row[place] for row in rows] for rows in (answer.rows, answer.std))
+    pairs = [row[place] or (math.nan, math.nan) for row in answer.interval]
+    halves = [(high - low) / 2 for low, high in pairs]
+    made = [np.array(numbers, dtype=np.float64) for numbers in (values, std, halves)]
+    return Estimates(*made)
+
+
+def _with_column(
+    answer: Answer, place: int, values: Sequence[object], column: Estimates, floor: float
+) -> Answer:
+    lows = np.maximum(column.values - column.half, floor).tolist()
+    highs = np.maximum(column.values + column.half, floor).tolist()
+    return replace(
+        answer,
+        rows=_set(answer.rows, place, values),
+        std=_set(answer.std, place, column.std.tolist()),
+        interval=_set(answer.interval, place, list(zip(lows, highs, strict=True))),
+    )
+
+
+def _set(rows: Sequence[tuple[Any, ...]], place: int, column: Sequence[Any]) -> Any:  # any cell
+    pairs = zip(rows, column, strict=True)
+    return tuple((*row[:place], value, *row[place + 1 :]) for row, value in pairs)
+
+
+def _margin_notes(
+    name: str, column: Estimates, keys: Sequence[tuple[str, ...]], is_held: Sequence[bool]
+) -> list[str]:
+    total = float(column.values.sum())
+    notes = [
+        f"{name}: adjusted to {len(keys)} margins by least squares, total {total:,.1f}; this "
+        "relies on every person standing in one declared group, and shares noise between cells."
+    ]
+    if not all(is_held):
+        notes.append(f"{name}: margins that cross are met before cutting and rounding only.")
+    return notes
+
+
+def _question(receipt: Mapping[str, object]) -> Json:
+    return cast("Json", receipt["question"])
+
+
+def _spelled(key: object) -> str:
+    return key if isinstance(key, str) else repr(key)
+
+
+def _misfit(cause: str, next_step: str) -> Refused:
+    return Refused("not-in-language", cause, next_step)

@@ -1,0 +1,79 @@
+"""A private search for bounds: which public power-of-two edges contain most of the rows.
+
+Rows are counted in public bins (zero, and [2**j, 2**(j+1)) to both sides), the counts get discrete
+Laplace noise, and the outermost bins above a public threshold give the bounds. Nothing but the
+noisy counts decides (bounds.proof.md).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.noise import laplace
+from sfumato.core.noise.table import Integers
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug
+
+MAX_EXPONENTS: Final = 62
+
+
+def bin_count(exponents: int) -> int:
+    """Return how many bins there are for values below 2**exponents to both sides."""
+    if not 1 <= exponents <= MAX_EXPONENTS:
+        raise Bug("bins are kept for 1 to 62 binary digits")
+    return 2 * exponents + 1
+
+
+def bins_of(values: Integers, exponents: int) -> Integers:
+    """Return the bin of each value, in steps; what is further out belongs to the outermost."""
+    places = np.searchsorted(_starts(exponents), values, side="right") - 1
+    return np.maximum(places, 0).astype(np.int64)
+
+
+@lru_cache(maxsize=64)
+def _starts(exponents: int) -> Integers:
+    """Return the smallest integer of each bin, rising."""
+    bin_count(exponents)
+    below = [1 - (2 << j) for j in reversed(range(exponents))]
+    above = [1 << j for j in range(exponents)]
+    return np.array([*below, 0, *above], dtype=np.int64)
+
+
+def edges(place: int, exponents: int) -> tuple[int, int]:
+    """Return the two edges of a bin, powers of two or zero, in steps."""
+    digit = place - exponents
+    if digit == 0:
+        return 0, 0
+    inner, outer = 1 << abs(digit) - 1, 1 << abs(digit)
+    return (inner, outer) if digit > 0 else (-outer, -inner)
+
+
+def threshold(epsilon: Fraction, rows: int, bins: int, false_positive: Fraction) -> int:
+    """Return the smallest count that any of the empty bins exceeds with at most this chance."""
+    if not 0 < false_positive < 1:
+        raise Bug("a chance of false positives lies between 0 and 1")
+    scale = laplace.scale_for(rows, epsilon)
+    return laplace.interval(scale, 1 - 2 * false_positive / bins)
+
+
+def search(
+    counts: Integers, *, epsilon: Fraction, rows: int, false_positive: Fraction, dice: Dice
+) -> tuple[int, int] | None:
+    """Return the lower and the upper edge of the bins that stand out, or None if none does.
+
+    `counts` has one number for each of the bins of `bins_of`; a person has at most `rows` rows
+    in all of them. It costs epsilon, and rho = epsilon**2 / 2.
+    """
+    exponents = counts.size // 2
+    if counts.shape != (bin_count(exponents),):
+        raise Bug("there must be one count for each bin")
+    noise = laplace.sample(laplace.scale_for(rows, epsilon), counts.size, dice)
+    limit = threshold(epsilon, rows, counts.size, false_positive)
+    passing = np.flatnonzero(counts + noise > limit)
+    if passing.size == 0:
+        return None
+    return edges(int(passing[0]), exponents)[0], edges(int(passing[-1]), exponents)[1]

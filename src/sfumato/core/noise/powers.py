@@ -1,0 +1,107 @@
+"""Certified exp(-rate * gap) of many integer gaps at once, in integers alone.
+
+A gap is taken apart into digits of eight bits, and exp(-rate * gap) is the product of one table
+entry per digit. The tables are certified and every product is rounded down, so the result is a
+lower bound, and less than `MOST_OFF` units below the truth (choosing.proof.md). For the rare
+decision that needs more, the same digits are multiplied as intervals of any precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.noise.certified import Interval, exp_minus, product
+from sfumato.core.refusal import Bug
+
+Words = NDArray[np.uint64]
+
+UNIT_BITS: Final = 63  # a power is an integer of units 2**-63, so that 1 fits into a word
+MOST_OFF: Final = 24  # units: eight digits, each off by less than three
+DIGIT_BITS: Final = 8
+DIGITS: Final = 1 << DIGIT_BITS
+VANISHED: Final = 46  # exp(-46) < 2**-66
+_HALF: Final = np.uint64(32)
+_LOW_HALF: Final = np.uint64((1 << 32) - 1)
+_WORD: Final = 1 << 64
+
+
+@dataclass(frozen=True, eq=False)
+class Powers:
+    """The tables of one rate: what digit d in place j stands for; gaps above `last` vanish."""
+
+    last: int
+    tables: tuple[Words, ...]
+
+
+@lru_cache(maxsize=64)
+def powers_of(rate: Fraction) -> Powers:
+    """Return the tables of the rate."""
+    if rate <= 0:
+        raise Bug("a rate of choosing must be above zero")
+    last = min(_WORD - 1, VANISHED * rate.denominator // rate.numerator)
+    return Powers(last, tuple(_table(rate, place) for place in range(_places(last))))
+
+
+def _places(last: int) -> int:
+    """Return how many digits a gap up to `last` has; at least one."""
+    return max(1, -(-last.bit_length() // DIGIT_BITS))
+
+
+def _table(rate: Fraction, place: int) -> Words:
+    """Return lower bounds of exp(-rate * digit * 256**place), off by little more than a unit."""
+    bits = UNIT_BITS + 64
+    lows = [low >> 64 for low, _ in _fine_table(rate, place, bits)]
+    return np.array(lows, dtype=np.uint64)
+
+
+def _fine_table(rate: Fraction, place: int, bits: int) -> list[Interval]:
+    step = rate * (1 << DIGIT_BITS * place)
+    return [exp_minus(step * digit, bits) for digit in range(DIGITS)]
+
+
+def lower_powers(rate: Fraction, gaps: Words) -> Words:
+    """Return lower bounds of 2**63 exp(-rate * gap), each less than `MOST_OFF` too low."""
+    powers = powers_of(rate)
+    inside = np.minimum(gaps, np.uint64(powers.last))
+    found: Words = powers.tables[0][_digit(inside, 0)]
+    for place, table in enumerate(powers.tables[1:], start=1):
+        found = high_word(found, table[_digit(inside, place)]) << np.uint64(1)
+    found[gaps > np.uint64(powers.last)] = 0
+    return found
+
+
+def _digit(gaps: Words, place: int) -> NDArray[np.intp]:
+    return ((gaps >> np.uint64(DIGIT_BITS * place)) & np.uint64(DIGITS - 1)).astype(np.intp)
+
+
+def high_word(a: Words, b: Words) -> Words:
+    """Return floor(a * b / 2**64), exactly."""
+    a_low, a_high = a & _LOW_HALF, a >> _HALF
+    b_low, b_high = b & _LOW_HALF, b >> _HALF
+    one, other = a_high * b_low, a_low * b_high
+    middle = (a_low * b_low >> _HALF) + (one & _LOW_HALF) + (other & _LOW_HALF)
+    carried: Words = (one >> _HALF) + (other >> _HALF) + (middle >> _HALF)
+    return np.asarray(a_high * b_high + carried)
+
+
+def fine_powers(rate: Fraction, gaps: list[int], bits: int) -> Iterator[Interval]:
+    """Yield bounds of exp(-rate * gap) in units of 2**-bits."""
+    last = bits * rate.denominator // rate.numerator  # exp(-bits) < 2**-bits
+    places = _places(min(last, max(gaps, default=0)))
+    tables = [_fine_table(rate, place, bits) for place in range(places)]
+    for gap in gaps:
+        yield (0, 1) if gap > last else _fine_power(gap, tables, bits)
+
+
+def _fine_power(gap: int, tables: list[list[Interval]], bits: int) -> Interval:
+    found = tables[0][gap % DIGITS]
+    for place, table in enumerate(tables[1:], start=1):
+        found = product(found, table[gap >> DIGIT_BITS * place & DIGITS - 1], bits)
+    return found

@@ -1,0 +1,224 @@
+"""The cold way of a measure: DuckDB picks and computes, `kernel.py` bounds and adds up.
+
+Whether a measure goes this way is a function of the measure and the card alone. What travels to the
+worker is one statement, which the worker runs for a range of persons at a time, and what the
+columns of its answer mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from sfumato.core.expression import (
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Expr,
+    Floor,
+    Literally,
+    Part,
+    Ref,
+    Since,
+)
+from sfumato.core.measure import Key, Measure, Tally
+from sfumato.core.refusal import Bug
+from sfumato.engines.known import Known
+from sfumato.engines.ranked import Group, stored_group
+from sfumato.plan.lower import ADDED, TABLE
+from sfumato.plan.print_values import Bound, Text, filled, joined, print_expr, print_predicate
+
+NULL: Final = -(2**63)  # a value that is not there; no physical number is beyond 2**62
+KeyKind = Literal["code", "number", "boolean", "date", "timestamp", "text"]
+
+
+@dataclass(frozen=True)
+class ColdKey:
+    """What a column g0, g1, ... of the answer means; a text is a code of the table `texts`."""
+
+    kind: KeyKind
+    texts: str | None = None
+
+
+@dataclass(frozen=True)
+class ColdTally:
+    """A tally over the column w{value}; a count of values needs only their flags f{value}."""
+
+    kind: str
+    value: int
+    scale: int
+    offset: int
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Cold:
+    """All that a kernel must know. The statement's last parameters are a range of persons."""
+
+    sql: str
+    parameters: tuple[Bound, ...]
+    cells: int | None  # how many there are if all keys are public; else `keys` says how to read
+    keys: tuple[ColdKey, ...]
+    has_rank: bool  # whether stored ranks of groups (place) and of rows in them (rr) come along
+    values: int
+    tallies: tuple[ColdTally, ...]
+    max_groups: int
+    max_rows: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it travels to a worker."""
+        return asdict(self)
+
+    @staticmethod
+    def read(shape: Any) -> Cold:  # a message of our own parent
+        """Return it again."""
+        return Cold(
+            **{
+                **shape,
+                "parameters": tuple(shape["parameters"]),
+                "keys": tuple(ColdKey(**key) for key in shape["keys"]),
+                "tallies": tuple(ColdTally(**tally) for tally in shape["tallies"]),
+            }
+        )
+
+
+def lower_cold(measure: Measure, known: Known) -> Cold | None:
+    """Return how the kernel adds the measure up, or None if it cannot."""
+    if not (known.by_person and measure.by_person) or measure.source is not None:
+        return None
+    if any(tally.kind not in ADDED for tally in measure.tallies):
+        return None
+    keys = tuple(cold_key(key, known) for key in measure.keys)
+    read = tuple(key for key in keys if key is not None)
+    if len(read) < len(keys):
+        return None
+    group = stored_group(measure, known)
+    values = tuple(dict.fromkeys(t.value for t in measure.tallies if t.value is not None))
+    text = _statement(measure, known, group, values)
+    return Cold(
+        text.sql,
+        text.bound,
+        measure.cells if measure.is_public else None,
+        () if measure.is_public else read,
+        group is not None and group.code is not None,
+        len(values),
+        tuple(_tally(tally, values) for tally in measure.tallies),
+        measure.max_groups,
+        measure.max_rows,
+    )
+
+
+def cold_key(key: Key, known: Known) -> ColdKey | None:
+    """Return what a key is to the kernel; None for texts that are no stored column's."""
+    if key.size is not None:
+        return ColdKey("code")
+    if isinstance(key.value, Ref) and key.value.column[0] == "v":
+        place = int(key.value.column[1:])
+        if known.is_coded(place):
+            return ColdKey("text", f"texts{place}")
+    kind = _kind(key.value, known)
+    return None if kind is None else ColdKey(kind)
+
+
+def _kind(expr: Expr, known: Known) -> KeyKind | None:
+    match expr:
+        case Ref(column=column):
+            place = int(column[1:])
+            return _KINDS.get(known.types[place]) if column[0] == "v" else "number"
+        case Literally(constant=constant):
+            return _KINDS.get(constant.kind)
+        case Arithmetic() | Floor() | Clamp() | Since() | Part():
+            return "number"
+        case Coalesce(parts=parts):
+            return _same([_kind(part, known) for part in parts])
+        case Case(whens=whens, otherwise=otherwise):
+            branches = [then for _, then in whens] + ([] if otherwise is None else [otherwise])
+            return _same([_kind(part, known) for part in branches])
+
+
+_KINDS: Final[dict[str, KeyKind]] = {
+    "integer": "number", "number": "number", "boolean": "boolean", "date": "date",
+    "timestamp": "timestamp",
+}  # fmt: skip
+
+
+def _same(kinds: Sequence[KeyKind | None]) -> KeyKind | None:
+    return kinds[0] if len(set(kinds)) == 1 else None
+
+
+# --- the statement -------------------------------------------------------------------------------
+
+
+def _statement(measure: Measure, known: Known, group: Group | None, values: Sequence[Expr]) -> Text:
+    columns = [Text("person")]
+    bounds = ""
+    if group is None or group.code is None:
+        columns.append(Text("rr"))
+    else:
+        columns += [Text(f"{group.row_rank} AS rr"), Text(f"{group.group_rank} AS place")]
+        if measure.where is None:  # stored ranks serve: no group that counts is filtered away
+            bounds = f" AND rr <= {measure.max_rows} AND place <= {measure.max_groups}"
+    keys = _keys(measure, known, group)
+    columns += [filled(f"{{}} AS {name}", text) for name, text in keys]
+    summed = {tally.value for tally in measure.tallies if tally.kind == "sum"}
+    columns += [_value(i, value, value in summed) for i, value in enumerate(values)]
+    where = Text("true") if measure.where is None else print_predicate(measure.where, "duckdb")
+    there = "".join(f"{name} IS NOT NULL AND " for name, _ in keys)
+    return filled(
+        f"SELECT * FROM (SELECT {{}} FROM {TABLE['duckdb']} WHERE {{}}) AS r"
+        f" WHERE {there}person >= ? AND person < ?{bounds}",
+        joined(", ", columns),
+        where,
+    )
+
+
+def _keys(measure: Measure, known: Known, group: Group | None) -> list[tuple[str, Text]]:
+    """Print one column with the cell's number if all keys are public, else one for each key."""
+    if not measure.keys:
+        return []
+    if group is not None and group.code is not None:
+        return [("cell" if measure.is_public else "g0", Text(group.code))]
+    codes = [_key(key, known) for key in measure.keys]
+    if not measure.is_public:
+        return [(f"g{i}", code) for i, code in enumerate(codes)]
+    cell = codes[0]
+    for key, code in zip(measure.keys[1:], codes[1:], strict=True):
+        cell = filled(f"({{}} * {key.size} + {{}})", cell, code)
+    return [("cell", cell)]
+
+
+def _key(key: Key, known: Known) -> Text:
+    text = print_expr(key.value, "duckdb")
+    if key.size is not None:
+        code = filled("CAST({} AS BIGINT)", text)
+        if isinstance(key.value, Ref) and key.value.column.startswith("k"):
+            return code  # a stored code is in its range, or null
+        return filled(f"CASE WHEN {{}} BETWEEN 0 AND {key.size - 1} THEN {{}} END", code, code)
+    read = cold_key(key, known)
+    if read is None:
+        raise Bug("a private key that a kernel cannot read")
+    match read.kind:
+        case "text":
+            return Text(f"c{read.texts.removeprefix('texts')}") if read.texts else text
+        case "date":
+            return filled("(CAST({} AS DATE) - DATE '1970-01-01')", text)
+        case "timestamp":
+            return filled("epoch_us({})", text)
+        case _:
+            return filled("CAST({} AS BIGINT)", text)
+
+
+def _value(place: int, value: Expr, is_summed: bool) -> Text:
+    text = print_expr(value, "duckdb")
+    if not is_summed:
+        return filled(f"({{}} IS NOT NULL) AS w{place}", text)
+    return filled(f"coalesce(CAST({{}} AS BIGINT), CAST({NULL} AS BIGINT)) AS w{place}", text)
+
+
+def _tally(tally: Tally, values: Sequence[Expr]) -> ColdTally:
+    low, high = tally.clamp or (None, None)
+    value = -1 if tally.value is None else values.index(tally.value)
+    return ColdTally(tally.kind, value, tally.scale, tally.offset, low, high)

@@ -1,0 +1,264 @@
+"""Bounding and adding up in whole numbers, a range of persons at a time (ranks.proof.md).
+
+Rows come from DuckDB person by person. One 64-bit word a row, `person | order of the cell | place`,
+is sorted; then one pass cuts each person's rows of a cell, keeps their first cells, and adds up.
+The order of a person's cells is a keyed PRF of the person and of the cell's key *values*, cut to a
+fixed width, then value: nothing in it depends on anybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.refusal import Bug
+from sfumato.engines.cold import Cold, ColdKey
+from sfumato.engines.kernel_order import Hashing, person_keys, text_keys
+from sfumato.engines.kernel_slots import by_bits
+from sfumato.engines.kernel_sums import by_cell, part_of
+from sfumato.engines.kernel_types import (
+    MOST,
+    PLACE_BITS,
+    Columns,
+    Part,
+    Rows,
+    Whole,
+    chooses,
+)
+from sfumato.engines.known import CROWD_BITS
+
+RANGE_ROWS: Final = 1 << 19
+MOST_CODES: Final = 1 << 20
+_FEW_GROUPS: Final = 16
+_EPOCH: Final = datetime(1970, 1, 1)
+_U: Final = np.uint64
+
+
+def add_up(connection: duckdb.DuckDBPyConnection, cold: Cold, salt: str, threads: int) -> Columns:
+    """Return the columns of the cells: `cell` or g0, g1, ..., then t0, t1, ..."""
+    hashing = Hashing(salt, text_keys(connection, cold))
+    ranges = person_ranges(connection)
+    cells = _codes(connection, cold) if cold.cells is None else cold.cells
+
+    def part(low_high: tuple[int, int]) -> list[Part]:
+        with connection.cursor() as cursor:
+            return _range_parts(cursor, cold, hashing, cells, *low_high)
+
+    with ThreadPoolExecutor(max(1, min(threads, len(ranges)))) as pool:
+        parts = [part for found in pool.map(part, ranges) for part in found]
+    if cold.cells is not None:
+        return _dense(parts, cold, cold.cells)
+    if cells is not None:
+        return _named(connection, _found(_dense(parts, cold, cells), cold), cold)
+    return _named(connection, _merged(parts, cold), cold)
+
+
+def _codes(connection: duckdb.DuckDBPyConnection, cold: Cold) -> int | None:
+    """Return how many codes the one private text has, if cells are to be numbered by it."""
+    if (
+        len(cold.keys) != 1
+        or cold.keys[0].texts is None
+        or all(tally.kind != "people" for tally in cold.tallies)
+    ):
+        return None
+    found = connection.execute(f"SELECT count(*) FROM {cold.keys[0].texts}").fetchone()
+    return found[0] if found is not None and 0 < found[0] <= MOST_CODES else None
+
+
+# --- ranges of persons ---------------------------------------------------------------------------
+
+
+def person_ranges(connection: duckdb.DuckDBPyConnection) -> list[tuple[int, int]]:
+    """Return ranges of persons, from and below, with about RANGE_ROWS rows each."""
+    found = connection.execute("SELECT few, n FROM crowds ORDER BY few").fetchnumpy()
+    few = np.asarray(found["few"], np.int64)
+    if not len(few):
+        return []
+    which = (np.cumsum(np.asarray(found["n"], np.int64)) - 1) // RANGE_ROWS
+    last = np.flatnonzero(np.append(which[1:] != which[:-1], True))
+    ends = (few[last] + 1) << CROWD_BITS
+    return list(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True))
+
+
+# --- one range -----------------------------------------------------------------------------------
+
+
+def _range_parts(  # noqa: PLR0913, PLR0917  # what a thread needs
+    cursor: duckdb.DuckDBPyConnection,
+    cold: Cold,
+    hashing: Hashing,
+    cells: int | None,
+    low: int,
+    high: int,
+) -> list[Part]:
+    found = cursor.execute(cold.sql, [*cold.parameters, low, high]).fetchnumpy()
+    columns = {name: _plain(column) for name, column in found.items()}
+    if not len(columns["person"]):
+        return []
+    parts: list[Part] = []
+    if cold.has_rank and cells is not None and cold.max_groups <= _FEW_GROUPS:
+        part, columns = by_bits(columns, cold, cells)
+        parts.append(part)
+        if not len(columns["person"]):
+            return parts
+    columns = _in_order(columns)
+    cell = _cell_column(columns, cold)
+    order = None
+    if chooses(cold) and cold.has_rank:
+        order = columns["place"].astype(_U)
+    elif chooses(cold):
+        order = hashing.order(person_keys(cursor, low, high), columns, cold, low)
+    rows = Rows(
+        columns["person"].astype(_U) - _U(low),
+        cell,
+        order,
+        tuple(columns[f"g{i}"] for i in range(len(cold.keys))),
+        tuple(columns[f"w{i}"] for i in range(cold.values)),
+    )
+    return parts + [part_of(some, cold, cells) for some in _slices(rows)]
+
+
+def _plain(column: NDArray[Any]) -> NDArray[Any]:
+    if isinstance(column, np.ma.MaskedArray):
+        if np.ma.is_masked(column):
+            raise Bug("a null reached the kernel")
+        return np.asarray(column.data)
+    return np.asarray(column)
+
+
+def _in_order(columns: Columns) -> Columns:
+    """Return the rows in order of person and place, which is how they are stored."""
+    place = (columns["person"].astype(_U) << _U(PLACE_BITS)) | columns["rr"].astype(_U)
+    if bool(np.all(place[1:] > place[:-1])):
+        return columns
+    order = np.argsort(place, kind="stable")
+    return {name: column[order] for name, column in columns.items()}
+
+
+def _slices(rows: Rows) -> list[Rows]:
+    """Cut the rows between persons, so that every place fits its bits."""
+    begins, begin = [0], 0
+    while len(rows) - begin > 1 << PLACE_BITS:
+        begin = int(np.searchsorted(rows.person, rows.person[begin + (1 << PLACE_BITS)]))
+        if begin == begins[-1]:
+            raise Bug("a person has more rows than a card allows")
+        begins.append(begin)
+    ends = [*begins[1:], len(rows)]
+    return [rows.cut(begin, end) for begin, end in zip(begins, ends, strict=True)]
+
+
+def _cell_column(columns: Columns, cold: Cold) -> Whole | None:
+    if cold.cells is not None:
+        return columns["cell"].astype(np.int64) if "cell" in columns else None
+    if len(cold.keys) == 1:
+        return columns["g0"].astype(np.int64)
+    return folded([columns[f"g{i}"].astype(np.int64) for i in range(len(cold.keys))])
+
+
+def folded(keys: Sequence[Whole]) -> Whole:
+    """Return one number for each tuple of keys, in the order of the tuples."""
+    cell = keys[0]
+    for more in keys[1:]:
+        codes = [_narrow(cell), _narrow(more)]
+        size = int(codes[1].max()) + 1
+        if (int(codes[0].max()) + 1) * size >= MOST:
+            codes = [np.unique(code, return_inverse=True)[1].astype(np.int64) for code in codes]
+            size = int(codes[1].max()) + 1
+        cell = codes[0] * np.int64(size) + codes[1]
+    return cell
+
+
+def _narrow(code: Whole) -> Whole:
+    """Return the numbers from zero on, in the same order."""
+    least = int(code.min())
+    if int(code.max()) - least >= MOST:
+        return np.unique(code, return_inverse=True)[1].astype(np.int64)
+    return code - np.int64(least)
+
+
+def _dense(parts: Sequence[Part], cold: Cold, cells: int) -> Columns:
+    columns: Columns = {"cell": np.arange(cells)}
+    for place in range(len(cold.tallies)):
+        if sum(part.most[place] for part in parts) > MOST:
+            raise OverflowError
+        total = np.zeros(cells, np.int64)
+        for part in parts:
+            total += part.tallies[place]
+        columns[f"t{place}"] = total
+    return columns
+
+
+def _found(columns: Columns, cold: Cold) -> Part:
+    """Return only the cells in which there is somebody."""
+    people = next(i for i, tally in enumerate(cold.tallies) if tally.kind == "people")
+    there = np.flatnonzero(columns[f"t{people}"])
+    return Part((there,), tuple(columns[f"t{i}"][there] for i in range(len(cold.tallies))), ())
+
+
+def _merged(parts: Sequence[Part], cold: Cold) -> Part:
+    """Return the sums of each cell over everybody, in the order of its keys."""
+    most = [sum(part.most[i] for part in parts) for i in range(len(cold.tallies))]
+    if any(bound > MOST for bound in most):
+        raise OverflowError
+    if not parts:
+        nothing = np.zeros(0, np.int64)
+        return Part(tuple(nothing for _ in cold.keys), tuple(nothing for _ in cold.tallies), ())
+    keys = [np.concatenate([part.keys[i] for part in parts]) for i in range(len(cold.keys))]
+    amounts = [np.concatenate([p.tallies[i] for p in parts]) for i in range(len(cold.tallies))]
+    cell = folded([key.astype(np.int64) for key in keys])
+    return by_cell(cell, tuple(keys), amounts, most, None)
+
+
+# --- keys as people read them --------------------------------------------------------------------
+
+
+def _named(connection: duckdb.DuckDBPyConnection, part: Part, cold: Cold) -> Columns:
+    columns = {
+        f"g{i}": _READ[key.kind](column) if key.texts is None else _texts(connection, column, key)
+        for i, (key, column) in enumerate(zip(cold.keys, part.keys, strict=True))
+    }
+    return columns | {f"t{i}": tally for i, tally in enumerate(part.tallies)}
+
+
+def _texts(
+    connection: duckdb.DuckDBPyConnection, codes: NDArray[Any], key: ColdKey
+) -> NDArray[Any]:
+    """Return the texts of the codes, and of no others."""
+    there, which = np.unique(codes, return_inverse=True)
+    found = connection.execute(
+        "SELECT value FROM (SELECT unnest(CAST(? AS UINTEGER[])) AS code)"
+        f" JOIN {key.texts} USING (code) ORDER BY code",
+        [there.tolist()],
+    ).fetchnumpy()
+    return np.asarray(np.asarray(found["value"], dtype=object)[which])
+
+
+def _objects(column: NDArray[Any], read: Callable[[Any], object]) -> NDArray[Any]:
+    made = np.empty(len(column), dtype=object)
+    made[:] = [read(value) for value in column.tolist()]
+    return made
+
+
+def _day(days: int) -> str:
+    return _moment(days * 86_400_000_000)  # spelled as DuckDB's dates are when they pass numpy
+
+
+def _moment(microseconds: int) -> str:
+    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(
+        sep=" ", timespec="microseconds"
+    )
+
+
+_READ: Final[dict[str, Callable[[NDArray[Any]], NDArray[Any]]]] = {
+    "code": lambda column: column.astype(np.int64),
+    "number": lambda column: column.astype(np.int64),
+    "boolean": lambda column: column.astype(bool),
+    "date": lambda column: _objects(column, _day),
+    "timestamp": lambda column: _objects(column, _moment),
+}

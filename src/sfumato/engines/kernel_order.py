@@ -1,0 +1,84 @@
+"""The secret order of every person's cells; a function of salt, person's key and key values."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.refusal import Bug
+from sfumato.engines.cold import Cold, ColdKey
+from sfumato.engines.kernel_types import ORDER_BITS, Columns, Words
+
+_U: Final = np.uint64
+
+
+def mixed(words: Words) -> Words:
+    """Return a bijection of 64-bit words in which every bit depends on every other (splitmix64)."""
+    words = (words ^ (words >> _U(30))) * _U(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> _U(27))) * _U(0x94D049BB133111EB)
+    words ^= words >> _U(31)
+    return words
+
+
+class Hashing:
+    """The secret order of every person's cells; a function of salt, person's key and key values."""
+
+    def __init__(self, salt: str, texts: dict[str, Words]) -> None:
+        secret = hashlib.blake2b(salt.encode("ascii"), person=b"sfumato-cells").digest()
+        self._secrets = np.frombuffer(secret[:32], dtype="<u8").astype(_U)
+        self._texts = texts
+
+    def order(self, person_keys: Words, columns: Columns, cold: Cold, low: int) -> Words:
+        """Return the first bits of the PRF of each row's person and cell."""
+        first = mixed(person_keys ^ self._secrets[0])
+        second = mixed(person_keys ^ self._secrets[1]) | _U(1)
+        person = columns["person"].astype(np.intp) - low
+        hashes = self._cells(columns, cold)
+        hashes ^= first[person]
+        hashes *= second[person]
+        return mixed(hashes) >> _U(64 - ORDER_BITS)
+
+    def _cells(self, columns: Columns, cold: Cold) -> Words:
+        if cold.cells is not None:
+            table = mixed(np.arange(cold.cells, dtype=_U) ^ self._secrets[2])
+            return table[columns["cell"]]
+        whole: Words | None = None
+        for place, key in enumerate(cold.keys):
+            one = self._key(columns[f"g{place}"], key)
+            whole = one if whole is None else mixed(whole * self._secrets[3] + one)
+        if whole is None:
+            raise Bug("a private cell without a key")
+        return whole
+
+    def _key(self, column: NDArray[Any], key: ColdKey) -> Words:
+        if key.texts is not None:
+            return np.asarray(self._texts[key.texts][column], dtype=_U)
+        return mixed(column.astype(np.int64).view(_U) ^ self._secrets[2])
+
+
+def text_keys(connection: duckdb.DuckDBPyConnection, cold: Cold) -> dict[str, Words]:
+    """Return the PRF of each private text, by code; not needed where the order is stored."""
+    if cold.has_rank:
+        return {}
+    return {
+        key.texts: np.asarray(
+            connection.execute(f"SELECT text_key FROM {key.texts} ORDER BY code").fetchnumpy()[
+                "text_key"
+            ],
+            dtype=_U,
+        )
+        for key in cold.keys
+        if key.texts is not None
+    }
+
+
+def person_keys(cursor: duckdb.DuckDBPyConnection, low: int, high: int) -> Words:
+    found = cursor.execute(
+        "SELECT person_key FROM people WHERE person >= ? AND person < ? ORDER BY person",
+        [low, high],
+    ).fetchnumpy()
+    return np.asarray(found["person_key"], dtype=_U)

@@ -1,0 +1,203 @@
+"""A child process in which another house's driver runs, and the serving loop inside it.
+
+PostgreSQL and Spark share it: whatever a driver says, logs or hangs on stays in a process that can
+be killed, and only integers and keys come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.measure import Cells
+from sfumato.core.sealed import Sealed
+from sfumato.engines.assembled import Layout, read_cells
+from sfumato.engines.child import _CHILDREN, Child
+from sfumato.engines.frames import Header, framed, read_frame
+
+_START: Final = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
+    "from sfumato.engines.{module} import main; main()"
+)
+_HOME: Final = str(Path(__file__).resolve().parents[2])
+_DUMPABLE: Final = 4  # PR_SET_DUMPABLE
+START_S: Final = 120.0
+
+
+class DriverChild(Child):
+    """One process that runs a module of this folder, with whatever processes it starts."""
+
+    def __init__(self, module: str) -> None:
+        """Start the process with an empty environment and no files but its two pipes."""
+        self.owner = os.getpid()
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _START.format(module=module), _HOME],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            close_fds=True,
+            cwd="/",
+            env={},
+            start_new_session=True,
+        )
+        inward, outward = self._process.stdin, self._process.stdout
+        if inward is None or outward is None:
+            raise OSError("no pipe to the driver")
+        self._inward, self._outward = inward.fileno(), outward.fileno()
+        os.set_blocking(self._inward, False)
+        _CHILDREN.add(self)
+
+    def is_ready(self) -> bool:
+        """Say whether the process is ours and alive; a dead one is not yet buried (see kill)."""
+        if self.owner != os.getpid() or self._process.returncode is not None:
+            return False
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self._process.pid, options) is None
+
+    def kill(self) -> None:
+        """End the process and its own children (a JVM) at once; let go of the pipes.
+
+        Until it is buried nobody else can have its number, nor can another group of processes.
+        """
+        if self.owner == os.getpid() and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session of its own
+        super().kill()
+
+
+class Held:
+    """The one driver of an engine, started when first needed; threads take turns.
+
+    A forked process starts a driver of its own. The driver ends when this process does.
+    """
+
+    def __init__(self, module: str, start: Header, deadline_s: float) -> None:
+        """Hold what the driver is told first; start nothing yet."""
+        self._module = module
+        self._begin = start
+        self._deadline_s = deadline_s
+        self._turn = threading.Lock()
+        self._owner = os.getpid()
+        self._child: DriverChild | None = None
+
+    def measured(self, request: Header, layout: Layout) -> Sealed[Cells] | None:
+        """Return the driver's answer, or None; then the driver is gone."""
+        answer = self.ask(request, self._deadline_s)
+        cells = None if answer is None else read_cells(layout, answer)
+        return None if cells is None else Sealed(cells)
+
+    def ask(self, request: Header, deadline_s: float) -> bytes | None:
+        """Return the body of the driver's answer, or None; then the driver is gone."""
+        with self._locked():
+            child = self._ready()
+            answer = None if child is None else child.ask(request, deadline_s)
+            if child is not None and answer is not None and answer[0].get("ok") is True:
+                return answer[1]
+            if child is not None:
+                child.kill()
+            self._child = None
+            return None
+
+    def pid(self) -> int | None:
+        """Return the process id of the driver, if there is one."""
+        return None if self._child is None else self._child.pid
+
+    def close(self) -> None:
+        """Let the driver go."""
+        with self._locked():
+            child, self._child = self._child, None
+            if child is not None:
+                child.kill()
+
+    def _ready(self) -> DriverChild | None:
+        if self._child is not None and not self._child.is_ready():
+            self._child.kill()  # of a dead driver, what it started may live on
+            self._child = None
+        if self._child is None:
+            try:
+                self._child = DriverChild(self._module)
+            except OSError:  # no process can be started; says nothing of any row
+                return None
+            self._child.tell(self._begin, START_S)
+        return self._child
+
+    def _locked(self) -> threading.Lock:
+        """Return the lock of this process; one that was held while forking is of no use."""
+        if self._owner != os.getpid():
+            self._owner, self._turn = os.getpid(), threading.Lock()
+        return self._turn
+
+
+# --- inside the child ----------------------------------------------------------------------------
+
+Deed = Callable[[Header], bytes]
+
+
+def serve(begun: Callable[[Header], Mapping[str, Deed]]) -> None:
+    """Answer requests until the parent hangs up; of what goes wrong nothing is said."""
+    read, write = _seclude()
+    threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
+    start, _ = read_frame(lambda count: _exactly(read, count))
+    deeds = begun(start)
+    while True:
+        request, _ = read_frame(lambda count: _exactly(read, count))
+        view = memoryview(_answer(deeds, request))
+        while view:
+            view = view[os.write(write, view) :]
+
+
+def _answer(deeds: Mapping[str, Deed], request: Header) -> bytes:
+    try:
+        return framed({"ok": True}, deeds[str(request["do"])](request))
+    except Exception:  # noqa: BLE001  # any complaint may quote a cell: nobody is told of it
+        return framed({"ok": False})
+
+
+def _seclude() -> tuple[int, int]:
+    """Keep the two pipes for ourselves; leave nothing a stray print or a core dump could reach."""
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux" and ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0) != 0:
+        os._exit(1)
+    read, write = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    return read, write
+
+
+def _leave_with_parent(read: int) -> None:
+    """End this process, and what it started, when nobody holds the other end of the pipe."""
+    poll = select.poll()
+    poll.register(read, 0)  # hang-ups are always reported
+    poll.poll()
+    _leave(1)
+
+
+def _leave(code: int) -> None:
+    """End, and take along whatever shares our session (a JVM)."""
+    if os.getpgid(0) == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(code)
+
+
+def _exactly(read: int, count: int) -> bytes:
+    parts: list[bytes] = []
+    while count > 0:
+        part = os.read(read, min(count, 1 << 20))
+        if not part:
+            _leave(0)
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

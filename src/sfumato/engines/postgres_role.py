@@ -1,0 +1,102 @@
+"""The role by which PostgreSQL is asked: it can read one schema's tables, and nothing else.
+
+What cannot be prevented from here, and what an operator has to know:
+- `log_statement`, `log_min_duration_statement` and the like are the superuser's. They are set for
+  the role if the owner may; whoever may change the server's configuration can log what is bound,
+  the secret of the order among it. The reader's own sessions set what a role can.
+- Everyone may read the catalogues (names of tables, their sizes, never values) and sleep;
+  statement_timeout and the house's own deadline end that.
+- REVOKE FROM PUBLIC holds for the whole database: give sfumato a database of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+_LOGS: Final = {  # each is the superuser's to set
+    "log_statement": "none",
+    "log_min_duration_statement": "-1",
+    "log_min_duration_sample": "-1",
+    "log_duration": "off",
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+    "log_parameter_max_length": "0",
+    "log_transaction_sample_rate": "0",
+    "log_temp_files": "-1",
+    "log_lock_waits": "off",
+}
+_OWN: Final = {
+    "default_transaction_read_only": "on",
+    "log_parameter_max_length_on_error": "0",
+    "statement_timeout": "120000",
+    "idle_in_transaction_session_timeout": "60000",
+}
+_ATTRIBUTES: Final = (
+    "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOINHERIT NOREPLICATION NOBYPASSRLS"
+    " CONNECTION LIMIT 20"
+)
+# Functions that everyone may call and that do more than compute (security.md, 3.2).
+_DEEDS: Final = """
+SELECT format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid))
+FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname = 'pg_catalog' AND p.prokind = 'f' AND (
+  p.proname ~ '^(lo_|pg_advisory|pg_try_advisory|pg_sleep|pg_notify|pg_read|pg_ls|pg_stat_file)'
+  OR p.proname IN ('loread', 'lowrite', 'query_to_xml',
+    'query_to_xmlschema', 'query_to_xml_and_xmlschema',
+    'table_to_xml', 'table_to_xml_and_xmlschema', 'cursor_to_xml', 'schema_to_xml',
+    'database_to_xml', 'pg_export_snapshot', 'pg_cancel_backend', 'pg_terminate_backend'))
+"""
+
+
+def make_reader(owner: str, schema: str, role: str, password: str | None = None) -> tuple[str, ...]:
+    """Make the schema and its reader; return what this owner was not allowed to close."""
+    with psycopg.connect(owner, autocommit=True) as link:
+        link.execute("SET log_parameter_max_length_on_error = 0")
+        for statement in _needed(link, schema, role, password):
+            link.execute(statement)
+        return tuple(name for name, text in _wanted(link, role) if not _done(link, text))
+
+
+def _needed(
+    link: psycopg.Connection[Any], schema: str, role: str, password: str | None
+) -> Iterator[sql.Composed]:
+    reader, place = sql.Identifier(role), sql.Identifier(schema)
+    known = link.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone()
+    verb = sql.SQL("CREATE ROLE {} ") if known is None else sql.SQL("ALTER ROLE {} ")
+    secret = sql.SQL("") if password is None else sql.SQL(" PASSWORD ") + sql.Literal(password)
+    yield verb.format(reader) + sql.SQL(_ATTRIBUTES) + secret
+    yield sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(place)
+    yield sql.SQL("REVOKE ALL ON SCHEMA {} FROM PUBLIC").format(place)
+    yield sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(place, reader)
+    for name, value in _OWN.items():
+        yield sql.SQL("ALTER ROLE {} SET {} = {}").format(
+            reader, sql.Identifier(name), sql.Literal(value)
+        )
+
+
+def _wanted(link: psycopg.Connection[Any], role: str) -> Iterator[tuple[str, sql.Composed]]:
+    """Yield what only a superuser may do, each with its name."""
+    reader = sql.Identifier(role)
+    for name, value in _LOGS.items():
+        text = sql.SQL("ALTER ROLE {} SET {} = {}")
+        yield name, text.format(reader, sql.Identifier(name), sql.Literal(value))
+    row = link.execute("SELECT current_database()").fetchone()
+    database = sql.Identifier(str(row[0]) if row else "")
+    yield "database", sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(database)
+    yield "connect", sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, reader)
+    yield "public", sql.SQL("REVOKE ALL ON SCHEMA public FROM PUBLIC").format()
+    yield "plpgsql", sql.SQL("REVOKE ALL ON LANGUAGE plpgsql FROM PUBLIC").format()
+    for (function,) in link.execute(_DEEDS).fetchall():
+        yield function, sql.SQL(f"REVOKE EXECUTE ON FUNCTION {function} FROM PUBLIC").format()
+
+
+def _done(link: psycopg.Connection[Any], text: sql.Composed) -> bool:
+    try:
+        link.execute(text)
+    except psycopg.Error:  # not the owner's to do; said by name, not by the server's words
+        return False
+    return True

@@ -1,0 +1,141 @@
+"""The child process that speaks with PostgreSQL: it copies tables in, and asks them as a reader."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Final, LiteralString, cast
+
+import numpy as np
+import psycopg
+from psycopg import sql
+
+from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
+from sfumato.engines.frames import Header
+from sfumato.engines.postgres_child import Deed, serve
+from sfumato.engines.postgres_copy import Copied, copy_out
+
+_TYPES: Final = {"VARCHAR": 'TEXT COLLATE "C"', "TIMESTAMP": "TIMESTAMP(6)"}
+_PIECE: Final = 1 << 20
+# What a role may set for itself: nothing bound is written to the server's log on an error, dates
+# are spelled in one way, a lost client ends the query.
+_SESSION: Final = {
+    "log_parameter_max_length_on_error": "0",
+    "debug_print_parse": "off",
+    "debug_print_rewritten": "off",
+    "debug_print_plan": "off",
+    "client_min_messages": "error",
+    "client_connection_check_interval": "500",
+    "DateStyle": "ISO, YMD",
+    "TimeZone": "UTC",
+    "extra_float_digits": "1",
+    "default_transaction_read_only": "on",
+    "idle_in_transaction_session_timeout": "60000",
+    "jit": "off",
+    "search_path": "pg_catalog",
+    "lock_timeout": "5000",
+}
+
+
+@dataclass
+class Asker:
+    """What the child holds between two questions: the salt, the reader's address, a connection."""
+
+    start: Header
+    link: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    def measure(self, request: Header) -> bytes:
+        """Return the cells of a measure, as bytes."""
+        assembly = Assembly(Layout.read(request["layout"]))
+        link = self._linked()
+        with link.transaction():
+            link.execute("SET TRANSACTION READ ONLY")
+            for statement in cast(list[dict[str, Any]], request["statements"]):
+                assembly.add(statement["tallies"], self._asked(link, statement))
+        return cells_bytes(assembly.cells())
+
+    def _asked(self, link: psycopg.Connection[tuple[Any, ...]], said: Mapping[str, Any]) -> Columns:
+        text = said["sql"].replace("%", "%%").replace("?", "%s")  # what is ours has no ? in a text
+        bound = [self.start["salt"] if p is None else p for p in said["parameters"]]
+        with link.cursor() as cursor:
+            cursor.execute(cast(LiteralString, text), bound, prepare=False)
+            names = [column.name for column in cursor.description or ()]
+            rows = cursor.fetchall()
+        columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+        return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
+
+    def _linked(self) -> psycopg.Connection[tuple[Any, ...]]:
+        if self.link is not None and not self.link.closed:
+            return self.link
+        link = psycopg.connect(str(self.start["reader"]), autocommit=True, connect_timeout=10)
+        settings = {
+            **_SESSION,
+            "statement_timeout": str(self.start["timeout_ms"]),
+            "work_mem": f"{self.start['work_mem_mb']}MB",
+        }
+        for name, value in settings.items():
+            link.execute("SELECT set_config(%s, %s, false)", (name, value))
+        self.link = link
+        return link
+
+    def load(self, request: Header) -> bytes:
+        """Copy a prepared table into a table of its own; return what is known of it."""
+        file = Path(str(request["work"]), "rows.csv")
+        copied = copy_out(
+            str(request["prepared"]), file, "csv", salt=str(self.start["salt"]),
+            memory_mb=int(str(self.start["memory_mb"])),
+        )  # fmt: skip
+        name = _fresh_name(file)
+        table = sql.Identifier(str(self.start["schema"]), name)
+        with psycopg.connect(str(self.start["owner"]), autocommit=True) as link:
+            link.execute("SET log_parameter_max_length_on_error = 0")
+            with link.transaction():
+                link.execute(_table_sql(table, copied))
+                _copy_in(link, table, file)
+                reader = sql.Identifier(str(self.start["role"]))
+                link.execute(sql.SQL("REVOKE ALL ON {} FROM PUBLIC").format(table))
+                link.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(table, reader))
+            link.execute(sql.SQL("VACUUM (FREEZE, ANALYZE) {}").format(table))
+        return json.dumps({"table": name, "ranked": copied.ranked}).encode("ascii")
+
+
+def _fresh_name(file: Path) -> str:
+    """Return a table's name that no other copy has: of when and where this one was made."""
+    made = file.stat()
+    said = f"{file}:{made.st_dev}:{made.st_ino}:{made.st_mtime_ns}"
+    return f"rows_{hashlib.sha256(said.encode()).hexdigest()[:24]}"
+
+
+def _array(name: str, values: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    """Return a column; numbers as numbers, keys as they are."""
+    if name[0] == "g" and name[1:].isdigit():
+        keys = np.empty(len(values), dtype=object)
+        keys[:] = [v if isinstance(v, date | bool | str) else int(v) for v in values]
+        return keys
+    return np.array([int(value) for value in values], dtype=np.int64)
+
+
+def _table_sql(table: sql.Identifier, copied: Copied) -> sql.Composed:
+    columns = ", ".join(f"{name} {_TYPES.get(kind, kind)}" for name, kind in copied.columns)
+    return sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(columns))
+
+
+def _copy_in(link: psycopg.Connection[tuple[Any, ...]], table: sql.Identifier, file: Path) -> None:
+    text = sql.SQL("COPY {} FROM STDIN (FORMAT csv, NULL '')").format(table)
+    with file.open("rb") as source, link.cursor() as cursor, cursor.copy(text) as copy:
+        while piece := source.read(_PIECE):
+            copy.write(piece)
+
+
+def _begun(start: Header) -> Mapping[str, Deed]:
+    asker = Asker(start)
+    return {"measure": asker.measure, "load": asker.load}
+
+
+def main() -> None:
+    """Serve until the parent hangs up."""
+    serve(_begun)

@@ -1,0 +1,117 @@
+"""The rank form of a measure: a person's part is bounded by two stored numbers (ranks.proof.md).
+
+`gr3` is the place of a row's group among its person's groups of column 3, `rr3` the place of the
+row in that group, `rr` its place among all rows of the person. They serve only a grouping by that
+very column, or by nothing, without a filter (rules.md, 10); everything else goes the cold way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sfumato.core.expression import Expr, Ref
+from sfumato.core.measure import Key, Measure, Tally
+from sfumato.core.refusal import Bug
+from sfumato.engines.known import Known
+from sfumato.plan.lower import TABLE, Statement
+from sfumato.plan.print_values import Text, filled, joined, print_expr
+
+_COUNTED: Final = ("rows", "values", "people", "sum")
+
+
+@dataclass(frozen=True)
+class Group:
+    """A stored grouping: the columns of its code and its ranks; nothing is grouped if no code."""
+
+    code: str | None
+    group_rank: str | None
+    row_rank: str
+    texts: str | None  # the dictionary of private texts
+
+
+def lower_ranked(measure: Measure, known: Known) -> Statement | None:
+    """Return the statement that adds up by stored ranks, or None where they do not serve."""
+    if not measure.by_person or measure.source is not None or measure.where is not None:
+        return None
+    if any(t.kind not in _COUNTED or t.clamp is not None for t in measure.tallies):
+        return None
+    group = stored_group(measure, known)
+    return None if group is None else _statement(measure, group)
+
+
+def stored_group(measure: Measure, known: Known) -> Group | None:
+    """Return the stored ranks of the measure's grouping, or None if it is another."""
+    if not measure.keys:
+        return Group(None, None, "rr", None)
+    if len(measure.keys) > 1:
+        return None
+    place = stored_place(measure.keys[0], known)
+    if place is None:
+        return None
+    texts = f"texts{place}" if measure.keys[0].size is None else None
+    code = f"k{place}" if texts is None else f"c{place}"
+    return Group(code, f"gr{place}", f"rr{place}", texts)
+
+
+def stored_place(key: Key, known: Known) -> int | None:
+    """Return which column the key is exactly: its declared codes, or its private texts."""
+    if not isinstance(key.value, Ref):
+        return None
+    place = int(key.value.column[1:])
+    is_there = key.value.column[0] == ("v" if key.size is None else "k")
+    if not is_there or place >= len(known.types) or not known.is_ranked(place):
+        return None
+    return place if known.keyed[place] is (key.size is not None) else None
+
+
+def _statement(measure: Measure, group: Group) -> Statement:
+    bounds = [f"{group.row_rank} <= {measure.max_rows}"]  # null, so no, for a row without a key
+    if group.code is not None and (not measure.is_public or measure.max_groups < measure.cells):
+        bounds.append(f"{group.group_rank} <= {measure.max_groups}")
+    code = group.code or "0"
+    tallies = [
+        filled(f"CAST({{}} AS BIGINT) AS t{i}", _tally(tally, group))
+        for i, tally in enumerate(measure.tallies)
+    ]
+    name = "cell" if group.texts is None else "code"
+    grouping = "" if group.code is None else f" GROUP BY {code}"
+    body = filled(
+        f"SELECT CAST({code} AS BIGINT) AS {name}, {{}} FROM {TABLE['duckdb']}"
+        f" WHERE {' AND '.join(bounds)}{grouping}",
+        joined(", ", tallies),
+    )
+    if group.texts is not None:
+        columns = "".join(f", a.t{i}" for i in range(len(tallies)))
+        body = filled(
+            f"SELECT t.value AS g0{columns} FROM ({{}}) AS a"
+            f" JOIN {group.texts} AS t ON t.code = a.code",
+            body,
+        )
+    return Statement(body.sql, body.bound, tuple(range(len(measure.tallies))))
+
+
+def _tally(tally: Tally, group: Group) -> Text:
+    match tally.kind:
+        case "rows":
+            return Text("count(*)")
+        case "people":  # each person's rows of a group have one first
+            return Text(f"count(*) FILTER ({group.row_rank} = 1)")
+        case "values":
+            return filled("count({})", _value(tally.value))
+        case "sum":
+            value = _value(tally.value)
+            return filled(
+                f"CAST({tally.scale} AS HUGEINT) * coalesce(sum({{}}), 0)"
+                f" + CAST({tally.offset} AS HUGEINT) * count({{}})",
+                value,
+                value,
+            )
+        case _:
+            raise Bug("ranks cannot add this up")
+
+
+def _value(value: Expr | None) -> Text:
+    if value is None:
+        raise Bug("a tally lacks its value")
+    return print_expr(value, "duckdb")

@@ -1,0 +1,129 @@
+"""The child process in which Spark's driver runs; the JVM that it starts dies with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
+from sfumato.engines.frames import Header
+from sfumato.engines.postgres_child import Deed, serve
+from sfumato.engines.postgres_copy import copy_out
+
+_SILENT: Final = "rootLogger.level = off\n"
+_CONF: Final = {
+    "spark.app.name": "sfumato",
+    "spark.ui.enabled": "false",
+    "spark.eventLog.enabled": "false",
+    "spark.io.encryption.enabled": "true",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.files.maxPartitionBytes": "16m",
+    "spark.sql.files.minPartitionNum": "2",
+    "spark.sql.legacy.allowNonEmptyLocationInCTAS": "false",
+    "spark.redaction.regex": "(?i)secret|password|token|salt",
+}
+
+
+@dataclass
+class Asker:
+    """What the child holds between two questions: the salt, the session, the last table."""
+
+    start: Header
+    session: Any = None  # pyspark is imported when it is needed, and has no types of its own
+    table: tuple[object, ...] = ()
+
+    def measure(self, request: Header) -> bytes:
+        """Return the cells of a measure, as bytes."""
+        assembly = Assembly(Layout.read(request["layout"]))
+        self._open(str(request["table"]))
+        statements: Any = request["statements"]  # a message of our own parent
+        for statement in statements:
+            assembly.add(statement["tallies"], self._asked(statement))
+        return cells_bytes(assembly.cells())
+
+    def load(self, request: Header) -> bytes:
+        """Write a prepared table's rows as Parquet; return what is known of it."""
+        copied = copy_out(
+            str(request["prepared"]), Path(str(request["work"]), "rows.parquet"), "parquet",
+            salt=str(self.start["salt"]), memory_mb=int(str(self.start["memory_mb"])),
+        )  # fmt: skip
+        return json.dumps({"ranked": copied.ranked}).encode("ascii")
+
+    def _asked(self, statement: Mapping[str, Any]) -> Columns:
+        bound = [self.start["salt"] if p is None else p for p in statement["parameters"]]
+        frame = self.session.sql(statement["sql"], args=bound)
+        names = list(frame.columns)
+        rows = frame.collect()
+        columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+        return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
+
+    def _open(self, path: str) -> None:
+        if self.session is None:
+            self.session = _session(self.start)
+        found = Path(path).stat()
+        table = (path, found.st_ino, found.st_mtime_ns)
+        if self.table != table:
+            self.session.read.parquet(f"file://{path}").createOrReplaceTempView("rows")
+            self.table = table
+
+
+def _array(name: str, values: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    if name[0] == "g" and name[1:].isdigit():
+        keys = np.empty(len(values), dtype=object)
+        keys[:] = values
+        return keys
+    return np.array([int(value) for value in values], dtype=np.int64)
+
+
+def _session(start: Header) -> Any:  # a SparkSession
+    _set_environment(start)
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate()
+
+
+def _set_environment(start: Header) -> None:
+    """Write the configuration into a folder of ours: on a command line anyone could read it."""
+    folder = Path(str(start["folder"]))
+    conf, local = folder / "conf", folder / "local"
+    for place in (conf, local):
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True, mode=0o700)
+    said: Any = start["conf"]  # a message of our own parent
+    settings = {**_CONF, "spark.sql.warehouse.dir": str(folder / "none"), **said}
+    lines = [f"{name} {value}\n" for name, value in settings.items()]
+    (conf / "spark-defaults.conf").write_text("".join(lines))
+    (conf / "log4j2.properties").write_text(_SILENT)
+    os.environ.update(
+        {
+            "SPARK_CONF_DIR": str(conf),
+            "SPARK_LOCAL_DIRS": str(local),
+            "SPARK_LOCAL_IP": str(start["host"]),
+            "PYSPARK_PYTHON": sys.executable,
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "TMPDIR": str(local),
+            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={local}",
+        }
+    )
+    if start["java_home"]:
+        os.environ["JAVA_HOME"] = str(start["java_home"])
+
+
+def _begun(start: Header) -> Mapping[str, Deed]:
+    asker = Asker(start)
+    return {"measure": asker.measure, "load": asker.load}
+
+
+def main() -> None:
+    """Serve until the parent hangs up."""
+    serve(_begun)

@@ -1,0 +1,88 @@
+"""What a question groups by: which keys are public and all answered, and which stay private."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.card import ColumnType
+from sfumato.core.card_shown import plain_number
+from sfumato.core.expression import Arithmetic, Constant, Expr, Ref, Unit
+from sfumato.core.measure import Key
+from sfumato.plan.known import Typed, number, whole
+from sfumato.plan.periods import first_of_period
+
+LISTED: Final = 10_000  # whole numbers or periods between public bounds that are listed as keys
+
+
+@dataclass(frozen=True)
+class PlanKey:
+    """A grouping expression with its public keys; None if they are private."""
+
+    of: Expr
+    key: Key
+    keys: tuple[Constant, ...] | None
+    kind: ColumnType
+    step: Fraction
+    origin: Fraction
+    unit: Unit | None
+
+    @property
+    def is_declared_column(self) -> bool:
+        """Say whether this is exactly a column with declared keys (rules.md, 10)."""
+        return isinstance(self.key.value, Ref) and self.key.size is not None
+
+    @property
+    def shown_kind(self) -> str:
+        """Return what a key is once it is shown: a number, a text or a boolean."""
+        if self.unit is None and self.kind in ("integer", "number"):
+            return "number"
+        return "boolean" if self.kind == "boolean" else "text"
+
+    def shown(self, key: Constant) -> object:
+        """Return the key as people write it."""
+        if key.kind == "boolean":
+            return key.text == "true"
+        if key.kind == "number":
+            return plain_number(key.number)
+        return key.text
+
+    def read(self, value: object) -> Constant:
+        """Return a private key, as the engine found it, in canonical spelling."""
+        if self.unit is not None:
+            return Constant("text", first_of_period(self.unit, int(str(value))))
+        if self.kind in ("integer", "number"):
+            return number(self.origin + int(str(value)) * self.step)
+        if isinstance(value, bool):
+            return Constant.of(value)
+        return Constant("text", str(value)[:10] if self.kind == "date" else str(value))
+
+
+def plan_key(of: Expr, side: Typed) -> PlanKey:
+    """Return how the expression groups; public if its values are public and few enough to list.
+
+    A plain column is public only if the owner declared its keys; a computed one (bins, CASE,
+    months)
+    has the values that the card's bounds leave it.
+    """
+    if side.keys is not None and side.code is not None:
+        return _made(of, side, Key(side.code, len(side.keys)), side.keys)
+    size = side.upper - side.lower + 1
+    is_plain = isinstance(side.physical, Ref) and side.physical.column.startswith("v")
+    is_listed = side.is_bounded and size <= LISTED and not is_plain
+    if is_listed and (side.is_number or side.unit is not None):
+        code = Arithmetic("-", side.physical, whole(side.lower))
+        return _made(of, side, Key(code, size), _listed(side))
+    return _made(of, side, Key(side.physical, None), None)
+
+
+def _made(of: Expr, side: Typed, key: Key, keys: tuple[Constant, ...] | None) -> PlanKey:
+    return PlanKey(of, key, keys, side.kind, side.step, side.origin, side.unit)
+
+
+def _listed(side: Typed) -> tuple[Constant, ...]:
+    places = range(side.lower, side.upper + 1)
+    if side.unit is not None:
+        return tuple(Constant("text", first_of_period(side.unit, place)) for place in places)
+    return tuple(number(side.origin + place * side.step) for place in places)

@@ -1,0 +1,317 @@
+"""Physical expressions and conditions as SQL text of a dialect, and the values bound to it.
+
+What the text is made of: fixed words, column names of the form v3, k3 or u3, and whole numbers.
+Texts and dates are bound parameters. Nothing here can fail on any stored value: the plan has proved
+that no intermediate number passes 2**62, and what is divided by may be zero.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import Final, Literal
+
+from sfumato.core.expression import (
+    All,
+    Among,
+    AnyOf,
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Compare,
+    Constant,
+    Expr,
+    Field,
+    Floor,
+    IsNull,
+    Literally,
+    Not,
+    Operator,
+    Part,
+    Predicate,
+    Ref,
+    Since,
+    StartsWith,
+    Unit,
+)
+from sfumato.core.refusal import Bug, Refused
+
+Dialect = Literal["duckdb", "postgres", "spark"]
+COLUMN: Final = re.compile(r"[vku][0-9]{1,5}")
+LONGEST: Final = 200_000  # letters of a statement
+BEYOND: Final = 2**62  # outside everything that a physical number can be
+
+
+class Secret(Enum):
+    """A bound value that only the engine's worker knows."""
+
+    SALT = "salt"
+
+
+Bound = str | Secret
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of SQL with `?` for every bound parameter, and those in their order."""
+
+    sql: str
+    bound: tuple[Bound, ...] = ()
+
+
+def joined(word: str, pieces: Sequence[Text]) -> Text:
+    """Return the pieces with the word between them."""
+    return Text(word.join(p.sql for p in pieces), tuple(b for p in pieces for b in p.bound))
+
+
+def filled(template: str, *pieces: Text) -> Text:
+    """Return the template with the pieces in the places of its braces, in order; or refuse.
+
+    A clamp and a division name what they are made of several times, so that nested ones grow fast.
+    """
+    sql = template.format(*(p.sql for p in pieces))
+    if len(sql) > LONGEST:
+        raise Refused(
+            "question-too-large",
+            "An expression is nested too deeply to be computed.",
+            "Nest fewer divisions and bounds.",
+        )
+    return Text(sql, tuple(b for p in pieces for b in p.bound))
+
+
+def print_expr(expr: Expr, dialect: Dialect) -> Text:
+    """Return the expression as SQL; physical columns and whole numbers only."""
+    match expr:
+        case Ref(column=column):
+            return Text(_column(column))
+        case Literally(constant=constant):
+            return _constant(constant, dialect)
+        case Arithmetic(sign="/", left=left, right=right):
+            return _divided(print_expr(left, dialect), right, dialect)
+        case Arithmetic(sign=sign, left=left, right=right):
+            return filled(
+                f"({{}} {sign} {{}})", print_expr(left, dialect), print_expr(right, dialect)
+            )
+        case Clamp(of=of, lower=lower, upper=upper):
+            return _clamped(print_expr(of, dialect), lower, upper)
+        case Coalesce(parts=parts):
+            return filled("coalesce({})", joined(", ", [print_expr(p, dialect) for p in parts]))
+        case Case(whens=whens, otherwise=otherwise):
+            return _case(whens, otherwise, dialect)
+        case Since(unit=unit, of=of):
+            return _since(unit, print_expr(of, dialect), dialect)
+        case Part(field=field, of=of):
+            return _part(field, print_expr(of, dialect), dialect)
+        case Floor():
+            raise Bug("a floor of a whole number reached the printer")
+
+
+def _column(column: str) -> str:
+    if not COLUMN.fullmatch(column):
+        raise Bug("an expression names a column that is not physical")
+    return column
+
+
+def _divided(top: Text, right: Expr, dialect: Dialect) -> Text:
+    """Print floor(top / right), null where right is zero."""
+    bottom = print_expr(right, dialect)
+    if not isinstance(right, Literally) or right.constant.number == 0:
+        bottom = filled("nullif({}, 0)", bottom)
+    return _floor_division(top, bottom, dialect)
+
+
+def _floor_division(top: Text, bottom: Text, dialect: Dialect) -> Text:
+    """Print floor(top / bottom), exact, for a remainder of the bottom's sign is taken away first.
+
+    All engines' mod has the sign of what is divided; adding the bottom and taking mod again turns
+    it into the bottom's, whatever that is.
+    """
+    rest = filled("mod(mod({}, {}) + {}, {})", top, bottom, bottom, bottom)
+    word = {"duckdb": "//", "postgres": "/", "spark": "div"}[dialect]
+    return filled(f"(({{}} - {{}}) {word} {{}})", top, rest, bottom)
+
+
+def _clamped(of: Text, lower: Constant | None, upper: Constant | None) -> Text:
+    """Print the clamp with its guard: LEAST and GREATEST skip nulls (stack.md, 1.4)."""
+    inner = of
+    if lower is not None:
+        inner = filled(f"greatest({{}}, {_whole_number(lower)})", inner)
+    if upper is not None:
+        inner = filled(f"least({{}}, {_whole_number(upper)})", inner)
+    return filled("CASE WHEN {} IS NOT NULL THEN {} END", of, inner)
+
+
+def _whole_number(constant: Constant) -> int:
+    if constant.kind != "number" or constant.number.denominator != 1:
+        raise Bug("a bound of a measure is not a whole number")
+    return int(constant.number)
+
+
+def _case(
+    whens: Sequence[tuple[Predicate, Expr]], otherwise: Expr | None, dialect: Dialect
+) -> Text:
+    pieces = [
+        filled("WHEN {} THEN {}", print_predicate(p, dialect), print_expr(e, dialect))
+        for p, e in whens
+    ]
+    if otherwise is not None:
+        pieces.append(filled("ELSE {}", print_expr(otherwise, dialect)))
+    return filled("CASE {} END", joined(" ", pieces))
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+def _since(unit: Unit, of: Text, dialect: Dialect) -> Text:
+    match unit:
+        case "day":
+            return _days(of, dialect)
+        case "week":  # the first of January 1970 was a Thursday; weeks begin on Monday
+            days = filled("({} + 3)", _days(of, dialect))
+            return _floor_division(days, Text("7"), dialect)
+        case "hour":
+            return filled("({} * 24 + {})", _days(of, dialect), _extract("hour", of))
+        case "year":
+            return filled("({} - 1970)", _extract("year", of))
+        case "quarter":
+            years = filled("({} - 1970) * 4", _extract("year", of))
+            return filled("({} + {} - 1)", years, _extract("quarter", of))
+        case "month":
+            years = filled("({} - 1970) * 12", _extract("year", of))
+            return filled("({} + {} - 1)", years, _extract("month", of))
+
+
+def _part(field: Field, of: Text, dialect: Dialect) -> Text:
+    if field == "weekday":
+        return filled("(mod(mod({} + 3, 7) + 7, 7) + 1)", _days(of, dialect))
+    return _extract(field, of)
+
+
+def _days(of: Text, dialect: Dialect) -> Text:
+    if dialect == "spark":
+        days = filled("datediff(CAST({} AS DATE), DATE '1970-01-01')", of)
+    else:
+        days = filled("(CAST({} AS DATE) - DATE '1970-01-01')", of)
+    return filled("CAST({} AS BIGINT)", days)
+
+
+def _extract(field: str, of: Text) -> Text:
+    return filled(f"CAST(extract({field} FROM {{}}) AS BIGINT)", of)
+
+
+# --- conditions, in SQL's three-valued logic -----------------------------------------------------
+
+_SIGNS: Final[dict[Operator, str]] = {
+    "=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
+}  # fmt: skip
+
+
+def print_predicate(predicate: Predicate, dialect: Dialect) -> Text:
+    """Return the condition as SQL."""
+    match predicate:
+        case Compare(of=of, operator=operator, constant=constant):
+            return _compare(print_expr(of, dialect), operator, constant, dialect)
+        case Among(of=of, constants=constants):
+            return _among(print_expr(of, dialect), constants, dialect)
+        case StartsWith(of=of, letters=letters):
+            return _begins(print_expr(of, dialect), letters, dialect)
+        case IsNull(of=of):
+            return filled("({} IS NULL)", print_expr(of, dialect))
+        case Not(predicate=inner):
+            return filled("(NOT {})", print_predicate(inner, dialect))
+        case All(predicates=parts):
+            return _several(" AND ", parts, "true", dialect)
+        case AnyOf(predicates=parts):
+            return _several(" OR ", parts, "false", dialect)
+
+
+def _several(word: str, parts: Sequence[Predicate], nothing: str, dialect: Dialect) -> Text:
+    if not parts:
+        return Text(f"({nothing})")
+    return filled("({})", joined(word, [print_predicate(part, dialect) for part in parts]))
+
+
+def _compare(of: Text, operator: Operator, constant: Constant, dialect: Dialect) -> Text:
+    if operator not in _SIGNS:
+        raise Bug("a condition has an unknown operator")
+    if constant.kind == "number":
+        return _whole(of, operator, constant.number)
+    if _needs_care(of, dialect) and constant.kind == "text" and operator in ("=", "!="):
+        same = _same_text(of, constant.text)
+        return same if operator == "=" else filled("(NOT {})", same)
+    return filled(f"({{}} {_SIGNS[operator]} {{}})", of, _constant(constant, dialect))
+
+
+def _whole(of: Text, operator: Operator, number: Fraction) -> Text:
+    """Print the comparison of a whole number with any exact number, in whole numbers."""
+    below, above = math.floor(number), math.ceil(number)
+    if below == above:
+        return filled(f"({{}} {_SIGNS[operator]} {_near(below)})", of)
+    match operator:
+        case "=":
+            return filled("({} <> {})", of, of)  # false for every value, null for null
+        case "!=":
+            return filled("({} = {})", of, of)  # true for every value, null for null
+        case "<" | "<=":
+            return filled(f"({{}} <= {_near(below)})", of)
+        case ">" | ">=":
+            return filled(f"({{}} >= {_near(above)})", of)
+
+
+def _near(number: int) -> int:
+    """Return the number, or one as good: no physical number is beyond 2**62."""
+    return max(-BEYOND, min(BEYOND, number))
+
+
+def _among(of: Text, constants: Sequence[Constant], dialect: Dialect) -> Text:
+    whole = [c for c in constants if c.kind != "number" or c.number.denominator == 1]
+    if not whole:
+        return filled("({} <> {})", of, of)
+    if _needs_care(of, dialect):
+        return filled("({})", joined(" OR ", [_compare(of, "=", c, dialect) for c in whole]))
+    return filled("({} IN ({}))", of, joined(", ", [_constant(c, dialect) for c in whole]))
+
+
+def _needs_care(of: Text, dialect: Dialect) -> bool:
+    """Say whether DuckDB 2.0 must not see the expression beside a constant text or list.
+
+    Where the rows that are there make its statistics say that the expression is always one value
+    or null, it stops, or takes null for not null: an answer that hangs on the rows of others.
+    """
+    return dialect == "duckdb" and not COLUMN.fullmatch(of.sql)
+
+
+def _same_text(of: Text, text: str) -> Text:
+    begins = _begins(of, text, "duckdb")
+    return filled(f"({{}} AND strlen({{}}) = {len(text.encode())})", begins, of)
+
+
+def _begins(of: Text, letters: str, dialect: Dialect) -> Text:
+    word = "startswith" if dialect == "spark" else "starts_with"
+    opaque = filled("substr({}, 1)", of) if _needs_care(of, dialect) else of
+    return filled(f"{word}({{}}, {{}})", opaque, _text(letters, dialect))
+
+
+def _constant(constant: Constant, dialect: Dialect) -> Text:
+    match constant.kind:
+        case "number":  # of 64 bits: engines reckon with small constants in 32, and overflow
+            return Text(f"CAST({_near(_whole_number(constant))} AS BIGINT)")
+        case "boolean":
+            return Text("true" if constant.text == "true" else "false")
+        case "text":
+            return _text(constant.text, dialect)
+        case "date":
+            return Text("CAST(? AS DATE)", (constant.text,))
+        case "timestamp":
+            word = "TIMESTAMP_NTZ" if dialect == "spark" else "TIMESTAMP"
+            return Text(f"CAST(? AS {word})", (constant.text,))
+
+
+def _text(text: str, dialect: Dialect) -> Text:
+    """Print a text; compared byte by byte in every engine."""
+    return Text('CAST(? AS TEXT) COLLATE "C"' if dialect == "postgres" else "?", (text,))

@@ -1,0 +1,292 @@
+"""Which columns a part of a question may name, and the question in the card's own spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from sfumato.core.card import Card, read_constant
+from sfumato.core.expression import (
+    All,
+    Among,
+    AnyOf,
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Compare,
+    Constant,
+    Expr,
+    Floor,
+    IsNull,
+    Literally,
+    Not,
+    Part,
+    Predicate,
+    Ref,
+    Since,
+    StartsWith,
+    canonical,
+)
+from sfumato.core.question import Aggregate, EachPerson, Output, Question, Reduce
+from sfumato.core.refusal import Refused
+from sfumato.plan.known import Scope, Typed, column_type, number
+from sfumato.plan.numbers import plain, within_reach
+from sfumato.plan.periods import first_of_period, period_of_text
+from sfumato.plan.typed import typed
+
+# --- scopes ------------------------------------------------------------------------------------
+
+
+def card_scope(card: Card) -> Scope:
+    """Return the columns of a card."""
+
+    def find(name: str) -> Typed:
+        return column_type(card, name)
+
+    def condition(predicate: Predicate) -> Predicate:
+        return physical(predicate, scope)
+
+    scope = Scope(card.name, find, condition)
+    return scope
+
+
+def people_scope(card: Card, source: EachPerson, most_rows: int) -> Scope:
+    """Return the columns of a table with one row for each person."""
+    inner = card_scope(card)
+    columns: dict[str, Typed] = {}
+    for place, column in enumerate(source.columns):
+        columns[column.name.casefold()] = _reduced(column, inner, Ref(f"u{place}"), most_rows)
+
+    def find(name: str) -> Typed:
+        found = columns.get(name.casefold())
+        if found is None:
+            raise _unknown(name, source)
+        return found
+
+    def condition(predicate: Predicate) -> Predicate:
+        return physical(predicate, scope)
+
+    scope = Scope("the per-person table", find, condition)
+    return scope
+
+
+def _unknown(name: str, source: EachPerson) -> Refused:
+    return Refused(
+        "unknown-column",
+        f"The inner SELECT gives no column {name!r}.",
+        "It gives: " + ", ".join(column.name for column in source.columns) + ".",
+        column=name,
+    )
+
+
+def _reduced(column: Reduce, inner: Scope, place: Ref, most: int) -> Typed:
+    if column.of is None:
+        if column.verb != "count":
+            raise Refused("not-in-language", f"{column.verb} needs a column.", "Name a column.")
+        return Typed("integer", place, 1, most, is_bounded=True)
+    side = typed(column.of, inner)
+    if side.is_number:
+        side = plain(side)
+    if column.verb in ("count", "count_values"):
+        return Typed("integer", place, 0, most, is_bounded=True)
+    has_order = side.unit is None and (side.is_number or side.kind in ("date", "timestamp"))
+    if column.verb in ("minimum", "maximum") and has_order:
+        return replace(side, physical=place, keys=None, code=None)
+    if column.verb != "sum" or not side.is_number:
+        raise Refused(
+            "type-mismatch",
+            f"The inner SELECT cannot take {column.verb} of a {side.kind}.",
+            "Count it, or take MIN, MAX or SUM of a number.",
+        )
+    _check_bounded(side)
+    lower, upper = min(side.lower, side.lower * most), max(side.upper, side.upper * most)
+    made = replace(side, physical=place, lower=lower, upper=upper, keys=None, code=None)
+    return within_reach(made)
+
+
+def _check_bounded(side: Typed) -> None:
+    if not side.is_bounded:
+        raise Refused(
+            "no-bounds",
+            "A number without declared bounds cannot be summed.",
+            "Bound it first: LEAST(GREATEST(x, low), high), or ask the owner to declare bounds.",
+        )
+
+
+# --- conditions as physical --------------------------------------------------------------------
+
+
+def physical(predicate: Predicate, scope: Scope) -> Predicate:
+    """Return the condition on physical columns, numbers in steps, or refuse."""
+    match predicate:
+        case Compare(of=of, operator=operator, constant=constant):
+            side = typed(of, scope)
+            if side.kind in ("text", "boolean") and operator not in ("=", "!="):
+                raise Refused(
+                    "type-mismatch",
+                    f"A {side.kind} has no order here.",
+                    "Compare it with = or IN.",
+                )
+            return Compare(side.physical, operator, _stored(side, constant))
+        case Among(of=of, constants=constants):
+            side = typed(of, scope)
+            return Among(side.physical, tuple(_stored(side, c) for c in constants))
+        case StartsWith(of=of, letters=letters):
+            side = typed(of, scope)
+            if side.kind != "text":
+                raise Refused("type-mismatch", "LIKE is for text.", "Compare it with =, < or >.")
+            return StartsWith(side.physical, letters)
+        case IsNull(of=of):
+            return IsNull(typed(of, scope).physical)
+        case Not(predicate=inner):
+            return Not(physical(inner, scope))
+        case All(predicates=parts):
+            return All(tuple(physical(part, scope) for part in parts))
+        case AnyOf(predicates=parts):
+            return AnyOf(tuple(physical(part, scope) for part in parts))
+
+
+def _stored(side: Typed, constant: Constant) -> Constant:
+    """Return the constant as the prepared table has it: in steps, in periods, as a date."""
+    spelt = _spelled_constant(side, constant)
+    if side.unit is not None:
+        period = period_of_text(side.unit, spelt.text)
+        is_first = first_of_period(side.unit, period)[:10] == spelt.text[:10]
+        exact = is_first and spelt.text[10:] in ("", " 00:00:00.000000")
+        if side.unit == "hour":
+            exact = spelt.text[13:] in ("", ":00:00.000000")
+        return number(period if exact else period + Fraction(1, 2))
+    if side.is_number:
+        return number((spelt.number - side.origin) / side.step)
+    if side.kind in ("date", "timestamp"):
+        return Constant("date" if side.kind == "date" else "timestamp", spelt.text)
+    return spelt
+
+
+# --- the card's own spelling -------------------------------------------------------------------
+
+
+def _spelled_constant(side: Typed, constant: Constant) -> Constant:
+    """Return the constant in the type's own spelling, or refuse what is not of that type."""
+    if constant.kind == "boolean":
+        value: object = constant.text == "true"
+    elif constant.kind == "number":
+        value = constant.number
+    else:
+        value = constant.text
+    return read_constant(side.kind, value, "the value compared")
+
+
+def spelled_expr(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
+    """Return the expression with columns and constants in the card's spelling."""
+
+    def inner(part: Expr) -> Expr:
+        return spelled_expr(part, scope, names)
+
+    match expr:
+        case Ref(column=column):
+            scope.find(column)
+            return Ref(names.get(column.casefold(), column))
+        case Literally():
+            return expr
+        case Arithmetic(sign=sign, left=left, right=right):
+            return Arithmetic(sign, inner(left), inner(right))
+        case Floor(of=of):
+            return Floor(inner(of))
+        case Clamp(of=of):
+            return replace(expr, of=inner(of))
+        case Coalesce(parts=parts):
+            return Coalesce(tuple(inner(part) for part in parts))
+        case Case(whens=whens, otherwise=otherwise):
+            pairs = tuple((spelled_predicate(p, scope, names), inner(e)) for p, e in whens)
+            return Case(pairs, None if otherwise is None else inner(otherwise))
+        case Since(unit=unit, of=of):
+            return Since(unit, inner(of))
+        case Part(field=field, of=of):
+            return Part(field, inner(of))
+
+
+def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
+    """Return the condition, canonical, with columns and constants in the card's spelling."""
+    return canonical(_spelled(predicate, scope, names))
+
+
+def _spelled(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
+    match predicate:
+        case Compare(of=of, operator=operator, constant=constant):
+            side = typed(of, scope)
+            return Compare(
+                spelled_expr(of, scope, names), operator, _spelled_constant(side, constant)
+            )
+        case Among(of=of, constants=constants):
+            side = typed(of, scope)
+            listed = tuple(_spelled_constant(side, c) for c in constants)
+            return Among(spelled_expr(of, scope, names), listed)
+        case StartsWith(of=of, letters=letters):
+            return StartsWith(spelled_expr(of, scope, names), letters)
+        case IsNull(of=of):
+            return IsNull(spelled_expr(of, scope, names))
+        case Not(predicate=inner):
+            return Not(_spelled(inner, scope, names))
+        case All(predicates=parts):
+            return All(tuple(_spelled(part, scope, names) for part in parts))
+        case AnyOf(predicates=parts):
+            return AnyOf(tuple(_spelled(part, scope, names) for part in parts))
+
+
+def scope_of(card: Card, question: Question) -> Scope:
+    """Return the columns that the question itself may name."""
+    if question.source is None:
+        return card_scope(card)
+    return people_scope(card, question.source, most_inner_rows(card, question))
+
+
+def most_inner_rows(card: Card, question: Question) -> int:
+    """Return how many rows of a person a per-person table is made of, at most."""
+    return min(question.max_rows or card.limits.rows_per_person, card.limits.rows_per_person)
+
+
+def in_cards_spelling(card: Card, question: Question) -> Question:
+    """Return the question with columns and constants spelled as on the card, or refuse."""
+    of_card = {column.name.casefold(): column.name for column in card.columns}
+    source = question.source
+    names = of_card
+    if source is not None:
+        inner = card_scope(card)
+        source = EachPerson(
+            tuple(
+                replace(c, of=None if c.of is None else spelled_expr(c.of, inner, of_card))
+                for c in source.columns
+            ),
+            None if source.where is None else spelled_predicate(source.where, inner, of_card),
+            card.unit if source.by.casefold() in ("", card.unit.casefold()) else source.by,
+        )
+        names = {column.name.casefold(): column.name for column in source.columns}
+        question = replace(question, source=source)
+    scope = scope_of(card, question)
+    return replace(
+        question,
+        data_set=card.name,
+        outputs=tuple(_output(card, o, scope, names) for o in question.outputs),
+        where=None if question.where is None else spelled_predicate(question.where, scope, names),
+        group_by=tuple(spelled_expr(key, scope, names) for key in question.group_by),
+    )
+
+
+def _output(card: Card, output: Output, scope: Scope, names: Mapping[str, str]) -> Output:
+    if not isinstance(output.of, Aggregate):
+        return replace(output, of=spelled_expr(output.of, scope, names))
+    if _counts_people(card, output.of):
+        return replace(output, of=Aggregate("count_people"))
+    of = tuple(spelled_expr(side, scope, names) for side in output.of.of)
+    return replace(output, of=replace(output.of, of=of))
+
+
+def _counts_people(card: Card, aggregate: Aggregate) -> bool:
+    """Say whether these are people, who are counted by the unit of the card and nothing else."""
+    if aggregate.verb != "count_distinct" or len(aggregate.of) != 1 or not card.by_person:
+        return False
+    of = aggregate.of[0]
+    return isinstance(of, Ref) and of.column.casefold() == card.unit.casefold()

@@ -1,0 +1,205 @@
+"""What an expression is on a card: numbers, choices, times, with what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.expression import (
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Compare,
+    Constant,
+    Expr,
+    Floor,
+    IsNull,
+    Literally,
+    Not,
+    Part,
+    Predicate,
+    Ref,
+    Since,
+    Unit,
+)
+from sfumato.core.refusal import Bug, Refused
+from sfumato.plan.known import Scope, Typed, number, whole
+from sfumato.plan.numbers import (
+    SIGNS,
+    as_number,
+    clamped,
+    common_step,
+    floored,
+    number_between,
+    plain,
+    scaled,
+)
+from sfumato.plan.periods import period_of_day
+
+FIELDS_BETWEEN: Final = {
+    "quarter": (1, 4), "month": (1, 12), "day": (1, 31), "weekday": (1, 7), "hour": (0, 23),
+}  # fmt: skip
+
+
+def typed(expr: Expr, scope: Scope) -> Typed:
+    """Return what the expression is, or refuse."""
+    match expr:
+        case Ref(column=column):
+            return scope.find(column)
+        case Literally(constant=constant):
+            return _literal(constant)
+        case Arithmetic(sign=sign, left=left, right=right):
+            sides = typed(left, scope), typed(right, scope)
+            return SIGNS[sign](*(as_number(side, sign) for side in sides))
+        case Floor(of=of):
+            return floored(as_number(typed(of, scope), "FLOOR"))
+        case Clamp(of=of, lower=lower, upper=upper):
+            return clamped(as_number(typed(of, scope), "LEAST and GREATEST"), lower, upper)
+        case Coalesce(parts=parts):
+            return _coalesce([typed(part, scope) for part in parts])
+        case Case(whens=whens, otherwise=otherwise):
+            conditions = [scope.condition(p) for p, _ in whens]
+            values = [typed(e, scope) for _, e in whens]
+            return _case(conditions, values, None if otherwise is None else typed(otherwise, scope))
+        case Since(unit=unit, of=of):
+            return _since(unit, typed(of, scope))
+        case Part(field=field, of=of):
+            return _part(expr, field, typed(of, scope))
+
+
+def _literal(constant: Constant) -> Typed:
+    if constant.kind == "number":
+        step = abs(constant.number) or Fraction(1)
+        units = int(constant.number / step)
+        return Typed("number", whole(units), units, units, step, is_bounded=True)
+    if constant.kind == "boolean":
+        keys = (Constant.of(False), Constant.of(True))
+        code = whole(int(constant.text == "true"))
+        return Typed("boolean", Literally(constant), keys=keys, code=code)
+    return Typed("text", Literally(constant), keys=(constant,), code=whole(0))
+
+
+# --- choices -----------------------------------------------------------------------------------
+
+
+def _coalesce(parts: Sequence[Typed]) -> Typed:
+    if all(part.is_number for part in parts):
+        return _united(_in_step(parts), lambda several: Coalesce(tuple(several)))
+    _same_kind(parts)
+    keys = _united_keys(parts)
+    physical = Coalesce(tuple(part.physical for part in parts))
+    if keys is None:
+        return Typed(parts[0].kind, physical)
+    whens = [(_is_there(part), _code_in(part, keys)) for part in parts[:-1]]
+    code: Expr = Case(tuple(whens), _code_in(parts[-1], keys))
+    return Typed(parts[0].kind, physical, keys=keys, code=code)
+
+
+def _is_there(part: Typed) -> Predicate:
+    return Not(IsNull(part.physical))
+
+
+def _case(
+    conditions: Sequence[Predicate], values: Sequence[Typed], otherwise: Typed | None
+) -> Typed:
+    every = [*values] if otherwise is None else [*values, otherwise]
+
+    def chosen(several: Sequence[Expr]) -> Expr:
+        pairs = tuple(zip(conditions, several[: len(conditions)], strict=True))
+        return Case(pairs, several[-1] if otherwise is not None else None)
+
+    if all(value.is_number for value in every):
+        return _united(_in_step(every), chosen)
+    _same_kind(every)
+    keys = _united_keys(every)
+    physical = chosen([value.physical for value in every])
+    if keys is None:
+        return Typed(every[0].kind, physical)
+    code = chosen([_code_in(value, keys) for value in every])
+    return Typed(every[0].kind, physical, keys=keys, code=code)
+
+
+def _in_step(parts: Sequence[Typed]) -> list[Typed]:
+    parts = [plain(part) for part in parts]
+    step = common_step(*(part.step for part in parts))
+    return [scaled(part, step) for part in parts]
+
+
+def _united(parts: Sequence[Typed], made: Callable[[Sequence[Expr]], Expr]) -> Typed:
+    physical = made([part.physical for part in parts])
+    lower, upper = min(p.lower for p in parts), max(p.upper for p in parts)
+    return number_between(physical, lower, upper, parts[0].step, *parts)
+
+
+def _same_kind(parts: Sequence[Typed]) -> None:
+    if len({part.kind for part in parts}) > 1 or any(part.unit for part in parts):
+        raise Refused(
+            "type-mismatch",
+            "The values of one expression are of different types.",
+            "Give all of them one type.",
+        )
+
+
+def _united_keys(parts: Sequence[Typed]) -> tuple[Constant, ...] | None:
+    if any(part.keys is None for part in parts):
+        return None
+    return tuple(dict.fromkeys(key for part in parts for key in part.keys or ()))
+
+
+def _code_in(part: Typed, keys: Sequence[Constant]) -> Expr:
+    """Return which of the keys the part is; its own codes, moved where they stand elsewhere."""
+    if part.code is None or part.keys is None:
+        raise Bug("a finite type without codes")
+    places = [keys.index(key) for key in part.keys]
+    if places == list(range(len(places))):
+        return part.code
+    if isinstance(part.code, Literally):
+        return whole(places[int(part.code.constant.number)])
+    return Case(
+        tuple((Compare(part.code, "=", number(i)), whole(p)) for i, p in enumerate(places)), None
+    )
+
+
+# --- time --------------------------------------------------------------------------------------
+
+
+def _since(unit: Unit, of: Typed) -> Typed:
+    if of.kind not in ("date", "timestamp") or of.unit is not None:
+        raise Refused(
+            "type-mismatch", f"A {unit} is taken of dates, and this is a {of.kind}.", "Use a date."
+        )
+    if unit == "hour" and of.kind == "date":
+        raise Refused("type-mismatch", "A date has no hours.", "Use day, week, month or year.")
+    physical = Since(unit, of.physical)
+    made = Typed(of.kind, physical, unit=unit)
+    if not of.is_bounded:
+        return made
+    low, high = period_of_day(unit, of.lower), period_of_day(unit, of.upper)
+    return replace(made, lower=low, upper=high + (23 if unit == "hour" else 0), is_bounded=True)
+
+
+def _part(expr: Expr, field: str, of: Typed) -> Typed:
+    if of.kind not in ("date", "timestamp") or of.unit is not None:
+        raise Refused(
+            "type-mismatch", f"A {field} is taken of dates, and this is a {of.kind}.", "Use a date."
+        )
+    if field == "hour" and of.kind == "date":
+        raise Refused("type-mismatch", "A date has no hours.", "Use day, month or year.")
+    if not isinstance(expr, Part):
+        raise Bug("a field of time that is none")
+    physical = Part(expr.field, of.physical)
+    if field == "year":
+        return _year(physical, of)
+    low, high = FIELDS_BETWEEN[field]
+    return Typed("integer", physical, low, high, is_bounded=True)
+
+
+def _year(physical: Expr, of: Typed) -> Typed:
+    low, high = 1, 9999
+    if of.is_bounded:
+        low, high = (period_of_day("year", day) + 1970 for day in (of.lower, of.upper))
+    clamped = Clamp(physical, number(low), number(high))
+    return Typed("integer", clamped, low, high, is_bounded=of.is_bounded)

@@ -1,0 +1,168 @@
+"""QUANTILE_CONT, MEDIAN, MIN, MAX and APPROX_TOP_K: points of a public list, chosen privately.
+
+A quantile is a point of a fixed grid between the bounds, never a record (rules.md, 18). MIN and MAX
+are the quantiles 0 and 1, and lean outward: any point beyond all rows is as good as the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sfumato.core.card_shown import plain_number
+from sfumato.core.expression import Arithmetic, Constant, Expr
+from sfumato.core.measure import Tally
+from sfumato.core.noise.kind import Noise
+from sfumato.core.refusal import Bug, Refused
+from sfumato.plan.keys import plan_key
+from sfumato.plan.known import Typed, whole
+from sfumato.plan.verbs.verb import (
+    Asked,
+    Choice,
+    Estimate,
+    NoisyPart,
+    Part,
+    Verb,
+    check_number,
+    check_sides,
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The public points that a quantile is chosen from: `points` of them, `stride` steps apart."""
+
+    lower: int
+    upper: int
+    stride: int
+
+    @property
+    def points(self) -> int:
+        """Return how many points there are."""
+        return (self.upper - self.lower) // self.stride + 1
+
+    def code(self, physical: Expr) -> Expr:
+        """Return which point a value counts for."""
+        above = Arithmetic("-", physical, whole(self.lower))
+        return above if self.stride == 1 else Arithmetic("/", above, whole(self.stride))
+
+    def value(self, place: int) -> int:
+        """Return the point in steps: the middle of the values that count for it."""
+        first = self.lower + place * self.stride
+        return (first + min(first + self.stride - 1, self.upper)) // 2
+
+
+def grid_of(side: Typed, most_points: int) -> Grid:
+    """Return the finest grid that has no more than so many points; of public numbers alone."""
+    steps = side.upper - side.lower + 1
+    return Grid(side.lower, side.upper, -(-steps // most_points))
+
+
+def _check_quantile(asked: Asked) -> None:
+    check_sides(asked, 1)
+    check_number(asked, asked.side)
+    if _at(asked).denominator > 10_000:
+        raise Refused(
+            "not-in-language", "A quantile has at most four decimals.", "Write 0.9 or 0.9999."
+        )
+
+
+def _at(asked: Asked) -> Fraction:
+    match asked.aggregate.verb:
+        case "minimum":
+            return Fraction(0)
+        case "maximum":
+            return Fraction(1)
+        case _:
+            if asked.aggregate.at is None:
+                raise Refused(
+                    "not-in-language", "A quantile needs a share.", "Write QUANTILE_CONT(x, 0.9)."
+                )
+            return asked.aggregate.at
+
+
+def _quantile_parts(asked: Asked) -> tuple[Part, ...]:
+    grid = grid_of(asked.side, asked.most_points)
+    tally = Tally("histogram", grid.code(asked.side.physical), size=grid.points)
+    at = _at(asked)
+    says = f"choice of {_named(asked, at)}"
+    return (Part(says, tally, 1, choice=Choice("quantile", at=at)),)
+
+
+def _finish_quantile(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+    grid = grid_of(asked.side, asked.most_points)
+    places = parts[0].values[:, 0].tolist()
+    values = [plain_number(grid.value(int(place)) * asked.side.step) for place in places]
+    return _without_bars(values)
+
+
+def _without_bars(values: Sequence[object]) -> Estimate:
+    """Return values of which no interval can be told from released numbers."""
+    nothing = [None] * len(values)
+    return Estimate(values, nothing, nothing, nothing)
+
+
+def _no_margin(_asked: Asked, _noises: Sequence[Noise], _size: int | None) -> float | None:
+    return None
+
+
+def _named(asked: Asked, at: Fraction) -> str:
+    names = {Fraction(0): "least", Fraction(1, 2): "median", Fraction(1): "largest"}
+    what = names.get(at, f"{float(at):g} quantile")
+    return f"the {what} of {asked.in_words()}"
+
+
+def _says_quantile(asked: Asked) -> str:
+    return _named(asked, _at(asked))
+
+
+# --- the most frequent ---------------------------------------------------------------------------
+
+
+def _check_top(asked: Asked) -> None:
+    check_sides(asked, 1)
+    names = _names(asked)
+    if len(names) > asked.most_points or (asked.aggregate.most or 1) > len(names):
+        raise Refused(
+            "not-in-language",
+            f"{asked.in_words()!r} has {len(names)} public values, which is too few or too many.",
+            "Ask for fewer names, or group by it and order by COUNT(*).",
+        )
+
+
+def _names(asked: Asked) -> tuple[Constant, ...]:
+    key = plan_key(asked.aggregate.of[0], asked.side)
+    if key.keys is None:
+        raise Refused(
+            "keys-needed",
+            f"The card declares no keys for {asked.in_words()!r}, so there is no list to choose "
+            "from.",
+            "Write SELECT x, COUNT(*) … GROUP BY x ORDER BY 2 DESC LIMIT k, with a delta.",
+        )
+    return key.keys
+
+
+def _top_parts(asked: Asked) -> tuple[Part, ...]:
+    key = plan_key(asked.aggregate.of[0], asked.side)
+    tally = Tally("histogram", key.key.value, size=len(_names(asked)))
+    names = asked.aggregate.most or 1
+    says = f"choice of the {names} most frequent {asked.in_words()}"
+    return (Part(says, tally, 1, choice=Choice("top", names=names)),)
+
+
+def _finish_top(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+    key = plan_key(asked.aggregate.of[0], asked.side)
+    if key.keys is None:
+        raise Bug("a choice without a list")
+    shown = [key.shown(constant) for constant in key.keys]
+    return _without_bars([[shown[int(p)] for p in places] for places in parts[0].values.tolist()])
+
+
+def _says_top(asked: Asked) -> str:
+    return f"the {asked.aggregate.most or 1} most frequent values of {asked.in_words()}"
+
+
+QUANTILE = Verb(_check_quantile, _quantile_parts, _finish_quantile, _no_margin, _says_quantile)
+MINIMUM = MAXIMUM = QUANTILE
+TOP = Verb(_check_top, _top_parts, _finish_top, _no_margin, _says_top)

@@ -1,0 +1,400 @@
+"""Noisy moments about the public middle, and the intervals that they leave; shared by six verbs.
+
+A number from L to U becomes w, whole from 0 to H, and y = 2w - H, which is twice its distance from
+the middle. Added up are y, the product w(H-w) = (H^2 - y^2)/4, and for two numbers the product of
+their y: each about its own middle, in integers (rules.md, 20; moments.proof.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.card import Card
+from sfumato.core.expression import Arithmetic, Case, Expr, IsNull, Not
+from sfumato.core.measure import Tally
+from sfumato.core.noise import gaussian, laplace
+from sfumato.core.noise.kind import CONFIDENCE, Noise
+from sfumato.core.refusal import Refused
+from sfumato.core.sensitivity import of_centred_sum, of_count
+from sfumato.plan.known import Typed, whole
+from sfumato.plan.numbers import LARGEST
+from sfumato.plan.verbs.verb import Asked, Estimate, Floats, Integers, NoisyPart, Part
+
+FINEST: Final = 2**30  # the most steps that a value is kept in
+FINEST_PRODUCT: Final = 2**28  # the most steps that a product is kept in: rounds less than noise
+MOST_TOTAL: Final = 2**62  # what plan.py lets all rows at their bound add up to, and no more
+LEAST_ROWS: Final = 2.0  # a sample variance takes two
+PIECES: Final = 16  # into which the plausible counts are cut, to tighten an interval
+
+
+# --- what is added up --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A bounded number as whole w from 0 to `top`: x = lower + stride*w steps, rounded."""
+
+    side: Typed
+    name: str
+    stride: int
+    top: int
+
+    @property
+    def unit(self) -> float:
+        """Return what y = 2w - top counts in: half a stride."""
+        return float(self.side.step * self.stride / 2)
+
+    @property
+    def middle(self) -> float:
+        """Return the number at which y is zero."""
+        return float(self.side.step * (self.side.lower + Fraction(self.stride * self.top, 2)))
+
+    @property
+    def step(self) -> float:
+        """Return the least by which two values differ."""
+        return float(self.side.step)
+
+    @property
+    def range(self) -> float:
+        """Return how far apart the public bounds are."""
+        return float(self.side.step * (self.side.upper - self.side.lower))
+
+    @property
+    def is_rounded(self) -> bool:
+        """Say whether values are rounded to the grid, by half a stride at most."""
+        return self.stride > 1
+
+    @property
+    def whole(self) -> Expr:
+        """Return w of a row."""
+        side = self.side
+        above = side.physical
+        if side.lower != 0:
+            above = Arithmetic("-", above, whole(side.lower))
+        return _rounded(above, self.stride)
+
+
+def grid_of(asked: Asked, side: Typed, name: str) -> Grid:
+    """Return the finest grid whose sums and products stay exact; of public numbers alone."""
+    width = side.upper - side.lower
+    if 2 * width > LARGEST:
+        raise Refused(
+            "numbers-too-large",
+            f"The bounds of {name!r} are further apart than is added up exactly.",
+            "Bound it on the way: LEAST(GREATEST(x, low), high), or use coarser steps.",
+            column=name,
+        )
+    stride = -(-width // _finest(asked.card, FINEST))
+    return Grid(side, name, stride, (width + stride // 2) // stride)
+
+
+def _finest(card: Card, most: int) -> int:
+    """Return the most steps a row may add, so that all rows at their bound add up exactly."""
+    return min(most, (MOST_TOTAL - 1) // card.limits.rows)
+
+
+def _rounded(value: Expr, divisor: int) -> Expr:
+    """Return the quotient rounded to the nearest; "/" rounds down."""
+    if divisor == 1:
+        return value
+    return Arithmetic("/", Arithmetic("+", value, whole(divisor // 2)), whole(divisor))
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A part, how much one of it stands for, and how much of it rounding can miss a row."""
+
+    part: Part
+    factor: int = 1
+    rounding: float = 0.0
+
+    @property
+    def reach(self) -> float:
+        """Return how far a row moves the moment before it is rounded."""
+        return self.part.per_row + self.rounding
+
+
+def count_of(value: Expr, says: str) -> Moment:
+    """Return the count of rows where the value is known."""
+    return Moment(Part(says, Tally("values", value), of_count()))
+
+
+def first_of(grid: Grid, other: Grid | None = None) -> Moment:
+    """Return the sum of y: where x is whole on its own grid, the very part that AVG has."""
+    side, says = grid.side, f"sum of {grid.name} about its middle"
+    if grid.is_rounded:
+        value, offset = grid.whole, -grid.top
+        says = f"sum of {grid.name}, rounded, about its middle"
+    else:
+        value, offset = side.physical, -(side.lower + side.upper)
+    tally = Tally("sum", _where_known(value, other), scale=2, offset=offset)
+    part = Part(says + _beside(other), tally, of_centred_sum(0, grid.top))
+    return Moment(part, rounding=1.0 if grid.is_rounded else 0.0)
+
+
+def second_of(asked: Asked, grid: Grid, other: Grid | None = None) -> Moment | None:
+    """Return the sum of w(H-w) about its middle; None where x has two values, and it is zero."""
+    most = grid.top**2 // 4
+    if most == 0:
+        return None
+    divisor = -(-most // _finest(asked.card, FINEST_PRODUCT))
+    top = (most + divisor // 2) // divisor
+    product = Arithmetic("*", grid.whole, Arithmetic("-", whole(grid.top), grid.whole))
+    value = _where_known(_rounded(product, divisor), other)
+    part = Part(
+        f"sum of squares of {grid.name} about its middle" + _beside(other),
+        Tally("sum", value, scale=2, offset=-top),
+        of_centred_sum(0, top),
+    )
+    missed = (divisor // 2) + ((grid.top + 1) / 2 if grid.is_rounded else 0)
+    return Moment(part, divisor, 2 * missed / divisor)
+
+
+def product_of(asked: Asked, one: Grid, other: Grid) -> Moment:
+    """Return the sum of the products of both y, null where either is; centred as it is."""
+    most = one.top * other.top
+    divisor = -(-most // _finest(asked.card, FINEST_PRODUCT))
+    tally = Tally("sum", both(one, other, divisor))
+    says = f"sum of products of {one.name} and {other.name} about their middles"
+    missed = float(divisor // 2)
+    missed += sum(by.top + 1 for by, grid in ((one, other), (other, one)) if grid.is_rounded)
+    return Moment(Part(says, tally, (most + divisor // 2) // divisor), divisor, missed / divisor)
+
+
+def both(one: Grid, other: Grid, divisor: int = 1) -> Expr:
+    """Return the product of both y over the divisor: null where either is."""
+    first, second = (
+        Arithmetic("-", Arithmetic("*", whole(2), grid.whole), whole(grid.top))
+        for grid in (one, other)
+    )
+    return _rounded(Arithmetic("*", first, second), divisor)
+
+
+def _where_known(value: Expr, other: Grid | None) -> Expr:
+    """Return the value where the other number is known too: so all moments are of the same rows."""
+    if other is None:
+        return value
+    return Case(((Not(IsNull(other.side.physical)), value),), None)
+
+
+def _beside(other: Grid | None) -> str:
+    return "" if other is None else f" where {other.name} is known"
+
+
+# --- ranges ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Range:
+    """Per cell, from where to where a number may lie; what is made of ranges holds them all."""
+
+    low: Floats
+    high: Floats
+
+    def minus(self, other: Range) -> Range:
+        """Return where the difference may lie."""
+        return Range(self.low - other.high, self.high - other.low)
+
+    def scaled(self, factor: float) -> Range:
+        """Return where that multiple may lie."""
+        ends = self.low * factor, self.high * factor
+        return Range(*ends) if factor >= 0 else Range(ends[1], ends[0])
+
+    def shifted(self, by: float) -> Range:
+        """Return where the sum with one number may lie."""
+        return Range(self.low + by, self.high + by)
+
+    def times(self, other: Range) -> Range:
+        """Return where the product may lie."""
+        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Range(np.minimum.reduce(ends), np.maximum.reduce(ends))
+
+    def squared(self) -> Range:
+        """Return where the square may lie."""
+        ends = self.low**2, self.high**2
+        has_zero = (self.low <= 0) & (self.high >= 0)
+        return Range(np.where(has_zero, 0.0, np.minimum(*ends)), np.maximum(*ends))
+
+    def root(self) -> Range:
+        """Return where the root may lie of what is not below zero."""
+        return Range(np.sqrt(np.maximum(self.low, 0)), np.sqrt(np.maximum(self.high, 0)))
+
+    def over(self, divisor: Range) -> Range:
+        """Return where the quotient may lie: anywhere, if the divisor may be zero or less."""
+        known = divisor.low > 0
+        ends = 1 / np.where(known, divisor.high, 1.0), 1 / np.where(known, divisor.low, 1.0)
+        made = self.times(Range(*ends))
+        return Range(np.where(known, made.low, -np.inf), np.where(known, made.high, np.inf))
+
+    def clipped(self, low: Floats, high: Floats) -> Range:
+        """Return the range within public bounds."""
+        return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
+
+
+def exactly(value: Floats) -> Range:
+    """Return the range of one number."""
+    return Range(value, value)
+
+
+def about(first: Range, one: Range, other: Range, rows: Range) -> Range:
+    """Return the sum of products about the means: first - one*other/rows."""
+    product = one.squared() if one is other else one.times(other)
+    return first.minus(product.over(rows))
+
+
+# --- from noisy moments to an estimate -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What is made of the moments, which come as counted (the rows first), in the answer's unit.
+
+    The ridge steadies a divisor of a value, not of an interval; `bounds` are public, of how many
+    rows there are; `otherwise` is the value where nothing can be told apart.
+    """
+
+    of: Callable[[Sequence[Range], Ridge], Range]
+    bounds: Callable[[Floats], tuple[Floats, Floats]]
+    otherwise: Callable[[Sequence[Floats]], Floats] | None = None
+
+
+Ridge = Callable[[Range, int], Range]  # a divisor and which moment's noise is most of its own
+
+
+def estimated(
+    statistic: Statistic, moments: Sequence[Moment], parts: Sequence[NoisyPart]
+) -> Estimate:
+    """Return the statistic of each cell with its std and interval, from released values alone."""
+    noises = [part.spread() for part in parts]
+    values = [part.values.astype(np.float64) for part in parts]
+    low, high = interval(statistic, moments, values, noises)
+    values[0] = np.maximum(values[0], LEAST_ROWS)
+    lower, upper = statistic.bounds(values[0])
+    unknown, half = np.isinf(low), (upper - lower) / 2
+    value = _point(statistic, moments, values, noises)
+    if statistic.otherwise is not None:
+        value = np.where(unknown, np.clip(statistic.otherwise(values), lower, upper), value)
+    std = np.minimum(_std(statistic, moments, values, noises), half)
+    low, high = _within(statistic, _least_rows(parts[0].values, noises), low, high)
+    return Estimate(
+        np.clip(value, low, high).tolist(),
+        np.where(unknown, half, std).tolist(),
+        low.tolist(),
+        high.tolist(),
+    )
+
+
+def _within(
+    statistic: Statistic, least: Floats, low: Floats, high: Floats
+) -> tuple[Floats, Floats]:
+    """Return the interval within what is public of so many rows or more."""
+    lower, upper = statistic.bounds(np.maximum(least, LEAST_ROWS))
+    return np.clip(low, lower, upper), np.clip(high, lower, upper)
+
+
+def interval(
+    statistic: Statistic,
+    moments: Sequence[Moment],
+    values: Sequence[Floats],
+    noises: Sequence[Noise],
+) -> tuple[Floats, Floats]:
+    """Return from where to where the statistic lies at 95 %; everywhere if rows may be too few.
+
+    All moments are within their own margins at once, at 95 %; whatever they can then make is in the
+    interval. It is looked up piece by piece of the plausible counts, which only tightens it.
+    """
+    least, margin = _least_rows(values[0], noises), margin_of(noises[0], len(noises))
+    few = least < LEAST_ROWS
+    start = np.maximum(least, LEAST_ROWS)
+    width = (np.maximum(values[0] + margin, start) - start) / PIECES
+    low, high = np.full(few.shape, np.inf), np.full(few.shape, -np.inf)
+    for piece in range(PIECES):
+        rows = Range(start + piece * width, start + (piece + 1) * width)
+        made = statistic.of(_plausible(moments, values, noises, rows), _no_ridge)
+        low, high = np.minimum(low, made.low), np.maximum(high, made.high)
+    unknown = few | ~np.isfinite(low) | ~np.isfinite(high)
+    return np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
+
+
+def _least_rows(counted: Floats | Integers, noises: Sequence[Noise]) -> Floats:
+    return counted.astype(np.float64) - margin_of(noises[0], len(noises))
+
+
+def _plausible(
+    moments: Sequence[Moment], values: Sequence[Floats], noises: Sequence[Noise], rows: Range
+) -> list[Range]:
+    """Return each moment within its margin and its rounding, and what so many rows can add."""
+    made = [rows]
+    for moment, value, noise in list(zip(moments, values, noises, strict=True))[1:]:
+        margin = margin_of(noise, len(noises)) + moment.rounding * rows.high
+        most = moment.reach * rows.high
+        made.append(Range(value - margin, value + margin).clipped(-most, most))
+    return made
+
+
+def _point(
+    statistic: Statistic,
+    moments: Sequence[Moment],
+    values: Sequence[Floats],
+    noises: Sequence[Noise],
+) -> Floats:
+    """Return the statistic of the released values, ridged and clamped to its public range."""
+
+    def ridge(divisor: Range, place: int) -> Range:
+        noise = 2 * moments[place].factor * noises[place].std()
+        is_some = divisor.low > 0
+        more = noise**2 / np.where(is_some, divisor.low, 1.0)
+        return exactly(np.where(is_some, divisor.low + more, divisor.low))
+
+    rows = np.maximum(values[0], LEAST_ROWS)
+    made = statistic.of([exactly(value) for value in (rows, *values[1:])], ridge)
+    return np.clip(made.low, *statistic.bounds(rows))
+
+
+def _no_ridge(divisor: Range, _place: int) -> Range:
+    return divisor
+
+
+def _std(
+    statistic: Statistic,
+    moments: Sequence[Moment],
+    values: Sequence[Floats],
+    noises: Sequence[Noise],
+) -> Floats:
+    """Return the delta method's std: each moment a std up and a std down, added as squares."""
+    total = np.zeros(values[0].shape)
+    for place, noise in enumerate(noises):
+        step = noise.std() * (np.arange(len(values)) == place)
+        up, down = ([v + by for v, by in zip(values, d, strict=True)] for d in (step, -step))
+        rise = _point(statistic, moments, up, noises) - _point(statistic, moments, down, noises)
+        total += (rise / 2) ** 2
+    return np.asarray(np.sqrt(total))
+
+
+@lru_cache(maxsize=4096)
+def margin_of(noise: Noise, parts: int) -> int:
+    """Return how far each of so many noises goes if all are to be within at 95 % (Bonferroni)."""
+    confidence = 1 - (1 - CONFIDENCE) / parts
+    if noise.kind == "laplace":
+        return laplace.interval(noise.parameter, confidence)
+    return gaussian.interval(noise.parameter, confidence)
+
+
+def expected(
+    statistic: Statistic,
+    moments: Sequence[Moment],
+    noises: Sequence[Noise],
+    *,
+    typical: Sequence[float],
+) -> float:
+    """Return half the interval of a cell whose moments are these."""
+    values = [np.array([float(value)]) for value in typical]
+    low, high = interval(statistic, moments, values, noises)
+    low, high = _within(statistic, _least_rows(values[0], noises), low, high)
+    return float(high[0] - low[0]) / 2

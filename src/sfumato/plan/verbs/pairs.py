@@ -1,0 +1,200 @@
+"""COVAR_SAMP(y, x), CORR(y, x), REGR_SLOPE(y, x) and REGR_INTERCEPT(y, x), over two numbers.
+
+All moments are of the rows where both are known. The covariance divides by n - 1. Where the spread
+of x cannot be told from none, a slope or a correlation is given as 0 with all that it could be; a
+released divisor C with noise of std s is steadied by the ridge s^2/C (rules.md, 20).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato.core.noise.kind import Noise
+from sfumato.plan.verbs.moments import (
+    Grid,
+    Moment,
+    Range,
+    Ridge,
+    Statistic,
+    about,
+    both,
+    count_of,
+    estimated,
+    expected,
+    first_of,
+    product_of,
+    second_of,
+)
+from sfumato.plan.verbs.variance import (
+    check_spread,
+    grids_of,
+    most_variance,
+    squares,
+    typical_second,
+)
+from sfumato.plan.verbs.verb import Asked, Estimate, Floats, NoisyPart, Part, Verb, check_sides
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two numbers with their moments: rows, sum of y, of x, of products, then of squares."""
+
+    y: Grid
+    x: Grid
+    moments: tuple[Moment, ...]
+    squared: tuple[tuple[Grid, int], ...]  # whose squares are among the moments, and where
+
+    def products(self, ranges: Sequence[Range]) -> Range:
+        """Return the sum of products about the means."""
+        rows, y, x, product = ranges[:4]
+        return about(product.scaled(self.moments[3].factor), y, x, rows)
+
+    def squares(self, of: Grid, ranges: Sequence[Range], ridge: Ridge) -> Range:
+        """Return the sum of squares about the mean, steadied: it is there to divide by."""
+        rows, first = ranges[0], ranges[1 if of is self.y else 2]
+        places = [place for grid, place in self.squared if grid is of]
+        if not places:
+            return about(squares(of, None, rows, None), first, first, rows)
+        (place,) = places
+        total = squares(of, self.moments[place], rows, ranges[place])
+        return ridge(about(total, first, first, rows), place)
+
+
+Squared = Callable[[Grid, Grid], tuple[Grid, ...]]  # of y and x, whose squares are needed
+
+
+def _pair(asked: Asked, squared: Squared) -> Pair:
+    y, x = grids_of(asked)
+    one, other = sorted((y, x), key=lambda grid: (grid.name, repr(grid.side.physical)))
+    counted = count_of(both(one, other), f"count of {one.name} and {other.name} together")
+    moments = [counted, first_of(y, x), first_of(x, y), product_of(asked, one, other)]
+    places = []
+    for grid in squared(y, x):
+        second = second_of(asked, grid, x if grid is y else y)
+        if second is not None:
+            places.append((grid, len(moments)))
+            moments.append(second)
+    return Pair(y, x, tuple(moments), tuple(places))
+
+
+# --- the four ----------------------------------------------------------------------------------
+
+
+def _covariance(pair: Pair) -> Statistic:
+    def of(ranges: Sequence[Range], _ridge: Ridge) -> Range:
+        made = pair.products(ranges).over(ranges[0].shifted(-1))
+        return made.scaled(pair.y.unit * pair.x.unit)
+
+    def bounds(rows: Floats) -> tuple[Floats, Floats]:
+        most = np.sqrt(most_variance(pair.y, rows) * most_variance(pair.x, rows))
+        return -most, most
+
+    return Statistic(of, bounds)
+
+
+def _correlation(pair: Pair) -> Statistic:
+    def of(ranges: Sequence[Range], ridge: Ridge) -> Range:
+        y, x = (pair.squares(grid, ranges, ridge) for grid in (pair.y, pair.x))
+        return pair.products(ranges).over(y.root()).over(x.root())
+
+    return Statistic(of, _always(-1.0, 1.0), _nothing)
+
+
+def _slope(pair: Pair) -> Statistic:
+    most = _most_slope(pair)
+    return Statistic(
+        lambda ranges, ridge: _rise(pair, ranges, ridge), _always(-most, most), _nothing
+    )
+
+
+def _intercept(pair: Pair) -> Statistic:
+    y, x = pair.y, pair.x
+    most_slope = _most_slope(pair)
+    far = max(abs(x.side.lower), abs(x.side.upper)) * x.step
+    centre = float(y.side.step * (y.side.lower + y.side.upper)) / 2
+    most = y.range / 2 + most_slope * far
+
+    def of(ranges: Sequence[Range], ridge: Ridge) -> Range:
+        rise = _rise(pair, ranges, ridge)
+        means = (
+            ranges[place].over(ranges[0]).scaled(grid.unit).shifted(grid.middle)
+            for place, grid in ((1, y), (2, x))
+        )
+        height, along = next(means), next(means)
+        known = np.isfinite(rise.low)
+        steep = np.full(known.shape, most_slope)
+        made = height.minus(rise.clipped(-steep, steep).times(along))
+        return Range(np.where(known, made.low, -np.inf), np.where(known, made.high, np.inf))
+
+    def level(values: Sequence[Floats]) -> Floats:
+        mean = y.middle + y.unit * values[1] / values[0]
+        return np.asarray(np.clip(mean, centre - y.range / 2, centre + y.range / 2))
+
+    return Statistic(of, _always(centre - most, centre + most), level)
+
+
+def _rise(pair: Pair, ranges: Sequence[Range], ridge: Ridge) -> Range:
+    made = pair.products(ranges).over(pair.squares(pair.x, ranges, ridge))
+    return made.scaled(pair.y.unit / pair.x.unit)
+
+
+def _most_slope(pair: Pair) -> float:
+    """Return the steepest slope: a mean of slopes between pairs of rows, a step of x apart."""
+    return pair.y.range / pair.x.step
+
+
+def _always(low: float, high: float) -> Callable[[Floats], tuple[Floats, Floats]]:
+    return lambda rows: (np.full(rows.shape, low), np.full(rows.shape, high))
+
+
+def _nothing(values: Sequence[Floats]) -> Floats:
+    return np.zeros(values[0].shape)
+
+
+# --- as verbs ----------------------------------------------------------------------------------
+
+
+def _check(asked: Asked) -> None:
+    check_sides(asked, 2)
+    check_spread(asked)
+
+
+def _verb(statistic: Callable[[Pair], Statistic], squared: Squared, says: str) -> Verb:
+    def parts(asked: Asked) -> tuple[Part, ...]:
+        return tuple(moment.part for moment in _pair(asked, squared).moments)
+
+    def finish(asked: Asked, noisy: Sequence[NoisyPart]) -> Estimate:
+        pair = _pair(asked, squared)
+        return estimated(statistic(pair), pair.moments, noisy)
+
+    def margin(asked: Asked, noises: Sequence[Noise], size: int | None) -> float | None:
+        if size is None:
+            return None
+        pair = _pair(asked, squared)
+        return expected(statistic(pair), pair.moments, noises, typical=_typical(pair, size))
+
+    def said(asked: Asked) -> str:
+        y, x = grids_of(asked)
+        return says.format(y.name, x.name)
+
+    return Verb(_check, parts, finish, margin, said)
+
+
+def _typical(pair: Pair, size: int) -> list[float]:
+    """Return the moments of numbers spread evenly over their upper halves, correlated by a half.
+
+    The size is the asker's or the card's assumption, never read from the rows.
+    """
+    reach = pair.y.top * pair.x.top
+    product = size * reach * (1 / 4 + 1 / 24) / pair.moments[3].factor
+    seconds = [typical_second(grid, pair.moments[place], size) for grid, place in pair.squared]
+    return [size, size * pair.y.top / 2, size * pair.x.top / 2, product, *seconds]
+
+
+COVARIANCE = _verb(_covariance, lambda _y, _x: (), "the sample covariance of {} and {}")
+CORRELATION = _verb(_correlation, lambda y, x: (y, x), "the correlation of {} and {}")
+SLOPE = _verb(_slope, lambda _y, x: (x,), "the slope of {} by {}")
+INTERCEPT = _verb(_intercept, lambda _y, x: (x,), "the value of {} where {} is 0, on a line")

@@ -1,0 +1,157 @@
+"""VAR_SAMP(expression) and STDDEV_SAMP(expression): of a sample, divided by n - 1.
+
+With y twice the distance from the public middle, the variance is (S2 - S1^2/n)/(n - 1) of the noisy
+sums of y and of its squares, times the square of half a step; clamped to what n numbers between the
+bounds can have (moments.proof.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from sfumato.core.noise.kind import Noise
+from sfumato.core.refusal import Refused
+from sfumato.plan.verbs.moments import (
+    Grid,
+    Moment,
+    Range,
+    Ridge,
+    Statistic,
+    about,
+    count_of,
+    estimated,
+    expected,
+    first_of,
+    grid_of,
+    second_of,
+)
+from sfumato.plan.verbs.verb import (
+    Asked,
+    Estimate,
+    Floats,
+    NoisyPart,
+    Part,
+    Verb,
+    check_number,
+    check_sides,
+)
+
+Change = Callable[[Range], Range]
+
+
+# --- what it is of ---------------------------------------------------------------------------
+
+
+def check_spread(asked: Asked) -> None:
+    """Refuse what is no number, has no bounds, or is one and the same number for everyone."""
+    for one in alone(asked):
+        check_number(one, one.side)
+        if one.side.lower >= one.side.upper:
+            name = one.in_words()
+            raise Refused(
+                "type-mismatch",
+                f"{name!r} is the same number for everyone.",
+                "It does not vary, which is known without a question.",
+                column=name,
+            )
+        grid_of(one, one.side, one.in_words())
+
+
+def alone(asked: Asked) -> tuple[Asked, ...]:
+    """Return what is asked once for each of its expressions."""
+    pairs = zip(asked.aggregate.of, asked.sides, strict=True)
+    return tuple(
+        replace(asked, aggregate=replace(asked.aggregate, of=(of,)), sides=(side,))
+        for of, side in pairs
+    )
+
+
+def grids_of(asked: Asked) -> tuple[Grid, ...]:
+    """Return the grid of each of its expressions."""
+    return tuple(grid_of(one, one.side, one.in_words()) for one in alone(asked))
+
+
+# --- the two ---------------------------------------------------------------------------------
+
+
+def squares(grid: Grid, second: Moment | None, rows: Range, part: Range | None) -> Range:
+    """Return the sum of y^2, which the sum of w(H-w) about its middle was released for."""
+    if second is None or part is None:  # two values only: y^2 is one
+        return rows.scaled(grid.top**2)
+    middle = grid.top**2 - 2 * second.factor * second.part.per_row
+    return rows.scaled(middle).minus(part.scaled(2 * second.factor))
+
+
+def most_variance(grid: Grid, rows: Floats) -> Floats:
+    """Return the largest sample variance of so many numbers between the bounds."""
+    return np.asarray(grid.range**2 / 4 * rows / (rows - 1))
+
+
+def _check(asked: Asked) -> None:
+    check_sides(asked, 1)
+    check_spread(asked)
+
+
+def _moments(asked: Asked, grid: Grid) -> tuple[Moment, ...]:
+    count = count_of(grid.side.physical, f"count of {grid.name}")
+    second = second_of(asked, grid)
+    return (count, first_of(grid), *([second] if second is not None else []))
+
+
+def _parts(asked: Asked) -> tuple[Part, ...]:
+    (grid,) = grids_of(asked)
+    return tuple(moment.part for moment in _moments(asked, grid))
+
+
+def _statistic(grid: Grid, moments: Sequence[Moment], change: Change) -> Statistic:
+    second = moments[2] if len(moments) > 2 else None
+
+    def of(ranges: Sequence[Range], _ridge: Ridge) -> Range:
+        rows, first = ranges[0], ranges[1]
+        total = squares(grid, second, rows, ranges[2] if second is not None else None)
+        spread = about(total, first, first, rows).over(rows.shifted(-1))
+        return change(spread.scaled(grid.unit**2))
+
+    def bounds(rows: Floats) -> tuple[Floats, Floats]:
+        most = most_variance(grid, rows)
+        made = change(Range(np.zeros(most.shape), most))
+        return made.low, made.high
+
+    return Statistic(of, bounds)
+
+
+def _verb(change: Change, says: str) -> Verb:
+    def finish(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+        (grid,) = grids_of(asked)
+        moments = _moments(asked, grid)
+        return estimated(_statistic(grid, moments, change), moments, parts)
+
+    def margin(asked: Asked, noises: Sequence[Noise], size: int | None) -> float | None:
+        """Return it for numbers spread evenly over the upper half of their range.
+
+        The size is the asker's or the card's assumption, never read from the rows.
+        """
+        if size is None:
+            return None
+        (grid,) = grids_of(asked)
+        moments = _moments(asked, grid)
+        typical = [size, size * grid.top / 2, *(typical_second(grid, m, size) for m in moments[2:])]
+        return expected(_statistic(grid, moments, change), moments, noises, typical=typical)
+
+    def said(asked: Asked) -> str:
+        return f"the {says} of {asked.in_words()}"
+
+    return Verb(_check, _parts, finish, margin, said)
+
+
+def typical_second(grid: Grid, second: Moment, size: int) -> float:
+    """Return the part of numbers spread evenly over the upper half: the mean of y^2 is H^2/3."""
+    middle = grid.top**2 - 2 * second.factor * second.part.per_row
+    return size * (middle - grid.top**2 / 3) / (2 * second.factor)
+
+
+VARIANCE = _verb(lambda spread: spread, "sample variance")
+DEVIATION = _verb(Range.root, "sample standard deviation")

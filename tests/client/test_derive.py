@@ -1,0 +1,95 @@
+"""Sums of released cells: what adds up is added up for free, and the error bars hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chance import SeededDice
+from sfumato import Refused
+from sfumato.app import OpenVault
+from sfumato.client.derive import margin_of_sum
+from sfumato.core.noise.kind import Noise
+from vaults import open_with, write_csv
+
+CARD = """
+budget = { epsilon = 100, delta = 1e-3 }
+[columns.sex]
+type = "text"
+keys = ["f", "m"]
+[columns.zip]
+type = "text"
+keys = ["a", "b", "c"]
+[columns.free]
+type = "text"
+[columns.pay]
+type = "integer"
+lower = 0
+upper = 10
+"""
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
+    folder: Path = tmp_path_factory.mktemp("derive")
+    rows = [("fm"[i % 2], "abc"[i % 3], "x", i % 11) for i in range(600)]
+    source = write_csv(folder / "t.csv", ("sex", "zip", "free", "pay"), rows)
+    with open_with(folder, "town", source, CARD) as made:
+        yield made
+
+
+def test_cells_are_summed_over_the_keys_that_are_not_kept(vault: OpenVault) -> None:
+    answer = vault["town"].group_by("sex", "zip").count(name="n").sum("pay").ask(epsilon=1)
+    by_sex = answer.total("sex")
+    assert by_sex.columns == ("sex", "n", "sum_pay")
+    for sex, count, pay in by_sex:
+        mine = [row for row in answer.rows if row[0] == sex]
+        assert count == sum(int(str(row[2])) for row in mine)
+        assert pay == sum(int(str(row[3])) for row in mine)
+    ((count, _),) = answer.total().rows
+    assert count == sum(int(str(row[2])) for row in answer.rows)
+    assert "paid for" in repr(by_sex)
+
+
+def test_the_deviation_of_a_sum_is_that_of_its_noises(vault: OpenVault) -> None:
+    answer = vault["town"].group_by("sex", "zip").count(name="n").ask(epsilon=1)
+    cell, total = answer.std[0][2], answer.total().std[0][0]
+    assert cell is not None
+    assert total == pytest.approx(cell * 6**0.5)
+
+
+def test_what_does_not_add_up_is_refused(vault: OpenVault) -> None:
+    town = vault["town"]
+    for answer in (
+        town.group_by("sex").mean("pay").ask(epsilon=1),
+        town.group_by("sex").distinct("zip").ask(epsilon=1),
+        town.group_by("sex").median("pay").ask(epsilon=1),
+        town.group_by("free").count().ask(epsilon=1, delta=1e-6),
+        town.group_by("sex").count(name="n").limit(1).ask(epsilon=1),
+        town.ask("SELECT COUNT(*) AS n FROM town GROUP BY sex", epsilon=1),
+    ):
+        with pytest.raises(Refused):
+            answer.total()
+    with pytest.raises(Refused):
+        town.group_by("sex").count().ask(epsilon=1).total("zip")
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 100])
+@pytest.mark.parametrize(
+    "noise",
+    [
+        Noise("laplace", Fraction(1, 2)),
+        Noise("laplace", Fraction(3)),
+        Noise("laplace", Fraction(300)),
+        Noise("gaussian", Fraction(30)),
+    ],
+)
+def test_the_interval_of_a_sum_holds_its_noise(noise: Noise, count: int) -> None:
+    drawn = noise.sample(20_000 * count, SeededDice(count)).reshape(-1, count).sum(axis=1)
+    margin = margin_of_sum(noise.std(), count, noise.kind)
+    inside = float(np.mean(np.abs(drawn) <= margin))
+    assert inside >= 0.943  # 20,000 draws: six deviations below 95 % is 0.941

@@ -1,0 +1,228 @@
+"""PostgreSQL as an engine: a reader who can do nothing else, a server that learns no secret."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import pg
+from engine_rows import SALT, answers, card_of, prepare, write_source
+from sfumato.core.expression import Compare, Constant, Ref
+from sfumato.core.measure import Key, Measure, Tally
+from sfumato.core.ports import EngineStopped
+from sfumato.core.refusal import Refused
+from sfumato.engines.postgres import PostgresEngine, PostgresLimits, PostgresPlace
+
+CANARY = "canary-4711"
+HEADER = ["who", "word", "cost"]
+CARD = card_of(
+    "who",
+    {
+        "word": {"type": "text", "keys": ["a", "b", "c"]},
+        "cost": {"type": "integer", "lower": 0, "upper": 9},
+        "note": {"type": "text"},
+    },
+)
+MEASURE = Measure(None, (Key(Ref("k0"), 3),), (Tally("rows"), Tally("people")), True, 1, 2)
+COLD = replace(MEASURE, where=Compare(Ref("v1"), ">=", Constant.of(0)))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [[f"p{i % 40}", "abc"[i % 3], i % 10, f"{CANARY}-{i}"] for i in range(400)]
+    folder = tmp_path_factory.mktemp("postgres")
+    return write_source(folder / "s.csv", ["who", "word", "cost", "note"], rows)
+
+
+@pytest.fixture(scope="module")
+def engine(postgres_place: PostgresPlace) -> Iterator[PostgresEngine]:
+    made = PostgresEngine(SALT, postgres_place, PostgresLimits(deadline_s=20), memory_mb=512)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def table(engine: PostgresEngine, source: Path) -> str:
+    return prepare(engine, source, CARD)[0]
+
+
+# --- the reader ----------------------------------------------------------------------------------
+
+FORBIDDEN = [
+    "CREATE TABLE sfumato.t (x int)", "CREATE TABLE public.t (x int)",
+    "CREATE TEMP TABLE t (x int)",
+    "CREATE SCHEMA mine", "CREATE ROLE other", "CREATE DATABASE other", "CREATE EXTENSION dblink",
+    "CREATE FUNCTION public.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "DO $$ BEGIN PERFORM 1; END $$", "INSERT INTO {} SELECT * FROM {}", "UPDATE {} SET v1 = 0",
+    "DELETE FROM {}", "TRUNCATE {}", "DROP TABLE {}", "ALTER TABLE {} ADD COLUMN x int",
+    "LOCK TABLE {} IN EXCLUSIVE MODE",
+    "CREATE INDEX ON {} (v1)", "CREATE STATISTICS s ON v1, v2 FROM {}",
+    "COPY {} TO PROGRAM 'cat'", "COPY {} TO '/tmp/out'", "COPY {} FROM '/etc/passwd'",
+    "SELECT pg_read_file('/etc/passwd')", "SELECT pg_ls_dir('/')", "SELECT lo_create(0)",
+    "SELECT lo_import('/etc/passwd')", "SELECT lo_from_bytea(0, 'x')", "SELECT pg_sleep(0)",
+    "SELECT pg_notify('a', 'b')", "SELECT pg_advisory_lock(1)", "SELECT pg_reload_conf()",
+    "SELECT query_to_xml('SELECT 1', true, true, '')", "SELECT pg_cancel_backend(1)",
+    "SELECT pg_terminate_backend(1)", "SELECT pg_export_snapshot()", "SET ROLE {role}",
+    "SET SESSION AUTHORIZATION {role}", "SET log_statement = 'all'",
+    "SET log_min_duration_statement = 0", "ALTER SYSTEM SET log_statement = 'all'",
+    "SET session_replication_role = replica", "SELECT * FROM pg_authid", "SELECT * FROM pg_shadow",
+    "SELECT * FROM pg_hba_file_rules", "SELECT * FROM pg_largeobject", "SELECT * FROM {other}",
+    "REFRESH MATERIALIZED VIEW {}", "CREATE PUBLICATION p FOR ALL TABLES", "CHECKPOINT",
+    "LOAD 'auto_explain'", "ALTER ROLE sfumato_reader SUPERUSER",
+    "SECURITY LABEL ON TABLE {} IS 'x'", "COMMENT ON TABLE {} IS 'x'",
+]  # fmt: skip
+
+
+def test_the_reader_can_read_the_tables_and_do_nothing_else(
+    server: pg.Server, postgres_place: PostgresPlace, table: str
+) -> None:
+    with psycopg.connect(postgres_place.owner, autocommit=True) as owner:
+        owner.execute("CREATE TABLE public.elsewhere AS SELECT 1 AS x")
+        row = owner.execute(
+            "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables"
+            " WHERE schemaname = 'sfumato' LIMIT 1"
+        ).fetchone()
+    assert row is not None
+    done = []
+    with psycopg.connect(postgres_place.reader, autocommit=True) as link:
+        link.execute("SET default_transaction_read_only = off")  # whoever has the address may
+        count = link.execute(f"SELECT count(*) FROM {row[0]}").fetchone()
+        assert count == (400,)
+        for probe in FORBIDDEN:
+            text = probe.replace("{role}", server.user).replace("{other}", "public.elsewhere")
+            try:
+                link.execute(text.replace("{}", row[0]).encode())
+            except psycopg.Error:
+                continue
+            done.append(text)
+    assert done == []
+
+
+# --- secrets and complaints ----------------------------------------------------------------------
+
+
+def test_the_servers_log_learns_neither_the_secret_nor_a_row(
+    server: pg.Server, postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+) -> None:
+    with psycopg.connect(postgres_place.owner, autocommit=True) as owner:
+        for setting in ("log_statement = 'all'", "log_min_duration_statement = 0"):
+            owner.execute(f"ALTER SYSTEM SET {setting}")
+        owner.execute("SELECT pg_reload_conf()")
+        try:
+            time.sleep(0.3)
+            other = PostgresEngine(SALT, postgres_place, memory_mb=512)
+            assert sum(answers(other, table, COLD)[1]) == 40
+            other.close()
+            engine.close()  # a new connection, which begins with the role's settings
+            assert sum(answers(engine, table, COLD)[1]) == 40
+        finally:
+            owner.execute("ALTER SYSTEM RESET ALL")
+            owner.execute("SELECT pg_reload_conf()")
+    log = (server.folder / "log").read_bytes()
+    assert SALT.hex().encode() not in log
+    assert CANARY.encode() not in log
+
+
+def test_whatever_goes_wrong_is_one_constant_with_nothing_hanging_on_it(
+    postgres_place: PostgresPlace, table: str, tmp_path: Path
+) -> None:
+    nowhere = replace(postgres_place, reader="host=/nowhere user=nobody dbname=none")
+    broken = PostgresEngine(SALT, nowhere, PostgresLimits(deadline_s=5), memory_mb=512)
+    for asked in (table, str(tmp_path / "none")):
+        with pytest.raises(EngineStopped) as stopped:
+            broken.measure(asked, MEASURE)
+        assert stopped.value.__context__ is None
+        assert stopped.value.__cause__ is None
+        assert str(stopped.value) == "the engine stopped"
+    broken.close()
+
+
+def test_a_preparation_that_cannot_be_copied_leaves_nothing(
+    postgres_place: PostgresPlace, source: Path, tmp_path: Path
+) -> None:
+    nowhere = replace(postgres_place, owner="host=/nowhere user=nobody dbname=none")
+    broken = PostgresEngine(SALT, nowhere, memory_mb=512)
+    copy = tmp_path / "s.csv"
+    copy.write_bytes(source.read_bytes())
+    with pytest.raises(Refused) as refusal:
+        prepare(broken, copy, CARD)
+    broken.close()
+    assert refusal.value.__context__ is None
+    assert [path.name for path in tmp_path.iterdir()] == ["s.csv"]
+
+
+# --- kills and deadlines -------------------------------------------------------------------------
+
+
+def test_a_killed_driver_or_backend_stops_one_question_only(
+    server: pg.Server, postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+) -> None:
+    before = answers(engine, table, COLD)
+    pid = engine.worker_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(0.3)
+    assert answers(engine, table, COLD) == before  # a dead driver is noticed and replaced
+    with psycopg.connect(postgres_place.owner, autocommit=True) as owner:
+        owner.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s",
+            (postgres_place.role,),
+        )
+    with pytest.raises(EngineStopped):
+        engine.measure(table, COLD)
+    assert answers(engine, table, COLD) == before
+
+
+def test_a_question_that_takes_too_long_is_stopped_and_the_next_one_works(
+    postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+) -> None:
+    hasty = PostgresEngine(SALT, postgres_place, PostgresLimits(deadline_s=1), memory_mb=512)
+    before = answers(hasty, table, COLD)
+    with psycopg.connect(postgres_place.owner) as owner:  # the question waits for this lock
+        name = str(_table_of(table))
+        owner.execute(f"LOCK TABLE sfumato.{name} IN ACCESS EXCLUSIVE MODE".encode())
+        begun = time.monotonic()
+        with pytest.raises(EngineStopped):
+            hasty.measure(table, COLD)
+        assert time.monotonic() - begun < 5
+    assert answers(hasty, table, COLD) == before
+    hasty.close()
+
+
+def _table_of(table: str) -> object:
+    import json
+
+    return json.loads(Path(table).read_text())["table"]
+
+
+def test_threads_take_turns(engine: PostgresEngine, table: str) -> None:
+    before = answers(engine, table, COLD)
+    found: list[object] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(answers(engine, table, COLD)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [before] * 4
+
+
+def test_ranks_are_used_only_under_the_secret_that_made_them(
+    postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+) -> None:
+    """The quick way and the slow way count the same; another secret takes the slow way."""
+    ranked = answers(engine, table, MEASURE)
+    assert ranked == answers(engine, table, COLD)
+    other = PostgresEngine(bytes(32), postgres_place, memory_mb=512)
+    assert answers(other, table, MEASURE) == answers(other, table, COLD) != ranked
+    other.close()

@@ -1,0 +1,180 @@
+"""Spark as an engine: killable, silent, and the same on a real standalone cluster."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine_rows import (
+    SALT,
+    added_up,
+    answers,
+    card_of,
+    numbers,
+    prepare,
+    stored_rows,
+    write_source,
+)
+from sfumato.core.expression import Arithmetic, Compare, Constant, Ref
+from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.core.ports import EngineStopped
+from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.spark import SparkEngine, SparkLimits
+from spark_cluster import SMALL, cluster, local_place
+
+HEADER = ["who", "place", "cost"]
+PLACES = ["a", "b", "c", "d", "e"]
+CARD = card_of(
+    "who",
+    {
+        "place": {"type": "text", "keys": PLACES},
+        "cost": {"type": "integer", "lower": -(10**9), "upper": 10**9},
+    },
+)
+TALLIES = (Tally("rows"), Tally("people"), Tally("sum", Ref("v1")), Tally("values", Ref("v1")))
+RANKED = Measure(None, (Key(Ref("k0"), 5),), TALLIES, True, 2, 3)
+COLD = replace(RANKED, where=Compare(Ref("v1"), ">", Constant.of(0)))
+PRIVATE = replace(
+    RANKED, keys=(Key(Ref("v0"), None), Key(Arithmetic("/", Ref("v1"), Ref("v1")), None))
+)
+CLAMPED = replace(COLD, tallies=(Tally("sum", Ref("v1"), clamp=(0, 10**9)), Tally("people")))
+FEW = replace(COLD, tallies=(Tally("distinct", Ref("v0"), most=1), Tally("people")), keys=())
+PEOPLE = Measure(
+    Compare(Ref("u0"), ">", Constant.of(3)), (Key(Ref("u0"), 30),), (Tally("sum", Ref("u1")),),
+    True, 1, 1, PerPerson(None, (Reduced("rows"), Reduced("max", Ref("v1"))), 5),
+)  # fmt: skip
+MEASURES = (RANKED, COLD, PRIVATE, CLAMPED, FEW, PEOPLE)
+
+
+def write_visits(path: Path) -> Path:
+    dice = random.Random(1)
+    rows = [
+        [
+            f"p{dice.randrange(12)}",
+            dice.choice(PLACES),
+            "" if not i % 17 else dice.randint(-99, 10**9),
+        ]
+        for i in range(300)
+    ]
+    return write_source(path, HEADER, rows)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[SparkEngine]:
+    made = SparkEngine(SALT, local_place(), SMALL, memory_mb=512)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def table(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return prepare(engine, write_visits(tmp_path_factory.mktemp("spark") / "s.csv"), CARD)[0]
+
+
+def test_a_standalone_cluster_counts_what_duckdb_and_a_plain_reading_count(tmp_path: Path) -> None:
+    duck = DuckDBEngine(SALT, memory_mb=512, threads=1)
+    twin, _ = prepare(duck, write_visits(tmp_path / "twin.csv"), CARD)
+    rows = stored_rows(twin)
+    with cluster() as place:
+        limits = replace(SMALL, partitions=2)
+        engine = SparkEngine(SALT, place, limits, memory_mb=512)
+        table, _ = prepare(engine, write_visits(tmp_path / "s.csv"), CARD)
+        for measure in MEASURES:
+            found = numbers(engine, table, measure)
+            assert found == added_up(measure, rows), measure
+            assert found == numbers(duck, twin, measure), measure
+        engine.close()
+    duck.close()
+
+
+def test_a_killed_driver_stops_one_question_only(engine: SparkEngine, table: str) -> None:
+    before = answers(engine, table, COLD)
+    pid = engine.worker_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    _wait_until_gone(pid)
+    assert answers(engine, table, COLD) == before
+    assert engine.worker_pid() != pid
+
+
+def test_a_deadline_ends_the_driver_and_its_jvm(engine: SparkEngine, table: str) -> None:
+    hasty = SparkEngine(SALT, local_place(), SparkLimits(512, 1, deadline_s=2), memory_mb=512)
+    begun = time.monotonic()
+    with pytest.raises(EngineStopped) as stopped:  # no JVM is up and asked in two seconds
+        hasty.measure(table, COLD)
+    assert time.monotonic() - begun < 10
+    assert stopped.value.__context__ is None
+    assert hasty.worker_pid() is None
+    hasty.close()
+    assert sum(answers(engine, table, COLD)[1]) > 0
+
+
+def test_no_other_process_is_left_behind(table: str) -> None:
+    engine = SparkEngine(SALT, local_place(), SMALL, memory_mb=512)
+    answers(engine, table, RANKED)
+    pid = engine.worker_pid()
+    assert pid is not None
+    jvms = [found for found in _children(pid) if found != pid]
+    assert jvms
+    engine.close()
+    for found in (pid, *jvms):
+        _wait_until_gone(found)
+
+
+def test_neither_salt_nor_secret_is_on_a_command_line(engine: SparkEngine, table: str) -> None:
+    answers(engine, table, COLD)
+    pid = engine.worker_pid()
+    assert pid is not None
+    for found in (pid, *_children(pid)):
+        for name in ("cmdline", "environ"):
+            try:
+                said = Path(f"/proc/{found}/{name}").read_bytes()
+            except OSError:
+                continue
+            assert SALT.hex().encode() not in said
+
+
+def test_the_embedded_path_imports_neither_driver() -> None:
+    text = (
+        "import sys; import sfumato, sfumato.app, sfumato.engines.duckdb, sfumato.engines.worker;"
+        "import sfumato.engines.postgres, sfumato.engines.spark;"
+        "print([m for m in sys.modules if m.split('.')[0] in ('psycopg', 'pyspark', 'py4j')])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert said.stdout.strip() == "[]"
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes of the session that the process leads."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[3]) == pid and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def _wait_until_gone(pid: int) -> None:
+    end = time.monotonic() + 15
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return
+        except OSError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("a process lives on")

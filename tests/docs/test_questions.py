@@ -1,0 +1,59 @@
+"""Every question in docs/questions.md is answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from sfumato.app import OpenVault
+from vaults import open_with, write_csv
+
+TEXT = (Path(__file__).parents[2] / "docs" / "questions.md").read_text("utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.S)
+QUESTIONS = [line for kind, text in BLOCKS if kind == "sql" for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
+    folder, dice = tmp_path_factory.mktemp("asked"), Random(3)
+    header = ("patient", "zip", "sex", "age", "cost", "day", "sick")
+    rows = [
+        (
+            f"p{dice.randrange(300)}",
+            dice.choice(["10001", "10002", "20001"]),
+            dice.choice("fm"),
+            dice.randrange(100),
+            dice.randrange(50000) / 100,
+            f"2026-{dice.randrange(1, 13):02d}-{dice.randrange(1, 29):02d}",
+            dice.choice(["yes", "no"]),
+        )
+        for _ in range(2000)
+    ]
+    (card,) = [text for kind, text in BLOCKS if kind == "toml"]
+    with open_with(folder, "visits", write_csv(folder / "v.csv", header, rows), card) as made:
+        yield made
+
+
+@pytest.mark.parametrize("sql", QUESTIONS)
+def test_a_question_of_the_page_is_answered(vault: OpenVault, sql: str) -> None:
+    answer = vault["visits"].ask(sql, epsilon=5, delta=1e-6)
+    assert len(answer) > 0
+    assert "paid epsilon 5" in repr(answer)
+
+
+def test_the_python_of_the_page_runs(
+    vault: OpenVault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = [text for kind, text in BLOCKS if kind == "python"]
+    exec(code, {"vault": vault})  # noqa: S102  # the page's own code
+    assert (tmp_path / "visits.svg").stat().st_size > 1000
+
+
+def test_the_page_has_its_blocks() -> None:
+    assert [kind for kind, _ in BLOCKS].count("sql") == 7
+    assert len(QUESTIONS) >= 14
