@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.core.measure import Measure
+from sfumato.engines import kernel_order as order_module
 from sfumato.engines.cold import lower_cold
-from sfumato.engines.kernel_types import ORDER_BITS
 from sfumato.engines.known import read_known
 
 WORD = 2**64
@@ -50,7 +50,9 @@ def place_of_cell(salt: bytes, person_key: int, cell: Sequence[object], *, publi
         for part in parts[1:]:
             whole = mixed((whole * keyed[3] + part) % WORD)
     first, second = (mixed(person_key ^ keyed[i]) for i in (0, 1))
-    return mixed((whole ^ first) * (second | 1) % WORD) >> (64 - ORDER_BITS)
+    bits: int = vars(order_module)["ORDER_BITS"]  # as a test may have set it
+    place: int = mixed((whole ^ first) * (second | 1) % WORD) >> (64 - bits)
+    return place
 
 
 def orders_by_kernel(table: str, measure: Measure) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,11 +95,13 @@ def _session(start: Header) -> Any:  # a SparkSession
 
 def _set_environment(start: Header) -> None:
     """Write the configuration into a folder of ours: on a command line anyone could read it."""
-    folder = Path(str(start["folder"]))
+    base = Path(str(start["folder"]))
+    for old in base.iterdir():  # of a driver that was killed; its JVM may still be dying
+        shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(dir=base))  # 0700
     conf, local = folder / "conf", folder / "local"
     for place in (conf, local):
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True, mode=0o700)
+        place.mkdir(mode=0o700)
     said: Any = start["conf"]  # a message of our own parent
     settings = {**_CONF, "spark.sql.warehouse.dir": str(folder / "none"), **said}
     lines = [f"{name} {value}\n" for name, value in settings.items()]

@@ -133,7 +133,7 @@ def _simple(predicate: Compare | Among | StartsWith | IsNull, value: Any) -> boo
 
 def _order(value: Any, constant: Constant) -> int:
     if constant.kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
-        number = Fraction(value)
+        number = Fraction(repr(value))  # the number that is shown
         return (number > constant.number) - (number < constant.number)
     if constant.kind == "boolean" and isinstance(value, bool):
         wanted = constant.text == "true"

@@ -69,12 +69,17 @@ def plan_key(of: Expr, side: Typed) -> PlanKey:
     if side.keys is not None and side.code is not None:
         return _made(of, side, Key(side.code, len(side.keys)), side.keys)
     size = side.upper - side.lower + 1
-    is_plain = isinstance(side.physical, Ref) and side.physical.column.startswith("v")
+    is_plain = isinstance(of, Ref) and _is_stored(side)
     is_listed = side.is_bounded and size <= LISTED and not is_plain
     if is_listed and (side.is_number or side.unit is not None):
         code = Arithmetic("-", side.physical, whole(side.lower))
         return _made(of, side, Key(code, size), _listed(side))
     return _made(of, side, Key(side.physical, None), None)
+
+
+def _is_stored(side: Typed) -> bool:
+    """Say whether this is a column of the card, and none of a per-person table."""
+    return isinstance(side.physical, Ref) and side.physical.column.startswith("v")
 
 
 def _made(of: Expr, side: Typed, key: Key, keys: tuple[Constant, ...] | None) -> PlanKey:

@@ -17,6 +17,7 @@ from sfumato.core.refusal import Bug, Refused
 from sfumato.plan.known import Typed, number, whole
 
 LARGEST: Final = 2**61  # the largest whole number on the way to a result
+FINEST: Final = Fraction(1, 10**100)  # the finest step; its inverse is the coarsest
 QUOTIENT_STEPS: Final = 10**6  # how finely a quotient of two columns is kept
 
 
@@ -58,6 +59,8 @@ def _value(side: Typed) -> Fraction:
 
 def within_reach(made: Typed) -> Typed:
     """Return the number, or refuse one that could not be added up exactly on the way."""
+    if not FINEST <= made.step <= 1 / FINEST:
+        raise _too_large()
     if max(abs(made.lower), abs(made.upper)) > LARGEST:
         if not made.is_bounded:
             raise Refused(
@@ -65,12 +68,16 @@ def within_reach(made: Typed) -> Typed:
                 "A number without declared bounds cannot be reckoned with.",
                 "Bound it first: LEAST(GREATEST(x, low), high).",
             )
-        raise Refused(
-            "numbers-too-large",
-            "The expression can grow beyond what is added up exactly.",
-            "Bound it on the way: LEAST(GREATEST(x, low), high), or use coarser steps.",
-        )
+        raise _too_large()
     return made
+
+
+def _too_large() -> Refused:
+    return Refused(
+        "numbers-too-large",
+        "The expression can grow beyond what is added up exactly.",
+        "Bound it on the way: LEAST(GREATEST(x, low), high), or use coarser steps.",
+    )
 
 
 def _times(of: Expr, factor: int) -> Expr:
@@ -154,7 +161,7 @@ def _quotient(left: Typed, right: Typed) -> Typed:
         return _over_constant(plain(left), _value(right))
     left, right = plain(left), plain(right)
     least = min(abs(right.lower), abs(right.upper)) if right.lower * right.upper > 0 else 1
-    ratio = left.step / right.step
+    ratio = within_reach(replace(left, step=left.step / right.step)).step
     most = Fraction(max(abs(left.lower), abs(left.upper), 1), least) * ratio
     step = Fraction(10) ** math.floor(math.log10(most / QUOTIENT_STEPS))
     up, down = (ratio / step).numerator, (ratio / step).denominator
@@ -220,6 +227,10 @@ def clamped(side: Typed, lower: Constant | None, upper: Constant | None) -> Type
     fine = scaled(side, step)
     low = fine.lower if lower is None else int(lower.number / step)
     high = fine.upper if upper is None else int(upper.number / step)
+    if lower is None:
+        low = min(low, high)
+    if upper is None:
+        high = max(low, high)
     if low > high:
         raise Refused("type-mismatch", "The lower bound is above the upper.", "Swap the bounds.")
     physical = Clamp(

@@ -100,6 +100,7 @@ class Plan:
             "reach": [[b.part.tally.kind, b.cells, b.per_cell] for b in self.parts],
             "max_groups": self.measure.max_groups,
             "max_rows": self.measure.max_rows,
+            "inner_rows": None if self.measure.source is None else self.measure.source.max_rows,
         }
 
     def shape(self) -> Json:
@@ -229,7 +230,7 @@ def _parts(card: Card, every: Sequence[Asked], groups: int, rows: int) -> tuple[
 
 
 def _bounded(card: Card, part: Part, groups: int, rows: int, weight: Fraction) -> Bounded:
-    if card.limits.rows * max(part.per_row, 1) >= MAX_TOTAL:
+    if card.limits.rows * max(part.per_row, part.per_person or 1, 1) >= MAX_TOTAL:
         raise Refused(
             "noise-out-of-range",
             "The column's step is too fine, or the card's maximum of rows too large, to add up.",

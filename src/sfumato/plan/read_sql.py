@@ -216,7 +216,7 @@ def _group(node: exp.Expr, outputs: Sequence[Output]) -> Expr:
 def _by_place(node: exp.Expr, outputs: Sequence[Output]) -> Output | None:
     if type(node) is not exp.Literal or node.is_string or not node.name.isdecimal():
         return None
-    place = int(node.name)
+    place = int(node.name[:10])
     if not 1 <= place <= len(outputs):
         raise outside(node, "this place in SELECT is no column")
     return outputs[place - 1]

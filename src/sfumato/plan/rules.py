@@ -53,7 +53,7 @@ def everything(question: Question) -> tuple[Expr | Predicate, ...]:
 def names_are_distinct(_card: Card, question: Question) -> None:
     """Two columns of an answer cannot share a name."""
     for names in (
-        [output.name for output in question.outputs],
+        [output.name.casefold() for output in question.outputs],
         [c.name.casefold() for c in question.source.columns] if question.source else [],
     ):
         twice = next((n for n in names if names.count(n) > 1), None)

@@ -86,10 +86,14 @@ def _reduced(column: Reduce, inner: Scope, place: Ref, most: int) -> Typed:
         if column.verb != "count":
             raise Refused("not-in-language", f"{column.verb} needs a column.", "Name a column.")
         return Typed("integer", place, 1, most, is_bounded=True)
+    if column.verb == "count":
+        raise Refused(
+            "not-in-language", "count takes no expression.", "Count values with count_values."
+        )
     side = typed(column.of, inner)
     if side.is_number:
         side = plain(side)
-    if column.verb in ("count", "count_values"):
+    if column.verb == "count_values":
         return Typed("integer", place, 0, most, is_bounded=True)
     has_order = side.unit is None and (side.is_number or side.kind in ("date", "timestamp"))
     if column.verb in ("minimum", "maximum") and has_order:
@@ -252,7 +256,6 @@ def in_cards_spelling(card: Card, question: Question) -> Question:
     """Return the question with columns and constants spelled as on the card, or refuse."""
     of_card = {column.name.casefold(): column.name for column in card.columns}
     source = question.source
-    names = of_card
     if source is not None:
         inner = card_scope(card)
         source = EachPerson(
@@ -263,22 +266,29 @@ def in_cards_spelling(card: Card, question: Question) -> Question:
             None if source.where is None else spelled_predicate(source.where, inner, of_card),
             card.unit if source.by.casefold() in ("", card.unit.casefold()) else source.by,
         )
-        names = {column.name.casefold(): column.name for column in source.columns}
         question = replace(question, source=source)
-    scope = scope_of(card, question)
+    scope, names = scope_of(card, question), _names(card, question)
     return replace(
         question,
         data_set=card.name,
-        outputs=tuple(_output(card, o, scope, names) for o in question.outputs),
+        outputs=tuple(_output(card, question, o, scope) for o in question.outputs),
         where=None if question.where is None else spelled_predicate(question.where, scope, names),
         group_by=tuple(spelled_expr(key, scope, names) for key in question.group_by),
     )
 
 
-def _output(card: Card, output: Output, scope: Scope, names: Mapping[str, str]) -> Output:
+def _names(card: Card, question: Question) -> dict[str, str]:
+    """Return how the columns are spelled that the question itself may name."""
+    columns = card.columns if question.source is None else question.source.columns
+    return {column.name.casefold(): column.name for column in columns}
+
+
+def _output(card: Card, question: Question, output: Output, scope: Scope) -> Output:
+    names = _names(card, question)
     if not isinstance(output.of, Aggregate):
         return replace(output, of=spelled_expr(output.of, scope, names))
-    if _counts_people(card, output.of):
+    is_inner = question.source is not None and card.unit.casefold() in names
+    if not is_inner and _counts_people(card, output.of):
         return replace(output, of=Aggregate("count_people"))
     of = tuple(spelled_expr(side, scope, names) for side in output.of.of)
     return replace(output, of=replace(output.of, of=of))

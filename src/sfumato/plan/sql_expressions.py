@@ -116,7 +116,8 @@ def _bound(node: exp.Expr, depth: int) -> Expr:
         )
     of = expression(values[0], depth)
     lower, upper = (None, bounds[0]) if type(node) is exp.Least else (bounds[0], None)
-    if isinstance(of, Clamp) and (of.lower is None) != (lower is None):
+    has_other = isinstance(of, Clamp) and (of.lower is None) == (of.upper is not None)
+    if isinstance(of, Clamp) and has_other and (of.lower is None) != (lower is None):
         pair = of.lower or lower, of.upper or upper
         if pair[0] is not None and pair[1] is not None and _is_in_order(pair[0], pair[1]):
             return Clamp(of.of, *pair)
@@ -290,6 +291,8 @@ def _compare(node: exp.Expr, operator: Operator, depth: int) -> Predicate:
 
 def _among(node: exp.In, depth: int) -> Predicate:
     only(node, {"this", "expressions"}, {"query": "IN takes a list of constants"})
+    if not node.expressions:
+        raise outside(node, "this list is empty", "Name at least one constant.")
     if len(node.expressions) > MAX_AMONG:
         raise too_large(f"{MAX_AMONG} constants in a list")
     return Among(expression(node.this, depth), tuple(constant_of(c) for c in node.expressions))

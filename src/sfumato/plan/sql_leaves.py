@@ -62,7 +62,8 @@ def _typed(node: exp.Expr) -> Constant:
     """Read DATE '2026-11-21' and TIMESTAMP '…'."""
     only(node, {"this", "to"})
     kind = node.args["to"]
-    dates = (exp.DataType.Type.DATE, exp.DataType.Type.TIMESTAMP)
+    types = exp.DataType.Type
+    dates = (types.DATE, types.TIMESTAMP, types.TIMESTAMPNTZ)
     if type(node.this) is not exp.Literal or not node.this.is_string or kind.this not in dates:
         raise outside(node, "casts are not answered", "Compare a column with a constant.")
     return Constant("text", str(node.this.name))
@@ -96,14 +97,16 @@ def only(node: exp.Expr, known: set[str], hints: Mapping[str, str] | None = None
             )
 
 
-def outside(node: exp.Expr, what: str, next_step: str = "Leave it out.") -> Refused:
+def outside(node: exp.Expr | None, what: str, next_step: str = "Leave it out.") -> Refused:
     place = _place(node)
     where = "" if place is None else f" (line {place[0]}, column {place[1]})"
     facts = {} if place is None else {"line": place[0], "column": place[1]}
     return Refused("not-in-language", f"{what[0].upper()}{what[1:]}{where}.", next_step, **facts)
 
 
-def _place(node: exp.Expr) -> tuple[int, int] | None:
+def _place(node: exp.Expr | None) -> tuple[int, int] | None:
+    if node is None:
+        return None
     for part in node.walk():
         line, column = part.meta.get("line"), part.meta.get("col")
         start, end = part.meta.get("start"), part.meta.get("end")

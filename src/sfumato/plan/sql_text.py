@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 
@@ -18,6 +19,7 @@ MAX_TEXT: Final = 16 * 1024
 MAX_TOKENS: Final = 2000
 MAX_DEPTH: Final = 20
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)  # it would print the asker's text
+_WORDS: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER)
 _STRAY: Final = (SqlglotError, RecursionError, ValueError, LookupError, AttributeError, TypeError)
 
 
@@ -37,7 +39,35 @@ def parsed(text: str) -> exp.Select:
     tree = trees[0]
     if type(tree) is not exp.Select:
         raise outside(tree, "only SELECT is answered")
+    _check_whole(text, tree)
     return tree
+
+
+def _check_whole(text: str, tree: exp.Select) -> None:
+    """Refuse a text of which the parser has dropped something, an argument too many say."""
+    try:
+        said, kept = _words(text), _words(tree.sql(dialect="duckdb"))
+    except _STRAY:
+        said, kept = Counter({"it": 1}), Counter()
+    lost = sorted((said - kept).elements())
+    if lost:
+        raise Refused(
+            "not-in-language",
+            f"A part of the question has no meaning here: {lost[0][:40]!r}.",
+            "Leave it out.",
+        )
+
+
+def _words(text: str) -> Counter[str]:
+    """Count the names and constants of a text; functions are called otherwise once printed."""
+    tokens = DuckDB().tokenize(text)
+    after = [*(token.token_type for token in tokens[1:]), None]
+    pairs = zip(tokens, after, strict=True)
+    return Counter(
+        "a number" if token.token_type is TokenType.NUMBER else token.text.casefold()
+        for token, next_type in pairs
+        if token.token_type in _WORDS and next_type is not TokenType.L_PAREN
+    )
 
 
 def too_large(what: str) -> Refused:

@@ -153,7 +153,8 @@ def _code_in(part: Typed, keys: Sequence[Constant]) -> Expr:
     """Return which of the keys the part is; its own codes, moved where they stand elsewhere."""
     if part.code is None or part.keys is None:
         raise Bug("a finite type without codes")
-    places = [keys.index(key) for key in part.keys]
+    at = {key: place for place, key in enumerate(keys)}
+    places = [at[key] for key in part.keys]
     if places == list(range(len(places))):
         return part.code
     if isinstance(part.code, Literally):

@@ -89,5 +89,5 @@ def _within(predicate: Predicate) -> str:
 def constant_in_words(constant: Constant) -> str:
     """Return the constant as people write it."""
     if constant.kind == "number":
-        return f"{plain_number(constant.number):g}"
+        return str(plain_number(constant.number))
     return constant.text if constant.kind == "boolean" else f"'{constant.text}'"
