@@ -1,4 +1,4 @@
-"""Run every benchmark and print one table each: python -m bench [noise] [engine] [ledger] [cli]."""
+"""Run every benchmark and print one table each: python -m bench [noise] [engine] [ledger] ..."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-BENCHES = ("cli", "noise", "engine", "ledger")
+BENCHES = ("cli", "noise", "engine", "engines3", "ledger")
 
 
 def main(names: Sequence[str]) -> None:
