@@ -169,12 +169,21 @@ def _children(pid: int) -> list[int]:
 
 
 def _wait_until_gone(pid: int) -> None:
+    """Wait until all threads of it are gone; its first may be a zombie while others still end."""
     end = time.monotonic() + 15
     while time.monotonic() < end:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return
-        except OSError:
+        if _is_gone(pid):
             return
         time.sleep(0.05)
     raise AssertionError("a process lives on")
+
+
+def _is_gone(pid: int) -> bool:
+    try:  # a child of ours: it can be waited for
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        pass
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
