@@ -201,6 +201,34 @@ def test_an_operation_keeps_its_answer_when_a_new_version_drops_its_column(
         assert code_of(lambda: vault["town"].sum("salary").ask(epsilon=0.5)) == "unknown-column"
 
 
+def test_an_interrupted_question_is_paid_once_however_it_is_asked_again(
+    tmp_path: Path, source: Path
+) -> None:
+    with open_with(tmp_path, "town", source, CARD) as vault:
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        engine = vault.house.engine
+        real, engine.measure = engine.measure, interrupted  # type: ignore[method-assign,assignment]
+        with pytest.raises(KeyboardInterrupt):
+            vault["town"].count().ask(epsilon=0.25)
+        engine.measure = real  # type: ignore[method-assign]
+        assert len(vault["town"].count().ask(epsilon=0.25)) == 1
+        assert spent(vault) == 0.25
+
+
+def test_an_operation_of_another_data_set_is_reused_and_no_fault(
+    tmp_path: Path, source: Path
+) -> None:
+    with open_with(tmp_path, "town", source, CARD) as vault:
+        rows = [(i, i) for i in range(40)]
+        other = write_csv(tmp_path / "other.csv", ("age", "salary"), rows)
+        vault.add("city", other, card(version(CARD, "other")))
+        vault["city"].count().ask(epsilon=0.1, op="x")
+        assert code_of(lambda: vault["town"].count().ask(epsilon=0.1, op="x")) == "op-reused"
+
+
 def test_a_built_question_takes_the_bounds_of_its_terms(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "visits.csv", ("who", "age"), [("a", 1), ("b", 2)])
     text = 'unit = "who"\nbudget = { epsilon = 9 }\nmax_rows = 5\n[columns.age]\ntype = "integer"\n'

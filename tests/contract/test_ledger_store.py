@@ -131,7 +131,7 @@ def test_an_answer_that_another_is_reading_is_waited_for_and_not_paid_twice(
     waiting = replace(asked("2", user="bob"), patience_s=60)
     first = store.charge(replace(asked("1"), patience_s=60))
     assert isinstance(first, Charged)
-    assert store.charge(waiting) == Pending(first.seq)
+    assert store.charge(waiting) == Pending(first.seq, "ann", "1")
     assert _spent(store, "people") == DEBT
     store.settle("ann", "1", "42")
     then = store.charge(waiting)
@@ -153,11 +153,13 @@ def test_nobody_waits_longer_than_their_patience(place: Place) -> None:
     store._clock = clock
     store.charge(asked("1"))
     waiting = replace(asked("2", user="bob"), patience_s=60)
+    clock.at = "2026-11-21T09:00:00Z"  # set back: nobody waits for a moment that is to come
+    assert isinstance(store.charge(replace(waiting, op="3", user="eve")), Charged)
     clock.at = "2026-11-21T10:00:59Z"
     assert isinstance(store.charge(waiting), Pending)
     clock.at = "2026-11-21T10:01:00Z"  # whoever was reading is gone: their charge stays
     assert isinstance(store.charge(waiting), Charged)
-    assert _spent(store, "people") == _times(2)
+    assert _spent(store, "people") == _times(3)
     store.close()
 
 

@@ -57,7 +57,7 @@ class Charge:
     debtors: tuple[Debtor, ...]
     debt: Debt
     body: dict[str, object]  # what is written into the chain: question, price, mechanism; no rows
-    patience_s: int = 0  # how long another's reading of the same answer is waited for
+    patience_s: int = 0  # how old another's reading of the same answer may be to be waited for
 
     def __post_init__(self) -> None:
         names = (self.user, self.op, self.request, self.answer_key, self.shape)
@@ -148,6 +148,8 @@ class Pending:
     """Another operation has paid for this very answer and is reading it; nothing was debited."""
 
     seq: int
+    user: str
+    op: str
 
 
 Outcome = Charged | Standing | Failed | Exceeded | Reused | ShapeFrozen | Pending

@@ -213,7 +213,7 @@ def receipt(
         "unit": "row" if not card.by_person else f"person ({card.unit})",
         "relation": relation(card),
         "bounding": bounding_in_words(priced.plan),
-        "mechanism": priced.noises[0].as_json()["kind"],
+        "mechanism": priced.mechanism,
         "split": split_in_words(priced),
         "odds": odds_of(accounts[people], "person" if card.by_person else "row"),
         "interval": _interval(priced.plan),

@@ -24,6 +24,7 @@ from sfumato.core.ports import Anchor, LedgerStore, Signer
 from sfumato.core.refusal import Refused
 from sfumato.door.accounts import exceeded
 
+WAIT_S = 90.0  # how long an asker waits for the same answer to somebody else
 PAUSE_S = 0.05  # between two looks at an answer that another is reading
 _WHOLE = 2**62  # more than any cap; the store debits no more than what is left
 
@@ -52,11 +53,19 @@ class Ledger:
         if frozen is not None:
             raise _frozen(frozen)
 
-    def charge(self, charge: Charge) -> Charged | Standing:
-        """Return when every debtor has paid, durably; or what stands; or refuse."""
+    def charge(self, charge: Charge) -> Charged | Standing | Pending:
+        """Return when every debtor has paid, durably; or what stands; or refuse.
+
+        What the asker has paid for by another operation that is not over is `Pending`.
+        """
         self.check_history()
         outcome = self.store.charge(charge)
+        until = time.monotonic() + WAIT_S
         while isinstance(outcome, Pending):  # another is reading this very answer: wait for theirs
+            if outcome.user == charge.user:  # the asker's own, interrupted perhaps: it is paid
+                return outcome
+            if time.monotonic() > until:
+                raise _being_answered()
             time.sleep(PAUSE_S)
             outcome = self.store.charge(charge)
         match outcome:
@@ -160,6 +169,14 @@ def question_failed() -> Refused:
         "question-failed",
         "The question could not be computed. It was charged all the same.",
         "Ask another question; the owner sees it in the ledger.",
+    )
+
+
+def _being_answered() -> Refused:
+    return Refused(
+        "ledger-busy",
+        "Somebody else has asked this very question and is not answered yet. You paid nothing.",
+        "Ask again in a while; or with --fresh, which pays in full for an answer of your own.",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from typing import Final
 
@@ -28,13 +29,12 @@ class NoisePool:
     def __init__(self, dice: Dice) -> None:
         self.dice = dice
         self._begin()
+        _POOLS.add(self)
 
     def take(self, noise: Noise, count: int) -> NDArray[np.int64]:
         """Return that many draws that nobody has had and nobody will have."""
         if count > BLOCK:
             return noise.sample(count, self.dice)
-        if self._owner != os.getpid():  # a child drops what its parent drew, or both would use it
-            self._begin()
         with self._changed:
             block = self._blocks.pop(noise, None)
             if block is None or len(block) < count:
@@ -47,7 +47,6 @@ class NoisePool:
         self._low: set[Noise] = set()  # what the thread is to fill
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._owner = os.getpid()
 
     def _keep(self, noise: Noise, rest: NDArray[np.int64]) -> None:
         self._blocks[noise] = rest
@@ -55,7 +54,7 @@ class NoisePool:
             self._blocks.popitem(last=False)
         if len(rest) < BLOCK // 2:
             self._low.add(noise)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._fill, daemon=True, name="noise")
                 self._thread.start()
             self._changed.notify_all()
@@ -66,8 +65,23 @@ class NoisePool:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._low))
                 noise = next(iter(self._low))
-            block = noise.sample(BLOCK, self.dice)
+            try:
+                block = noise.sample(BLOCK, self.dice)
+            finally:
+                with self._changed:
+                    self._low.discard(noise)
             with self._changed:
-                self._low.discard(noise)
                 if noise in self._blocks:
                     self._blocks[noise] = np.concatenate([self._blocks[noise], block])
+
+
+_POOLS: Final[weakref.WeakSet[NoisePool]] = weakref.WeakSet()
+
+
+def _begin_anew() -> None:
+    """In a forked child: drop what the parent drew, or both would use it."""
+    for pool in list(_POOLS):
+        pool._begin()
+
+
+os.register_at_fork(after_in_child=_begin_anew)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Never
 
-from sfumato.core.account import Charge, Charged, Settled, Standing
+from sfumato.core.account import Charge, Charged, Pending, Settled, Standing
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import debt_of
@@ -26,7 +26,7 @@ from sfumato.plan.price import Priced
 from sfumato.plan.request import Request, priced_request
 from sfumato.plan.verbs.verb import Mechanism
 
-PATIENCE_S: Final = 90  # longer than an engine may take for an ordinary question
+PATIENCE_S: Final = 2 * 3600  # longer than an engine may take; a reader who is older is gone
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Order:
     request: Request
     asker: Asker
     op: str
-    earlier: Callable[[str], Card]  # the card of another version, for an answer given before
+    earlier: Callable[[str], Card | None]  # another version's card, for an answer given before
     fresh: bool = False
 
 
@@ -74,6 +74,11 @@ def release(door: Door, order: Order) -> Release:
     noise = _drawn(door.pool, priced)
     charge = _charge(order, priced)
     outcome = door.ledger.charge(charge)
+    if isinstance(outcome, Pending):  # paid already, by an operation of the asker's own: go on
+        charge = replace(charge, op=outcome.op)
+        outcome = door.ledger.charge(charge)
+    if isinstance(outcome, Pending):
+        raise Bug("an operation waits for itself")
     if isinstance(outcome, Standing):
         return _released(door.ledger, charge, _as_answered(order, priced, outcome.answer), outcome)
     text = _read(door, order, priced, charge, noise)
@@ -88,7 +93,8 @@ def _on_the_card_it_was_answered_on(door: Door, order: Order) -> Order:
     if answer is None:
         return order
     version = answer_version(answer)
-    return order if version == order.card.version else replace(order, card=order.earlier(version))
+    card = order.earlier(version)  # None where the operation was about another data set
+    return order if card is None else replace(order, card=card)
 
 
 def _drawn(pool: NoisePool, priced: Priced) -> list[Drawn]:
@@ -137,6 +143,7 @@ def _charge(order: Order, priced: Priced) -> Charge:
             "epsilon": str(priced.epsilon),
             "delta": str(priced.delta),
             "noise": identity["noise"],
+            "selection": identity["selection"],
         },
     )
 
@@ -194,7 +201,10 @@ def _as_answered(order: Order, priced: Priced, answer: str) -> Priced:
     version = answer_version(answer)
     if version == order.card.version:
         return priced
-    return priced_request(order.earlier(version), order.request)
+    card = order.earlier(version)
+    if card is None:
+        raise Bug("an answer stands under a version that nobody signed")
+    return priced_request(card, order.request)
 
 
 def _released(ledger: Ledger, charge: Charge, priced: Priced, standing: Standing) -> Release:

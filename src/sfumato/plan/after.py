@@ -49,13 +49,13 @@ def after(question: Question, rows: Sequence[Row]) -> list[Row]:
         kept = [row for row in kept if _holds(having, names, row) is True]
     for order in reversed(question.order):
         place = names[order.by]
-        kept.sort(key=lambda row: _sortable(row.values[place]), reverse=order.is_falling)
+        known = [row for row in kept if row.values[place] is not None]
+        known.sort(key=lambda row: _sortable(row.values[place]), reverse=order.is_falling)
+        kept = known + [row for row in kept if row.values[place] is None]
     return kept if question.limit is None else kept[: question.limit]
 
 
-def _sortable(value: Any) -> tuple[int, Any]:  # numbers before texts, nothing last
-    if value is None:
-        return (2, 0)
+def _sortable(value: Any) -> tuple[int, Any]:  # numbers before texts
     return (1, value) if isinstance(value, str) else (0, value)
 
 

@@ -29,7 +29,7 @@ MAX_TOTAL: Final = 2**62  # no sum, even of every row at its bound, may pass thi
 MAX_CELLS: Final = 1_000_000
 MAX_POINTS: Final = 2**16  # of the list that a choice is made from
 MAX_COUNTS: Final = 4_000_000  # of all histograms of an answer together
-PRIVATE_POINTS: Final = 256  # where nobody knows how many cells there are
+CHOICES: Final = ("quantile", "minimum", "maximum", "top")
 PEOPLE: Final = Tally("people")
 
 
@@ -131,7 +131,7 @@ def make_plan(card: Card, question: Question) -> Plan:
     if question.having is not None:
         check_having(question.having, _kinds(question, keys))
     groups, rows = _bounds(card, question, keys)
-    most = rows, _points(keys)
+    most = rows, _points(question, keys)
     asked = tuple(
         _asked(card, question, aggregate, scope, most) for aggregate in question.aggregates
     )
@@ -190,11 +190,20 @@ def _bounds(card: Card, question: Question, keys: Sequence[PlanKey]) -> tuple[in
     return groups, question.max_rows or card.max_rows
 
 
-def _points(keys: Sequence[PlanKey]) -> int:
-    """Return how long a list a choice may be made from, by what the keys leave room for."""
-    if any(key.key.size is None for key in keys):
-        return PRIVATE_POINTS
-    return min(MAX_POINTS, MAX_COUNTS // math.prod(key.key.size or 1 for key in keys))
+def _points(question: Question, keys: Sequence[PlanKey]) -> int:
+    """Return how long a list a choice may be made from, by what all of them leave room for.
+
+    With private keys there is none: how much it took would hang on how many keys the rows have.
+    """
+    choices = sum(aggregate.verb in CHOICES for aggregate in question.aggregates)
+    if choices and any(key.key.size is None for key in keys):
+        raise Refused(
+            "keys-needed",
+            "Quantiles and most frequent values are chosen for public keys only.",
+            "Group by a column with declared keys or by public bins, or ask without groups.",
+        )
+    cells = math.prod(key.key.size or 1 for key in keys)
+    return max(1, min(MAX_POINTS, MAX_COUNTS // (cells * max(choices, 1))))
 
 
 def _asked(

@@ -53,6 +53,14 @@ class Priced:
     noises: tuple[Mechanism, ...]
     selection: Selection | None = None
 
+    @property
+    def mechanism(self) -> str:
+        """Return every mechanism that the answer takes, by name."""
+        names = [str(noise.as_json()["kind"]) for noise in self.noises]
+        if self.selection is not None:
+            names.append("partition selection")
+        return ", ".join(dict.fromkeys(names))
+
     def noises_of(self, aggregate: Aggregate) -> tuple[Noise, ...]:
         """Return the noise in the aggregate's parts; a choice has none."""
         found = (self.noises[place] for place in self.plan.parts_of(aggregate))

@@ -117,13 +117,15 @@ def operation(link: Link, user: str, op: str) -> Operation | None:
     return Operation(*found[0]) if found else None
 
 
-def readings(link: Link, answer_key: str) -> list[tuple[int, str]]:
-    """Return the charges for an answer that are not over, and when they were made."""
+def readings(link: Link, answer_key: str) -> list[tuple[int, str, str, str]]:
+    """Return the charges for an answer that are not over: seq, when, whose, which operation."""
     sql = (
-        "SELECT e.seq, e.at FROM ledger_operations o JOIN ledger_entries e ON e.seq = o.seq"
+        "SELECT e.seq, e.at, o.asker, o.op FROM ledger_operations o"
+        " JOIN ledger_entries e ON e.seq = o.seq"
         " WHERE o.answer_key = ? AND o.state = 'charged' ORDER BY e.seq DESC"
     )
-    return [(int(seq), str(at)) for seq, at in link.rows(sql, (answer_key,))]
+    found = link.rows(sql, (answer_key,))
+    return [(int(seq), str(at), str(user), str(op)) for seq, at, user, op in found]
 
 
 def answer_of(link: Link, user: str, op: str) -> str | None:

@@ -49,21 +49,22 @@ def charge(work: Work, asked: Charge) -> Outcome:
         return _repeat(work, asked, answer)
     reading = _reading(work, asked)
     if reading is not None:
-        return Pending(reading)
+        return reading
     return _pay_in_full(work, asked)
 
 
-def _reading(work: Work, asked: Charge) -> int | None:
-    """Return the charge of whoever is reading this very answer just now, or None.
+def _reading(work: Work, asked: Charge) -> Pending | None:
+    """Return the operation of whoever is reading this very answer just now, or None.
 
     A reader that was killed ends nothing, so nobody waits longer than their own patience.
     """
     if asked.patience_s == 0:
         return None
-    since = datetime.fromisoformat(work.now()) - timedelta(seconds=asked.patience_s)
-    for seq, at in rows.readings(work.link, asked.answer_key):
-        if datetime.fromisoformat(at) > since:
-            return seq
+    now = datetime.fromisoformat(work.now())
+    since = now - timedelta(seconds=asked.patience_s)
+    for seq, at, user, op in rows.readings(work.link, asked.answer_key):
+        if since < datetime.fromisoformat(at) <= now:  # a clock that was set back makes nobody wait
+            return Pending(seq, user, op)
     return None
 
 
