@@ -23,6 +23,7 @@ from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door import Asker, Door, Order, release
+from sfumato.door import ledger as ledger_module
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
 from vaults import PATIENTS_CARD, open_with, write_patients
@@ -140,6 +141,35 @@ def test_two_who_ask_the_same_new_question_at_once_pay_the_data_set_once(
     assert answers["ann"] == answers["bob"]
     assert engine.reads == 1
     assert spent(shared) == pytest.approx(before + 0.5)
+
+
+def test_who_has_waited_long_enough_is_refused_and_has_paid_nothing(
+    shared: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "WAIT_S", 0.2)
+    reading, go_on = threading.Event(), threading.Event()
+
+    def slowly(measure: Measure) -> Sealed[Cells]:
+        reading.set()
+        assert go_on.wait(30)
+        return zeros(measure)
+
+    door, _ = door_of(shared, slowly)
+    sql = "SELECT COUNT(*) AS n FROM clinic WHERE age = 78"
+    ann, bob = (
+        replace(order_of(shared, f"long-{user}", sql), asker=Asker(user), fresh=False)
+        for user in ("ann", "bob")
+    )
+    first = threading.Thread(target=release, args=(door, ann))
+    first.start()
+    assert reading.wait(30)
+    before = spent(shared)
+    with pytest.raises(Refused) as refused:
+        release(door, bob)
+    go_on.set()
+    first.join(30)
+    assert refused.value.code == "ledger-busy"
+    assert spent(shared) == before
 
 
 def test_an_engines_complaint_never_gets_out(shared: OpenVault) -> None:

@@ -13,7 +13,7 @@ from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate
 from sfumato.core.refusal import Refused
 from sfumato.plan.explain import bounding_in_words, in_words
-from sfumato.plan.plan import Plan, make_plan
+from sfumato.plan.plan import MAX_COUNTS, Plan, make_plan
 from sfumato.plan.price import Priced, price_at, price_for_errors
 from sfumato.plan.read_sql import read_sql
 
@@ -251,3 +251,58 @@ def test_a_delta_too_small_to_buy_any_rho_buys_laplace_noise() -> None:
     made = plan("SELECT COUNT(*) FROM t")
     priced = price_at(made, Fraction(1, 10**6), Fraction(1, 10**9))
     assert noises(priced)[0].kind == "laplace"
+
+
+@pytest.mark.parametrize("delta", ["0", "1e-5"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT MEDIAN(pay) FROM t",
+        "SELECT zip, MEDIAN(pay), QUANTILE_CONT(pay, [0.1, 0.9]), COUNT(*) FROM t GROUP BY zip",
+        "SELECT sick, MIN(pay), MAX(pay), MODE(zip), AVG(pay) FROM t GROUP BY sick",
+        "SELECT APPROX_TOP_K(zip, 2), COUNT(DISTINCT zip) FROM t",
+        "SELECT MEDIAN(n) FROM (SELECT who, COUNT(*) AS n FROM t GROUP BY who)",
+    ],
+)
+def test_choices_and_noise_spend_the_whole_price_and_no_more(sql: str, delta: str) -> None:
+    """A choice is made in each cell that a person is in, and moves by each of their rows."""
+    made = plan(sql)
+    priced = price_at(made, Fraction(1), Fraction(delta))
+    assert priced.delta == 0
+    spent = Fraction(0)
+    for bounded, mechanism in zip(made.parts, priced.noises, strict=True):
+        if isinstance(mechanism, Noise):
+            assert mechanism.kind == "laplace"
+            spent += bounded.l1 / mechanism.parameter
+        else:
+            spent += bounded.cells * mechanism.epsilon
+            assert mechanism.rows == made.measure.max_rows
+            assert bounded.cells == made.measure.max_groups
+    assert spent == 1
+
+
+def test_choosing_keys_and_their_values_share_one_price() -> None:
+    made = plan("SELECT free, COUNT(*), SUM(pay) FROM t GROUP BY free")
+    priced = price_at(made, Fraction(1), Fraction(1, 10**4))
+    assert priced.selection is not None
+    assert priced.selection.delta == priced.delta == Fraction(1, 10**4)
+    assert priced.selection.groups == made.measure.max_groups
+    values = sum(b.l1 / n.parameter for b, n in zip(made.parts, noises(priced), strict=True))
+    assert values + priced.selection.epsilon == 1
+
+
+@pytest.mark.parametrize("verb", ["MEDIAN(pay)", "MIN(pay)", "MODE(zip)"])
+def test_nothing_is_chosen_for_private_keys(verb: str) -> None:
+    """How much memory that took would hang on how many keys the rows have."""
+    with pytest.raises(Refused) as refused:
+        plan(f"SELECT free, {verb} FROM t GROUP BY free")
+    assert refused.value.code == "keys-needed"
+
+
+def test_all_histograms_of_an_answer_share_one_bound() -> None:
+    wide = " * ".join(["pay"] * 4)
+    many = ", ".join(f"QUANTILE_CONT(LEAST({wide}, {i + 1}), 0.5)" for i in range(30))
+    made = plan(f"SELECT zip, {many} FROM t GROUP BY zip")
+    sizes = [tally.size for tally in made.measure.tallies if tally.kind == "histogram"]
+    assert len(sizes) == 30
+    assert sum(sizes) * made.measure.cells <= MAX_COUNTS

@@ -82,15 +82,15 @@ class Answer:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the answer with its error bars as a pandas frame."""
-        return optional("pandas", "frames").DataFrame(self.frame())
+        return extra_module("pandas", "frames").DataFrame(self.frame())
 
     def to_polars(self) -> polars.DataFrame:
         """Return the answer with its error bars as a Polars frame."""
-        return cast("polars.DataFrame", optional("polars", "frames").DataFrame(self.frame()))
+        return cast("polars.DataFrame", extra_module("polars", "frames").DataFrame(self.frame()))
 
     def to_arrow(self) -> pyarrow.Table:
         """Return the answer with its error bars as an Arrow table."""
-        return optional("pyarrow", "frames").table(self.frame())
+        return extra_module("pyarrow", "frames").table(self.frame())
 
     def plot(
         self,
@@ -160,7 +160,7 @@ def cell_text(value: object, bar: tuple[float, float] | None) -> str:
     return f"{number_text(value, max(below, above))} [{low} to {high}]"
 
 
-def optional(name: str, extra: str) -> Any:  # a module that may be absent
+def extra_module(name: str, extra: str) -> Any:  # a module that may be absent
     """Return the module, or refuse with the extra that brings it."""
     import importlib
 

@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sfumato.client.answer import Answer, optional
+from sfumato.client.answer import Answer, extra_module
 from sfumato.client.chart import Cell, View, plain, spec_of, view_of
 from sfumato.client.terms import Json
 from sfumato.client.text import table_html, table_text
@@ -115,7 +115,7 @@ vegaEmbed(chart, {spec}, {{actions: false, renderer: "svg", ast: true}})
 
 
 def _converter() -> Any:  # a module that may be absent
-    return optional("vl_convert", "plot")
+    return extra_module("vl_convert", "plot")
 
 
 # --- in words ---------------------------------------------------------------------------------
