@@ -18,7 +18,8 @@ from typing import Any
 
 import duckdb
 
-from sfumato.core.card import Card, Column, read_card
+from sfumato.core.card import Card, read_card
+from sfumato.core.columns import Column
 from sfumato.core.expression import (
     All,
     Among,

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine_rows import SALT, answers, card_of, clean, prepare, sketch_of, write_source
-from sfumato.core.card import Card, Column
+from sfumato.core.card import Card
+from sfumato.core.columns import Column
 from sfumato.core.expression import Ref
 from sfumato.core.measure import Measure, Tally
 from sfumato.core.ports import PrepareOrder

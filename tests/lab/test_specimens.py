@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.core.card import Card, Column, read_card
+from sfumato.core.card import Card, read_card
+from sfumato.core.columns import Column
 from sfumato.lab.generate import heights, medical, write
 from sfumato.lab.specimens import (
     HEIGHT_BOUNDS,

@@ -25,7 +25,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sfumato.core.card import Card, Column, read_card
+from sfumato.core.card import Card, read_card
+from sfumato.core.columns import Column
 from sfumato.core.expression import (
     FIELDS,
     OPERATORS,
@@ -75,6 +76,7 @@ from sfumato.plan.plan import PEOPLE, Plan, make_plan
 from sfumato.plan.print_values import Secret
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.scope import card_scope, scope_of
+from sfumato.plan.tables import view_of
 from sfumato.plan.typed import typed
 
 CARD = """
@@ -413,7 +415,7 @@ def _field(name: str, moment: datetime) -> int:
 def read_plainly(plan: Plan, rows: Sequence[Person]) -> dict[Cell, list[Person]]:
     """Return the rows (or people, if there is an inner SELECT) of each cell of the question."""
     question = plan.question
-    reading = Reading(scope_of(plan.card, question))
+    reading = Reading(scope_of(view_of(plan.card, question)[0], question))
     where = question.where
     if question.source is not None:
         rows = _people(plan, question.source, rows)
@@ -437,7 +439,7 @@ def _is_answered(key: Any, value: Value) -> bool:  # a key of a plan, and what a
 
 
 def _people(plan: Plan, source: EachPerson, rows: Sequence[Person]) -> list[Person]:
-    reading = Reading(card_scope(plan.card))
+    reading = Reading(card_scope(view_of(plan.card, plan.question)[0]))
     people = []
     for who in sorted({row.who for row in rows}):
         theirs = [row.cells for row in rows if row.who == who]
@@ -464,7 +466,7 @@ def said_plainly(plan: Plan, aggregate: Aggregate, rows: Sequence[Person]) -> Fr
         return Fraction(len(rows))
     if aggregate.verb == "count_people":
         return Fraction(len({row.who for row in rows}))
-    reading = Reading(scope_of(plan.card, plan.question))
+    reading = Reading(scope_of(view_of(plan.card, plan.question)[0], plan.question))
     (of,) = aggregate.of
     pairs = [(r.who, v) for r in rows if (v := reading.value(of, r.cells)) is not None]
     values: list[Any] = [v for _, v in pairs]

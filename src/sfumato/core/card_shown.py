@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import date, timedelta
 from fractions import Fraction
 
-from sfumato.core.card import Card, Column
+from sfumato.core.card import Card
+from sfumato.core.columns import Column
 from sfumato.core.expression import Constant, Json
 
 

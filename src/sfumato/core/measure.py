@@ -67,6 +67,22 @@ class Reduced:
 
 
 @dataclass(frozen=True)
+class Join:
+    """A prepared table beside those before it; its column 2 is the measure's `v` and `k` start+2.
+
+    Rows of one person meet (`looked_up` is None), or a row meets the one public row whose column
+    `key` equals its own column `looked_up`. Rows without a partner go, unless `keeps_all`.
+    """
+
+    table: int
+    start: int
+    width: int
+    looked_up: int | None = None
+    key: int = 0
+    keeps_all: bool = False
+
+
+@dataclass(frozen=True)
 class Measure:
     """Integers to be added up, with every person's part bounded before."""
 
@@ -77,6 +93,8 @@ class Measure:
     max_groups: int
     max_rows: int
     source: PerPerson | None = None
+    table: int = 0  # which of the card's tables rows come from
+    joins: tuple[Join, ...] = ()
 
     @property
     def is_public(self) -> bool:

@@ -97,6 +97,19 @@ class EachPerson:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """A table beside those before it: of the same person, or a public one looked up by its key.
+
+    `on` is the two columns that are equal, as they were named; in a question that was checked it is
+    empty for the person, and the one column that is looked up for a public table.
+    """
+
+    table: str
+    on: tuple[str, ...] = ()
+    keeps_all: bool = False  # rows without a partner stay
+
+
+@dataclass(frozen=True)
 class Question:
     """What is asked of one data set."""
 
@@ -110,6 +123,8 @@ class Question:
     having: Predicate | None = None  # over released outputs, by name
     order: tuple[Order, ...] = ()
     limit: int | None = None
+    table: str = ""  # which table of the data set; its own if none is named
+    joins: tuple[Joined, ...] = ()
 
     @property
     def aggregates(self) -> tuple[Aggregate, ...]:
@@ -151,7 +166,14 @@ def question_json(question: Question) -> Json:
         "having": _optional(question.having),
         "order": [[order.by, order.is_falling] for order in question.order],
         "limit": question.limit,
+        "table": question.table,
+        "joins": joins_json(question.joins),
     }
+
+
+def joins_json(joins: tuple[Joined, ...]) -> list[Json]:
+    """Return the joined tables as plain JSON."""
+    return [{"table": j.table, "on": list(j.on), "keeps_all": j.keeps_all} for j in joins]
 
 
 def source_json(source: EachPerson) -> Json:
@@ -183,7 +205,7 @@ def read_question(shape: object) -> Question:
     body = read_object(
         shape,
         {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows", "source", "having",
-         "order", "limit"},
+         "order", "limit", "table", "joins"},
     )  # fmt: skip
     source = body.get("source")
     return Question(
@@ -197,7 +219,17 @@ def read_question(shape: object) -> Question:
         having=_read_optional(body.get("having")),
         order=tuple(_read_order(order) for order in read_items(body.get("order", []))),
         limit=_read_bound(body.get("limit")),
+        table=plain_text(body.get("table", "")),
+        joins=tuple(_read_join(join) for join in read_items(body.get("joins", []))),
     )
+
+
+def _read_join(shape: object) -> Joined:
+    body = read_object(shape, {"table", "on", "keeps_all"})
+    on, keeps_all = read_items(body.get("on", [])), body.get("keeps_all", False)
+    if len(on) > 2 or not isinstance(keeps_all, bool):
+        raise malformed("a join")
+    return Joined(plain_text(body.get("table")), tuple(plain_text(c) for c in on), keeps_all)
 
 
 def _read_optional(shape: object) -> Predicate | None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.card import Card, Column, ColumnType
+from sfumato.core.card import Card
+from sfumato.core.columns import Column, ColumnType
 
 VERSION: Final = 1
 CROWD_BITS: Final = 4  # rows are counted for every 2**4 persons, so that work can be shared out

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from sfumato.core.card import Column, Limits
+from sfumato.core.card import Limits
+from sfumato.core.columns import Column
 from sfumato.core.expression import Constant
 from sfumato.core.ports import PrepareOrder
 from sfumato.core.refusal import Bug

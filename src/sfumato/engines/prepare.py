@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from sfumato.core.card import Column
+from sfumato.core.columns import Column
 from sfumato.core.refusal import Refused
 from sfumato.engines.frames import Header
 from sfumato.engines.known import CROWD_BITS, coded

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.card import MAX_STEPS, Column
+from sfumato.core.columns import MAX_STEPS, Column
 from sfumato.core.refusal import Refused
 from sfumato.engines.locked import quoted
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from sfumato.core.expression import Json
 from sfumato.core.noise.kind import Noise
-from sfumato.core.question import EachPerson
+from sfumato.core.question import EachPerson, Question
 from sfumato.plan.plan import Plan
 from sfumato.plan.price import Priced
 from sfumato.plan.verbs import verb_of
@@ -23,9 +23,19 @@ def in_words(plan: Plan) -> str:
         parts.append("for each " + " and ".join(map(expr_in_words, question.group_by)))
     if question.where is not None:
         parts.append(f"where {condition_in_words(question.where)}")
+    if question.table or question.joins:
+        parts.append(f"from {_tables_in_words(question)}")
     if question.source is not None:
         parts.append(f"over one row for each person ({_source_in_words(question.source)})")
     return ", ".join(parts)
+
+
+def _tables_in_words(question: Question) -> str:
+    told = [question.table or question.data_set]
+    for joined in question.joins:
+        how = f"by {joined.on[0]}" if joined.on else "by the person"
+        told.append(f"{joined.table} {how}" + (", if any" if joined.keeps_all else ""))
+    return " with ".join(told)
 
 
 def _source_in_words(source: EachPerson) -> str:

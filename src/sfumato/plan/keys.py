@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.card import ColumnType
 from sfumato.core.card_shown import plain_number
+from sfumato.core.columns import ColumnType
 from sfumato.core.expression import Arithmetic, Constant, Expr, Ref, Unit
 from sfumato.core.measure import Key
 from sfumato.plan.known import Typed, number, whole

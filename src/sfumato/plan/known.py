@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from sfumato.core.card import MAX_STEPS, Card, Column, ColumnType
+from sfumato.core.card import Card
+from sfumato.core.columns import MAX_STEPS, Column, ColumnType
 from sfumato.core.expression import Constant, Expr, Literally, Predicate, Ref, Unit
 
 

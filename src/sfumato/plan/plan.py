@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.card import Card, Column
+from sfumato.core.card import Card
+from sfumato.core.columns import Column
 from sfumato.core.expression import Expr, Json, Predicate, columns_of
 from sfumato.core.expression_json import expression_json, predicate_json
 from sfumato.core.measure import Measure, PerPerson, Reduced, Tally
-from sfumato.core.question import Aggregate, EachPerson, Question, aggregate_json, source_json
+from sfumato.core.question import (
+    Aggregate,
+    EachPerson,
+    Question,
+    aggregate_json,
+    joins_json,
+    source_json,
+)
 from sfumato.core.refusal import Refused
 from sfumato.plan.after import check_having
 from sfumato.plan.keys import PlanKey, plan_key
@@ -21,6 +29,7 @@ from sfumato.plan.lower import lower
 from sfumato.plan.numbers import plain
 from sfumato.plan.rules import checked, everything
 from sfumato.plan.scope import card_scope, in_cards_spelling, most_inner_rows, physical, scope_of
+from sfumato.plan.tables import View, view_of
 from sfumato.plan.typed import typed
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Asked, Part
@@ -92,6 +101,8 @@ class Plan:
             "data_set": self.card.name,
             "version": self.card.version,
             "unit": self.card.unit,
+            "table": question.table,
+            "joins": joins_json(question.joins),
             "source": None if question.source is None else source_json(question.source),
             "where": None if question.where is None else predicate_json(question.where),
             "group_by": [expression_json(key.of) for key in self.keys],
@@ -109,6 +120,7 @@ class Plan:
         where = [w for w in (question.where, _inner_where(question)) if w is not None]
         return {
             "data_set": self.card.name,
+            "tables": [question.table, *(joined.table for joined in question.joins)],
             "columns": sorted({name for w in where for name in columns_of(w)}),
             "group_by": [sorted(columns_of(key.of)) for key in self.keys],
             "aggregates": [
@@ -124,9 +136,10 @@ class Plan:
 
 def make_plan(card: Card, question: Question) -> Plan:
     """Return the plan, or refuse; a function of the question and the card, never of rows."""
-    question = in_cards_spelling(card, question)
+    view, question = view_of(card, question)
+    question, card = in_cards_spelling(view, question), view.card
     checked(card, question)
-    scope = scope_of(card, question)
+    scope = scope_of(view, question)
     keys = _keys(question, scope)
     if question.having is not None:
         check_having(question.having, _kinds(question, keys))
@@ -146,7 +159,9 @@ def make_plan(card: Card, question: Question) -> Plan:
         by_person=card.by_person,
         max_groups=groups,
         max_rows=rows,
-        source=None if question.source is None else _source(card, question, question.source),
+        source=None if question.source is None else _source(view, question, question.source),
+        table=view.table,
+        joins=view.joins,
     )
     lower(measure, "duckdb")  # what is too long to be written out is refused before it is paid
     return Plan(card, question, measure, parts, keys, asked)
@@ -249,8 +264,8 @@ def _bounded(card: Card, part: Part, groups: int, rows: int, weight: Fraction) -
     return Bounded(part, per_cell, groups, weight)
 
 
-def _source(card: Card, question: Question, source: EachPerson) -> PerPerson:
-    scope = card_scope(card)
+def _source(view: View, question: Question, source: EachPerson) -> PerPerson:
+    scope = card_scope(view)
     kinds = {
         "count": "rows", "count_values": "values", "sum": "sum", "minimum": "min", "maximum": "max",
     }  # fmt: skip
@@ -259,7 +274,7 @@ def _source(card: Card, question: Question, source: EachPerson) -> PerPerson:
         value = None if column.of is None else _side(column.of, scope).physical
         columns.append(Reduced(kinds[column.verb], value))  # type: ignore[arg-type]  # of a closed table
     where = None if source.where is None else physical(source.where, scope)
-    return PerPerson(where, tuple(columns), most_inner_rows(card, question))
+    return PerPerson(where, tuple(columns), most_inner_rows(view.card, question))
 
 
 def _promise(column: Column) -> Json:

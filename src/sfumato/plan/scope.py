@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from sfumato.core.card import Card, read_constant
+from sfumato.core.card import Card
+from sfumato.core.columns import read_constant
 from sfumato.core.expression import (
     All,
     Among,
@@ -34,27 +35,28 @@ from sfumato.core.refusal import Refused
 from sfumato.plan.known import Scope, Typed, column_type, number
 from sfumato.plan.numbers import plain, within_reach
 from sfumato.plan.periods import first_of_period, period_of_text
+from sfumato.plan.tables import View
 from sfumato.plan.typed import typed
 
 # --- scopes ------------------------------------------------------------------------------------
 
 
-def card_scope(card: Card) -> Scope:
-    """Return the columns of a card."""
+def card_scope(view: View) -> Scope:
+    """Return the columns of the tables that are asked."""
 
     def find(name: str) -> Typed:
-        return column_type(card, name)
+        return column_type(view.card, view.name(name))
 
     def condition(predicate: Predicate) -> Predicate:
         return physical(predicate, scope)
 
-    scope = Scope(card.name, find, condition)
+    scope = Scope(view.card.name, find, condition)
     return scope
 
 
-def people_scope(card: Card, source: EachPerson, most_rows: int) -> Scope:
+def people_scope(view: View, source: EachPerson, most_rows: int) -> Scope:
     """Return the columns of a table with one row for each person."""
-    inner = card_scope(card)
+    inner = card_scope(view)
     columns: dict[str, Typed] = {}
     for place, column in enumerate(source.columns):
         columns[column.name.casefold()] = _reduced(column, inner, Ref(f"u{place}"), most_rows)
@@ -240,11 +242,11 @@ def _spelled(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Pr
             return AnyOf(tuple(_spelled(part, scope, names) for part in parts))
 
 
-def scope_of(card: Card, question: Question) -> Scope:
+def scope_of(view: View, question: Question) -> Scope:
     """Return the columns that the question itself may name."""
     if question.source is None:
-        return card_scope(card)
-    return people_scope(card, question.source, most_inner_rows(card, question))
+        return card_scope(view)
+    return people_scope(view, question.source, most_inner_rows(view.card, question))
 
 
 def most_inner_rows(card: Card, question: Question) -> int:
@@ -252,51 +254,52 @@ def most_inner_rows(card: Card, question: Question) -> int:
     return min(question.max_rows or card.limits.rows_per_person, card.limits.rows_per_person)
 
 
-def in_cards_spelling(card: Card, question: Question) -> Question:
+def in_cards_spelling(view: View, question: Question) -> Question:
     """Return the question with columns and constants spelled as on the card, or refuse."""
-    of_card = {column.name.casefold(): column.name for column in card.columns}
+    card, of_card = view.card, view.names
     source = question.source
     if source is not None:
-        inner = card_scope(card)
+        inner = card_scope(view)
         source = EachPerson(
             tuple(
                 replace(c, of=None if c.of is None else spelled_expr(c.of, inner, of_card))
                 for c in source.columns
             ),
             None if source.where is None else spelled_predicate(source.where, inner, of_card),
-            card.unit if source.by.casefold() in ("", card.unit.casefold()) else source.by,
+            card.unit if source.by.casefold() in ("", *view.people) else source.by,
         )
         question = replace(question, source=source)
-    scope, names = scope_of(card, question), _names(card, question)
+    scope, names = scope_of(view, question), _names(view, question)
     return replace(
         question,
         data_set=card.name,
-        outputs=tuple(_output(card, question, o, scope) for o in question.outputs),
+        outputs=tuple(_output(view, question, o, scope) for o in question.outputs),
         where=None if question.where is None else spelled_predicate(question.where, scope, names),
         group_by=tuple(spelled_expr(key, scope, names) for key in question.group_by),
     )
 
 
-def _names(card: Card, question: Question) -> dict[str, str]:
+def _names(view: View, question: Question) -> Mapping[str, str]:
     """Return how the columns are spelled that the question itself may name."""
-    columns = card.columns if question.source is None else question.source.columns
-    return {column.name.casefold(): column.name for column in columns}
+    if question.source is None:
+        return view.names
+    return {column.name.casefold(): column.name for column in question.source.columns}
 
 
-def _output(card: Card, question: Question, output: Output, scope: Scope) -> Output:
-    names = _names(card, question)
+def _output(view: View, question: Question, output: Output, scope: Scope) -> Output:
+    names = _names(view, question)
     if not isinstance(output.of, Aggregate):
         return replace(output, of=spelled_expr(output.of, scope, names))
-    is_inner = question.source is not None and card.unit.casefold() in names
-    if not is_inner and _counts_people(card, output.of):
+    is_inner = question.source is not None and any(name in names for name in view.people)
+    if not is_inner and _counts_people(view, output.of):
         return replace(output, of=Aggregate("count_people"))
     of = tuple(spelled_expr(side, scope, names) for side in output.of.of)
     return replace(output, of=replace(output.of, of=of))
 
 
-def _counts_people(card: Card, aggregate: Aggregate) -> bool:
+def _counts_people(view: View, aggregate: Aggregate) -> bool:
     """Say whether these are people, who are counted by the unit of the card and nothing else."""
-    if aggregate.verb != "count_distinct" or len(aggregate.of) != 1 or not card.by_person:
+    if aggregate.verb != "count_distinct" or len(aggregate.of) != 1 or not view.card.by_person:
         return False
     of = aggregate.of[0]
-    return isinstance(of, Ref) and of.column.casefold() == card.unit.casefold()
+    return isinstance(of, Ref) and of.column.casefold() in view.people

@@ -1,0 +1,236 @@
+"""The columns of a card: their types, bounds, steps and keys, as the owner declared them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from fractions import Fraction
+from typing import Final, Literal
+
+from sfumato.core.budget import read_number, read_positive
+from sfumato.core.card_fields import as_table, bad_card
+from sfumato.core.expression import Constant
+from sfumato.core.refusal import Refused
+
+ColumnType = Literal["integer", "number", "text", "boolean", "date", "timestamp"]
+TYPES: Final[tuple[ColumnType, ...]] = (
+    "integer",
+    "number",
+    "text",
+    "boolean",
+    "date",
+    "timestamp",
+)
+NUMERIC: Final = ("integer", "number")
+TIMES: Final = ("date", "timestamp")
+MAX_KEYS: Final = 1_000_000
+MAX_STEPS: Final = 2**52  # the most steps between zero and a bound
+MAX_BOUND: Final = 10**18  # in the column's own unit, whatever the step
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column as declared; bounds in whole steps, those of dates in days since 1970."""
+
+    name: str
+    type: ColumnType
+    lower: int | None = None
+    upper: int | None = None
+    step: Fraction = Fraction(1)
+    keys: tuple[Constant, ...] | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Say whether the owner declared both bounds."""
+        return self.lower is not None and self.upper is not None
+
+    @property
+    def is_numeric(self) -> bool:
+        """Say whether the column holds numbers."""
+        return self.type in NUMERIC
+
+    def bounds(self) -> tuple[int, int]:
+        """Return the bounds in steps, or refuse: nothing without bounds is ever added up."""
+        if self.lower is None or self.upper is None:
+            raise Refused(
+                "no-bounds",
+                f"The card declares no lower and upper bound for {self.name!r}.",
+                "Ask the owner to declare them on the card, from knowledge, not from the rows.",
+                column=self.name,
+            )
+        return self.lower, self.upper
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def read_columns(shape: Mapping[str, object]) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """Return the declared columns and the names of the hidden ones, or refuse."""
+    columns: list[Column] = []
+    hidden: list[str] = []
+    for name, value in shape.items():
+        body = as_table(
+            value, f"columns.{name}", {"type", "lower", "upper", "step", "keys", "hidden"}
+        )
+        if not name.strip() or len(name) > 200:
+            raise bad_card("a column's name is empty or longer than 200 letters")
+        if body.get("hidden", False) is True:
+            hidden.append(name)
+        else:
+            columns.append(_read_column(name, body))
+    if len({c.name.casefold() for c in columns}) < len(columns):
+        raise bad_card("two columns have one name, letter case aside")
+    return tuple(columns), tuple(hidden)
+
+
+def _read_column(name: str, body: Mapping[str, object]) -> Column:
+    if body.get("hidden", False) is not False:
+        raise bad_card(f"hidden of column {name!r} is true or false")
+    kind = next((t for t in TYPES if t == body.get("type")), None)
+    if kind is None:
+        raise bad_card(f"the type of column {name!r} is none of {', '.join(TYPES)}")
+    if kind not in NUMERIC:
+        return _read_plain(name, kind, body)
+    return _read_numeric(name, kind, body)
+
+
+def _read_plain(name: str, kind: ColumnType, body: Mapping[str, object]) -> Column:
+    has_bounds = "lower" in body or "upper" in body
+    if "step" in body or (has_bounds and kind not in TIMES):
+        raise bad_card(f"column {name!r} is {kind}: bounds are for numbers and dates")
+    keys = _read_keys(name, kind, body)
+    if not has_bounds:
+        return Column(name, kind, keys=keys)
+    if not {"lower", "upper"} <= set(body):
+        raise bad_card(f"column {name!r} has one bound; declare both or none")
+    low, high = (_day(body[end], f"columns.{name}.{end}") for end in ("lower", "upper"))
+    if low >= high:
+        raise bad_card(f"lower of column {name!r} is not below its upper")
+    return Column(name, kind, low, high, keys=keys)
+
+
+def _day(value: object, name: str) -> int:
+    """Return the day as a whole number since 1970; what a date's bounds are kept as."""
+    if isinstance(value, datetime) or not isinstance(value, str | date):
+        raise bad_card(f"{name} is a day like 2026-11-21")
+    return (date.fromisoformat(_iso_date(value, name)) - date(1970, 1, 1)).days
+
+
+def _read_numeric(name: str, kind: ColumnType, body: Mapping[str, object]) -> Column:
+    if ("lower" in body) != ("upper" in body):
+        raise bad_card(f"column {name!r} has one bound; declare both or none")
+    if "lower" not in body:
+        step = _read_step(name, kind, body, None)
+        return Column(name, kind, step=step, keys=_read_keys(name, kind, body, step))
+    low = read_number(body["lower"], f"columns.{name}.lower")
+    high = read_number(body["upper"], f"columns.{name}.upper")
+    if low >= high:
+        raise bad_card(f"lower of column {name!r} is not below its upper")
+    step = _read_step(name, kind, body, (low, high))
+    lower, upper = low / step, high / step
+    if lower.denominator != 1 or upper.denominator != 1:
+        raise bad_card(f"the bounds of column {name!r} are not multiples of its step {step}")
+    if max(abs(low), abs(high)) > MAX_BOUND:
+        raise bad_card(f"a bound of column {name!r} is beyond 1e18")
+    if max(abs(lower), abs(upper)) > MAX_STEPS:
+        raise bad_card(f"the step of column {name!r} is too fine for its bounds")
+    keys = _read_keys(name, kind, body, step)
+    return Column(name, kind, int(lower), int(upper), step, keys)
+
+
+def _read_step(
+    name: str,
+    kind: ColumnType,
+    body: Mapping[str, object],
+    bounds: tuple[Fraction, Fraction] | None,
+) -> Fraction:
+    if "step" in body:
+        step = read_positive(body["step"], f"columns.{name}.step")
+    elif kind == "integer" or bounds is None:
+        step = Fraction(1)
+    else:
+        step = proposed_step(*bounds)
+    if kind == "integer" and step.denominator != 1:
+        raise bad_card(f"column {name!r} is integer, so its step is whole")
+    if (step * 10**12).denominator != 1:
+        raise bad_card(f"the step of column {name!r} is finer than 1e-12 or not a decimal")
+    return step
+
+
+def proposed_step(low: Fraction, high: Fraction) -> Fraction:
+    """Return the largest power of ten that divides the bounds and makes 10,000 steps or more."""
+    for power in range(12, -13, -1):
+        step = Fraction(10) ** power
+        fits = (low / step).denominator == 1 and (high / step).denominator == 1
+        if fits and (high - low) / step >= 10_000:
+            return step
+    raise bad_card("no decimal step divides the bounds; declare one")
+
+
+def _read_keys(
+    name: str, kind: ColumnType, body: Mapping[str, object], step: Fraction = Fraction(1)
+) -> tuple[Constant, ...] | None:
+    if kind == "boolean":
+        if "keys" in body:
+            raise bad_card(f"column {name!r} is boolean: its keys are false and true")
+        return (Constant.of(False), Constant.of(True))
+    if "keys" not in body:
+        return None
+    values = body["keys"]
+    if not isinstance(values, list) or not 1 <= len(values) <= MAX_KEYS:
+        raise bad_card(f"keys of column {name!r} are a list of 1 to {MAX_KEYS}")
+    keys = tuple(read_constant(kind, value, name) for value in values)
+    if len(set(keys)) < len(keys):
+        raise bad_card(f"a key of column {name!r} stands twice")
+    if kind in NUMERIC and any((k.number / step).denominator != 1 for k in keys):
+        raise bad_card(f"a key of column {name!r} is not a multiple of its step")
+    return keys
+
+
+def read_constant(kind: ColumnType, value: object, name: str) -> Constant:
+    """Return a constant of the column's type in canonical spelling, or refuse."""
+    if kind in NUMERIC and isinstance(value, Fraction):
+        return Constant.of(value)
+    if kind in NUMERIC and not isinstance(value, str | bool):
+        return Constant.of(read_number(value, name))
+    if kind == "boolean" and isinstance(value, bool):
+        return Constant.of(value)
+    if kind == "text" and isinstance(value, str):
+        return Constant("text", value.strip())
+    if kind == "date" and isinstance(value, str | date):
+        return Constant("text", _iso_date(value, name))
+    if kind == "timestamp" and isinstance(value, str | datetime):
+        return Constant("text", _iso_time(value, name))
+    raise Refused(
+        "type-mismatch",
+        f"{name!r} is {kind}, and the value given is not.",
+        f"Give a value of type {kind}.",
+        column=name,
+    )
+
+
+def _iso_date(value: str | date, name: str) -> str:
+    return _iso(lambda: date.fromisoformat(str(value)).isoformat(), name, "2026-11-21")
+
+
+def _iso_time(value: str | datetime, name: str) -> str:
+    def spell() -> str:
+        moment = datetime.fromisoformat(str(value))
+        if moment.tzinfo is not None:
+            raise ValueError
+        return moment.isoformat(sep=" ", timespec="microseconds")
+
+    return _iso(spell, name, "2026-11-21 10:00:00")
+
+
+def _iso(spell: Callable[[], str], name: str, example: str) -> str:
+    try:
+        text: str | None = spell()
+    except ValueError:
+        text = None
+    if text is None:
+        raise Refused(
+            "type-mismatch", f"A value for {name!r} is not like {example}.", f"Write {example}."
+        )
+    return text

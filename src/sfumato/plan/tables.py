@@ -1,0 +1,243 @@
+"""Which tables a question is asked of: joined, they are seen as one table with its own card.
+
+Bounding applies to the rows of the join (rules.md, 12): a person's rows there are all made of that
+person's rows and of public ones. So tables meet on the person or by a public table's unique key,
+what is kept without a partner is the side that was there before, and nothing else is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final
+
+from sfumato.core.card import Card, Limits, Table
+from sfumato.core.columns import Column
+from sfumato.core.measure import Join
+from sfumato.core.question import Joined, Question
+from sfumato.core.refusal import Refused
+
+MAX_ROWS: Final = 10**10  # that a join may have by the card's limits
+MAX_ROWS_PER_PERSON: Final = 10**6
+MAX_JOINS: Final = 8
+_SEVERAL: Final = ""  # the name of a column that more than one table has
+
+
+@dataclass(frozen=True)
+class View:
+    """The joined tables as one: its columns and limits on a card, and every way to spell them."""
+
+    card: Card
+    names: Mapping[str, str]  # how a column may be spelled, in small letters -> its name here
+    people: frozenset[str]  # how the person's column may be spelled
+    first: str  # the name of the table that the others are joined to
+    table: int
+    joins: tuple[Join, ...]
+
+    def name(self, spelling: str) -> str:
+        """Return the column's name here; what is unknown stays as it is and is refused later."""
+        found = self.names.get(spelling.casefold(), spelling)
+        if found == _SEVERAL:
+            raise Refused(
+                "unknown-column",
+                f"More than one of these tables has a column {spelling!r}.",
+                f"Write the table before it: {self.first}.{spelling}.",
+                column=spelling,
+            )
+        return found
+
+
+def view_of(card: Card, question: Question) -> tuple[View, Question]:
+    """Return what the question is asked of, and the question with its tables in one spelling."""
+    tables = {table.name.casefold(): i for i, table in enumerate(card.every_table)}
+    place = _place(card, tables, question.table or card.name)
+    first = card.every_table[place]
+    if first.is_public:
+        raise Refused(
+            "not-in-language",
+            f"{first.name!r} is public, and only what people's rows say is answered.",
+            f"Begin with a table of people and join {first.name} to it.",
+        )
+    if len(question.joins) > MAX_JOINS:
+        raise Refused(
+            "question-too-large", f"More than {MAX_JOINS} joins.", "Ask in several questions."
+        )
+    seen = _Seen(card, [(place, first)])
+    joined = tuple(seen.join(tables, wanted) for wanted in question.joins)
+    question = replace(question, table="" if place == 0 else first.name, joins=joined)
+    return seen.view(question), question
+
+
+def _place(card: Card, tables: Mapping[str, int], name: str) -> int:
+    found = tables.get(name.casefold())
+    if found is None:
+        raise Refused(
+            "unknown-data-set",
+            f"The data set {card.name!r} has no table {name!r}.",
+            "It has: " + ", ".join(table.name for table in card.every_table) + ".",
+        )
+    return found
+
+
+@dataclass
+class _Seen:
+    """The tables so far, each with its place on the card."""
+
+    card: Card
+    tables: list[tuple[int, Table]]
+
+    def join(self, places: Mapping[str, int], wanted: Joined) -> Joined:
+        """Return the join in its one spelling, and see its table from now on."""
+        place = _place(self.card, places, wanted.table)
+        table = self.card.every_table[place]
+        if place in (seen for seen, _ in self.tables):
+            raise Refused(
+                "not-in-language", f"{table.name!r} stands twice.", "Join each table once."
+            )
+        mine, theirs = self._sides(table, wanted)
+        if table.is_public:
+            made = Joined(table.name, (self._looked_up(table, mine, theirs),), wanted.keeps_all)
+        else:
+            self._check_person(table, mine, theirs)
+            made = Joined(table.name, (), wanted.keeps_all)
+        self.tables.append((place, table))
+        return made
+
+    def _sides(self, table: Table, wanted: Joined) -> tuple[str, str]:
+        """Return which column of the new table equals which of those before."""
+        own = table.key or table.unit or ""
+        if not wanted.on:
+            return own, own
+        if len(wanted.on) == 1:
+            return own, wanted.on[0]
+        sides = [_split(side, table.name) for side in wanted.on]
+        if wanted.on[0].casefold() == wanted.on[1].casefold():
+            return wanted.on[0], wanted.on[1]
+        if sides[0][0] == sides[1][0]:
+            raise Refused(
+                "not-in-language",
+                f"It is not clear which column is of {table.name!r}.",
+                f"Write ON {table.name}.{own} = the column of another table, its name before it.",
+            )
+        mine, theirs = sides if sides[0][0] else reversed(sides)
+        return mine[1], theirs[1]
+
+    def _check_person(self, table: Table, mine: str, theirs: str) -> None:
+        people = self._people()
+        if mine.casefold() != (table.unit or "").casefold() or theirs.casefold() not in people:
+            raise Refused(
+                "not-in-language",
+                f"{table.name!r} holds people's rows, so it is joined by the person alone.",
+                f"Write ON {table.name}.{table.unit} = {self.tables[0][1].name}."
+                f"{self.tables[0][1].unit}.",
+            )
+
+    def _looked_up(self, table: Table, mine: str, theirs: str) -> str:
+        """Return the column that is looked up in a public table."""
+        if mine.casefold() != (table.key or "").casefold():
+            raise Refused(
+                "not-in-language",
+                f"{table.name!r} is looked up by its key, {table.key!r}.",
+                f"Write ON {table.name}.{table.key} = a column of the tables before it.",
+            )
+        view = self.view(None)
+        column = view.card.column(view.name(theirs))
+        key = _column(table, mine)
+        if not _are_alike(column, key) or any(
+            seen.limits.text_length != table.limits.text_length for _, seen in self.tables
+        ):
+            raise Refused(
+                "type-mismatch",
+                f"{column.name!r} and {table.name}.{key.name} differ in type, step or text_length.",
+                "The owner declares both alike.",
+                column=column.name,
+            )
+        return column.name
+
+    def _people(self) -> frozenset[str]:
+        private = [table for _, table in self.tables if table.unit is not None]
+        plain = {str(table.unit).casefold() for table in private}
+        return frozenset({*plain, *(f"{t.name}.{t.unit}".casefold() for t in private)})
+
+    def view(self, question: Question | None) -> View:
+        """Return the tables so far as one."""
+        columns = list(_columns([table for _, table in self.tables]))
+        names: dict[str, str] = {}
+        for table, name, column in columns:
+            for spelling in (name, column.name):
+                key = spelling.casefold()
+                known = names.get(key, column.name)
+                names[key] = column.name if known == column.name else _SEVERAL
+            if self.card.tables:  # else a name may have a point in it
+                names[f"{table}.{name}".casefold()] = column.name
+        private = [table for _, table in self.tables if not table.is_public]
+        card = replace(
+            self.card,
+            unit=private[0].unit or self.card.unit,
+            columns=tuple(column for _, _, column in columns),
+            max_rows=min(prod(table.max_rows for table in private), MAX_ROWS_PER_PERSON),
+            limits=_limits(private),
+            tables=(),
+        )
+        joins = () if question is None else tuple(self._physical(card, question.joins))
+        place, first = self.tables[0]
+        return View(card, names, self._people(), first.name, place, joins)
+
+    def _physical(self, card: Card, joins: Sequence[Joined]) -> Iterator[Join]:
+        start = len(self.tables[0][1].columns)
+        for (place, table), joined in zip(self.tables[1:], joins, strict=True):
+            width = len(table.columns)
+            if joined.on:
+                key = table.columns.index(_column(table, str(table.key)))
+                looked_up = card.index(joined.on[0])
+                yield Join(place, start, width, looked_up, key, joined.keeps_all)
+            else:
+                yield Join(place, start, width, keeps_all=joined.keeps_all)
+            start += width
+
+
+def _are_alike(column: Column, key: Column) -> bool:
+    """Say whether equal values are stored alike."""
+    if column.is_numeric:
+        return key.is_numeric and column.step == key.step
+    return column.type == key.type
+
+
+def _split(spelling: str, table: str) -> tuple[bool, str]:
+    """Return whether a column is said to be of the table, and the column's own name if it is."""
+    of, _, name = spelling.partition(".")
+    is_own = bool(name) and of.casefold() == table.casefold()
+    return (True, name) if is_own else (False, spelling)
+
+
+def _column(table: Table, name: str) -> Column:
+    return next(c for c in table.columns if c.name.casefold() == name.casefold())
+
+
+def _columns(tables: Sequence[Table]) -> Iterator[tuple[str, str, Column]]:
+    """Yield each column: its table, its name there, and the column under its name in the join."""
+    every = [(table.name, column) for table in tables for column in table.columns]
+    plain = [column.name.casefold() for _, column in every]
+    for table, column in every:
+        is_only = plain.count(column.name.casefold()) == 1
+        name = column.name if is_only else f"{table}.{column.name}"
+        yield table, column.name, replace(column, name=name)
+
+
+def _limits(private: Sequence[Table]) -> Limits:
+    """Return what a join of these may have: every row of a person beside every other of theirs."""
+    if len(private) == 1:
+        return private[0].limits
+    per_person = prod(table.limits.rows_per_person for table in private)
+    rows = min(
+        table.limits.rows * (per_person // table.limits.rows_per_person) for table in private
+    )
+    if rows > MAX_ROWS or per_person > MAX_ROWS_PER_PERSON:
+        raise Refused(
+            "question-too-large",
+            f"By the card's limits these tables make up to {rows:,} rows together, and "
+            f"{per_person:,} of one person; {MAX_ROWS:,} and {MAX_ROWS_PER_PERSON:,} are the most.",
+            "Ask the owner to declare limits.rows and limits.rows_per_person for each table.",
+        )
+    return Limits(rows, per_person, max(table.limits.text_length for table in private))
