@@ -22,7 +22,7 @@ from typing import Final
 from sfumato.core.card import read_card
 from sfumato.core.expression import Compare, Constant, Predicate, Ref
 from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.ports import PrepareOrder
+from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.frames import Header
@@ -143,7 +143,11 @@ def _prepared(engine: DuckDBEngine, folder: Path, unit: str, source: Path) -> tu
     table = str(folder / f"{unit}.duckdb")
     card = read_card("bench", {**_SHAPE, "unit": unit})
     begun = time.perf_counter()
-    engine.prepare(PrepareOrder(str(source), table, card, SALT, (), str(folder / f"{unit}.json")))
+    engine.prepare(
+        PrepareOrder(
+            (SourceFile(str(source)),), table, card, SALT, (), str(folder / f"{unit}.json")
+        )
+    )
     return table, time.perf_counter() - begun
 
 

@@ -22,7 +22,7 @@ from typing import Final
 from sfumato.core.card import read_card
 from sfumato.core.expression import Compare, Constant, Ref
 from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.ports import Engine, PrepareOrder
+from sfumato.core.ports import Engine, PrepareOrder, SourceFile
 from sfumato.engines.postgres import PostgresEngine, PostgresLimits, PostgresPlace
 from sfumato.engines.postgres_role import make_reader
 from sfumato.engines.spark import SparkEngine, SparkLimits, SparkPlace
@@ -108,7 +108,7 @@ def _prepared(engine: Engine, source: Path, name: str) -> str:
     table = str(source.with_name(f"{name.replace(' ', '-')}.table"))
     card = read_card("bench", _SHAPE)
     sketch = str(source.with_name(f"{name}.json"))
-    engine.prepare(PrepareOrder(str(source), table, card, SALT, (), sketch))
+    engine.prepare(PrepareOrder((SourceFile(str(source)),), table, card, SALT, (), sketch))
     return table
 
 

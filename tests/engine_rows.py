@@ -41,9 +41,10 @@ from sfumato.core.expression import (
     Since,
     StartsWith,
 )
-from sfumato.core.measure import Cells, Measure, PerPerson, Reduced, Tally
-from sfumato.core.ports import Engine, Prepared, PrepareOrder
+from sfumato.core.measure import Cells, Join, Measure, PerPerson, Reduced, Tally
+from sfumato.core.ports import Engine, Prepared, PrepareOrder, SourceFile
 from sfumato.door.unseal import unseal
+from sfumato.plan.lower_from import table_name
 
 Value = int | str | bool | date | datetime | None
 Row = Mapping[str, Value]
@@ -73,11 +74,12 @@ def prepare(
     *,
     salt: bytes = SALT,
     sketches: tuple[tuple[str, str], ...] = (),
+    others: Sequence[Path] = (),
 ) -> tuple[str, Prepared]:
     """Return the prepared table's path, and what the owner learns."""
     target = source.with_name(f"{source.stem}.prepared.duckdb")
     order = PrepareOrder(
-        source=str(source),
+        sources=(SourceFile(str(source)), *(SourceFile(str(path)) for path in others)),
         target=str(target),
         card=card,
         salt=salt,
@@ -198,12 +200,40 @@ def _dated(column: Column, value: Value) -> Value:
     return value
 
 
-def stored_rows(table: str) -> list[Row]:
+def stored_rows(table: str, place: int = 0) -> list[Row]:
     """Return the rows as the preparation wrote them, with their secret keys."""
     with duckdb.connect(table, read_only=True) as connection:
-        found = connection.execute('SELECT * FROM "rows"')
+        found = connection.execute(f"SELECT * FROM {table_name('duckdb', place)}")
         names = [column[0] for column in found.description or ()]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def joined_rows(measure: Measure, tables: Sequence[Sequence[Row]]) -> list[Row]:
+    """Return the rows of the measure's tables beside each other, as the measure names them."""
+    seen: list[Row] = list(tables[measure.table])
+    for join in measure.joins:
+        seen = [made for row in seen for made in _beside(row, join, tables[join.table])]
+    return seen
+
+
+def _beside(row: Row, join: Join, others: Sequence[Row]) -> list[Row]:
+    if join.looked_up is None:
+        found = [other for other in others if other["person"] == row["person"]]
+    else:
+        wanted = row[f"v{join.looked_up}"]
+        found = [o for o in others if wanted is not None and o[f"v{join.key}"] == wanted]
+    if not found and join.keeps_all:
+        found = [{f"{kind}{i}": None for i in range(join.width) for kind in "vk"}]
+    made: list[Row] = []
+    for other in found:
+        both = dict(row)
+        for name, value in other.items():
+            if re.fullmatch("[vk][0-9]+", name):
+                both[f"{name[0]}{int(name[1:]) + join.start}"] = value
+        if join.looked_up is None:  # rows are ordered by the keys of each table in turn
+            both["row_key"] = (int(str(row["row_key"])) << 64) + int(str(other.get("row_key", 0)))
+        made.append(both)
+    return made
 
 
 # --- the reference: expressions and conditions ---------------------------------------------------

@@ -58,7 +58,7 @@ def place_of_cell(salt: bytes, person_key: int, cell: Sequence[object], *, publi
 def orders_by_kernel(table: str, measure: Measure) -> bool:
     """Say whether the kernel's own order decides, and no stored rank and no plain SQL."""
     known = read_known(Path(table))
-    cold = None if known is None else lower_cold(measure, known)
+    cold = None if not known or measure.joins else lower_cold(measure, known[measure.table])
     return cold is not None and not cold.has_rank
 
 

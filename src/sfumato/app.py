@@ -63,7 +63,7 @@ class OpenVault(Vault):
         self.house = house
         self._user = user
 
-    def add(
+    def add(  # noqa: PLR0913  # an owner's words
         self,
         name: str,
         source: str | os.PathLike[str],
@@ -71,9 +71,14 @@ class OpenVault(Vault):
         *,
         inner_table: str | None = None,
         different_people: str | None = None,
+        tables: Mapping[str, str | os.PathLike[str]] | None = None,
     ) -> Card:
-        """Add a data set, or a new version of one; the owner's act."""
-        where = Source(os.fspath(source), inner_table, different_people)
+        """Add a data set, or a new version of one; the owner's act.
+
+        `tables` names the files of the card's other tables, if it has any.
+        """
+        files = {name: os.fspath(path) for name, path in (tables or {}).items()}
+        where = Source(os.fspath(source), inner_table, different_people, files)
         return self.owner.data_sets.add(name, where, card)
 
     def enrol(self, user: str, group: str) -> None:

@@ -20,7 +20,7 @@ from sfumato.core.card import Card
 from sfumato.core.columns import Column
 from sfumato.core.expression import Ref
 from sfumato.core.measure import Measure, Tally
-from sfumato.core.ports import PrepareOrder
+from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.core.refusal import Refused
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.known import path_of
@@ -262,13 +262,13 @@ def test_the_table_of_a_duckdb_file_is_named_if_there_are_several(
         made.execute("CREATE TABLE one AS SELECT 1 AS x; CREATE TABLE two AS SELECT 2 AS x")
     card = card_of("row", {"x": STEP})
     order = PrepareOrder(
-        str(source), str(tmp_path / "t"), card, SALT, (), str(tmp_path / "s"), inner_table="two"
+        (SourceFile(str(source), "two"),), str(tmp_path / "t"), card, SALT, (), str(tmp_path / "s")
     )
     engine.prepare(order)
     assert column(str(tmp_path / "t")) == [200]
     for wrong in (None, "three"):
         with pytest.raises(Refused, match="source-unreadable"):
-            engine.prepare(replace(order, inner_table=wrong))
+            engine.prepare(replace(order, sources=(SourceFile(str(source), wrong),)))
 
 
 CANARY = "secret-77"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -17,10 +18,9 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from engine_rows import SALT, card_of, prepare, write_source
-from sfumato.core.card import Card
 from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.core.ports import PrepareOrder
+from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.door.unseal import unseal
 from sfumato.engines import prepare as prepare_module
 from sfumato.engines import prepare_sql
@@ -70,8 +70,8 @@ def prepared_rows(folder: Path, rows: Sequence[Sequence[str]], salt: bytes = SAL
     work = folder / "work"
     work.mkdir(exist_ok=True)
     (work / "rows.duckdb").unlink(missing_ok=True)
-    order = PrepareOrder(str(source), "", CARD, salt, (), "")
-    prepare_module.prepared(ROOM, salt.hex(), order_header(order, source, work))
+    order = PrepareOrder((SourceFile(str(source)),), "", CARD, salt, (), "")
+    prepare_module.prepared(ROOM, salt.hex(), order_header(order, work))
     ranks = "".join(f", gr{i}, rr{i}" for i in RANKED)
     texts = "(SELECT text_key FROM texts2 WHERE code = c2)"
     with duckdb.connect(str(work / "rows.duckdb"), read_only=True) as connection:
@@ -210,7 +210,7 @@ def test_by_ranks_nobody_counts_more_than_allowed_and_everybody_as_they_may(  # 
 ) -> None:
     keys = {"": (), "k": (Key(Ref("k0"), 3),), "t": (Key(Ref("v2"), None),)}[by]
     measure = Measure(None, keys, (Tally("rows"), Tally("people")), True, groups, most)
-    assert lower_ranked(measure, known_of(CARD)) is not None
+    assert lower_ranked(measure, known_of(CARD)[0]) is not None
     for person in sorted({row[0] for row in rows} - {""}):
         source = write_source(
             tmp_path_factory.mktemp("one") / "s.csv", HEADER, [r for r in rows if r[0] == person]
@@ -260,7 +260,7 @@ NOT_BY_RANKS = {
 
 
 def test_ranks_serve_a_grouping_by_one_stored_column() -> None:
-    statement = lower_ranked(GOOD, known_of(CARD))
+    statement = lower_ranked(GOOD, known_of(CARD)[0])
     assert statement is not None
     assert statement.sql == (
         'SELECT CAST(k0 AS BIGINT) AS cell, CAST(count(*) AS BIGINT) AS t0 FROM "rows"'
@@ -270,14 +270,14 @@ def test_ranks_serve_a_grouping_by_one_stored_column() -> None:
 
 @pytest.mark.parametrize("what", NOT_BY_RANKS)
 def test_ranks_serve_nothing_else(what: str) -> None:
-    assert lower_ranked(NOT_BY_RANKS[what], known_of(CARD)) is None
+    assert lower_ranked(NOT_BY_RANKS[what], known_of(CARD)[0]) is None
 
 
 def test_a_row_unit_has_no_ranks() -> None:
     card = card_of("row", {"t": {"type": "text"}})
-    assert not known_of(card).is_ranked(0)
+    assert not known_of(card)[0].is_ranked(0)
     measure = Measure(None, (Key(Ref("v0"), None),), ROWS, False, 1, 1)
-    assert lower_ranked(measure, known_of(card)) is None
+    assert lower_ranked(measure, known_of(card)[0]) is None
 
 
 # --- what lies beside the table ------------------------------------------------------------------
@@ -303,17 +303,38 @@ def test_a_table_of_an_older_house_goes_the_plain_way(engine: DuckDBEngine, tmp_
             path_of(Path(table)).unlink()
         else:
             path_of(Path(table)).write_text(text)
-        assert read_known(Path(table)) is None
+        assert read_known(Path(table)) == ()
         assert [part.tolist() for part in unseal(engine.measure(table, measure)).parts] == [
             [0, 2, 0]
         ]
 
 
 def test_a_question_has_ten_times_what_the_cards_rows_can_take_and_a_minute_at_least() -> None:
-    def card(rows: int) -> Card:
-        return card_of("row", {"t": {"type": "text"}}, limits={"rows": rows})
+    assert Limits().deadline_of(0) == 60
+    assert Limits().deadline_of(1000) == 60
+    assert Limits().deadline_of(10**9) == 5000
+    assert Limits(deadline_s=3).deadline_of(10**9) == 3
 
-    assert Limits().deadline_of(None) == 60
-    assert Limits().deadline_of(known_of(card(1000))) == 60
-    assert Limits().deadline_of(known_of(card(10**9))) == 5000
-    assert Limits(deadline_s=3).deadline_of(known_of(card(10**9))) == 3
+
+def test_a_question_has_ten_times_the_memory_too_but_not_the_whole_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = {"SC_PHYS_PAGES": 16 << 20, "SC_PAGE_SIZE": 4096}  # 64 GB
+    monkeypatch.setattr("os.sysconf", machine.__getitem__)
+    assert Limits().memory_of(0) == Limits().memory_of(1_000_000) == 4096
+    assert Limits().memory_of(10**7) == 10**10 >> 20
+    assert Limits().memory_of(10**9) == 48 << 10
+    assert Limits(memory_mb=300).memory_of(10**9) == 300
+
+
+def test_a_question_of_more_rows_starts_a_worker_with_more_memory(tmp_path: Path) -> None:
+    engine = DuckDBEngine(SALT, threads=1)
+    source = write_source(tmp_path / "s.csv", HEADER, [["p", "a", "1", "x", "t"]] * 3)
+    table, _ = prepare(engine, source, CARD)
+    measure = Measure(None, (Key(Ref("k0"), 3),), ROWS, True, 1, 2)
+    pids = []
+    for rows in (10, 10**9, 10):
+        assert unseal(engine.measure(table, replace(measure, most_rows=rows))).parts[0].sum() == 2
+        pids.append(engine.worker_pid())
+    engine.close()
+    assert pids[0] != pids[1] == pids[2]

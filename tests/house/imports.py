@@ -14,7 +14,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "core": ("core",),
     "plan": ("plan", "core"),
     "door": ("door", "core", "plan"),
-    "engines": ("engines", "core", "plan.lower", "plan.print_values"),
+    "engines": ("engines", "core", "plan.lower", "plan.lower_from", "plan.print_values"),
     "sandbox": ("sandbox", "core"),
     "stores": ("stores", "core"),
     "services": ("core", "plan", "door"),

@@ -280,7 +280,6 @@ OUTSIDE = [
     "SELECT AVG(n) FROM (SELECT who, COUNT(*) AS n FROM clinic GROUP BY who, zip)",
     "SELECT AVG(n) FROM (SELECT who, COUNT(*) FROM clinic GROUP BY who)",
     "SELECT AVG(n) FROM (SELECT who, AVG(pay) AS n FROM clinic GROUP BY who)",
-    "SELECT AVG(n) FROM (SELECT who, COUNT(*) AS n FROM other GROUP BY who)",
     "SELECT AVG(n) FROM (SELECT who, COUNT(*) AS n FROM clinic GROUP BY who LIMIT 3)",
     "SELECT AVG(n) FROM (SELECT who, COUNT(*) AS n FROM clinic GROUP BY who HAVING COUNT(*) > 1)",
     "SELECT AVG(n) FROM (SELECT who, MAX(n) AS n FROM (SELECT who, COUNT(*) AS n FROM clinic "
@@ -311,7 +310,6 @@ OUTSIDE = [
     "SELECT COUNT(*) FROM clinic PIVOT (COUNT(*) FOR zip IN ('a'))",
     "SELECT COUNT(*) FROM main.clinic",
     "SELECT COUNT(*) FROM vault.main.clinic",
-    "SELECT COUNT(*) FROM other",
     "SELECT COUNT(*) FROM read_csv('/etc/passwd')",
     "SELECT COUNT(*) FROM '/etc/passwd'",
     "SELECT COUNT(*) FROM glob('*')",

@@ -25,6 +25,7 @@ from sfumato.core.question import (
     REDUCTIONS,
     Aggregate,
     EachPerson,
+    Joined,
     Order,
     Output,
     Question,
@@ -58,6 +59,20 @@ class Steps:
     def begun(self) -> Builder:
         """Return the question as far as it was built."""
         raise NotImplementedError
+
+    def of_table(self, name: str) -> Builder:
+        """Ask another table of the data set: `clinic.of_table("visits").count()`."""
+        return replace(self.begun(), table=name)
+
+    def join(self, table: str, on: str | None = None, *, keep_all: bool = False) -> Builder:
+        """Put a table beside: of the same people, or a public one looked up by `on`.
+
+        A column that several tables have is named with its table: "visits.cost". With `keep_all`,
+        rows without a partner stay (LEFT JOIN).
+        """
+        begun = self.begun()
+        made = Joined(table, () if on is None else (on,), keep_all)
+        return replace(begun, joins=(*begun.joins, made))
 
     def where(self, *conditions: Condition | Column, **columns: object) -> Builder:
         """Narrow: a value, a list, a (low, high) pair with None for open, None for null."""
@@ -206,6 +221,8 @@ class Builder(Steps):
     kept: tuple[Predicate, ...] = ()
     order: tuple[Order, ...] = ()
     most: int | None = None
+    table: str = ""
+    joins: tuple[Joined, ...] = ()
 
     def begun(self) -> Builder:
         """Return this."""
@@ -225,6 +242,8 @@ class Builder(Steps):
             having=_joined(self.kept),
             order=self.order,
             limit=self.most,
+            table=self.table,
+            joins=self.joins,
         )
 
     def ask(self, **terms: Unpack[AskTerms]) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -119,17 +120,13 @@ class CardView(_Shown):
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return header and rows: the columns that exist for anyone."""
-        return ["column", "type", "from", "to", "step", "keys"], [
-            [
-                column["name"],
-                column["type"],
-                _or_dash(column["lower"]),
-                _or_dash(column["upper"]),
-                _or_dash(column["step"]),
-                _keys(column["keys"]),
+        rows = [_column_row(column) for column in self["columns"]]
+        for table in self["tables"]:
+            rows += [
+                _column_row({**column, "name": f"{table['name']}.{column['name']}"})
+                for column in table["columns"]
             ]
-            for column in self["columns"]
-        ]
+        return ["column", "type", "from", "to", "step", "keys"], rows
 
     def lines(self) -> list[str]:
         """Return the card in plain lines."""
@@ -139,12 +136,31 @@ class CardView(_Shown):
             f"{self['name']}, version {self['version']}, people: {self['people']}",
             f"unit of privacy: {unit}; epsilon {budget['epsilon']:g}, delta {budget['delta']:g}",
             f"may ask: {', '.join(self['who']) or 'nobody but the owner'}",
+            *map(_table_line, self["tables"]),
             *table_text(*self.table()),
         ]
 
     def _repr_html_(self) -> str:
-        head = "<br>".join(escape(line) for line in self.lines()[:3])
+        lines = self.lines()[: 3 + len(self["tables"])]
+        head = "<br>".join(escape(line) for line in lines)
         return f"<p>{head}</p>{table_html(*self.table())}"
+
+
+def _column_row(column: Mapping[str, Any]) -> list[str]:
+    return [
+        column["name"],
+        column["type"],
+        _or_dash(column["lower"]),
+        _or_dash(column["upper"]),
+        _or_dash(column["step"]),
+        _keys(column["keys"]),
+    ]
+
+
+def _table_line(table: Mapping[str, Any]) -> str:
+    if table["public"]:
+        return f"table {table['name']}: public, looked up by {table['key']}"
+    return f"table {table['name']}: rows of the same people ({table['unit']})"
 
 
 def _or_dash(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 from fractions import Fraction
 
-from sfumato.core.card import Card
+from sfumato.core.card import Card, Table
 from sfumato.core.columns import Column
 from sfumato.core.expression import Constant, Json
 
@@ -42,6 +42,18 @@ def card_json(card: Card) -> Json:
         "size": card.size,
         "delta_per_request": float(card.delta_per_request),
         "columns": [_column_json(column) for column in card.columns],
+        "tables": [_table_json(table) for table in card.tables],
+    }
+
+
+def _table_json(table: Table) -> Json:
+    return {
+        "name": table.name,
+        "public": table.is_public,
+        "unit": table.unit,
+        "key": table.key,
+        "max_rows": table.max_rows,
+        "columns": [_column_json(column) for column in table.columns],
     }
 
 

@@ -95,6 +95,7 @@ class Measure:
     source: PerPerson | None = None
     table: int = 0  # which of the card's tables rows come from
     joins: tuple[Join, ...] = ()
+    most_rows: int = 0  # that these tables may have by the card; what it may take follows from it
 
     @property
     def is_public(self) -> bool:

@@ -35,16 +35,23 @@ class EngineStopped(Exception):
 
 
 @dataclass(frozen=True)
-class PrepareOrder:
-    """An owner's order to copy a source into a prepared table."""
+class SourceFile:
+    """Where a table's rows come from: CSV, TSV, Parquet or a DuckDB file."""
 
-    source: str  # a path: CSV, TSV, Parquet or a DuckDB file
+    path: str
+    inner_table: str | None = None  # the table inside a DuckDB file, if it has several
+
+
+@dataclass(frozen=True)
+class PrepareOrder:
+    """An owner's order to copy sources into prepared tables."""
+
+    sources: tuple[SourceFile, ...]  # one for each table of the card, the card's own first
     target: str  # where the prepared table goes
     card: Card
     salt: bytes  # the people domain's secret; never in argv, environment or a log
     sketches: tuple[tuple[str, str], ...]  # (people domain, sketch file) to compare with
     sketch: str  # where the sketch of this one goes
-    inner_table: str | None = None  # the table inside a DuckDB file, if it has several
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.refusal import Bug
 from sfumato.engines.known import Known
 from sfumato.engines.ranked import Group, stored_group
-from sfumato.plan.lower import ADDED, TABLE
+from sfumato.plan.lower import ADDED
+from sfumato.plan.lower_from import stored_name, table_name
 from sfumato.plan.print_values import Bound, Text, filled, joined, print_expr, print_predicate
 
 NULL: Final = -(2**63)  # a value that is not there; no physical number is beyond 2**62
@@ -67,6 +68,7 @@ class Cold:
     tallies: tuple[ColdTally, ...]
     max_groups: int
     max_rows: int
+    crowds: str  # the table that says how many rows every few persons have
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it travels to a worker."""
@@ -89,7 +91,7 @@ def lower_cold(measure: Measure, known: Known) -> Cold | None:
     """Return how the kernel adds the measure up, or None if it cannot."""
     if not (known.by_person and measure.by_person) or measure.source is not None:
         return None
-    if any(tally.kind not in ADDED for tally in measure.tallies):
+    if measure.joins or any(tally.kind not in ADDED for tally in measure.tallies):
         return None
     keys = tuple(cold_key(key, known) for key in measure.keys)
     read = tuple(key for key in keys if key is not None)
@@ -108,6 +110,7 @@ def lower_cold(measure: Measure, known: Known) -> Cold | None:
         tuple(_tally(tally, values) for tally in measure.tallies),
         measure.max_groups,
         measure.max_rows,
+        stored_name("crowds", measure.table),
     )
 
 
@@ -118,7 +121,7 @@ def cold_key(key: Key, known: Known) -> ColdKey | None:
     if isinstance(key.value, Ref) and key.value.column[0] == "v":
         place = int(key.value.column[1:])
         if known.is_coded(place):
-            return ColdKey("text", f"texts{place}")
+            return ColdKey("text", known.texts(place))
     kind = _kind(key.value, known)
     return None if kind is None else ColdKey(kind)
 
@@ -168,7 +171,7 @@ def _statement(measure: Measure, known: Known, group: Group | None, values: Sequ
     where = Text("true") if measure.where is None else print_predicate(measure.where, "duckdb")
     there = "".join(f"{name} IS NOT NULL AND " for name, _ in keys)
     return filled(
-        f"SELECT * FROM (SELECT {{}} FROM {TABLE['duckdb']} WHERE {{}}) AS r"
+        f"SELECT * FROM (SELECT {{}} FROM {table_name('duckdb', measure.table)} WHERE {{}}) AS r"
         f" WHERE {there}person >= ? AND person < ?{bounds}",
         joined(", ", columns),
         where,
@@ -202,13 +205,19 @@ def _key(key: Key, known: Known) -> Text:
         raise Bug("a private key that a kernel cannot read")
     match read.kind:
         case "text":
-            return Text(f"c{read.texts.removeprefix('texts')}") if read.texts else text
+            return Text(_code(key)) if read.texts else text
         case "date":
             return filled("(CAST({} AS DATE) - DATE '1970-01-01')", text)
         case "timestamp":
             return filled("epoch_us({})", text)
         case _:
             return filled("CAST({} AS BIGINT)", text)
+
+
+def _code(key: Key) -> str:
+    if not isinstance(key.value, Ref):
+        raise Bug("only a column has a dictionary")
+    return f"c{key.value.column[1:]}"
 
 
 def _value(place: int, value: Expr, is_summed: bool) -> Text:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import duckdb
@@ -12,7 +11,7 @@ from sfumato.core.card import Limits
 from sfumato.core.refusal import Refused
 from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room, open_locked
-from sfumato.engines.orders import Order
+from sfumato.engines.orders import TableOrder
 from sfumato.engines.sources import open_source, paths_of
 
 _SAMPLE: Final = 1000
@@ -30,7 +29,7 @@ def described(room: Room, message: Header) -> Header:
     """Return each column's name and type, guessed from a thousand rows; or the refusal."""
     source, table = str(message["source"]), message.get("inner_table")
     inner = None if table is None else str(table)
-    order = Order(source, str(Path(source).parent), inner, None, (), (), Limits(), ())
+    order = TableOrder(0, source, inner, None, None, (), (), Limits())
     connection = open_locked(":memory:", replace(room, paths=paths_of(source)), read_only=False)
     try:
         return {"columns": _columns(connection, order)}
@@ -40,7 +39,7 @@ def described(room: Room, message: Header) -> Header:
         connection.close()
 
 
-def _columns(connection: duckdb.DuckDBPyConnection, order: Order) -> list[list[str]]:
+def _columns(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> list[list[str]]:
     source = open_source(connection, order)
     connection.execute(f"CREATE TEMP TABLE sample AS SELECT * FROM ({source.sql}) LIMIT {_SAMPLE}")
     return [[name, _type(connection, f"c{i}")] for i, name in enumerate(source.names)]

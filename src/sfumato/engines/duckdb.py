@@ -28,26 +28,38 @@ SALT_BYTES: Final = 32
 _START_S: Final = 60.0
 _DEADLINE_S: Final = 60.0
 _ROW_S: Final = 0.5e-6  # of the slowest question, lower.py's windows, on one slow core
+_MEMORY_MB: Final = 4096
+_ROW_B: Final = 100  # of the same question
+_MACHINE: Final = 0.75  # the share of the machine's memory that a worker may grow to
 
 
 @dataclass(frozen=True)
 class Limits:
     """What a worker may use: memory, threads, and time for a question or a preparation.
 
-    Without a deadline of its own, a question has ten times what the slowest would take on as many
-    rows as the card lets in, and never less than a minute (rules.md, 13).
+    Without limits of its own, a question has ten times what the slowest would take on as many rows
+    as the card lets in, and never less than a minute and 4 GB (rules.md, 13); but never more than
+    three quarters of the machine's memory.
     """
 
-    memory_mb: int = 4096
+    memory_mb: int | None = None
     threads: int = max(1, os.cpu_count() or 1)
     deadline_s: float | None = None
     prepare_deadline_s: float = 4 * 3600.0
 
-    def deadline_of(self, known: Known | None) -> float:
-        """Return how long a question may take; a function of the card alone."""
+    def deadline_of(self, rows: int) -> float:
+        """Return how long a question of so many rows may take; a function of the card alone."""
         if self.deadline_s is not None:
             return self.deadline_s
-        return max(_DEADLINE_S, 10 * _ROW_S * known.rows if known is not None else 0)
+        return max(_DEADLINE_S, 10 * _ROW_S * rows)
+
+    def memory_of(self, rows: int) -> int:
+        """Return how many megabytes a worker may use; a function of card and machine alone."""
+        if self.memory_mb is not None:
+            return self.memory_mb
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+        wanted = max(_MEMORY_MB, 10 * _ROW_B * rows >> 20)
+        return max(_MEMORY_MB, min(wanted, int(_MACHINE * machine)))
 
 
 class DuckDBEngine:
@@ -61,7 +73,7 @@ class DuckDBEngine:
         self,
         salt: bytes,
         *,
-        memory_mb: int = Limits.memory_mb,
+        memory_mb: int | None = Limits.memory_mb,
         deadline_s: float | None = Limits.deadline_s,
         threads: int = Limits.threads,
         prepare_deadline_s: float = Limits.prepare_deadline_s,
@@ -72,6 +84,7 @@ class DuckDBEngine:
         self._turn = threading.Lock()
         self._owner = os.getpid()
         self._child: Child | None = None
+        self._child_mb = 0  # that the worker was started with
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).
@@ -80,32 +93,30 @@ class DuckDBEngine:
         with no other exception in flight, so that none hangs on it.
         """
         layout = Layout.of(measure)
-        known = read_known(Path(table))
         request: Header = {
             "do": "measure",
             "table": str(Path(table).absolute()),
             "layout": layout.as_json(),
-            **_way(measure, known),
+            **_way(measure, read_known(Path(table))),
         }
-        sealed = self._measured(request, layout, self._limits.deadline_of(known))
+        sealed = self._measured(request, layout, measure.most_rows)
         if sealed is None:
             raise EngineStopped
         return sealed
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Copy a source into a prepared table and its people's sketch: both, whole, or neither."""
-        source, target, sketch = (
-            Path(path).absolute() for path in (order.source, order.target, order.sketch)
-        )
-        if not source.is_file():
-            raise Refused(
-                "source-unreadable", f"There is no file {order.source!r}.", "Give a file's path."
-            )
+        target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
+        for source in order.sources:
+            if not Path(source.path).is_file():
+                raise Refused(
+                    "source-unreadable", f"There is no file {source.path!r}.", "Give a file's path."
+                )
         for place in (target, sketch):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         work = Path(tempfile.mkdtemp(prefix=".prepare-", dir=target.parent))  # 0700
         try:
-            answer = self._prepared(order, source, work)
+            answer = self._prepared(order, work)
             if answer is None:
                 raise _stopped()
             if answer.get("ok") is not True:
@@ -123,11 +134,9 @@ class DuckDBEngine:
     def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
         """Return the name and likely type of each column, for a proposed card; never a value."""
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
-        child = self._start(salt=self._salt, spill="")
+        child = self._start(self._limits.memory_of(0))
         try:
-            answer = child.ask(
-                {**request, "inner_table": inner_table}, self._limits.deadline_of(None)
-            )
+            answer = child.ask({**request, "inner_table": inner_table}, self._limits.deadline_of(0))
         finally:
             child.kill()
         if answer is None or answer[0].get("ok") is not True:
@@ -141,7 +150,7 @@ class DuckDBEngine:
 
     def self_test(self) -> tuple[str, ...]:
         """Return the probes that a locked worker let through; the house opens only if none is."""
-        child = self._start(salt=self._salt, spill="")
+        child = self._start(self._limits.memory_of(0))
         try:
             answer = child.ask({"do": "probe"}, _START_S)
         finally:
@@ -161,15 +170,15 @@ class DuckDBEngine:
         """Return the process id of the worker, if there is one."""
         return None if self._child is None else self._child.pid
 
-    def _measured(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
-        answer = self._ask(request, deadline_s)
+    def _measured(self, request: Header, layout: Layout, rows: int) -> Sealed[Cells] | None:
+        answer = self._ask(request, self._limits.deadline_of(rows), self._limits.memory_of(rows))
         cells = None if answer is None else read_cells(layout, answer)
         return None if cells is None else Sealed(cells)
 
-    def _ask(self, request: Header, deadline_s: float) -> bytes | None:
+    def _ask(self, request: Header, deadline_s: float, memory_mb: int) -> bytes | None:
         """Return the body of the worker's answer, or None; then the worker is gone."""
         with self._locked():
-            child = self._ready()
+            child = self._ready(memory_mb)
             answer = None if child is None else child.ask(request, deadline_s)
             if child is not None and answer is not None and answer[0].get("ok") is True:
                 return answer[1]
@@ -178,23 +187,27 @@ class DuckDBEngine:
             self._child = None
             return None
 
-    def _ready(self) -> Child | None:
+    def _ready(self, memory_mb: int) -> Child | None:
+        """Return a worker that may use so much memory at least."""
         if self._child is not None and not self._child.is_ready():
             self._child.forget()
             self._child = None
+        if self._child is not None and self._child_mb < memory_mb:
+            self._child.kill()
+            self._child = None
         if self._child is None:
             try:
-                self._child = self._start(salt=self._salt, spill="")
+                self._child, self._child_mb = self._start(memory_mb), memory_mb
             except OSError:  # no process can be started; says nothing of any row
                 self._child = None
         return self._child
 
-    def _start(self, *, salt: str, spill: str) -> Child:
+    def _start(self, memory_mb: int, *, salt: str = "", spill: str = "") -> Child:
         child = Child()
         child.tell(
             {
-                "salt": salt,  # in a message: arguments and environments can be read
-                "memory_mb": self._limits.memory_mb,
+                "salt": salt or self._salt,  # in a message: arguments, environments can be read
+                "memory_mb": memory_mb,
                 "threads": self._limits.threads,
                 "spill": spill,
             },
@@ -202,13 +215,14 @@ class DuckDBEngine:
         )
         return child
 
-    def _prepared(self, order: PrepareOrder, source: Path, work: Path) -> Header | None:
+    def _prepared(self, order: PrepareOrder, work: Path) -> Header | None:
         """Return what a worker of its own says of the preparation; None if it was stopped."""
         spill = work / "spill"
         spill.mkdir(mode=0o700)
-        child = self._start(salt=_secret(order.salt), spill=str(spill))
+        memory_mb = self._limits.memory_of(0)
+        child = self._start(memory_mb, salt=_secret(order.salt), spill=str(spill))
         try:
-            answer = child.ask(order_header(order, source, work), self._limits.prepare_deadline_s)
+            answer = child.ask(order_header(order, work), self._limits.prepare_deadline_s)
         finally:
             child.kill()
         return None if answer is None else answer[0]
@@ -268,12 +282,13 @@ def _refused(said: object) -> Refused:
     return Refused(code, cause, next_step)
 
 
-def _way(measure: Measure, known: Known | None) -> Header:
+def _way(measure: Measure, tables: tuple[Known, ...]) -> Header:
     """Return how the measure is added up: by stored ranks, by the kernel, or by plain SQL.
 
     It is chosen by the measure and the card alone: no row decides which way a question goes.
     """
-    if known is not None:
+    if tables:
+        known = tables[measure.table]
         ranked = lower_ranked(measure, known)
         if ranked is not None:
             return {"statements": [_statement_json(ranked)]}

@@ -43,7 +43,7 @@ _U: Final = np.uint64
 def add_up(connection: duckdb.DuckDBPyConnection, cold: Cold, salt: str, threads: int) -> Columns:
     """Return the columns of the cells: `cell` or g0, g1, ..., then t0, t1, ..."""
     hashing = Hashing(salt, text_keys(connection, cold))
-    ranges = person_ranges(connection)
+    ranges = person_ranges(connection, cold.crowds)
     cells = _codes(connection, cold) if cold.cells is None else cold.cells
 
     def part(low_high: tuple[int, int]) -> list[Part]:
@@ -74,9 +74,9 @@ def _codes(connection: duckdb.DuckDBPyConnection, cold: Cold) -> int | None:
 # --- ranges of persons ---------------------------------------------------------------------------
 
 
-def person_ranges(connection: duckdb.DuckDBPyConnection) -> list[tuple[int, int]]:
+def person_ranges(connection: duckdb.DuckDBPyConnection, crowds: str) -> list[tuple[int, int]]:
     """Return ranges of persons, from and below, with about RANGE_ROWS rows each."""
-    found = connection.execute("SELECT few, n FROM crowds ORDER BY few").fetchnumpy()
+    found = connection.execute(f"SELECT few, n FROM {crowds} ORDER BY few").fetchnumpy()
     few = np.asarray(found["few"], np.int64)
     if not len(few):
         return []

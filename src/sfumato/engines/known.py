@@ -7,22 +7,23 @@ by an older house: it has no ranks, and every question goes the plain way.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.card import Card
+from sfumato.core.card import Card, Table
 from sfumato.core.columns import Column, ColumnType
+from sfumato.plan.lower_from import stored_name
 
-VERSION: Final = 1
+VERSION: Final = 2
 CROWD_BITS: Final = 4  # rows are counted for every 2**4 persons, so that work can be shared out
 
 
 @dataclass(frozen=True)
 class Known:
-    """The card's promises that decide how a question is answered, and how long it may take."""
+    """The card's promises of one table, that decide how a question is answered."""
 
-    rows: int  # the card's limits.rows
+    table: int
     by_person: bool
     types: tuple[ColumnType, ...]
     keyed: tuple[bool, ...]  # which columns have declared keys
@@ -35,14 +36,22 @@ class Known:
         """Say whether a person's groups of this column are in a stored order: gr3 and rr3."""
         return self.by_person and (self.keyed[place] or self.types[place] == "text")
 
+    def texts(self, place: int) -> str:
+        """Return the name of a column's dictionary."""
+        return stored_name(f"texts{place}", self.table)
 
-def known_of(card: Card) -> Known:
-    """Return what is known of a table prepared by this card."""
+
+def known_of(card: Card) -> tuple[Known, ...]:
+    """Return what is known of the tables prepared by this card."""
+    return tuple(_known(i, table) for i, table in enumerate(card.every_table))
+
+
+def _known(place: int, table: Table) -> Known:
     return Known(
-        card.limits.rows,
-        card.by_person,
-        tuple(column.type for column in card.columns),
-        tuple(column.keys is not None for column in card.columns),
+        place,
+        table.unit is not None,
+        tuple(column.type for column in table.columns),
+        tuple(column.keys is not None for column in table.columns),
     )
 
 
@@ -56,24 +65,21 @@ def path_of(table: Path) -> Path:
     return table.with_name(f"{table.name}.json")
 
 
-def write_known(path: Path, known: Known) -> None:
+def write_known(path: Path, known: tuple[Known, ...]) -> None:
     """Write it down."""
-    shape = {
-        "version": VERSION,
-        "rows": known.rows,
-        "by_person": known.by_person,
-        "types": known.types,
-        "keyed": known.keyed,
-    }
+    shape = {"version": VERSION, "tables": [asdict(table) for table in known]}
     path.write_text(json.dumps(shape), "ascii")
 
 
-def read_known(table: Path) -> Known | None:
-    """Return what is known of the table, or None if nothing is."""
+def read_known(table: Path) -> tuple[Known, ...]:
+    """Return what is known of the tables; nothing where they have no ranks."""
     try:
         shape: Any = json.loads(path_of(table).read_text("ascii"))  # a file of our own
     except (OSError, ValueError):
-        return None
+        return ()
     if shape.get("version") != VERSION:
-        return None
-    return Known(shape["rows"], shape["by_person"], tuple(shape["types"]), tuple(shape["keyed"]))
+        return ()
+    return tuple(
+        Known(t["table"], t["by_person"], tuple(t["types"]), tuple(t["keyed"]))
+        for t in shape["tables"]
+    )

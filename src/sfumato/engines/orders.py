@@ -6,42 +6,60 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from sfumato.core.card import Limits
+from sfumato.core.card import Limits, Table
 from sfumato.core.columns import Column
 from sfumato.core.expression import Constant
-from sfumato.core.ports import PrepareOrder
+from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.core.refusal import Bug
 from sfumato.engines.frames import Header
+
+
+@dataclass(frozen=True)
+class TableOrder:
+    """What the worker knows of one table that it prepares."""
+
+    place: int  # on the card
+    source: str
+    inner_table: str | None
+    unit: str | None  # the column that says whose a row is; None if rows are nobody's
+    key: int | None  # the column of a public table that is unique
+    columns: tuple[Column, ...]
+    nulls: tuple[str, ...]
+    limits: Limits
 
 
 @dataclass(frozen=True)
 class Order:
     """What the worker knows of a preparation."""
 
-    source: str
     work: str  # the private folder where everything is made
-    inner_table: str | None
-    unit: str | None  # the column that says whose a row is; None if the unit is a row
-    columns: tuple[Column, ...]
-    nulls: tuple[str, ...]
-    limits: Limits
+    tables: tuple[TableOrder, ...]
     sketches: tuple[tuple[str, str], ...]
 
 
-def order_header(order: PrepareOrder, source: Path, work: Path) -> Header:
+def order_header(order: PrepareOrder, work: Path) -> Header:
     """Return the message that carries the order."""
     card = order.card
-    limits = card.limits
+    pairs = zip(card.every_table, order.sources, strict=True)
     return {
         "do": "prepare",
-        "source": str(source),
         "work": str(work),
-        "inner_table": order.inner_table,
-        "unit": card.unit if card.by_person else None,
-        "columns": [_column_json(column) for column in card.columns],
-        "nulls": list(card.nulls),
-        "limits": [limits.rows, limits.rows_per_person, limits.text_length],
+        "tables": [_table_json(table, source, card.nulls) for table, source in pairs],
         "sketches": [[domain, str(Path(path).absolute())] for domain, path in order.sketches],
+    }
+
+
+def _table_json(table: Table, source: SourceFile, nulls: tuple[str, ...]) -> Header:
+    limits = table.limits
+    names = [column.name for column in table.columns]
+    return {
+        "source": str(Path(source.path).absolute()),
+        "inner_table": source.inner_table,
+        "unit": table.unit,
+        "key": None if table.key is None else names.index(table.key),
+        "columns": [_column_json(column) for column in table.columns],
+        "nulls": list(nulls),
+        "limits": [limits.rows, limits.rows_per_person, limits.text_length],
     }
 
 
@@ -59,28 +77,39 @@ def _column_json(column: Column) -> Header:
 def read_order(message: Header) -> Order:
     """Return the order again; the message comes from our own parent."""
     match message:
-        case {
-            "source": str(source),
-            "work": str(work),
-            "inner_table": None | str() as inner_table,
-            "unit": None | str() as unit,
-            "columns": list(columns),
-            "nulls": list(nulls),
-            "limits": [int(rows), int(rows_per_person), int(text_length)],
-            "sketches": list(sketches),
-        }:
+        case {"work": str(work), "tables": list(tables), "sketches": list(sketches)}:
             return Order(
-                source,
                 work,
-                inner_table,
-                unit,
-                tuple(_read_column(column) for column in columns),
-                tuple(str(null) for null in nulls),
-                Limits(rows, rows_per_person, text_length),
+                tuple(_read_table(place, table) for place, table in enumerate(tables)),
                 tuple((str(domain), str(path)) for domain, path in sketches),
             )
         case _:
             raise Bug("an order that is none")
+
+
+def _read_table(place: int, shape: object) -> TableOrder:
+    match shape:
+        case {
+            "source": str(source),
+            "inner_table": None | str() as inner_table,
+            "unit": None | str() as unit,
+            "key": None | int() as key,
+            "columns": list(columns),
+            "nulls": list(nulls),
+            "limits": [int(rows), int(rows_per_person), int(text_length)],
+        }:
+            return TableOrder(
+                place,
+                source,
+                inner_table,
+                unit,
+                key,
+                tuple(_read_column(column) for column in columns),
+                tuple(str(null) for null in nulls),
+                Limits(rows, rows_per_person, text_length),
+            )
+        case _:
+            raise Bug("a table's order that is none")
 
 
 def _read_column(shape: object) -> Column:

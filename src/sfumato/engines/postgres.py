@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -83,8 +83,8 @@ class PostgresEngine:
         known = read_marker(table, "postgres")
         sealed = None
         if known is not None:
-            name = f'"{self._place.schema}"."{known["table"]}"'
-            request = measure_request(measure, "postgres", name, known, self._mark)
+            names = [f'"{self._place.schema}"."{table["table"]}"' for table in known["tables"]]
+            request = measure_request(measure, "postgres", names, known, self._mark)
             sealed = self._held.measured(request, layout)
         if sealed is None:
             raise EngineStopped
@@ -94,7 +94,8 @@ class PostgresEngine:
         """Copy a source into a prepared table, once; the owner's act."""
 
         def load(prepared: str, work: str) -> dict[str, Any] | None:
-            request: Header = {"do": "load", "prepared": prepared, "work": work}
+            tables = len(order.sources)
+            request: Header = {"do": "load", "prepared": prepared, "work": work, "tables": tables}
             answer = self._held.ask(request, START_S + self._limits.load_deadline_s)
             return None if answer is None else dict(json.loads(answer))
 
@@ -118,16 +119,14 @@ class PostgresEngine:
 
 
 def measure_request(
-    measure: Measure, dialect: Dialect, name: str, known: dict[str, Any], mark: str
+    measure: Measure, dialect: Dialect, names: Sequence[str], known: dict[str, Any], mark: str
 ) -> Header:
     """Return the order that a driver carries out; ranks serve only under the secret they have."""
-    ranked = known["ranked"] if known["order"] == mark else ()
+    ranked = known["tables"][measure.table]["ranked"] if known["order"] == mark else ()
     place = ranked_key(measure, ranked)
-    if place is None:
-        statements = lower(measure, dialect, name)
-    else:
-        lower(measure, dialect, name)  # what is not ours is refused here too
-        statements = (by_ranks(measure, place, dialect, name),)
+    statements = lower(measure, dialect, names)  # what is not ours is refused here, ranked or not
+    if place is not None:
+        statements = (by_ranks(measure, place, dialect, names[measure.table]),)
     return {
         "do": "measure",
         "layout": Layout.of(measure).as_json(),

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+import duckdb
+
+from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room, open_locked, quoted
+from sfumato.plan.lower_from import stored_name, table_name
 
 Shape = Literal["csv", "parquet"]
 _COPIED: Final = re.compile(r"[vk][0-9]{1,5}")
@@ -22,8 +26,9 @@ _FIRST_DAY: Final = {"DATE": "DATE '0001-01-01'", "TIMESTAMP": "TIMESTAMP '0001-
 
 @dataclass(frozen=True)
 class Copied:
-    """The columns of a copy with their DuckDB types, and which keys have ranks."""
+    """The file of a copy, its columns with their DuckDB types, and which keys have ranks."""
 
+    file: Path
     columns: tuple[tuple[str, str], ...]
     ranked: tuple[int, ...]
 
@@ -33,24 +38,57 @@ def order_mark(salt: str) -> str:
     return hashlib.sha256(f"sfumato ranks 1:{salt}".encode()).hexdigest()
 
 
-def copy_out(prepared: str, target: Path, shape: Shape, *, salt: str, memory_mb: int) -> Copied:
-    """Write the prepared table's rows to a file in the order of their people."""
-    spill = str(target.with_name("spill"))
-    room = Room(memory_mb, 2, spill, (str(target),))
-    connection = open_locked(prepared, room, read_only=True)
+@dataclass(frozen=True)
+class Copying:
+    """A prepared file, how many tables it holds, and how to copy them."""
+
+    prepared: str
+    tables: int
+    work: str
+    shape: Shape
+    salt: str
+    memory_mb: int
+
+    def file(self, table: int) -> Path:
+        """Return where a table's copy goes."""
+        return Path(self.work, f"{stored_name('rows', table)}.{self.shape}")
+
+
+def copying_of(request: Header, start: Header, shape: Shape) -> Copying:
+    """Return the order to copy that a driver was given."""
+    return Copying(
+        str(request["prepared"]),
+        int(str(request["tables"])),
+        str(request["work"]),
+        shape,
+        str(start["salt"]),
+        int(str(start["memory_mb"])),
+    )
+
+
+def copy_out(copying: Copying) -> tuple[Copied, ...]:
+    """Write each prepared table's rows to a file in the order of their people."""
+    files = tuple(str(copying.file(table)) for table in range(copying.tables))
+    room = Room(copying.memory_mb, 2, str(Path(copying.work, "spill")), files)
+    connection = open_locked(copying.prepared, room, read_only=True)
     try:
-        described = connection.execute('DESCRIBE "rows"').fetchall()
-        types = {str(row[0]): str(row[1]) for row in described}
-        copied = _copied(types)
-        sql, secrets = _select(types, copied)
-        into = f"{quoted(str(target))} ({_options(shape, copied)})"
-        connection.execute(f"COPY ({sql}) TO {into}", [salt] * secrets)
+        return tuple(_copy(connection, copying, table) for table in range(copying.tables))
     finally:
         connection.close()
+
+
+def _copy(connection: duckdb.DuckDBPyConnection, copying: Copying, table: int) -> Copied:
+    name, target = table_name("duckdb", table), copying.file(table)
+    described = connection.execute(f"DESCRIBE {name}").fetchall()
+    types = {str(row[0]): str(row[1]) for row in described}
+    copied = _copied(types, target)
+    sql, secrets = _select(types, copied, name)
+    into = f"{quoted(str(target))} ({_options(copying.shape, copied)})"
+    connection.execute(f"COPY ({sql}) TO {into}", [copying.salt] * secrets)
     return copied
 
 
-def _copied(types: dict[str, str]) -> Copied:
+def _copied(types: dict[str, str], file: Path) -> Copied:
     kept = {name: kind for name, kind in types.items() if _COPIED.fullmatch(name)}
     by_person = "person" in types
     ranked = tuple(int(name[1:]) for name in kept if name[0] == "k") if by_person else ()
@@ -59,15 +97,15 @@ def _copied(types: dict[str, str]) -> Copied:
     columns |= {name: "BIGINT" if name[0] == "k" else kind for name, kind in kept.items()}
     for place in ranked:
         columns |= {f"g{place}": "BIGINT", f"n{place}": "BIGINT"}
-    return Copied(tuple(columns.items()), ranked)
+    return Copied(file, tuple(columns.items()), ranked)
 
 
-def _select(types: dict[str, str], copied: Copied) -> tuple[str, int]:
+def _select(types: dict[str, str], copied: Copied, name: str) -> tuple[str, int]:
     """Print the rows of the copy, and how often the secret is bound."""
-    columns = ", ".join(f"{_column(name, types)} AS {name}" for name, _ in copied.columns)
+    columns = ", ".join(f"{_column(column, types)} AS {column}" for column, _ in copied.columns)
     hashed = "".join(f", {_cell_order(place)} AS h{place}" for place in copied.ranked)
     order = "person, row_key" if "person" in types else "row_key"
-    sql = f'SELECT {columns} FROM (SELECT *{hashed} FROM "rows") ORDER BY {order}'
+    sql = f"SELECT {columns} FROM (SELECT *{hashed} FROM {name}) ORDER BY {order}"
     return sql, len(copied.ranked)
 
 

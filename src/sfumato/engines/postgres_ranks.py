@@ -22,6 +22,8 @@ def ranked_key(measure: Measure, ranked: Collection[int]) -> int | None:
     """Return the key whose ranks answer the measure, or None."""
     if measure.source is not None or not measure.by_person or measure.where is not None:
         return None
+    if measure.joins:
+        return None
     if len(measure.keys) != 1 or any(not _is_served(tally) for tally in measure.tallies):
         return None
     (key,) = measure.keys

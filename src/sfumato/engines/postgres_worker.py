@@ -17,7 +17,7 @@ from psycopg import sql
 from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
 from sfumato.engines.frames import Header
 from sfumato.engines.postgres_child import Deed, serve
-from sfumato.engines.postgres_copy import Copied, copy_out
+from sfumato.engines.postgres_copy import Copied, copy_out, copying_of
 
 _TYPES: Final = {"VARCHAR": 'TEXT COLLATE "C"', "TIMESTAMP": "TIMESTAMP(6)"}
 _PIECE: Final = 1 << 20
@@ -83,24 +83,28 @@ class Asker:
         return link
 
     def load(self, request: Header) -> bytes:
-        """Copy a prepared table into a table of its own; return what is known of it."""
-        file = Path(str(request["work"]), "rows.csv")
-        copied = copy_out(
-            str(request["prepared"]), file, "csv", salt=str(self.start["salt"]),
-            memory_mb=int(str(self.start["memory_mb"])),
-        )  # fmt: skip
-        name = _fresh_name(file)
-        table = sql.Identifier(str(self.start["schema"]), name)
+        """Copy prepared tables into tables of their own; return what is known of them."""
+        copies = copy_out(copying_of(request, self.start, "csv"))
+        named = [(_fresh_name(copied.file), copied) for copied in copies]
         with psycopg.connect(str(self.start["owner"]), autocommit=True) as link:
             link.execute("SET log_parameter_max_length_on_error = 0")
             with link.transaction():
-                link.execute(_table_sql(table, copied))
-                _copy_in(link, table, file)
-                reader = sql.Identifier(str(self.start["role"]))
-                link.execute(sql.SQL("REVOKE ALL ON {} FROM PUBLIC").format(table))
-                link.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(table, reader))
-            link.execute(sql.SQL("VACUUM (FREEZE, ANALYZE) {}").format(table))
-        return json.dumps({"table": name, "ranked": copied.ranked}).encode("ascii")
+                for name, copied in named:
+                    self._fill(link, sql.Identifier(str(self.start["schema"]), name), copied)
+            for name, _ in named:
+                table = sql.Identifier(str(self.start["schema"]), name)
+                link.execute(sql.SQL("VACUUM (FREEZE, ANALYZE) {}").format(table))
+        known = [{"table": name, "ranked": copied.ranked} for name, copied in named]
+        return json.dumps({"tables": known}).encode("ascii")
+
+    def _fill(
+        self, link: psycopg.Connection[tuple[Any, ...]], table: sql.Identifier, copied: Copied
+    ) -> None:
+        link.execute(_table_sql(table, copied))
+        _copy_in(link, table, copied.file)
+        reader = sql.Identifier(str(self.start["role"]))
+        link.execute(sql.SQL("REVOKE ALL ON {} FROM PUBLIC").format(table))
+        link.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(table, reader))
 
 
 def _fresh_name(file: Path) -> str:

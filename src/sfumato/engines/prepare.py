@@ -16,7 +16,7 @@ from sfumato.core.refusal import Refused
 from sfumato.engines.frames import Header
 from sfumato.engines.known import CROWD_BITS, coded
 from sfumato.engines.locked import Room, open_locked
-from sfumato.engines.orders import Order, read_order
+from sfumato.engines.orders import Order, TableOrder, read_order
 from sfumato.engines.prepare_sql import (
     group_key,
     rank_type,
@@ -26,9 +26,10 @@ from sfumato.engines.prepare_sql import (
     stored,
     without_nulls,
 )
-from sfumato.engines.sketch import domains_alike, write_sketch
+from sfumato.engines.sketch import Sketch, domains_alike, united, write_sketch
 from sfumato.engines.sketching import take_sketch
 from sfumato.engines.sources import open_source, paths_of
+from sfumato.plan.lower_from import stored_name, table_name
 
 _UNIT = "id"
 
@@ -36,7 +37,8 @@ _UNIT = "id"
 def prepared(room: Room, salt: str, message: Header) -> Header:
     """Return whose people these seem to be, the table and the sketch made; or the refusal."""
     order = read_order(message)
-    room = replace(room, paths=paths_of(order.source))
+    paths = {path: None for table in order.tables for path in paths_of(table.source)}
+    room = replace(room, paths=tuple(paths))
     connection = open_locked(str(Path(order.work, "rows.duckdb")), room, read_only=False)
     try:
         return {"same_people": list(_made(connection, order, salt))}
@@ -47,19 +49,53 @@ def prepared(room: Room, salt: str, message: Header) -> Header:
 
 
 def _made(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> tuple[str, ...]:
+    sketches = [sketch for t in order.tables for sketch in _staged(connection, t, salt)]
+    sketch = united(sketches)
+    write_sketch(Path(order.work, "people.json"), sketch)
+    people = [table for table in order.tables if table.unit is not None]
+    if people:
+        _write_persons(connection, people, salt)
+    for table in order.tables:
+        if table.unit is None:
+            _write_rows(connection, table, salt)
+        else:
+            _write_people(connection, table, salt)
+    return domains_alike(sketch, order.sketches)
+
+
+def _staged(
+    connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str
+) -> tuple[Sketch, ...]:
+    """Read a source into a table of values; return its sketch, unless its rows are public."""
     source = open_source(connection, order)
     places = [source.place(column.name) for column in order.columns]
     unit = None if order.unit is None else source.place(order.unit)
-    connection.execute(f"CREATE TEMP VIEW texts AS {source.sql}")
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW texts AS {source.sql}")
     _check_size(connection, order.limits.rows)
-    sketch = take_sketch(connection, order, len(source.names), unit, salt)
-    write_sketch(Path(order.work, "people.json"), sketch)
+    sketches: tuple[Sketch, ...] = ()
+    if order.key is None:
+        sketches = (take_sketch(connection, order, len(source.names), unit, salt),)
     _stage(connection, order, places, unit)
-    if unit is None:
-        _write_rows(connection, order, salt)
-    else:
-        _write_people(connection, order, salt)
-    return domains_alike(sketch, order.sketches)
+    if order.key is not None:
+        _check_unique(connection, order, order.key)
+    return sketches
+
+
+def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key: int) -> None:
+    """Refuse a public table in which two rows have one key, as it is stored."""
+    found = connection.execute(
+        f"SELECT count(v{key}), count(DISTINCT v{key}) FROM {_staging(order)}"
+    ).fetchone()
+    if found is None or found[0] != found[1]:
+        raise Refused(
+            "source-unreadable",
+            f"Two rows of a public table have one {order.columns[key].name!r}, as the card has it.",
+            "Hand in each key once, and declare bounds that hold them all.",
+        )
+
+
+def _staging(order: TableOrder) -> str:
+    return stored_name("staged", order.place)
 
 
 def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
@@ -78,7 +114,10 @@ def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
 
 
 def _stage(
-    connection: duckdb.DuckDBPyConnection, order: Order, places: Sequence[int], unit: int | None
+    connection: duckdb.DuckDBPyConnection,
+    order: TableOrder,
+    places: Sequence[int],
+    unit: int | None,
 ) -> None:
     texts = [f"{without_nulls(f'c{place}', order.nulls)} AS x{i}" for i, place in enumerate(places)]
     values = [
@@ -98,7 +137,7 @@ def _stage(
     codes = "".join(f", codes{i}.code AS k{i}" for i, _ in keyed)
     joins = "".join(f" LEFT JOIN codes{i} ON codes{i}.value = v.v{i}" for i, _ in keyed)
     connection.execute(
-        f"CREATE TEMP TABLE staged AS SELECT v.*{codes} FROM ("
+        f"CREATE TEMP TABLE {_staging(order)} AS SELECT v.*{codes} FROM ("
         f"SELECT {', '.join(values)} FROM (SELECT {', '.join(texts)} FROM texts){where}"
         f") AS v{joins}"
     )
@@ -113,7 +152,8 @@ def _load_keys(connection: duckdb.DuckDBPyConnection, place: int, column: Column
     stored_as = "BIGINT" if numeric else kind[column.type]
     listed = "BIGINT[]" if numeric else "VARCHAR[]"
     connection.execute(
-        f"CREATE TEMP TABLE codes{place} AS SELECT CAST(value AS {stored_as}) AS value, code"
+        f"CREATE OR REPLACE TEMP TABLE codes{place} AS"
+        f" SELECT CAST(value AS {stored_as}) AS value, code"
         f" FROM (SELECT unnest(CAST(? AS {listed})) AS value,"
         f" CAST(unnest(range({len(values)})) AS INTEGER) AS code)",
         [values],
@@ -123,52 +163,62 @@ def _load_keys(connection: duckdb.DuckDBPyConnection, place: int, column: Column
 # --- writing: rows by hash, people by hash -------------------------------------------------------
 
 
-def _stored_columns(order: Order) -> list[str]:
+def _stored_columns(order: TableOrder) -> list[str]:
     values = [f"v{i}" for i in range(len(order.columns))]
     return values + [f"k{i}" for i, column in enumerate(order.columns) if column.keys is not None]
 
 
-def _content(order: Order) -> str:
+def _content(order: TableOrder) -> str:
     return spelled([f"v{i}" for i in range(len(order.columns))]) or "''"
 
 
-def _write_rows(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> None:
+def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
     columns = ", ".join(("row_key", *_stored_columns(order)))
     connection.execute(
-        f'CREATE TABLE "rows" AS SELECT {columns} FROM ('
-        f"SELECT *, {secret_number('row', _content(order))} AS row_key FROM staged"
+        f"CREATE TABLE {table_name('duckdb', order.place)} AS SELECT {columns} FROM ("
+        f"SELECT *, {secret_number('row', _content(order))} AS row_key FROM {_staging(order)}"
         ") ORDER BY row_key",
         [salt],
     )
+    connection.execute(f"DROP TABLE {_staging(order)}")
 
 
-def _write_people(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> None:
-    """Write the rows, person by person in the order of their keyed hashes, each cut to the limit.
+def _write_persons(
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[TableOrder], salt: str
+) -> None:
+    """Write who there is in any of the tables, each with a number and a keyed hash.
 
     `person` is a dense code and changes when others come or go; it only tells people apart.
     Whatever has an order is ordered by `person_key` and `row_key`, which depend on nobody else.
     """
+    everybody = " UNION ALL ".join(f"SELECT {_UNIT} FROM {_staging(table)}" for table in tables)
     connection.execute(
         f"CREATE TEMP TABLE persons AS SELECT {_UNIT}, person_key,"
         " CAST(row_number() OVER (ORDER BY person_key, id) - 1 AS UINTEGER) AS person"
         f" FROM (SELECT {_UNIT}, {secret_number('person', _UNIT)} AS person_key"
-        f" FROM (SELECT DISTINCT {_UNIT} FROM staged))",
+        f" FROM (SELECT DISTINCT {_UNIT} FROM ({everybody})))",
         [salt],
     )
     connection.execute(
         "CREATE TABLE people AS SELECT person, person_key FROM persons ORDER BY person"
     )
+
+
+def _write_people(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
+    """Write the rows, person by person in the order of keyed hashes, each cut to the limit."""
     _number_rows(connection, order, salt)
     for place in coded(order.columns):
-        _write_texts(connection, place, salt)
+        _write_texts(connection, order, place, salt)
     _write_ranked(connection, order, salt)
+    crowds = stored_name("crowds", order.place)
     connection.execute(
-        f"CREATE TABLE crowds AS SELECT person >> {CROWD_BITS} AS few, count(*) AS n"
+        f"CREATE TABLE {crowds} AS SELECT person >> {CROWD_BITS} AS few, count(*) AS n"
         " FROM numbered GROUP BY few ORDER BY few"
     )
+    connection.execute("DROP TABLE numbered")
 
 
-def _number_rows(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> None:
+def _number_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
     """Give every row its place among its person's, by keyed hash, then content; cut the rest."""
     columns = _stored_columns(order)
     key = secret_number("row", "CAST(person_key AS VARCHAR)", _content(order))
@@ -177,21 +227,23 @@ def _number_rows(connection: duckdb.DuckDBPyConnection, order: Order, salt: str)
         f"CREATE TEMP TABLE numbered AS SELECT"
         f" {', '.join(('person', 'person_key', 'row_key', *columns))},"
         f" CAST(row_number() OVER (PARTITION BY person ORDER BY {ranking}) AS UINTEGER) AS rr"
-        f" FROM (SELECT *, {key} AS row_key FROM staged JOIN persons USING ({_UNIT}))"
+        f" FROM (SELECT *, {key} AS row_key FROM {_staging(order)} JOIN persons USING ({_UNIT}))"
         f" QUALIFY rr <= {order.limits.rows_per_person}",
         [salt],
     )
-    connection.execute("DROP TABLE staged")
+    connection.execute(f"DROP TABLE {_staging(order)}")
 
 
-def _write_texts(connection: duckdb.DuckDBPyConnection, place: int, salt: str) -> None:
+def _write_texts(
+    connection: duckdb.DuckDBPyConnection, order: TableOrder, place: int, salt: str
+) -> None:
     """Write the dictionary of a column of private texts, codes in value order.
 
     Codes shift when a text comes or goes with a person; `text_key` does not, and so it is what
     orders are made of (ranks.proof.md).
     """
     connection.execute(
-        f"CREATE TABLE texts{place} AS SELECT"
+        f"CREATE TABLE {_dictionary(order, place)} AS SELECT"
         " CAST(row_number() OVER (ORDER BY value) - 1 AS UINTEGER) AS code, value,"
         f" {secret_number('text', 'value')} AS text_key"
         f" FROM (SELECT DISTINCT v{place} AS value FROM numbered WHERE v{place} IS NOT NULL)"
@@ -200,12 +252,18 @@ def _write_texts(connection: duckdb.DuckDBPyConnection, place: int, salt: str) -
     )
 
 
-def _write_ranked(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> None:
+def _dictionary(order: TableOrder, place: int) -> str:
+    return stored_name(f"texts{place}", order.place)
+
+
+def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> None:
     """Write the table, each row with its stored ranks (ranks.proof.md)."""
     texts = coded(order.columns)
     codes = {i: f"k{i}" for i, column in enumerate(order.columns) if column.keys is not None}
     codes |= {i: f"c{i}" for i in texts}
-    joins = "".join(f" LEFT JOIN texts{i} ON texts{i}.value = n.v{i}" for i in texts)
+    joins = "".join(
+        f" LEFT JOIN {_dictionary(order, i)} AS texts{i} ON texts{i}.value = n.v{i}" for i in texts
+    )
     given = ["n.*", *(f"texts{i}.code AS c{i}" for i in texts)]
     hashed = ["*", *(f"{group_key(i, code)} AS h{i}" for i, code in codes.items())]
     kind = rank_type(order.limits.rows_per_person)
@@ -213,7 +271,7 @@ def _write_ranked(connection: duckdb.DuckDBPyConnection, order: Order, salt: str
     columns += [*_stored_columns(order), *(f"c{i}" for i in texts)]
     columns += [text for i, code in codes.items() for text in ranks(i, code, kind)]
     connection.execute(
-        f'CREATE TABLE "rows" AS SELECT {", ".join(columns)} FROM ('
+        f"CREATE TABLE {table_name('duckdb', order.place)} AS SELECT {', '.join(columns)} FROM ("
         f"SELECT {', '.join(hashed)} FROM (SELECT {', '.join(given)} FROM numbered AS n{joins}))"
         " ORDER BY person_key, person, rr",
         [salt] * len(codes),

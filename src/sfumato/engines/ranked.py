@@ -14,7 +14,8 @@ from sfumato.core.expression import Expr, Ref
 from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.refusal import Bug
 from sfumato.engines.known import Known
-from sfumato.plan.lower import TABLE, Statement
+from sfumato.plan.lower import Statement
+from sfumato.plan.lower_from import table_name
 from sfumato.plan.print_values import Text, filled, joined, print_expr
 
 _COUNTED: Final = ("rows", "values", "people", "sum")
@@ -34,6 +35,8 @@ def lower_ranked(measure: Measure, known: Known) -> Statement | None:
     """Return the statement that adds up by stored ranks, or None where they do not serve."""
     if not measure.by_person or measure.source is not None or measure.where is not None:
         return None
+    if measure.joins:
+        return None
     if any(t.kind not in _COUNTED or t.clamp is not None for t in measure.tallies):
         return None
     group = stored_group(measure, known)
@@ -49,7 +52,7 @@ def stored_group(measure: Measure, known: Known) -> Group | None:
     place = stored_place(measure.keys[0], known)
     if place is None:
         return None
-    texts = f"texts{place}" if measure.keys[0].size is None else None
+    texts = known.texts(place) if measure.keys[0].size is None else None
     code = f"k{place}" if texts is None else f"c{place}"
     return Group(code, f"gr{place}", f"rr{place}", texts)
 
@@ -77,7 +80,7 @@ def _statement(measure: Measure, group: Group) -> Statement:
     name = "cell" if group.texts is None else "code"
     grouping = "" if group.code is None else f" GROUP BY {code}"
     body = filled(
-        f"SELECT CAST({code} AS BIGINT) AS {name}, {{}} FROM {TABLE['duckdb']}"
+        f"SELECT CAST({code} AS BIGINT) AS {name}, {{}} FROM {table_name('duckdb', measure.table)}"
         f" WHERE {' AND '.join(bounds)}{grouping}",
         joined(", ", tallies),
     )

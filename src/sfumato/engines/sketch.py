@@ -16,9 +16,11 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Final
 
+VERSION: Final = 3
 KEPT: Final = 512
 ALIKE: Final = 0.5  # this share of the smaller set, found in the other, makes them the same people
 SURE: Final = 5  # standard deviations by which counts must be nearer than chance puts them
@@ -46,10 +48,11 @@ class Fingerprint:
 class Sketch:
     """The fingerprints of whole rows, of each column that could name a person, and of parts.
 
-    A part is one column or two: what is left in a copy that gained, lost or changed columns.
+    A part is one column or two: what is left in a copy that gained, lost or changed columns. Rows
+    are those of each table of people.
     """
 
-    rows: Fingerprint
+    rows: tuple[Fingerprint, ...]
     columns: tuple[Fingerprint, ...]
     parts: tuple[Fingerprint, ...]
 
@@ -64,7 +67,7 @@ def containment(one: Fingerprint, other: Fingerprint) -> float:
 
 def are_alike(one: Sketch, other: Sketch) -> bool:
     """Say whether two sketches seem to be of the same people."""
-    pairs = [(one.rows, other.rows), *((a, b) for a in one.columns for b in other.columns)]
+    pairs = [*product(one.rows, other.rows), *product(one.columns, other.columns)]
     if any(containment(a, b) >= ALIKE for a, b in pairs):
         return True
     return any(have_shared_rows(a, b) for a in one.parts for b in other.parts)
@@ -130,25 +133,33 @@ def _may_be(sketch: Sketch, path: Path) -> bool:
     return other is None or are_alike(sketch, other)
 
 
+def united(sketches: Sequence[Sketch]) -> Sketch:
+    """Return the sketch of several tables of the same people."""
+    return Sketch(
+        tuple(rows for sketch in sketches for rows in sketch.rows),
+        tuple(column for sketch in sketches for column in sketch.columns),
+        tuple(part for sketch in sketches for part in sketch.parts),
+    )
+
+
 def write_sketch(path: Path, sketch: Sketch) -> None:
     """Write the sketch as JSON, for the owner of the process alone."""
     body = {
-        "rows": sketch.rows.marks,
+        "rows": [rows.marks for rows in sketch.rows],
         "columns": [column.marks for column in sketch.columns],
         "parts": [part.marks for part in sketch.parts],
     }
     path.touch(mode=0o600)
-    path.write_text(json.dumps({"sketch": 2, **body}), encoding="ascii")
+    path.write_text(json.dumps({"sketch": VERSION, **body}), encoding="ascii")
 
 
 def read_sketch(path: Path) -> Sketch | None:
     """Return the sketch, or None if the file is not one."""
     try:
         shape = json.loads(path.read_text(encoding="ascii"))
-        if shape["sketch"] != 2:
+        if shape["sketch"] != VERSION:
             return None
-        columns, parts = (tuple(_read(c) for c in shape[name]) for name in ("columns", "parts"))
-        return Sketch(_read(shape["rows"]), columns, parts)
+        return Sketch(*(tuple(_read(c) for c in shape[n]) for n in ("rows", "columns", "parts")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

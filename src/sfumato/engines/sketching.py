@@ -24,7 +24,7 @@ from typing import Final
 
 import duckdb
 
-from sfumato.engines.orders import Order
+from sfumato.engines.orders import TableOrder
 from sfumato.engines.prepare_sql import secret_number, without_nulls
 from sfumato.engines.sketch import FEW, KEPT, Fingerprint, Sketch
 
@@ -36,13 +36,17 @@ _END: Final = 2**62  # marks of parts lie below it, so that the sum of two is a 
 
 
 def take_sketch(
-    connection: duckdb.DuckDBPyConnection, order: Order, width: int, unit: int | None, salt: str
+    connection: duckdb.DuckDBPyConnection,
+    order: TableOrder,
+    width: int,
+    unit: int | None,
+    salt: str,
 ) -> Sketch:
     """Return the sketch of the texts c0, c1, ... of the view `texts`."""
     cells = ", ".join(
         f"{_plain_spelling(without_nulls(f'c{i}', order.nulls))} AS n{i}" for i in range(width)
     )
-    connection.execute(f"CREATE TEMP VIEW plain AS SELECT {cells} FROM texts")
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW plain AS SELECT {cells} FROM texts")
     guesses = _guesses(connection, width)
     naming = [i for i in range(width) if i == unit or _may_name(connection, i, guesses[i])]
     telling = [i for i in range(width) if i not in naming and guesses[i][0] > 1]
@@ -52,7 +56,7 @@ def take_sketch(
     columns = tuple(_column(connection, i) for i in naming)
     parts = tuple(p for p in _parts(connection, naming, telling) if len(p.marks) >= FEW)
     connection.execute("DROP TABLE marked")
-    return Sketch(rows, columns, parts)
+    return Sketch((rows,), columns, parts)
 
 
 def _plain_spelling(text: str) -> str:

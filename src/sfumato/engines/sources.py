@@ -12,7 +12,7 @@ import duckdb
 
 from sfumato.core.refusal import Refused
 from sfumato.engines.locked import named, quoted
-from sfumato.engines.orders import Order
+from sfumato.engines.orders import TableOrder
 from sfumato.engines.prepare_sql import trimmed
 
 _NO_NULLS: Final = "\ue000 no text is null here \ue000"  # the card alone says what is null
@@ -47,7 +47,7 @@ def paths_of(source: str) -> tuple[str, ...]:
     return (source, source + ".wal") if _suffix(source) in _DUCKDB else (source,)
 
 
-def open_source(connection: duckdb.DuckDBPyConnection, order: Order) -> Source:
+def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Source:
     """Return the source, ready to be read, or refuse."""
     suffix = _suffix(order.source)
     if suffix in _CSV:
@@ -55,7 +55,7 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: Order) -> Source:
     if suffix in _PARQUET:
         return _table_source(connection, f"read_parquet({quoted(order.source)})")
     if suffix in _DUCKDB:
-        connection.execute(f"ATTACH {quoted(order.source)} AS handed_in (READ_ONLY)")
+        _attach(connection, order.source)
         return _table_source(connection, _inner_table(connection, order.inner_table))
     raise Refused(
         "source-unreadable",
@@ -64,11 +64,22 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: Order) -> Source:
     )
 
 
+def _attach(connection: duckdb.DuckDBPyConnection, source: str) -> None:
+    """Open a DuckDB file; the one before it stays open only if it is the same."""
+    open_now = connection.execute(
+        "SELECT path FROM duckdb_databases() WHERE database_name = 'handed_in'"
+    ).fetchone()
+    if open_now is not None and open_now[0] != source:
+        connection.execute("DETACH handed_in")
+    if open_now is None or open_now[0] != source:
+        connection.execute(f"ATTACH {quoted(source)} AS handed_in (READ_ONLY)")
+
+
 def _suffix(source: str) -> str:
     return Path(source).suffix.casefold()
 
 
-def _text_source(order: Order, suffix: str) -> Source:
+def _text_source(order: TableOrder, suffix: str) -> Source:
     with Path(order.source).open(encoding="utf-8-sig", newline="") as lines:
         head = lines.readline(1 << 20)
     separators = "\t" if suffix == ".tsv" else ",;"

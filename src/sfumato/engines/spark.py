@@ -24,6 +24,7 @@ from sfumato.engines.frames import Header
 from sfumato.engines.postgres import measure_request, prepare_elsewhere, read_marker
 from sfumato.engines.postgres_child import Held
 from sfumato.engines.postgres_copy import order_mark
+from sfumato.plan.lower_from import stored_name, table_name
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,13 @@ class SparkEngine:
         known = read_marker(table, "spark")
         sealed = None
         if known is not None:
-            request = measure_request(measure, "spark", "`rows`", known, self._mark)
-            request["table"] = str(_rows_of(Path(table).absolute()))
+            places = range(len(known["tables"]))
+            names = [table_name("spark", place) for place in places]
+            request = measure_request(measure, "spark", names, known, self._mark)
+            target = Path(table).absolute()
+            request["tables"] = [
+                [stored_name("rows", place), str(_rows_of(target, place))] for place in places
+            ]
             sealed = self._held.measured(request, Layout.of(measure))
         if sealed is None:
             raise EngineStopped
@@ -87,14 +93,16 @@ class SparkEngine:
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Copy a source into a prepared table, once; the owner's act."""
-        rows = _rows_of(Path(order.target).absolute())
+        target, tables = Path(order.target).absolute(), len(order.sources)
 
         def load(prepared: str, work: str) -> dict[str, Any] | None:
-            request: Header = {"do": "load", "prepared": prepared, "work": work}
+            request: Header = {"do": "load", "prepared": prepared, "work": work, "tables": tables}
             answer = self._held.ask(request, self._limits.load_deadline_s)
             if answer is None:
                 return None
-            Path(work, "rows.parquet").replace(rows)
+            for place in range(tables):
+                made = Path(work, f"{stored_name('rows', place)}.parquet")
+                made.replace(_rows_of(target, place))
             return dict(json.loads(answer))
 
         return prepare_elsewhere(self._embedded, order, load, ("spark", self._mark))
@@ -114,9 +122,9 @@ class SparkEngine:
         return self._held.pid()
 
 
-def _rows_of(target: Path) -> Path:
-    """Return where the rows lie, beside the file that says what they are."""
-    return target.with_name(f"{target.name}.parquet")
+def _rows_of(target: Path, place: int) -> Path:
+    """Return where a table's rows lie, beside the file that says what they are."""
+    return target.with_name(f"{stored_name(target.name, place)}.parquet")
 
 
 def _settings(place: SparkPlace, limits: SparkLimits) -> dict[str, str]:

@@ -17,7 +17,7 @@ import numpy as np
 from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
 from sfumato.engines.frames import Header
 from sfumato.engines.postgres_child import Deed, serve
-from sfumato.engines.postgres_copy import copy_out
+from sfumato.engines.postgres_copy import copy_out, copying_of
 
 _SILENT: Final = "rootLogger.level = off\n"
 _CONF: Final = {
@@ -41,24 +41,22 @@ class Asker:
 
     start: Header
     session: Any = None  # pyspark is imported when it is needed, and has no types of its own
-    table: tuple[object, ...] = ()
+    tables: tuple[object, ...] = ()
 
     def measure(self, request: Header) -> bytes:
         """Return the cells of a measure, as bytes."""
         assembly = Assembly(Layout.read(request["layout"]))
-        self._open(str(request["table"]))
-        statements: Any = request["statements"]  # a message of our own parent
+        tables: Any = request["tables"]  # a message of our own parent
+        self._open(tables)
+        statements: Any = request["statements"]
         for statement in statements:
             assembly.add(statement["tallies"], self._asked(statement))
         return cells_bytes(assembly.cells())
 
     def load(self, request: Header) -> bytes:
-        """Write a prepared table's rows as Parquet; return what is known of it."""
-        copied = copy_out(
-            str(request["prepared"]), Path(str(request["work"]), "rows.parquet"), "parquet",
-            salt=str(self.start["salt"]), memory_mb=int(str(self.start["memory_mb"])),
-        )  # fmt: skip
-        return json.dumps({"ranked": copied.ranked}).encode("ascii")
+        """Write each prepared table's rows as Parquet; return what is known of them."""
+        copies = copy_out(copying_of(request, self.start, "parquet"))
+        return json.dumps({"tables": [{"ranked": copied.ranked} for copied in copies]}).encode()
 
     def _asked(self, statement: Mapping[str, Any]) -> Columns:
         bound = [self.start["salt"] if p is None else p for p in statement["parameters"]]
@@ -68,14 +66,16 @@ class Asker:
         columns = zip(*rows, strict=True) if rows else ((),) * len(names)
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
 
-    def _open(self, path: str) -> None:
+    def _open(self, paths: list[tuple[str, str]]) -> None:
+        """Give each table its name, unless these have theirs already."""
         if self.session is None:
             self.session = _session(self.start)
-        found = Path(path).stat()
-        table = (path, found.st_ino, found.st_mtime_ns)
-        if self.table != table:
-            self.session.read.parquet(f"file://{path}").createOrReplaceTempView("rows")
-            self.table = table
+        found = [(name, path, Path(path).stat()) for name, path in paths]
+        tables = tuple((name, path, s.st_ino, s.st_mtime_ns) for name, path, s in found)
+        if self.tables != tables:
+            for name, path, _ in found:
+                self.session.read.parquet(f"file://{path}").createOrReplaceTempView(name)
+            self.tables = tables
 
 
 def _array(name: str, values: tuple[Any, ...]) -> np.ndarray[Any, Any]:

@@ -13,6 +13,7 @@ from typing import Final
 from sfumato.core.expression import Expr, Ref
 from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
 from sfumato.core.refusal import Bug
+from sfumato.plan.lower_from import Rows, rows_of, table_name
 from sfumato.plan.print_values import (
     Bound,
     Dialect,
@@ -31,7 +32,6 @@ WIDE: Final[dict[Dialect, str]] = {
 _STRING: Final[dict[Dialect, str]] = {
     "duckdb": "VARCHAR", "postgres": "TEXT", "spark": "STRING",
 }  # fmt: skip
-TABLE: Final[dict[Dialect, str]] = {"duckdb": '"rows"', "postgres": '"rows"', "spark": "`rows`"}
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,14 @@ class Statement:
     tallies: tuple[int, ...]
 
 
-def lower(measure: Measure, dialect: Dialect, table: str | None = None) -> tuple[Statement, ...]:
-    """Return the statements that add the measure up over a prepared table, without empty cells."""
+def lower(
+    measure: Measure, dialect: Dialect, names: Sequence[str] | None = None
+) -> tuple[Statement, ...]:
+    """Return the statements that add the measure up over prepared tables, without empty cells."""
     _check(measure)
-    printer = _Printer(measure, dialect, table or TABLE[dialect])
+    last = max((measure.table, *(join.table for join in measure.joins)))
+    names = names or [table_name(dialect, table) for table in range(last + 1)]
+    printer = _Printer(measure, dialect, rows_of(measure, names))
     added = [i for i, t in enumerate(measure.tallies) if t.kind in ADDED]
     statements = [printer.added(added)] if added else []
     for place, tally in enumerate(measure.tallies):
@@ -79,7 +83,7 @@ def _check(measure: Measure) -> None:
 class _Printer:
     measure: Measure
     dialect: Dialect
-    table: str
+    rows: Rows
 
     # --- whole statements ---
 
@@ -164,14 +168,14 @@ class _Printer:
         return f"w{self._values.index(tally.value)}"
 
     def _picked(self) -> Text:
-        identity = ("person", "person_key", "row_key") if self._is_bounded else ()
+        identity = ("person", "person_key", *self.rows.order) if self._is_bounded else ()
         columns = [Text(name) for name in identity]
         columns += self._cell_texts()
         columns += [
             filled(f"{{}} AS w{i}", print_expr(value, self.dialect))
             for i, value in enumerate(self._values)
         ]
-        source = Text(self.table)
+        source = Text(self.rows.sql)
         first = Text("")
         if self.measure.source is not None:
             first = self._people(self.measure.source)
@@ -222,7 +226,7 @@ class _Printer:
         apart.
         """
         values = [f"w{i}" for i in range(len(self._values))]
-        order = ", ".join(("row_key", *values))
+        order = ", ".join((*self.rows.order, *values))
         summed = {self._column(t) for t in self.measure.tallies if t.kind == "sum"}
         counts = "".join(
             f", count({c}) AS n_{c}"
@@ -314,7 +318,7 @@ class _Printer:
 
     def _people(self, source: PerPerson) -> Text:
         values = tuple(dict.fromkeys(c.value for c in source.columns if c.value is not None))
-        columns = [Text("person"), Text("row_key")]
+        columns = [Text(name) for name in ("person", *self.rows.order)]
         columns += [
             filled(f"{{}} AS x{i}", print_expr(value, self.dialect))
             for i, value in enumerate(values)
@@ -322,13 +326,13 @@ class _Printer:
         conditions = [Text("person IS NOT NULL")]
         if source.where is not None:
             conditions.append(print_predicate(source.where, self.dialect))
-        order = ", ".join(("row_key", *(f"x{i}" for i in range(len(values)))))
+        order = ", ".join((*self.rows.order, *(f"x{i}" for i in range(len(values)))))
         reduced = "".join(
             f", {_reduced(column, values)} AS u{i}" for i, column in enumerate(source.columns)
         )
         return filled(
             f"mine AS (\n  SELECT *, row_number() OVER (PARTITION BY person ORDER BY {order})"
-            f" AS nth\n  FROM (SELECT {{}} FROM {self.table} WHERE {{}}) AS r\n),\n"
+            f" AS nth\n  FROM (SELECT {{}} FROM {self.rows.sql} WHERE {{}}) AS r\n),\n"
             f"people AS (\n  SELECT person{reduced}\n  FROM mine\n"
             f"  WHERE nth <= {source.max_rows}\n  GROUP BY person\n),\n",
             joined(", ", columns),

@@ -162,6 +162,7 @@ def make_plan(card: Card, question: Question) -> Plan:
         source=None if question.source is None else _source(view, question, question.source),
         table=view.table,
         joins=view.joins,
+        most_rows=card.limits.rows,
     )
     lower(measure, "duckdb")  # what is too long to be written out is refused before it is paid
     return Plan(card, question, measure, parts, keys, asked)

@@ -6,9 +6,8 @@ reader knows is refused with its place in the text. Nothing is passed on, so not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from sqlglot import exp
 
@@ -22,21 +21,16 @@ from sfumato.core.expression import (
     Ref,
     columns_of,
 )
-from sfumato.core.question import Aggregate, EachPerson, Order, Output, Question, Reduce
+from sfumato.core.question import Aggregate, Order, Output, Question
 from sfumato.core.refusal import Refused
-from sfumato.plan.sql_aggregates import NAMES, aggregates, is_aggregate, reduction
+from sfumato.plan.sql_aggregates import NAMES, aggregates, is_aggregate
 from sfumato.plan.sql_expressions import expression, predicate
+from sfumato.plan.sql_from import HINTS, read_from
 from sfumato.plan.sql_leaves import column_of, constant_of, only, outside
 from sfumato.plan.sql_text import MAX_DEPTH, MAX_TEXT, MAX_TOKENS, parsed
 from sfumato.plan.words import expr_in_words
 
 __all__ = ["MAX_DEPTH", "MAX_TEXT", "MAX_TOKENS", "read_sql"]
-
-_HINTS: Final[Mapping[str, str]] = {
-    "joins": "joins are not answered yet",
-    "distinct": "DISTINCT rows never leave",
-    "offset": "OFFSET is not answered",
-}
 
 
 def read_sql(
@@ -46,11 +40,11 @@ def read_sql(
     select = parsed(text)
     only(
         select,
-        {"expressions", "from_", "where", "group", "having", "order", "limit", "with_"},
-        _HINTS,
+        {"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "with_"},
+        HINTS,
     )
-    source = _source(select, data_set)
-    outputs = _outputs(select)
+    source = read_from(select, data_set)
+    outputs = _outputs(select, source.tables)
     groups = _groups(select, outputs)
     reader = _After(outputs, groups)
     having = select.args.get("having")
@@ -64,102 +58,19 @@ def read_sql(
         group_by=groups,
         max_groups=max_groups,
         max_rows=max_rows,
-        source=source,
+        source=source.each_person,
         having=made_having,
         order=order,
         limit=_limit(select.args.get("limit")),
+        table="" if source.table.casefold() == data_set.casefold() else source.table,
+        joins=source.joins,
     )
-
-
-# --- FROM -------------------------------------------------------------------------------------
-
-
-def _source(select: exp.Select, data_set: str) -> EachPerson | None:
-    """Return the inner SELECT, read; None where the question asks the data set itself."""
-    source = select.args.get("from_")
-    if source is None:
-        raise outside(select, "the question names no data set", f"Add FROM {data_set}.")
-    named = _with(select.args.get("with_"))
-    table = source.this
-    if type(table) is exp.Subquery:
-        if named:
-            raise outside(table, "WITH and an inner SELECT do not go together", "Use one of them.")
-        only(table, {"this", "alias"})
-        _check_alias(select, table, set())
-        return _each_person(table.this, data_set)
-    if type(table) is not exp.Table or type(table.this) is not exp.Identifier:
-        raise outside(table, "FROM takes the data set itself", f"Write FROM {data_set}.")
-    only(table, {"this", "alias"}, _HINTS)
-    name = table.name.casefold()
-    if named and name not in named:
-        raise outside(table, "FROM names another table than WITH", "Write FROM its name.")
-    if not named and name != data_set.casefold():
-        raise outside(table, "FROM names another table", f"Write FROM {data_set}.")
-    _check_alias(select, table, {name})
-    return _each_person(named[name], data_set) if named else None
-
-
-def _with(node: exp.Expr | None) -> dict[str, exp.Expr]:
-    """Return the one named inner SELECT."""
-    if node is None:
-        return {}
-    only(node, {"expressions"}, {"recursive": "RECURSIVE is not answered"})
-    if len(node.expressions) != 1:
-        raise outside(node, "WITH takes one inner SELECT", "Write one, grouped by the person.")
-    (named,) = node.expressions
-    only(named, {"this", "alias"})
-    only(named.args["alias"], {"this"})
-    return {str(named.alias).casefold(): named.this}
-
-
-def _check_alias(select: exp.Select, table: exp.Expr, names: set[str]) -> None:
-    alias = table.args.get("alias")
-    if alias is not None:
-        only(alias, {"this"})
-    known = {"", table.alias.casefold(), *names}
-    outer = [select.args.get(key) for key in ("where", "group", "having", "order")]
-    for part in (*select.expressions, *(part for part in outer if part is not None)):
-        for column in part.find_all(exp.Column):
-            if column.table.casefold() not in known:
-                raise outside(column, "this names another table", "Leave the table's name out.")
-
-
-def _each_person(node: exp.Expr, data_set: str) -> EachPerson:
-    """Read SELECT person, aggregates FROM the data set WHERE … GROUP BY person."""
-    if type(node) is not exp.Select:
-        raise outside(node, "only SELECT is answered")
-    only(node, {"expressions", "from_", "where", "group"}, _HINTS)
-    if _source(node, data_set) is not None:
-        raise outside(node, "an inner SELECT has none of its own", f"Write FROM {data_set}.")
-    by = _person(node, node.args.get("group"))
-    columns = [c for c in (_inner_column(item, by) for item in node.expressions) if c is not None]
-    where = node.args.get("where")
-    return EachPerson(tuple(columns), None if where is None else predicate(where.this), by)
-
-
-def _person(select: exp.Select, group: exp.Expr | None) -> str:
-    if group is not None:
-        only(group, {"expressions"}, {"all": "GROUP BY ALL is not read"})
-    if group is None or len(group.expressions) != 1:
-        raise outside(
-            select, "an inner SELECT groups by the person", "Write GROUP BY the card's unit."
-        )
-    return column_of(group.expressions[0])
-
-
-def _inner_column(item: exp.Expr, by: str) -> Reduce | None:
-    name, node = (item.alias, item.this) if type(item) is exp.Alias else ("", item)
-    if type(node) is exp.Column and column_of(node).casefold() == by.casefold():
-        return None
-    if not name:
-        raise outside(item, "a column of an inner SELECT needs a name", "Add AS n.")
-    return reduction(node, name)
 
 
 # --- SELECT and GROUP BY ----------------------------------------------------------------------
 
 
-def _outputs(select: exp.Select) -> list[Output]:
+def _outputs(select: exp.Select, tables: Sequence[str]) -> list[Output]:
     taken: dict[str, int] = {}
     outputs = []
     for node in select.expressions:
@@ -167,7 +78,7 @@ def _outputs(select: exp.Select) -> list[Output]:
         several = _selected(inner)
         for place, of in enumerate(several):
             given = f"{name}_{place + 1}" if name and len(several) > 1 else name
-            outputs.append(Output(given or _fresh_name(of, taken), of))
+            outputs.append(Output(given or _fresh_name(of, taken, tables), of))
     return outputs
 
 
@@ -182,18 +93,25 @@ def _selected(node: exp.Expr) -> tuple[Aggregate | Expr, ...]:
     return (made,)
 
 
-def _fresh_name(of: Aggregate | Expr, taken: dict[str, int]) -> str:
-    name = automatic_name(of)
+def _fresh_name(of: Aggregate | Expr, taken: dict[str, int], tables: Sequence[str]) -> str:
+    name = automatic_name(of, tables)
     taken[name] = taken.get(name, 0) + 1
     return name if taken[name] == 1 else f"{name}_{taken[name]}"
 
 
-def automatic_name(of: Aggregate | Expr) -> str:
+def automatic_name(of: Aggregate | Expr, tables: Sequence[str] = ()) -> str:
     """Return the name of a column that was given none."""
+    if isinstance(of, Ref):
+        return _without_table(of.column, tables)[:100]
     if not isinstance(of, Aggregate):
         return expr_in_words(of)[:100]
-    columns = [name for side in of.of for name in sorted(columns_of(side))]
+    columns = [_without_table(c, tables) for side in of.of for c in sorted(columns_of(side))]
     return NAMES[of.verb].format("_".join(columns))[:100]
+
+
+def _without_table(name: str, tables: Sequence[str]) -> str:
+    table, point, column = name.partition(".")
+    return column if point and table in tables else name
 
 
 def _groups(select: exp.Select, outputs: Sequence[Output]) -> tuple[Expr, ...]:

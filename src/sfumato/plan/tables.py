@@ -8,7 +8,7 @@ what is kept without a partner is the side that was there before, and nothing el
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
@@ -86,6 +86,7 @@ class _Seen:
 
     card: Card
     tables: list[tuple[int, Table]]
+    looked_up: list[int | None] = field(default_factory=list)  # by each join, in the columns before
 
     def join(self, places: Mapping[str, int], wanted: Joined) -> Joined:
         """Return the join in its one spelling, and see its table from now on."""
@@ -97,18 +98,21 @@ class _Seen:
             )
         mine, theirs = self._sides(table, wanted)
         if table.is_public:
-            made = Joined(table.name, (self._looked_up(table, mine, theirs),), wanted.keeps_all)
+            column = self._looked_up(table, mine, theirs)
+            self.looked_up.append(column)
+            on: tuple[str, ...] = (self._spelled(column),)
         else:
             self._check_person(table, mine, theirs)
-            made = Joined(table.name, (), wanted.keeps_all)
+            self.looked_up.append(None)
+            on = ()
         self.tables.append((place, table))
-        return made
+        return Joined(table.name, on, wanted.keeps_all)
 
     def _sides(self, table: Table, wanted: Joined) -> tuple[str, str]:
         """Return which column of the new table equals which of those before."""
         own = table.key or table.unit or ""
         if not wanted.on:
-            return own, own
+            return own, own if table.is_public else str(self.tables[0][1].unit)
         if len(wanted.on) == 1:
             return own, wanted.on[0]
         sides = [_split(side, table.name) for side in wanted.on]
@@ -133,8 +137,8 @@ class _Seen:
                 f"{self.tables[0][1].unit}.",
             )
 
-    def _looked_up(self, table: Table, mine: str, theirs: str) -> str:
-        """Return the column that is looked up in a public table."""
+    def _looked_up(self, table: Table, mine: str, theirs: str) -> int:
+        """Return the place of the column that is looked up in a public table."""
         if mine.casefold() != (table.key or "").casefold():
             raise Refused(
                 "not-in-language",
@@ -153,7 +157,12 @@ class _Seen:
                 "The owner declares both alike.",
                 column=column.name,
             )
-        return column.name
+        return view.card.index(column.name)
+
+    def _spelled(self, place: int) -> str:
+        """Return the column's one spelling, whatever other tables are joined."""
+        table, name, _ = list(_columns([table for _, table in self.tables]))[place]
+        return f"{table}.{name}"
 
     def _people(self) -> frozenset[str]:
         private = [table for _, table in self.tables if table.unit is not None]
@@ -180,21 +189,16 @@ class _Seen:
             limits=_limits(private),
             tables=(),
         )
-        joins = () if question is None else tuple(self._physical(card, question.joins))
+        joins = () if question is None else tuple(self._physical(question.joins))
         place, first = self.tables[0]
         return View(card, names, self._people(), first.name, place, joins)
 
-    def _physical(self, card: Card, joins: Sequence[Joined]) -> Iterator[Join]:
+    def _physical(self, joins: Sequence[Joined]) -> Iterator[Join]:
         start = len(self.tables[0][1].columns)
-        for (place, table), joined in zip(self.tables[1:], joins, strict=True):
-            width = len(table.columns)
-            if joined.on:
-                key = table.columns.index(_column(table, str(table.key)))
-                looked_up = card.index(joined.on[0])
-                yield Join(place, start, width, looked_up, key, joined.keeps_all)
-            else:
-                yield Join(place, start, width, keeps_all=joined.keeps_all)
-            start += width
+        for (place, table), joined, of in zip(self.tables[1:], joins, self.looked_up, strict=True):
+            key = 0 if table.key is None else table.columns.index(_column(table, table.key))
+            yield Join(place, start, len(table.columns), of, key, joined.keeps_all)
+            start += len(table.columns)
 
 
 def _are_alike(column: Column, key: Column) -> bool:

@@ -35,6 +35,13 @@ def init(shell: Shell, folder: str, anchor: str | None, ledger: str | None) -> N
 @click.option("--card", type=click.Path(exists=True, dir_okay=False), help="The card, as TOML.")
 @click.option("--table", help="The table, if SOURCE is a DuckDB file with several.")
 @click.option(
+    "--with",
+    "tables",
+    multiple=True,
+    metavar="TABLE=FILE",
+    help="The rows of another table of the card; may be given several times.",
+)
+@click.option(
     "--different-people",
     metavar="APPROVER",
     help="The second person who confirms that these are not the people of another data set.",
@@ -54,6 +61,7 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
                 shape,
                 inner_table=options["table"],
                 different_people=options["different_people"],
+                tables=_tables(options["tables"]),
             )
     shell.show(
         {"added": signed.name, "version": signed.version, "people": signed.people},
@@ -61,6 +69,14 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
         f"{signed.people!r}.\n"
         f"Next: sfumato price {signed.name} 'SELECT COUNT(*) FROM {signed.name}' --epsilon 0.1",
     )
+
+
+def _tables(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Return table -> file from TABLE=FILE options."""
+    read = [pair.partition("=") for pair in pairs]
+    if any(not name or not path for name, _, path in read):
+        raise click.BadParameter("write TABLE=FILE", param_hint="--with")
+    return {name: path for name, _, path in read}
 
 
 def _read_toml(path: str) -> dict[str, Any]:

@@ -7,18 +7,18 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 
 from sfumato.core.account import Head
 from sfumato.core.budget import Budget, read_delta, read_epsilon
-from sfumato.core.card import Card, read_card
+from sfumato.core.card import Card, Table, read_card
 from sfumato.core.card_shown import card_json
 from sfumato.core.expression import Json
 from sfumato.core.filters import Cap, cap_of
-from sfumato.core.ports import Catalogue, Dice, Engine, PrepareOrder
+from sfumato.core.ports import Catalogue, Dice, Engine, PrepareOrder, SourceFile
 from sfumato.core.refusal import Refused
 from sfumato.door import (
     Ledger,
@@ -36,6 +36,32 @@ class Source:
     path: str
     inner_table: str | None = None
     different_people: str | None = None  # the second person who confirms that they are others
+    tables: Mapping[str, str] = field(default_factory=dict)  # the files of the card's other tables
+
+    def files(self, card: Card) -> tuple[SourceFile, ...]:
+        """Return the file of each of the card's tables, its own first, or refuse."""
+        given = {name.casefold(): path for name, path in self.tables.items()}
+        own = SourceFile(self.path, self.inner_table)
+        files = (own, *(self._file(table, given) for table in card.tables))
+        if given:
+            raise Refused(
+                "source-unreadable",
+                f"The card has no table {sorted(given)[0]!r}.",
+                "Declare it under [tables] on the card, or leave its file out.",
+            )
+        return files
+
+    def _file(self, table: Table, given: dict[str, str]) -> SourceFile:
+        path = given.pop(table.name.casefold(), None)
+        if path is not None:
+            return SourceFile(path)
+        if self.path.casefold().endswith((".duckdb", ".ddb", ".db")):
+            return SourceFile(self.path, table.name)
+        raise Refused(
+            "source-unreadable",
+            f"No file was given for the table {table.name!r}.",
+            f"Add --with {table.name}=FILE.",
+        )
 
 
 @dataclass(frozen=True)
@@ -176,13 +202,12 @@ class DataSets:
     def _prepare(self, card: Card, source: Source, table: Path, sketch: Path) -> None:
         others = tuple((d, s) for d, s in self.catalogue.people() if d != card.people)
         order = PrepareOrder(
-            source=source.path,
+            sources=source.files(card),
             target=str(table),
             card=card,
             salt=self.salt,
             sketches=others,
             sketch=str(sketch),
-            inner_table=source.inner_table,
         )
         same = self.engine.prepare(order).same_people
         if same and source.different_people is None:

@@ -1,0 +1,257 @@
+"""Several tables of one card: joined on the person, or a public one looked up; on every engine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine_rows import (
+    SALT,
+    Row,
+    added_up,
+    answers,
+    card_of,
+    joined_rows,
+    numbers,
+    prepare,
+    stored_rows,
+    write_source,
+)
+from kernel_rows import kernel_order, orders_by_kernel
+from sfumato.core.expression import Compare, Constant, IsNull, Not, Predicate, Ref
+from sfumato.core.measure import Join, Key, Measure, PerPerson, Reduced, Tally
+from sfumato.core.ports import Engine
+from sfumato.core.refusal import Refused
+from sfumato.engines.duckdb import DuckDBEngine
+
+WIDE = 10**6
+SEEDS = {"duckdb": 6, "postgres": 4, "spark": 1}
+MEASURES = {"duckdb": 60, "postgres": 40, "spark": 12}
+HEADERS = [
+    ["who", "town", "age"],
+    ["pid", "place", "cost", "who"],
+    ["who", "drug"],
+    ["town", "region", "size"],
+]
+CARD = card_of(
+    "who",
+    {
+        "town": {"type": "text"},
+        "age": {"type": "integer", "lower": 0, "upper": 99},
+    },
+    limits={"rows_per_person": 4},
+    tables={
+        "visits": {
+            "unit": "pid",
+            "limits": {"rows_per_person": 7},
+            "columns": {
+                "place": {"type": "text", "keys": ["a", "b", "c"]},
+                "cost": {"type": "integer", "lower": -9, "upper": 10**6},
+            },
+        },
+        "drugs": {"columns": {"drug": {"type": "text"}}},
+        "towns": {
+            "public": True,
+            "key": "town",
+            "columns": {
+                "town": {"type": "text"},
+                "region": {"type": "text", "keys": ["n", "s"]},
+                "size": {"type": "integer", "lower": 0, "upper": 50},
+            },
+        },
+    },
+)
+WIDTHS = [len(table.columns) for table in CARD.every_table]
+TOWNS = [["1", "n", "5"], ["2", "s", "60"], ["3", "", ""], ["", "n", "3"], ["9", "s", "1"]]
+Maker = Callable[[bytes], Engine]
+
+
+@pytest.fixture(scope="module")
+def engine(make_engine: Maker) -> Iterator[Engine]:
+    made = make_engine(SALT)
+    yield made
+    made.close()
+
+
+def random_tables(dice: random.Random, people: int = 12) -> list[list[list[str]]]:
+    names = [f"p{i}" for i in range(people)] + ["", " p1 "]
+    sizes = (dice.choice((0, 15, 30)), dice.choice((0, 40, 60)), dice.choice((0, 20)))
+    return [
+        [
+            [dice.choice(names[3:]), dice.choice([*"1234", ""]), str(dice.randint(0, 120))]
+            for _ in range(sizes[0])
+        ],
+        [
+            [dice.choice(names), dice.choice("abcz"), str(dice.randint(-20, 10**6)), "p0"]
+            for _ in range(sizes[1])
+        ],
+        [[dice.choice(names[:-4]), dice.choice(["x", "y", ""])] for _ in range(sizes[2])],
+        TOWNS,
+    ]  # fmt: skip
+
+
+def prepared(engine: Engine, folder: Path, tables: Sequence[list[list[str]]]) -> str:
+    folder.mkdir(exist_ok=True)
+    pairs = zip(HEADERS, tables, strict=True)
+    paths = [write_source(folder / f"s{i}.csv", h, rows) for i, (h, rows) in enumerate(pairs)]
+    return prepare(engine, paths[0], CARD, others=paths[1:])[0]
+
+
+def twins(folder: Path, tables: Sequence[list[list[str]]]) -> list[list[Row]]:
+    """Return what DuckDB's preparation makes of the tables, which the other engines copy."""
+    duck = DuckDBEngine(SALT, memory_mb=1024, threads=1)
+    table = prepared(duck, folder / "twin", tables)
+    duck.close()
+    return [stored_rows(table, place) for place in range(len(tables))]
+
+
+@dataclass
+class Asking:
+    """Random tables side by side, and what can be asked of them."""
+
+    dice: random.Random
+
+    def measure(self, max_groups: int, max_rows: int) -> Measure:
+        first = self.dice.choice((0, 1, 2))
+        joins, seen = list(self.joins(first)), [first]
+        seen += [join.table for join in joins]
+        columns = [(t, c) for t in seen for c in range(WIDTHS[t])]
+        places = {pair: i for i, pair in enumerate(columns)}
+        inner = self.dice.random() < 0.2
+        if inner:
+            return Measure(
+                None,
+                (),
+                (Tally("rows"), Tally("sum", Ref("u0")), Tally("values", Ref("u1"))),
+                True,
+                1,
+                1,
+                PerPerson(self.where(places), self.columns(places), max_rows),
+                first,
+                tuple(joins),
+            )
+        tallies = [Tally("rows"), Tally("people"), *self.tallies(places)]
+        return Measure(
+            self.where(places),
+            self.keys(places),
+            tuple(dict.fromkeys(tallies)),
+            True,
+            max_groups,
+            max_rows,
+            None,
+            first,
+            tuple(joins),
+        )
+
+    def joins(self, first: int) -> Iterator[Join]:
+        start, town = WIDTHS[first], 0 if first == 0 else None
+        for table in self.dice.sample((0, 1, 2), 3):
+            if table != first and self.dice.random() < 0.6:
+                yield Join(table, start, WIDTHS[table], keeps_all=self.dice.random() < 0.5)
+                town = start if table == 0 else town
+                start += WIDTHS[table]
+        if town is not None and self.dice.random() < 0.7:
+            yield Join(3, start, WIDTHS[3], town, 0, keeps_all=self.dice.random() < 0.5)
+
+    def keys(self, places: dict[tuple[int, int], int]) -> tuple[Key, ...]:
+        found = [
+            Key(Ref(f"k{places[pair]}"), size) for pair, size in PUBLIC.items() if pair in places
+        ]
+        found += [Key(Ref(f"v{places[pair]}"), None) for pair in PRIVATE if pair in places]
+        return tuple(self.dice.sample(found, min(len(found), self.dice.choice((0, 1, 1, 2)))))
+
+    def tallies(self, places: dict[tuple[int, int], int]) -> Iterator[Tally]:
+        for pair in NUMBERS:
+            if pair in places:
+                value = Ref(f"v{places[pair]}")
+                yield Tally("sum", value, clamp=self.dice.choice((None, (0, 100))))
+                yield Tally("values", value)
+                yield Tally("distinct", value, most=self.dice.choice((1, 2, WIDE)))
+
+    def columns(self, places: dict[tuple[int, int], int]) -> tuple[Reduced, ...]:
+        numbers = [Ref(f"v{places[pair]}") for pair in NUMBERS if pair in places]
+        value = self.dice.choice(numbers) if numbers else None
+        return Reduced("rows"), Reduced("rows") if value is None else Reduced("max", value)
+
+    def where(self, places: dict[tuple[int, int], int]) -> Predicate | None:
+        found: list[Predicate] = [
+            Compare(Ref(f"v{places[pair]}"), "<", Constant("number", self.dice.choice(("5", "50"))))
+            for pair in NUMBERS
+            if pair in places
+        ]
+        found += [IsNull(Ref(f"v{places[pair]}")) for pair in [(3, 1), (1, 0)] if pair in places]
+        return self.dice.choice([None, *found])
+
+
+PUBLIC = {(1, 0): 3, (3, 1): 2}
+PRIVATE = [(0, 0), (2, 0)]
+NUMBERS = [(0, 1), (1, 1), (3, 2)]
+
+
+def test_tables_beside_each_other_are_added_up_as_by_hand(
+    engine: Engine, kind: str, tmp_path: Path
+) -> None:
+    for seed in range(SEEDS[kind]):
+        dice = random.Random(seed)
+        tables = random_tables(dice)
+        table = prepared(engine, tmp_path / f"{seed}", tables)
+        stored = twins(tmp_path / f"{seed}", tables)
+        for _ in range(MEASURES[kind]):
+            measure = Asking(dice).measure(dice.choice((1, 2, WIDE)), dice.choice((1, 2, 5, WIDE)))
+            is_kernels = isinstance(engine, DuckDBEngine) and orders_by_kernel(table, measure)
+            order = kernel_order if is_kernels else None
+            by_hand = added_up(measure, joined_rows(measure, stored), order=order)
+            assert numbers(engine, table, measure) == by_hand, measure
+
+
+def test_without_a_person_exactly_their_own_part_is_missing(engine: Engine, tmp_path: Path) -> None:
+    """Who is in any of the tables is numbered anew without the others being moved."""
+    dice = random.Random(7)
+    tables = random_tables(dice, people=6)
+    while not all(tables[:3]):
+        tables = random_tables(dice, people=6)
+    joins = (Join(0, 2, 2, keeps_all=True), Join(3, 4, 3, 2, 0, keeps_all=True))
+    keys = (Key(Ref("k0"), 3),)
+    tallies = (Tally("rows"), Tally("people"), Tally("sum", Ref("v1")), Tally("sum", Ref("v3")))
+    measure = Measure(None, keys, tallies, True, 2, 3, None, 1, joins)
+
+    def asked(rows: Sequence[list[list[str]]], name: str) -> list[list[int]]:
+        return answers(engine, prepared(engine, tmp_path / name, rows), measure)
+
+    whole = asked(tables, "whole")
+    for person in ("p3", "p4", "p5"):
+        rest = [[r for r in t if r[0].strip() != person] for t in tables[:3]]
+        own = [[r for r in t if r[0].strip() == person] for t in tables[:3]]
+        without = asked([*rest, TOWNS], f"without-{person}")
+        alone = asked([*own, TOWNS], f"alone-{person}")
+        assert (np.array(without) + alone == whole).all()
+
+
+def test_a_public_table_has_each_key_once(engine: Engine, tmp_path: Path) -> None:
+    tables = [*random_tables(random.Random(1))[:3], [*TOWNS, ["1", "s", "4"]]]
+    with pytest.raises(Refused, match="source-unreadable") as refused:
+        prepared(engine, tmp_path / "twice", tables)
+    assert "'town'" in str(refused.value)
+
+
+def test_each_table_alone_is_its_own_rows(engine: Engine, tmp_path: Path) -> None:
+    """Nothing of one table, neither people nor words nor sizes, is taken from another."""
+    dice = random.Random(3)
+    visits = [[f"p{i}", dice.choice("abc"), str(i), "p0"] for i in range(100)]
+    drugs = [[f"p{i}", f"drug {i % 7}"] for i in range(60, 130)]
+    table = prepared(engine, tmp_path / "all", [[["p7", "1", "5"]], visits, drugs, TOWNS])
+    few = Measure(None, (Key(Ref("k0"), 3),), (Tally("rows"), Tally("people")), True, 1, 1, table=1)
+    names = Measure(None, (Key(Ref("v0"), None),), few.tallies, True, 1, 1, table=2)
+    lower = Compare(Ref("v1"), "<", Constant("number", "50"))
+    joined = replace(few, table=2, keys=(), joins=(Join(1, 1, 2),))
+    for measure, rows in ((few, visits), (replace(few, where=lower), visits[:50])):
+        counts = [sum(row[1] == place for row in rows) for place in "abc"]
+        assert answers(engine, table, measure) == [counts, counts]
+    for measure in (names, replace(names, where=Not(IsNull(Ref("v0"))))):
+        assert numbers(engine, table, measure) == {(f"drug {i}",): (10, 10) for i in range(7)}
+    assert answers(engine, table, joined) == [[40], [40]]

@@ -1,0 +1,324 @@
+"""Several tables on one card: what may be joined, how it is named, and what one person can move."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_rows import SALT, Numbers, card_of, numbers, prepare, write_source
+from sfumato.core.card import Card
+from sfumato.core.expression import Ref
+from sfumato.core.question import Joined, read_question
+from sfumato.core.refusal import Refused
+from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.plan.explain import in_words
+from sfumato.plan.plan import Plan, make_plan
+from sfumato.plan.read_sql import read_sql
+
+SMALL = {"rows": 10**5, "rows_per_person": 20}
+CLINIC: dict[str, Any] = {
+    "zip": {"type": "integer", "lower": 0, "upper": 99},
+    "age": {"type": "integer", "lower": 0, "upper": 100},
+}
+TABLES: dict[str, Any] = {
+    "visits": {
+        "unit": "pid",
+        "max_rows": 3,
+        "limits": {"rows": 10**5, "rows_per_person": 20},
+        "columns": {
+            "ward": {"type": "text", "keys": ["a", "b"]},
+            "cost": {"type": "integer", "lower": 0, "upper": 1000},
+            "age": {"type": "integer", "lower": 0, "upper": 100},
+        },
+    },
+    "zips": {
+        "public": True,
+        "key": "zip",
+        "columns": {
+            "zip": {"type": "integer", "lower": 0, "upper": 99},
+            "region": {"type": "text", "keys": ["n", "s"]},
+        },
+    },
+}
+CARD = card_of("who", CLINIC, max_groups=2, max_rows=2, limits=SMALL, tables=TABLES)
+
+
+def plan(text: str, card: Card = CARD) -> Plan:
+    return make_plan(card, read_sql(text, "some"))
+
+
+# --- what may be joined, and how -----------------------------------------------------------------
+
+SAME = [
+    "SELECT v.ward, SUM(c.age) FROM visits v JOIN some c ON v.pid = c.who GROUP BY v.ward",
+    "SELECT Ward, SUM(some.age) FROM Visits JOIN SOME ON some.who = visits.PID GROUP BY 1",
+    'SELECT ward, SUM("some".age) FROM visits AS x INNER JOIN some ON some.who = x.pid'
+    " GROUP BY x.ward",
+]
+
+
+def test_one_join_has_one_canonical_form() -> None:
+    first, *others = (plan(text).canonical() for text in SAME)
+    assert all(other == first for other in others)
+    assert plan(SAME[0]).question.joins == (Joined("some"),)
+
+
+def test_a_question_says_what_it_joins() -> None:
+    told = in_words(plan(SAME[0]))
+    assert told.endswith("from visits with some by the person")
+    text = "SELECT region, COUNT(*) FROM some c LEFT JOIN zips z ON c.zip = z.zip GROUP BY region"
+    assert in_words(plan(text)).endswith("from some with zips by some.zip, if any")
+
+
+DIFFERENT = [
+    "SELECT COUNT(*) FROM some",
+    "SELECT COUNT(*) FROM visits",
+    "SELECT COUNT(*) FROM visits v JOIN some c ON v.pid = c.who",
+    "SELECT COUNT(*) FROM visits v LEFT JOIN some c ON v.pid = c.who",
+    "SELECT COUNT(*) FROM some c JOIN zips z ON c.zip = z.zip",
+    "SELECT COUNT(*) FROM some c JOIN zips z ON c.age = z.zip",
+]
+
+
+def test_other_tables_are_other_questions() -> None:
+    assert len({repr(plan(text).canonical()) for text in DIFFERENT}) == len(DIFFERENT)
+    assert len({repr(plan(text).shape()) for text in DIFFERENT}) >= 4
+
+
+def test_the_person_is_counted_under_any_of_their_names() -> None:
+    for name in ("c.who", "v.pid", "who", "pid"):
+        text = f"SELECT COUNT(DISTINCT {name}) FROM visits v JOIN some c ON v.pid = c.who"
+        assert [a.verb for a in plan(text).question.aggregates] == ["count_people"]
+
+
+def test_an_inner_select_may_join() -> None:
+    text = (
+        "SELECT AVG(n) FROM (SELECT v.pid, COUNT(*) AS n FROM visits v JOIN some c ON v.pid = c.who"
+        " WHERE c.age > 30 GROUP BY v.pid) AS t"
+    )
+    made = plan(text)
+    assert made.measure.joins
+    assert made.measure.table == 1
+    assert made.measure.source is not None
+    assert made.measure.source.max_rows == 400  # every row of a person beside every other
+
+
+def test_columns_of_an_answer_are_called_as_in_their_table() -> None:
+    text = "SELECT v.ward, AVG(v.age), SUM(c.age) FROM visits v JOIN some c ON v.pid = c.who"
+    made = plan(text + " GROUP BY v.ward ORDER BY ward")
+    assert [o.name for o in made.question.outputs] == ["ward", "avg_age", "sum_age"]
+    assert made.question.outputs[0].of == Ref("ward")
+
+
+def test_the_builders_joins_are_those_of_sql() -> None:
+    text = "SELECT COUNT(*) FROM visits v JOIN some c ON v.pid = c.who JOIN zips z ON c.zip = z.zip"
+    shape = {
+        "data_set": "some",
+        "table": "visits",
+        "joins": [{"table": "some"}, {"table": "zips", "on": ["some.zip"]}],
+        "outputs": [{"name": "count", "verb": "count", "of": []}],
+    }
+    assert make_plan(CARD, read_question(shape)).canonical() == plan(text).canonical()
+
+
+REFUSED = {
+    "SELECT COUNT(*) FROM zips": "not-in-language",
+    "SELECT COUNT(*) FROM other": "unknown-data-set",
+    "SELECT AVG(n) FROM (SELECT who, COUNT(*) AS n FROM other GROUP BY who)": "unknown-data-set",
+    "SELECT COUNT(*) FROM some JOIN other ON some.who = other.who": "unknown-data-set",
+    "SELECT COUNT(*) FROM some a JOIN some b ON a.who = b.who": "not-in-language",
+    "SELECT COUNT(*) FROM some a JOIN visits a ON a.who = a.pid": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.age = v.age": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.ward": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.zip = v.pid": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON v.pid = v.pid": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who <> v.pid": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid OR TRUE": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.age = v.age":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON TRUE": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v": "not-in-language",
+    "SELECT COUNT(*) FROM some c, visits v WHERE c.who = v.pid": "not-in-language",
+    "SELECT COUNT(*) FROM some c RIGHT JOIN visits v ON c.who = v.pid": "not-in-language",
+    "SELECT COUNT(*) FROM some c FULL JOIN visits v ON c.who = v.pid": "not-in-language",
+    "SELECT COUNT(*) FROM some c CROSS JOIN zips z": "not-in-language",
+    "SELECT COUNT(*) FROM some NATURAL JOIN zips": "not-in-language",
+    "SELECT COUNT(*) FROM some c LEFT SEMI JOIN visits v ON c.who = v.pid": "not-in-language",
+    "SELECT COUNT(*) FROM some c LEFT ANTI JOIN visits v ON c.who = v.pid": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN zips z ON c.zip = z.region": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN zips z ON c.who = z.zip": "unknown-column",
+    "SELECT COUNT(*) FROM visits v JOIN zips z ON v.ward = z.zip": "type-mismatch",
+    "SELECT COUNT(*) FROM some JOIN (SELECT 1 AS who) t ON some.who = t.who": "not-in-language",
+    "SELECT SUM(age) FROM visits v JOIN some c ON v.pid = c.who": "unknown-column",
+    "SELECT SUM(z.age) FROM visits v JOIN some c ON v.pid = c.who": "not-in-language",
+    "SELECT SUM(c.cost) FROM visits v JOIN some c ON v.pid = c.who": "unknown-column",
+    "SELECT SUM(cost) FROM some": "unknown-column",
+    "SELECT COUNT(*) FROM some c JOIN zips z ON c.zip = z.zip JOIN visits v ON z.zip = v.pid":
+        "not-in-language",
+    "SELECT AVG(n) FROM (SELECT who, COUNT(*) AS n FROM some GROUP BY who) t"
+    " JOIN zips z ON t.n = z.zip": "not-in-language",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_would_mix_people_or_is_not_read_is_refused(text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        plan(text)
+    assert refused.value.code == REFUSED[text], refused.value.cause
+
+
+def test_a_row_unit_joins_public_tables_only() -> None:
+    card = card_of("row", CLINIC, tables={"zips": TABLES["zips"]})
+    made = plan("SELECT region, COUNT(*) FROM some JOIN zips USING (zip) GROUP BY region", card)
+    assert not made.measure.by_person
+    assert made.parts[0].l1 == 1
+    with pytest.raises(Refused, match="bad-card"):
+        card_of("row", CLINIC, tables={"visits": TABLES["visits"]})
+
+
+def test_tables_that_make_too_many_rows_are_refused_before_they_are_joined() -> None:
+    tables = {**TABLES, "visits": {**TABLES["visits"], "limits": {}}}
+    card = card_of("who", CLINIC, tables=tables)
+    with pytest.raises(Refused, match="question-too-large"):
+        plan(SAME[0], card)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"some": TABLES["visits"]},
+        {"Visits": TABLES["visits"], "visits": TABLES["visits"]},
+        {"v w": TABLES["visits"]},
+        {"zips": {**TABLES["zips"], "unit": "who"}},
+        {"zips": {**TABLES["zips"], "key": "town"}},
+        {"zips": {**TABLES["zips"], "public": "yes"}},
+        {"visits": {**TABLES["visits"], "key": "ward"}},
+        {"visits": {**TABLES["visits"], "budget": {}}},
+        {"visits": {"columns": {"a.b": {"type": "text"}}}},
+        {f"t{i}": {"columns": {}} for i in range(21)},
+    ],
+)
+def test_a_card_with_a_bad_table_is_refused(tables: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="bad-card"):
+        card_of("who", CLINIC, tables=tables)
+
+
+# --- what one person can move --------------------------------------------------------------------
+
+HEADERS = (["who", "zip", "age"], ["pid", "ward", "cost", "age"], ["zip", "region"])
+Table = list[list[str]]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Any:
+    made = DuckDBEngine(SALT, memory_mb=1024, threads=1)
+    yield made
+    made.close()
+
+
+def some_tables(dice: random.Random) -> tuple[Table, Table, Table]:
+    people = [f"p{i}" for i in range(5)]
+    clinic = [
+        [dice.choice(people), dice.choice("123"), str(dice.randint(0, 100))] for _ in range(9)
+    ]
+    visits = [
+        [dice.choice(people), dice.choice("abz"), str(dice.randint(0, 1200)), "7"]
+        for _ in range(25)
+    ]
+    return clinic, visits, [["1", "n"], ["2", "s"], ["4", "n"]]
+
+
+def prepared(engine: DuckDBEngine, folder: Path, tables: Sequence[Table]) -> str:
+    folder.mkdir(exist_ok=True)
+    pairs = zip(HEADERS, tables, strict=True)
+    paths = [write_source(folder / f"{i}.csv", h, rows) for i, (h, rows) in enumerate(pairs)]
+    return prepare(engine, paths[0], CARD, others=paths[1:])[0]
+
+
+JOINS = (
+    "visits v JOIN some c ON v.pid = c.who",
+    "some c LEFT JOIN visits v ON c.who = v.pid",
+    "some c JOIN zips z ON c.zip = z.zip JOIN visits v ON v.pid = c.who",
+    "visits v LEFT JOIN some c ON v.pid = c.who LEFT JOIN zips z ON z.zip = c.zip",
+)
+ASKED = (
+    "COUNT(*), SUM(v.cost), COUNT(c.age)",
+    "COUNT(DISTINCT v.pid), SUM(c.age + v.cost)",
+    "COUNT(DISTINCT c.age), AVG(v.cost)",
+)
+ENDS = ("", " WHERE c.age > 40", " GROUP BY v.ward", " WHERE v.cost < 900 GROUP BY v.ward")
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_nobody_moves_a_part_of_joined_tables_further_than_the_plan_claims(
+    engine: DuckDBEngine, tmp_path: Path, join: str
+) -> None:
+    dice = random.Random(join)
+    for turn in range(2):
+        tables = some_tables(dice)
+        plans = [plan(f"SELECT {asked} FROM {join}{end}") for asked in ASKED for end in ENDS]
+        table = prepared(engine, tmp_path / f"{turn}", tables)
+        whole = [numbers(engine, table, made.measure) for made in plans]
+        for person in ("p0", "p1", "p3"):
+            rest = [[r for r in t if r[0] != person] for t in tables[:2]]
+            table = prepared(engine, tmp_path / f"{turn}{person}", [*rest, tables[2]])
+            for made, all_of_them in zip(plans, whole, strict=True):
+                check_moves(made, all_of_them, numbers(engine, table, made.measure))
+
+
+def check_moves(made: Plan, whole: Numbers, others: Numbers) -> None:
+    for bounded in made.parts:
+        place = made.measure.tallies.index(bounded.part.tally)
+        moved = [
+            abs(_at(whole, cell, place) - _at(others, cell, place)) for cell in {*whole, *others}
+        ]
+        assert sum(moved) <= bounded.l1, in_words(made)
+        assert sum(m > 0 for m in moved) <= bounded.cells, in_words(made)
+
+
+def _at(found: Any, cell: object, place: int) -> int:
+    return int(found[cell][place]) if cell in found else 0
+
+
+def test_a_person_with_many_rows_in_both_tables_moves_it_as_far_as_claimed(
+    engine: DuckDBEngine, tmp_path: Path
+) -> None:
+    """Three costs of one person beside two ages of theirs are six rows; as many count as said."""
+    made = plan("SELECT v.ward, SUM(v.cost) FROM visits v JOIN some c ON v.pid = c.who GROUP BY 1")
+    assert made.measure.max_rows == 6
+    (part,) = made.parts
+    clinic = [["p", "1", "5"], ["p", "2", "6"]]
+    visits = [["p", ward, "1000", "1"] for ward in "ab" for _ in range(3)]
+    table = prepared(engine, tmp_path / "a", [clinic, visits, [["1", "n"]]])
+    found: Any = numbers(engine, table, made.measure)
+    assert sum(parts[0] for parts in found.values()) == part.l1 == 2 * 6 * 1000
+
+
+def test_a_join_is_what_another_database_makes_of_it(engine: DuckDBEngine, tmp_path: Path) -> None:
+    """SQLite reads the same text over the same rows; no bound bites."""
+    clinic, visits, zips = some_tables(random.Random(5))
+    visits = [[*row[:2], str(min(int(row[2]), 1000)), row[3]] for row in visits]
+    with sqlite3.connect(":memory:") as lite:
+        pairs = zip(("some", "visits", "zips"), HEADERS, (clinic, visits, zips), strict=True)
+        for name, header, rows in pairs:
+            lite.execute(f"CREATE TABLE {name} ({', '.join(c + ' NUMERIC' for c in header)})")
+            holes = ", ".join("?" * len(header))
+            lite.executemany(f"INSERT INTO {name} VALUES ({holes})", rows)
+    table = prepared(engine, tmp_path / "t", (clinic, visits, zips))
+    for join in JOINS:
+        text = f"SELECT COUNT(*), SUM(v.cost), COUNT(c.age) FROM {join} WHERE c.age < 90"
+        made = make_plan(CARD, read_sql(text, "some", max_groups=2, max_rows=400))
+        (found,) = numbers(engine, table, made.measure).values()
+        named = {o.of: o.name for o in made.question.outputs}
+        theirs = dict(
+            zip(("count", "sum_cost", "count_age"), next(lite.execute(text)), strict=True)
+        )
+        for aggregate in made.question.aggregates:
+            (part,) = made.parts_of(aggregate)
+            assert found[made.tally_of(part)] == theirs[named[aggregate]]
+    lite.close()
