@@ -222,6 +222,6 @@ def _notes(weights: Floats, noise: Floats, far: Floats) -> tuple[str, ...]:
         )
     if float(np.trace(far)) > float(np.trace(noise)):
         notes.append(
-            "More is left of the steps and of the curve's straight pieces than of noise; the ± has room for it."
+            "The ± is mostly room for steps not yet gone and for straight pieces, not noise."
         )
     return tuple(notes)

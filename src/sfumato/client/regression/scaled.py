@@ -119,8 +119,6 @@ def _scaled(card: CardView, name: str) -> Scaled:
             column=name,
         )
     lower, upper, step = (Constant.of(column[end]).number for end in ("lower", "upper", "step"))
-    if lower >= upper:
-        raise _mismatch(name, f"The bounds of {name!r} are one point, so it explains nothing.")
     return _number(name, (lower + upper) / 2, (upper - lower) / 2, step)
 
 
