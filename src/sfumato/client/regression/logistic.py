@@ -213,7 +213,7 @@ def _errors(crowd: Crowd, weights: Floats, rounds: Sequence[Round]) -> tuple[Flo
 def _notes(weights: Floats, noise: Floats, far: Floats) -> tuple[str, ...]:
     notes = [
         "Coefficients are of the log odds. The ± leaves out sampling, and what bounds and max_rows "
-        "cut off; the curve of the rounds is in straight pieces within 0.02 of the logistic one."
+        "cut off; the curve of the rounds is in straight pieces, for which the ± has room."
     ]
     if float(np.max(np.abs(weights))) >= HEAVIEST:
         notes.append(
