@@ -41,21 +41,23 @@ def test_intervals_of_a_line_hold_the_line_that_has_no_noise(rows: int, epsilon:
 
 
 def _check_stds(fits: list[Fit]) -> None:
-    """Hold the stds against what the fits really spread by: 10 stds of such a ratio are 0.5."""
+    """Hold the stds against what the fits really spread by, which halved noise would double."""
     for name in XS:
         spread = np.std([fit.coefficients[name].value for fit in fits])
         said = np.median([fit.coefficients[name].std for fit in fits])
         assert 0.6 < spread / said < 1.5, name
 
 
-@pytest.mark.parametrize(("rows", "epsilon"), [(20_000, 1), (6_000, 2), (6_000, 50)])
-def test_intervals_of_odds_hold_the_fit_that_has_no_noise(rows: int, epsilon: int) -> None:
+@pytest.mark.parametrize(("rows", "epsilon"), [(6_000, 0.5), (6_000, 2), (6_000, 50)])
+def test_intervals_of_odds_hold_the_fit_that_has_no_noise(rows: int, epsilon: float) -> None:
     columns = people(rows, seed=1)
     data, fits = Quick(columns, np.random.default_rng(7)), list[Fit]()
     for _ in range(FITS):
         fits.append(data.begun().logistic("sick", XS, epsilon=epsilon, delta=0))
     seen = hits(fits, plain_odds(columns)[0])
     assert all(enough(n) for n in seen), seen
+    if epsilon < 1:  # where noise is nearly all of it; 80 fits tell such a ratio to a tenth
+        _check_stds(fits)
 
 
 def test_odds_of_many_people_are_as_good_as_their_sampling() -> None:
