@@ -15,6 +15,7 @@ from sfumato import Refused, col
 from sfumato.app import OpenVault
 from sfumato.client import Builder, DataSet
 from sfumato.client.regression.fit import Fit
+from vaults import open_with
 
 SURE = 100  # an epsilon at which the noise is small beside what sampling does
 PEOPLE = people(6000, seed=5)
@@ -265,3 +266,40 @@ def test_strange_rounds_and_ridges_are_refused(vault: OpenVault) -> None:
             vault["t"].logistic("sick", ["age"], epsilon=1, **terms)
     with pytest.raises(Refused):
         vault["t"].linear("cost", ["age"], epsilon=1, ridge=-1)
+
+
+# --- real people ----------------------------------------------------------------------------------
+
+PARTICIPANTS = Path(__file__).parents[3] / "shared" / "data" / "participants.tsv"
+REAL_CARD = """
+unit = "participant_id"
+people = "volunteers"
+budget = { epsilon = 1000, delta = 0 }
+nulls = ["n/a", " ", ""]
+max_rows = 1
+[columns.age]
+type = "integer"
+lower = 18
+upper = 40
+[columns.Height]
+type = "integer"
+lower = 140
+upper = 200
+[columns.Weight]
+type = "integer"
+lower = 40
+upper = 120
+"""
+
+
+@pytest.mark.skipif(not PARTICIPANTS.exists(), reason="../shared/data/participants.tsv is absent")
+def test_a_line_of_real_people_is_that_of_least_squares_but_for_its_noise(tmp_path: Path) -> None:
+    with open_with(tmp_path, "real", PARTICIPANTS, REAL_CARD) as vault:
+        fit = vault["real"].linear("Weight", ["Height"], epsilon=200)
+    header, *lines = [line.split("\t") for line in PARTICIPANTS.read_text("utf-8").splitlines()]
+    cells = [[line[header.index(name)] for name in ("Height", "Weight")] for line in lines]
+    rows = [(float(h), float(w)) for h, w in cells if h != "n/a" and w != "n/a"]
+    pairs = np.array([(min(max(h, 140), 200), min(max(w, 40), 120)) for h, w in rows])
+    slope, start = np.polyfit(pairs[:, 0], pairs[:, 1], 1)
+    values, stds = found(fit)
+    assert (np.abs(values - [start, slope]) / stds).max() < 6
