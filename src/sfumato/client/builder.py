@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from sfumato.client.columns import Column, Condition, condition
-from sfumato.client.terms import AskTerms, Number, PriceTerms
+from sfumato.client.terms import AskTerms, FitPriceTerms, FitTerms, Number, PriceTerms
 from sfumato.core.expression import (
     All,
     Among,
@@ -36,13 +36,25 @@ from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
     from sfumato.client.answer import Answer
-    from sfumato.client.shown import Price
+    from sfumato.client.regression.fit import Fit
+    from sfumato.client.regression.price import FitPrice
+    from sfumato.client.shown import Budget, CardView, Price
 
 Of = str | Column
 
 
 class Target(Protocol):
     """What a built question is asked of: a data set."""
+
+    @property
+    def card(self) -> CardView:
+        """Return what the owner declared."""
+        ...
+
+    @property
+    def budget(self) -> Budget:
+        """Return cap, spent and left."""
+        ...
 
     def ask(self, question: Builder, **terms: Unpack[AskTerms]) -> Answer:
         """Return the answer."""
@@ -177,6 +189,30 @@ class Steps:
     def top(self, of: Of, most: int = 1, *, name: str | None = None) -> Builder:
         """Ask for the most frequent values."""
         return self._with(name or f"top_{_name(of)}", Aggregate("top", (_expr(of),), most=most))
+
+    def linear(self, y: str, xs: Sequence[str], **terms: Unpack[FitTerms]) -> Fit:
+        """Fit y by the columns by least squares; one question, paid as any (see terms.py)."""
+        from sfumato.client.regression.linear import fit_linear
+
+        return fit_linear(self.begun(), y, xs, terms)
+
+    def logistic(self, y: str, xs: Sequence[str], **terms: Unpack[FitTerms]) -> Fit:
+        """Fit the odds of a boolean y by the columns, in a few questions that are paid together."""
+        from sfumato.client.regression.logistic import fit_logistic
+
+        return fit_logistic(self.begun(), y, xs, terms)
+
+    def price_linear(self, y: str, xs: Sequence[str], **terms: Unpack[FitPriceTerms]) -> FitPrice:
+        """Return what `linear` would cost and how far off it would be; nothing is spent."""
+        from sfumato.client.regression.linear import price_linear
+
+        return price_linear(self.begun(), y, xs, terms)
+
+    def price_logistic(self, y: str, xs: Sequence[str], **terms: Unpack[FitPriceTerms]) -> FitPrice:
+        """Return what `logistic` would cost and how far off it would be; nothing is spent."""
+        from sfumato.client.regression.logistic import price_logistic
+
+        return price_logistic(self.begun(), y, xs, terms)
 
     def having(self, *conditions: Condition) -> Builder:
         """Keep released rows only: conditions on columns of the answer, by name."""

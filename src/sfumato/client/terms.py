@@ -29,6 +29,22 @@ class AskTerms(PriceTerms, total=False):
     fresh: bool | None  # new noise instead of the standing answer; pays in full
 
 
+class FitTerms(TypedDict, total=False):
+    """What a regression takes: the price of the whole fit, and how it is reckoned."""
+
+    epsilon: Number
+    delta: Number | None  # of all questions together; left out, it is the card's
+    ridge: Number | None  # of a line: rows added to each scaled square; left out, as noise needs
+    rounds: int  # of a logistic fit, after its first question; 3 if left out
+    resume: bool  # go on with this very fit, interrupted: what was answered is free
+
+
+class FitPriceTerms(FitTerms, total=False):
+    """What the price of a regression takes besides."""
+
+    people: int | None  # your own guess of how many rows there are
+
+
 def terms_body(terms: Mapping[str, object]) -> Json:
     """Return the terms that were given, as they go over the wire."""
     body = {k: v for k, v in terms.items() if v is not None and v is not False}

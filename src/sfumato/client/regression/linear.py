@@ -1,0 +1,158 @@
+"""Least squares from one question of noisy moments (rules.md, 20; docs/decisions/0012).
+
+With released matrix M + E, the solution b and the true one b* satisfy (M + E)(b - b*) = e, e being
+the noise's part of the residual moments at b*: linear in the noise, so its std is known at b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from sfumato.client.answer import Answer
+from sfumato.client.builder import Builder
+from sfumato.client.regression.curve import Floats
+from sfumato.client.regression.fit import Fit, in_units
+from sfumato.client.regression.moments import Matrix, matrix_of, moments_question, stds_for_95
+from sfumato.client.regression.price import FitPrice, Stage, column_margins, fit_price
+from sfumato.client.regression.scaled import Model, model_of
+from sfumato.client.regression.shares import check_all_fits, shares
+from sfumato.client.terms import FitPriceTerms, FitTerms
+from sfumato.core.expression import Constant
+from sfumato.core.refusal import Refused
+
+STEADY: Final = 2.0  # how many blurs the least eigenvalue of the covariance is lifted to
+ROWS_ALIKE: Final = (
+    "The sampling std takes rows as independent and alike; the ± leaves it out, and what bounds "
+    "and max_rows cut off."
+)
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Scaled coefficients, with the intercept first, and how they move."""
+
+    values: Floats
+    inverse: Floats
+    ridge: float
+    strain: float  # blur over the least eigenvalue, at most 1 / STEADY
+
+
+def fit_linear(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> Fit:
+    """Return the fitted line; one question, and asking it again is free."""
+    card = rows.target.card
+    model = model_of(rows, card, y, xs)
+    ridge = _ridge(terms.get("ridge"))
+    (share,) = shares(card, terms, [Fraction(1)])
+    question = moments_question(model)
+    answer = question.ask(epsilon=share.epsilon, delta=share.delta)
+    return fitted(model, answer, ridge)
+
+
+def price_linear(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerms) -> FitPrice:
+    """Return what the fit would cost and how far off it would be; nothing is spent."""
+    card = rows.target.card
+    model = model_of(rows, card, y, xs)
+    _ridge(terms.get("ridge"))
+    (share,) = shares(card, terms, [Fraction(1)])
+    stage = Stage("moments", moments_question(model), share)
+    last = len(model.xs) + 1
+
+    def margins(error: dict[str, float], count: int) -> dict[str, float]:
+        found = [error[f"z{i}z{last}"] / float(x.reach) for i, x in enumerate(model.xs, 1)]
+        found = [margin / float(model.y.reach) for margin in found]
+        return column_margins(model, found, count, float(model.y.half))
+
+    return fit_price(rows.target, [stage], margins, terms.get("people"), check_all_fits)
+
+
+def _ridge(ridge: object) -> float | None:
+    if ridge is None:
+        return None
+    made = Constant.of(ridge)
+    if made.kind != "number" or made.number < 0:
+        raise Refused(
+            "not-in-language",
+            "A ridge is a number of rows, zero or more.",
+            "Leave it out: it is then chosen from the noise.",
+        )
+    return float(made.number)
+
+
+def fitted(model: Model, answer: Answer, ridge: float | None) -> Fit:
+    """Return the fit that the released moments give."""
+    matrix = matrix_of(model, answer)
+    count = len(model.xs)
+    solved = _solved(matrix, count, ridge)
+    theta = np.concatenate([-solved.values, [1.0]])
+    noise = _noise(matrix, theta, solved.inverse)
+    rest = float(theta @ matrix.entries @ theta)
+    sampling = _sampling(matrix, solved, rest, count)
+    margins = np.full(count + 1, stds_for_95([answer]) / (1 - solved.strain))
+    intercept, coefficients = in_units(model, solved.values, (noise, sampling), margins)
+    share, share_std = _explained(matrix, theta, rest)
+    return Fit(
+        "linear", model.y.name, intercept, coefficients, share, share_std, (answer,),
+        _notes(solved, ridge, has_sampling=sampling is not None, explains=share is not None),
+    )  # fmt: skip
+
+
+def _solved(matrix: Matrix, count: int, ridge: float | None) -> Solved:
+    """Return the solution, steadied where the noise could turn the matrix over."""
+    least = float(np.linalg.eigvalsh(matrix.covariance(count))[0])
+    blur = matrix.blur(count)
+    more = max(STEADY * blur - least, 0.0) if ridge is None else ridge / matrix.rows
+    if ridge is not None and least + more <= blur * 1e-9:
+        more = STEADY * blur - least  # what was typed does not make it positive
+    inner = matrix.entries[: count + 1, : count + 1].copy()
+    inner[0, 0] = matrix.rows
+    inner += matrix.rows * more * np.diag([0.0, *[1.0] * count])
+    inverse = np.asarray(np.linalg.inv(inner), np.float64)
+    values = np.asarray(inverse @ matrix.entries[: count + 1, count + 1], np.float64)
+    strain = min(blur / max(least + more, 1e-300), 1 / STEADY)
+    return Solved(values, inverse, matrix.rows * more, strain)
+
+
+def _noise(matrix: Matrix, theta: Floats, inverse: Floats) -> Floats:
+    moved = np.array([inverse @ (noise @ theta)[:-1] for noise in matrix.noises])
+    return np.asarray(moved.T @ moved, np.float64)
+
+
+def _sampling(matrix: Matrix, solved: Solved, rest: float, count: int) -> Floats | None:
+    free = matrix.rows - count - 1
+    if rest <= 0 or free <= 0:
+        return None
+    inner = matrix.entries[: count + 1, : count + 1]
+    return np.asarray(rest / free * solved.inverse @ inner @ solved.inverse, np.float64)
+
+
+def _explained(matrix: Matrix, theta: Floats, rest: float) -> tuple[float | None, float | None]:
+    """Return r squared and the std of its noise; nothing where y's own spread is lost in noise."""
+    mean = float(matrix.mean[-1])
+    whole = float(matrix.entries[-1, -1]) - matrix.rows * mean**2
+    rests = np.array([theta @ noise @ theta for noise in matrix.noises])
+    wholes = np.array([n[-1, -1] - 2 * mean * n[0, -1] + mean**2 * n[0, 0] for n in matrix.noises])
+    if whole <= 3 * float(np.linalg.norm(wholes)):
+        return None, None
+    moved = (rest * wholes / whole - rests) / whole
+    return 1 - rest / whole, float(np.linalg.norm(moved))
+
+
+def _notes(
+    solved: Solved, ridge: float | None, *, has_sampling: bool, explains: bool
+) -> tuple[str, ...]:
+    notes = [ROWS_ALIKE] if has_sampling else ["What sampling adds is lost in the noise."]
+    if solved.ridge > 0 and ridge is None:
+        notes.append(
+            "The columns' spread is hardly above the noise, or they say the same: a ridge of "
+            f"{solved.ridge:.3g} rows steadies the fit, which leans to zero; the ± leaves that out."
+        )
+    elif solved.ridge > 0:
+        notes.append(f"A ridge of {solved.ridge:.3g} rows leans to zero; the ± leaves that out.")
+    if not explains:
+        notes.append("No r squared: the spread of y is lost in the noise.")
+    return tuple(notes)

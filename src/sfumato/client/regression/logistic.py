@@ -1,0 +1,227 @@
+"""Logistic regression in a few rounds of noisy full gradients (rules.md, 20; docs/decisions/0012).
+
+The first question is that of the moments; what they say of the rows steers the steps. Every later
+question is the gradient at weights made of released values alone. At the end all gradients are
+used together, each as far as its own noise and its distance from the end let it be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from sfumato.client.answer import Answer
+from sfumato.client.builder import Builder
+from sfumato.client.regression.curve import Crowd, Floats, logistic, steepness
+from sfumato.client.regression.fit import Fit, in_units
+from sfumato.client.regression.gradient import (
+    GRID,
+    HEAVIEST,
+    gradient_question,
+    on_grid,
+)
+from sfumato.client.regression.moments import (
+    Matrix,
+    matrix_of,
+    moments_question,
+    named,
+    stds_for_95,
+)
+from sfumato.client.regression.price import FitPrice, Stage, column_margins, fit_price
+from sfumato.client.regression.scaled import Model, model_of
+from sfumato.client.regression.shares import check_all_fits, shares
+from sfumato.client.terms import FitPriceTerms, FitTerms
+from sfumato.core.refusal import Refused
+
+FOR_MOMENTS: Final = Fraction(3, 10)  # of the price
+ROUNDS: Final = 3
+MOST_ROUNDS: Final = 20
+MISFIT: Final = 0.2  # how far off the crowd's curvature is taken to be
+FLOOR: Final = 0.5  # of a blur: what no spread of the crowd is below
+STEPS: Final = 40
+LONGEST_STEP: Final = 1.5
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round released: the gradient at its weights, and the std of its noise."""
+
+    weights: Floats
+    gradient: Floats
+    stds: Floats
+    bent: Floats  # how far the straight pieces of the curve may have moved the gradient
+    answer: Answer
+
+    @property
+    def trust(self) -> float:
+        """Return the inverse of its expected square error: of noise, and of being far away."""
+        noise = float(np.mean(self.stds**2))
+        far = max(float(np.mean(self.gradient**2)) - noise, 0.0)
+        return 1 / (noise + MISFIT**2 * far)
+
+
+def fit_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> Fit:
+    """Return the fitted odds; every question is checked for its price before the first is asked."""
+    model, stages = _stages(rows, y, xs, terms)
+    priced = [(stage.question, stage.share) for stage in stages]
+    check_all_fits(rows.target, priced, resume=terms.get("resume", False))
+    first = _asked(stages[0])
+    matrix = matrix_of(model, first)
+    crowd = _crowd(matrix, len(model.xs))
+    weights, rounds = _start(matrix, crowd), list[Round]()
+    for stage in stages[1:]:
+        rounds.append(_round(model, crowd, weights, stage))
+        weights = _settled(crowd, rounds)
+    return _fitted(model, crowd, weights, (first, rounds))
+
+
+def price_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerms) -> FitPrice:
+    """Return what the rounds would cost and how far off the end would be; nothing is spent."""
+    model, stages = _stages(rows, y, xs, terms)
+
+    def margins(error: dict[str, float], count: int) -> dict[str, float]:
+        found = [4 * error[f"g{i}"] / GRID / float(x.reach) for i, x in enumerate(model.xs, 1)]
+        return column_margins(model, found, count, 1.0)
+
+    return fit_price(rows.target, stages, margins, terms.get("people"), check_all_fits)
+
+
+def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[Model, list[Stage]]:
+    """Return every question with its share; rounds at the heaviest weights there are."""
+    card, count = rows.target.card, terms.get("rounds", ROUNDS)
+    if type(count) is not int or not 1 <= count <= MOST_ROUNDS:
+        raise Refused(
+            "not-in-language", f"A fit takes 1 to {MOST_ROUNDS} rounds.", "Leave rounds out."
+        )
+    model = model_of(rows, card, y, xs)
+    if not model.y.is_boolean:
+        raise Refused(
+            "type-mismatch",
+            f"{model.y.name!r} is no boolean, and a logistic fit is of yes and no.",
+            "Choose a boolean column as y, or fit a line.",
+            column=model.y.name,
+        )
+    model = Model(model.rows, model.y, model.xs, is_odds=True)
+    paid = shares(card, terms, _parts(count))
+    heaviest = on_grid(np.full(len(model.xs) + 1, float(HEAVIEST)))
+    stages = [Stage("moments", moments_question(model), paid[0])]
+    for number, share in enumerate(paid[1:], 1):
+        question, _ = gradient_question(model, heaviest)
+        stages.append(Stage(f"round {number}", question, share))
+    return model, stages
+
+
+def _parts(rounds: int) -> list[Fraction]:
+    """Return the shares: later rounds begin nearer to the end, so they are worth more."""
+    rest, whole = 1 - FOR_MOMENTS, rounds * (rounds + 1) // 2
+    return [FOR_MOMENTS, *(rest * number / whole for number in range(1, rounds + 1))]
+
+
+def _asked(stage: Stage) -> Answer:
+    return stage.question.ask(epsilon=stage.share.epsilon, delta=stage.share.delta)
+
+
+def _crowd(matrix: Matrix, count: int) -> Crowd:
+    values, turn = np.linalg.eigh(matrix.covariance(count))
+    held = np.maximum(values, max(FLOOR * matrix.blur(count), 1e-9))
+    return Crowd(matrix.rows, matrix.mean[:count], np.asarray((turn * held) @ turn.T, np.float64))
+
+
+def _start(matrix: Matrix, crowd: Crowd) -> Floats:
+    """Return the weights at which the crowd has the released sums of y; held back by a ridge."""
+    size = len(crowd.mean) + 1
+    wanted = (matrix.entries[:size, -1] + matrix.entries[:size, 0]) / 2
+    return _solved(crowd, wanted, np.zeros(size), 1.0)
+
+
+def _solved(crowd: Crowd, wanted: Floats, begin: Floats, ridge: float) -> Floats:
+    """Return the weights whose expected gradient is the wanted one, by Newton's steps."""
+    weights = begin
+    for _ in range(STEPS):
+        missing = wanted - crowd.gradient(logistic, weights) - ridge * weights
+        steep = crowd.curvature(steepness, weights) + (ridge + 1e-6) * np.eye(len(weights))
+        step = np.linalg.solve(steep, missing)
+        length = float(np.linalg.norm(step))
+        weights = weights + step * min(1.0, LONGEST_STEP / max(length, 1e-12))
+        if length < 1e-9:
+            break
+    return np.clip(weights, -HEAVIEST, HEAVIEST)
+
+
+def _round(model: Model, crowd: Crowd, weights: Floats, stage: Stage) -> Round:
+    held = on_grid(weights)
+    question, curve = gradient_question(model, held)
+    answer = _asked(Stage(stage.says, question, stage.share))
+    values, stds = named(answer)
+    reach = np.array([GRID, *(GRID * float(x.reach) for x in model.xs)])
+    names = [f"g{place}" for place in range(len(reach))]
+    at = np.array([float(w) for w in held])
+    seen = np.array([values[name] for name in names]) / reach
+    noise = np.array([stds[name] for name in names]) / reach
+
+    def pieces(x: Floats) -> Floats:
+        return logistic(x) - curve.at(x)
+
+    expected = crowd.gradient(pieces, at)  # what the straight pieces have added
+    return Round(at, seen - expected, noise, MISFIT * crowd.off_by(pieces, at), answer)
+
+
+def _settled(crowd: Crowd, rounds: Sequence[Round]) -> Floats:
+    """Return the weights that all rounds together say, the better ones more."""
+    trust = np.array([r.trust for r in rounds])
+    wanted = [r.gradient + crowd.gradient(logistic, r.weights) for r in rounds]
+    mean = np.average(wanted, axis=0, weights=trust)
+    return _solved(crowd, np.asarray(mean, np.float64), rounds[-1].weights, 0.0)
+
+
+def _fitted(
+    model: Model, crowd: Crowd, weights: Floats, released: tuple[Answer, list[Round]]
+) -> Fit:
+    first, rounds = released
+    noise, far = _errors(crowd, weights, rounds)
+    answers = (first, *(r.answer for r in rounds))
+    margins = np.full(len(weights), stds_for_95(answers[1:]))
+    intercept, coefficients = in_units(model, weights, (noise + far, None), margins)
+    return Fit(
+        "logistic", model.y.name, intercept, coefficients, None, None, answers,
+        _notes(weights, noise, far),
+    )  # fmt: skip
+
+
+def _errors(crowd: Crowd, weights: Floats, rounds: Sequence[Round]) -> tuple[Floats, Floats]:
+    """Return the covariance of the noise, and of what the steps may still be off by.
+
+    The second takes what the crowd says to be wrong by MISFIT: its curvature along each way that
+    was gone, and what it says of the curve's straight pieces.
+    """
+    inverse = np.linalg.inv(crowd.curvature(steepness, weights) + 1e-6 * np.eye(len(weights)))
+    trust = np.array([r.trust for r in rounds])
+    shares = trust / trust.sum()
+    noise = sum(
+        s**2 * inverse @ np.diag(r.stds**2) @ inverse for s, r in zip(shares, rounds, strict=True)
+    )
+    ways = [MISFIT * s * (weights - r.weights) for s, r in zip(shares, rounds, strict=True)]
+    bent = inverse @ np.diag(rounds[-1].bent ** 2) @ inverse
+    far = bent + sum(np.outer(way, way) for way in ways)
+    return np.asarray(noise, np.float64), np.asarray(far, np.float64)
+
+
+def _notes(weights: Floats, noise: Floats, far: Floats) -> tuple[str, ...]:
+    notes = [
+        "Coefficients are of the log odds. The ± leaves out sampling, and what bounds and max_rows "
+        "cut off; the curve of the rounds is in straight pieces, for which the ± has room."
+    ]
+    if float(np.max(np.abs(weights))) >= HEAVIEST:
+        notes.append(
+            f"A weight was held at {HEAVIEST} over half its column's range: yes and no are parted, "
+            "or the noise is too wide; the ± does not hold."
+        )
+    if float(np.trace(far)) > float(np.trace(noise)):
+        notes.append(
+            "The ± is mostly room for steps not yet gone and for straight pieces, not noise."
+        )
+    return tuple(notes)

@@ -1,0 +1,107 @@
+"""What a fit would cost, question by question, and how far off its coefficients would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, cast
+
+from sfumato.client.builder import Builder, Target
+from sfumato.client.regression.scaled import Model
+from sfumato.client.regression.shares import Share
+from sfumato.client.text import number_text
+from sfumato.core.refusal import Refused
+
+EVEN = 1 / 3  # the variance of a column spread evenly from -1 to 1
+Margins = Callable[[dict[str, float], int], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A question of a fit, what it is for, and its share of the price."""
+
+    says: str
+    question: Builder
+    share: Share
+
+
+@dataclass(frozen=True)
+class FitPrice:
+    """The price of a fit; nothing is spent. Errors are half-intervals at 95 %, by column."""
+
+    epsilon: float
+    delta: float
+    questions: tuple[tuple[str, float, float, str], ...]  # what for, epsilon, delta, mechanism
+    fits: bool
+    assumed_people: int | None
+    error: Mapping[str, float] | None
+    why: str
+
+    def __repr__(self) -> str:
+        lines = [f"epsilon {self.epsilon:g} for {len(self.questions)} question(s), nothing spent"]
+        lines += [f"  {says}: epsilon {e:g}, {how}" for says, e, _, how in self.questions]
+        lines += [f"{n}: ± {number_text(m, m)} at 95 %" for n, m in (self.error or {}).items()]
+        return "\n".join([*lines, self.why, "it fits" if self.fits else "it does NOT fit"])
+
+    def _repr_html_(self) -> str:
+        return "<br>".join(escape(line) for line in repr(self).splitlines())
+
+
+def fit_price(
+    data_set: Target,
+    stages: Sequence[Stage],
+    margins: Margins,
+    people: int | None,
+    check: Callable[..., None],
+) -> FitPrice:
+    """Return the price of all questions; the last one's noise says what error to expect."""
+    shapes = [
+        cast("dict[str, Any]", s.question.price(  # Any: JSON of the wire
+            epsilon=s.share.epsilon, delta=s.share.delta
+        ).shape)
+        for s in stages
+    ]  # fmt: skip
+    size = people or data_set.card["size"]
+    return FitPrice(
+        epsilon=float(sum(stage.share.epsilon for stage in stages)),
+        delta=float(sum(shape["delta"] for shape in shapes)),
+        questions=tuple(
+            (s.says, float(s.share.epsilon), float(shape["delta"]), str(shape["mechanism"]))
+            for s, shape in zip(stages, shapes, strict=True)
+        ),
+        fits=_fits(data_set, stages, check),
+        assumed_people=size,
+        error=None if size is None else margins(shapes[-1]["error"], size),
+        why=_why(size),
+    )
+
+
+def _fits(data_set: Target, stages: Sequence[Stage], check: Callable[..., None]) -> bool:
+    try:
+        check(data_set, [(stage.question, stage.share) for stage in stages], resume=False)
+    except Refused as refused:
+        if refused.code != "budget-exceeded":
+            raise
+        return False
+    return True
+
+
+def _why(size: int | None) -> str:
+    if size is None:
+        return "How far off: that depends on how many rows there are; give people=N, your guess."
+    return (
+        f"The errors assume {size:,} rows, columns spread evenly between the card's bounds and "
+        "unrelated, and effects that are small. Columns within a tenth of their bounds have "
+        "errors a hundred times as large; columns that say nearly the same, larger ones too."
+    )
+
+
+def column_margins(
+    model: Model, scaled: Sequence[float], rows: int, unit: float
+) -> dict[str, float]:
+    """Return each coefficient's margin from that of its scaled sum of products."""
+    return {
+        x.name: margin / (rows * (1.0 if x.is_boolean else EVEN)) * unit / float(x.half)
+        for x, margin in zip(model.xs, scaled, strict=True)
+    }

@@ -1,0 +1,154 @@
+"""Columns about the middle of the card's bounds, on a public grid, as expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Final
+
+from sfumato.client.builder import Builder
+from sfumato.client.shown import CardView
+from sfumato.core.expression import (
+    Arithmetic,
+    Case,
+    Compare,
+    Constant,
+    Expr,
+    Floor,
+    IsNull,
+    Literally,
+    Not,
+    Ref,
+)
+from sfumato.core.question import Aggregate, Output
+from sfumato.core.refusal import Refused
+
+FINEST: Final = 2**13  # the most steps between the bounds that a column is kept in
+MOST_COLUMNS: Final = 7  # more would need more moments than one question may ask
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A column as z from -1 to 1: z = (term - start) / reach; x = middle + half * z.
+
+    The term is the column itself, its rounding to a coarser grid of FINEST steps, or -1 and 1.
+    """
+
+    name: str
+    middle: Fraction
+    half: Fraction
+    term: Expr
+    start: Fraction
+    reach: Fraction
+    step: Fraction
+    is_boolean: bool = False
+
+    @property
+    def centred(self) -> Expr:
+        """Return z times reach."""
+        return self.term if self.start == 0 else Arithmetic("-", self.term, literally(self.start))
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is fitted: the builder that narrows the rows, y, and the columns that explain it."""
+
+    rows: Builder
+    y: Scaled
+    xs: tuple[Scaled, ...]
+    is_odds: bool = False  # a logistic fit: coefficients are of the log odds
+
+    def asking(self, named: Sequence[tuple[str, Expr | None]]) -> Builder:
+        """Return the question for sums over the complete rows; None asks how many they are."""
+        outputs = tuple(
+            Output(name, Aggregate("count") if of is None else Aggregate("sum", (of,)))
+            for name, of in named
+        )
+        return replace(self.rows, outputs=outputs)
+
+
+def literally(value: Fraction | int) -> Expr:
+    """Return the number as an expression."""
+    return Literally(Constant.of(value))
+
+
+def model_of(rows: Builder, card: CardView, y: str, xs: Sequence[str]) -> Model:
+    """Return the model over the rows in which no column is null, or refuse."""
+    if rows.keys or rows.source or rows.outputs or rows.kept or rows.order or rows.most:
+        raise _refused(
+            "A fit takes where(...) and at_most(...) alone, no groups, tables of people or sums.",
+            'Write data.where(...).linear("y", ["x"], epsilon=1); for groups, fit each by where.',
+        )
+    if isinstance(xs, str) or not xs or not all(isinstance(name, str) for name in (y, *xs)):
+        raise _refused(
+            "A fit takes the name of y and a list of names.", 'Write ("y", ["x1", "x2"]).'
+        )
+    names = [name.casefold() for name in (y, *xs)]
+    if len(set(names)) < len(names):
+        raise _refused("A column stands twice in the fit.", "Name each column once.")
+    if len(xs) > MOST_COLUMNS:
+        raise Refused(
+            "question-too-large",
+            f"A fit takes at most {MOST_COLUMNS} columns beside y.",
+            "Leave some out.",
+        )
+    made = [_scaled(card, name) for name in (y, *xs)]
+    complete = tuple(Not(IsNull(Ref(column.name))) for column in made)
+    narrowed = replace(rows, conditions=(*rows.conditions, *complete))
+    return Model(narrowed, made[0], tuple(made[1:]))
+
+
+def _scaled(card: CardView, name: str) -> Scaled:
+    column = _column(card, name)
+    name, kind = column["name"], column["type"]
+    if kind == "boolean":
+        yes = (Compare(Ref(name), "=", Constant.of(True)), literally(1))
+        half = Fraction(1, 2)
+        return Scaled(
+            name, half, half, Case((yes,), literally(-1)), Fraction(0), Fraction(1), Fraction(1),
+            is_boolean=True,
+        )  # fmt: skip
+    if kind not in ("integer", "number"):
+        raise _mismatch(name, f"{name!r} is {kind}, and a fit takes numbers and booleans.")
+    if column["lower"] is None or column["upper"] is None:
+        raise Refused(
+            "no-bounds",
+            f"The card declares no lower and upper bound for {name!r}.",
+            "Ask the owner to declare bounds on the card, from knowledge, not from the rows.",
+            column=name,
+        )
+    lower, upper, step = (Constant.of(column[end]).number for end in ("lower", "upper", "step"))
+    return _number(name, (lower + upper) / 2, (upper - lower) / 2, step)
+
+
+def _number(name: str, middle: Fraction, half: Fraction, step: Fraction) -> Scaled:
+    if 2 * half <= FINEST * step:
+        return Scaled(name, middle, half, Ref(name), middle, half, step)
+    reach = Fraction(FINEST, 2)
+    about = Arithmetic("-", Ref(name), literally(middle))
+    coarse = Arithmetic("+", Arithmetic("/", about, literally(half / reach)), literally(_HALF))
+    return Scaled(name, middle, half, Floor(coarse), Fraction(0), reach, Fraction(1))
+
+
+_HALF: Final = Fraction(1, 2)
+
+
+def _column(card: CardView, name: str) -> dict[str, Any]:  # Any: JSON of the wire
+    for column in card["columns"]:
+        if column["name"].casefold() == name.casefold():
+            return dict(column)
+    raise Refused(
+        "unknown-column",
+        f"{card['name']!r} has no column {name!r} that may be asked.",
+        "It has: " + ", ".join(column["name"] for column in card["columns"]) + ".",
+        column=name,
+    )
+
+
+def _mismatch(name: str, cause: str) -> Refused:
+    return Refused("type-mismatch", cause, "Leave it out, or choose another column.", column=name)
+
+
+def _refused(cause: str, next_step: str) -> Refused:
+    return Refused("not-in-language", cause, next_step)

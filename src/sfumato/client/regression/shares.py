@@ -1,0 +1,108 @@
+"""What a fit of several questions pays: shares that never add up to more than was typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, cast
+
+from sfumato.client.builder import Builder, Target
+from sfumato.client.shown import Budget, CardView
+from sfumato.client.terms import FitTerms, Number
+from sfumato.core.expression import Constant
+from sfumato.core.refusal import Refused
+
+EPSILON_UNIT: Final = Fraction(1, 10**9)  # what the ledger counts in, so nothing is rounded up
+DELTA_UNIT: Final = Fraction(1, 10**18)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one question of a fit pays."""
+
+    epsilon: Fraction
+    delta: Fraction
+
+
+def shares(card: CardView, terms: FitTerms, parts: Sequence[Fraction]) -> list[Share]:
+    """Return what each question pays, rounded down; a delta that was not typed is the card's."""
+    whole, delta = _exact(terms.get("epsilon"), "epsilon"), terms.get("delta")
+    extra = _exact(card["delta_per_request"] if delta is None else delta, "delta")
+    if whole <= 0 or extra < 0:
+        raise _bad("epsilon" if whole <= 0 else "delta")
+    return [
+        Share(_down(whole * part, EPSILON_UNIT), _down(extra * part, DELTA_UNIT)) for part in parts
+    ]
+
+
+def _exact(value: object, name: str) -> Fraction:
+    is_number = isinstance(value, Number) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < 10**9:  # type: ignore[operator]  # a number here
+        raise _bad(name)
+    return Constant.of(value).number
+
+
+def _bad(name: str) -> Refused:
+    return Refused(
+        "bad-budget",
+        f"{name} must be a plain number that is not below zero.",
+        f"Give {name} as a plain number such as 0.5.",
+    )
+
+
+def _down(amount: Fraction, unit: Fraction) -> Fraction:
+    return amount // unit * unit
+
+
+def check_all_fits(
+    data_set: Target, questions: Sequence[tuple[Builder, Share]], *, resume: bool
+) -> None:
+    """Refuse before anything is spent unless every question of the fit can be paid.
+
+    With `resume` the first questions stand already and are free, so the sum says nothing; what
+    cannot be asked at all is refused all the same.
+    """
+    prices = [q.price(epsilon=s.epsilon, delta=s.delta).shape for q, s in questions]
+    if resume:
+        return
+    epsilon = sum((s.epsilon for _, s in questions), Fraction(0))
+    delta = sum((Fraction(str(p["delta"])) for p in prices), Fraction(0))
+    squares = sum((s.epsilon**2 / 2 + Fraction(1, 10**12) for _, s in questions), Fraction(0))
+    for name, left in _accounts(data_set.budget):
+        if not _pays(left, epsilon, delta, squares):
+            raise Refused(
+                "budget-exceeded",
+                f"All {len(questions)} questions of the fit need epsilon {float(epsilon):g} and "
+                f"delta {float(delta):g}; the {name} has {left['next_epsilon']:g} left "
+                f"(delta {left['tests']['sums']['delta']:g}). Nothing was spent.",
+                "Fit at a smaller epsilon. If this very fit was interrupted, give resume=True: "
+                "what was answered is free.",
+                account=name,
+                needed={"epsilon": float(epsilon), "delta": float(delta)},
+            )
+
+
+def _accounts(budget: Budget) -> list[tuple[str, dict[str, Any]]]:  # Any: JSON of the wire
+    people = budget["people"]
+    whose = [("data set", budget.shape), (f"budget of {people['domain']}", people)]
+    whose += list(budget["yours"].items())
+    return [(name, _left(cast("Mapping[str, Any]", shape))) for name, shape in whose]
+
+
+def _left(shape: Mapping[str, Any]) -> dict[str, Any]:
+    left = dict(shape["left"])
+    return {"next_epsilon": left["epsilon"], **left}
+
+
+def _pays(left: Mapping[str, Any], epsilon: Fraction, delta: Fraction, squares: Fraction) -> bool:
+    """Say whether one of the account's two tests holds for the sum; in doubt it does not."""
+    sums, rho = left["tests"]["sums"], left["tests"]["rho"]
+    by_sum = epsilon <= _units(sums["epsilon"], EPSILON_UNIT) and delta <= _units(
+        sums["delta"], DELTA_UNIT
+    )
+    return by_sum or (delta == 0 and squares <= Fraction(rho["rho"]))
+
+
+def _units(amount: float, unit: Fraction) -> Fraction:
+    return round(Fraction(amount) / unit) * unit
