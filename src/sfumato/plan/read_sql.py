@@ -24,7 +24,13 @@ from sfumato.core.expression import (
 )
 from sfumato.core.question import Aggregate, EachPerson, Order, Output, Question, Reduce
 from sfumato.core.refusal import Refused
-from sfumato.plan.sql_aggregates import NAMES, aggregates, is_aggregate, reduction
+from sfumato.plan.sql_aggregates import (
+    NAMES,
+    aggregates,
+    check_windows,
+    is_aggregate,
+    reduction,
+)
 from sfumato.plan.sql_expressions import expression, predicate
 from sfumato.plan.sql_leaves import column_of, constant_of, only, outside
 from sfumato.plan.sql_text import MAX_DEPTH, MAX_TEXT, MAX_TOKENS, parsed
@@ -52,6 +58,7 @@ def read_sql(
     source = _source(select, data_set)
     outputs = _outputs(select)
     groups = _groups(select, outputs)
+    check_windows(select, groups)
     reader = _After(outputs, groups)
     having = select.args.get("having")
     made_having = None if having is None else reader.having(having)
