@@ -105,7 +105,8 @@ def tree_of(answer: Any) -> Tree:
 def block_noise(tree: Tree, noise: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return what each block got: the noise of its prefix without that of the prefix before."""
     before = np.concatenate([np.zeros((SERIES, 1), dtype=np.int64), noise], axis=1)
-    return noise - before[:, tree.before()]
+    made: NDArray[np.int64] = noise - before[:, tree.before()]
+    return made
 
 
 def shared_blocks(tree: Tree) -> NDArray[np.int64]:

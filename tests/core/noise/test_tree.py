@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,11 +164,43 @@ def test_the_branching_is_the_one_with_the_least_worst_variance(periods: int) ->
         )
 
 
-def test_the_branchings_that_the_docs_name() -> None:
-    """docs/decisions/0011-running-counts.md says these."""
-    found = {n: (tree_for_laplace(n), tree_for_gaussian(n, 1)) for n in (12, 60, 365)}
-    assert {n: (a.branching, b.branching) for n, (a, b) in found.items()} == {
-        12: (13, 4),
-        60: (8, 4),
-        365: (20, 5),
-    }
+def worst_and_mean(levels: int, variances: NDArray[np.float64], is_laplace: bool) -> list[float]:
+    """Return the deviations that the decision prints, of blocks with a variance of one each."""
+    unit = 2 * levels**2 if is_laplace else levels
+    return [round(math.sqrt(unit * v), 1) for v in (variances.max(), variances.mean())]
+
+
+def of_tree(tree: Tree, is_laplace: bool) -> list[float]:
+    return worst_and_mean(tree.levels, tree.blocks_of_prefixes().astype(float), is_laplace)
+
+
+def of_least_squares(periods: int, branching: int, is_laplace: bool) -> list[float]:
+    """Return the same for the best estimate from every node, up to one over everything."""
+    levels = next(n for n in range(99) if branching**n >= periods) + 1
+    leaves = np.arange(periods)
+    nodes = [
+        (leaves // branching**level == place).astype(float)
+        for level in range(levels)
+        for place in range(-(-periods // branching**level))
+    ]
+    every = np.array(nodes)
+    sums = np.tril(np.ones((periods, periods)))
+    covariance = sums @ np.linalg.inv(every.T @ every) @ sums.T
+    return worst_and_mean(levels, np.diag(covariance), is_laplace)
+
+
+DECISION = Path(__file__).parents[3] / "docs" / "decisions" / "0011-running-counts.md"
+
+
+def test_the_figures_of_the_decision() -> None:
+    lines = [line for line in DECISION.read_text("utf-8").splitlines() if line[:3].strip("| ")]
+    table = [line.strip("|").split("|") for line in lines if line[:3].strip("| ").isdigit()]
+    assert len(table) == 6
+    for row in table:
+        periods, is_laplace = int(row[0]), row[1].strip() == "Laplace"
+        best = tree_for_laplace(periods) if is_laplace else tree_for_gaussian(periods, 1)
+        whole = [of_least_squares(periods, b, is_laplace) for b in (2, 3, 8, 10, 16)]
+        trees = [best, Tree(periods, 2), Tree(periods, periods + 1)]
+        assert int(row[2]) == best.branching
+        found = [*(of_tree(tree, is_laplace) for tree in trees), min(whole)]
+        assert [[float(x) for x in cell.split(",")] for cell in row[3:]] == found, row
