@@ -155,6 +155,10 @@ def test_what_is_no_running_count_is_refused(sql: str, code: str) -> None:
         "SUM(COUNT(*)) OVER (PARTITION BY zip ORDER BY date_trunc('week', day))",
         "SUM(COUNT(*)) OVER (PARTITION BY zip ORDER BY date_trunc('month', day) DESC)",
         "SUM(COUNT(*)) OVER (PARTITION BY date_trunc('month', day) ORDER BY zip)",
+        "SUM(COUNT(*)) OVER (PARTITION BY zip, date_trunc('month', day) "
+        "ORDER BY date_trunc('month', day))",  # the count itself
+        "SUM(DISTINCT COUNT(*)) OVER (PARTITION BY zip ORDER BY date_trunc('month', day))",
+        "RUNNING_COUNT(*) OVER (PARTITION BY zip ORDER BY date_trunc('month', day))",
         "SUM(COUNT(*)) OVER (PARTITION BY zip ORDER BY date_trunc('month', day), zip)",
         "SUM(COUNT(*)) OVER (PARTITION BY zip ORDER BY date_trunc('month', day) "
         "ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",

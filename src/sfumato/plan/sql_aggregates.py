@@ -159,8 +159,8 @@ def _window_order(node: exp.Expr) -> Expr:
 def check_windows(select: exp.Select, groups: Sequence[Expr]) -> None:
     """Refuse a window that would run across the other columns of GROUP BY: ours do not."""
     for window in select.find_all(exp.Window):
-        parts = [expression(part) for part in window.args.get("partition_by") or ()]
-        if set(groups) != {*parts, _window_order(window)}:
+        parts = {expression(part) for part in window.args.get("partition_by") or ()}
+        if parts != set(groups) - {_window_order(window)}:
             raise outside(
                 window,
                 "a running count runs along one column of GROUP BY, for each of the others",
