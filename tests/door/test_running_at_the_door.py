@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from judge import Kind, accusations
 from sfumato import col
 from sfumato.app import OpenVault
+from sfumato.client.rising import RISEN
 from sfumato.core.noise.kind import Noise
 from sfumato.core.noise.several import margin_of_several
 from sfumato.core.noise.tree import Tree
@@ -255,7 +256,20 @@ def test_a_running_count_does_not_add_up_and_says_so(vault: OpenVault) -> None:
     with pytest.raises(Refused) as refused:
         answer.total("cell")
     assert refused.value.code == "not-in-language"
-    assert answer.tidy().rows == answer.rows
+
+
+def test_tidy_running_counts_never_fall_and_keep_their_ranges(vault: OpenVault) -> None:
+    answer = vault["draws"].ask(SQL, epsilon=0.25)
+    tidy = answer.tidy()
+    found = np.array([row[2] for row in tidy.rows]).reshape(SERIES, DAYS)
+    raw = np.array([row[2] for row in answer.rows]).reshape(SERIES, DAYS)
+    assert np.any(np.diff(raw, axis=1) < 0)
+    assert np.all(np.diff(found, axis=1) >= 0)
+    assert np.all(found >= 0)
+    assert ((found - RUNNING) ** 2).mean() < ((raw - RUNNING) ** 2).mean()
+    assert tidy.std == answer.std
+    assert tidy.interval[7][2] == tuple(max(end, 0) for end in answer.interval[7][2] or ())
+    assert RISEN in tidy.notes
 
 
 def test_a_picture_over_time_is_a_line_with_a_band(vault: OpenVault) -> None:
