@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.core.card import Card, read_card
+from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate
 from sfumato.core.refusal import Refused
@@ -275,6 +276,7 @@ def test_choices_and_noise_spend_the_whole_price_and_no_more(sql: str, delta: st
             assert mechanism.kind == "laplace"
             spent += bounded.l1 / mechanism.parameter
         else:
+            assert isinstance(mechanism, Chooser)
             spent += bounded.cells * mechanism.epsilon
             assert mechanism.rows == made.measure.max_rows
             assert bounded.cells == made.measure.max_groups

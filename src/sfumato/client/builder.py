@@ -125,6 +125,10 @@ class Steps:
         """Ask for the number of people."""
         return self._with(name or "people", Aggregate("count_people"))
 
+    def running_count(self, *, name: str | None = None) -> Builder:
+        """Ask for the number of rows from the first period on, along the last period grouped by."""
+        return self._with(name or "running_count", Aggregate("running_count"))
+
     def distinct(self, of: Of, *, most: int | None = None, name: str | None = None) -> Builder:
         """Ask for the number of different values; at most `most` of a person count."""
         aggregate = Aggregate("count_distinct", (_expr(of),), most=most)

@@ -23,7 +23,7 @@ Order = Literal["", "temporal", "quantitative"]
 PALETTE: Final = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000",
 )  # fmt: skip
-AMOUNTS: Final = ("count", "count_values", "count_people", "count_distinct", "sum")
+AMOUNTS: Final = ("count", "count_values", "count_people", "count_distinct", "sum", "running_count")
 MANY: Final = 30  # keys that still stand in the answer's own order
 MOST_BARS: Final = 60  # of one panel; the table has them all
 MOST_PANELS: Final = 12

@@ -222,5 +222,6 @@ def is_apart(above: Cell, below: Cell) -> bool:
     """Say whether the interval of the difference leaves out zero; the two noises are independent.
 
     Half the interval is the root of the squared arms that face each other (Zou and Donner 2008).
+    Running counts share noise, which makes their differences more certain than is said here.
     """
     return above.value - below.value > math.hypot(above.value - above.low, below.high - below.value)

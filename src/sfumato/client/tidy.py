@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.client.answer import Answer
+from sfumato.client.rising import RISEN, risen
 from sfumato.client.terms import Json
 from sfumato.core.refusal import Refused
 
@@ -89,6 +90,11 @@ def tidied(answer: Answer, margins: Sequence[Answer]) -> Answer:
         if answer.asked(name).get("verb") in ADDITIVE:
             made, said = _tidy_column(made, place, table, coarser)
             notes.update(dict.fromkeys(said))
+        if answer.asked(name).get("verb") == "running_count":
+            column = _estimates(made, place)
+            whole = risen(answer, name, column.values, column.std)
+            made = _with_column(made, place, whole, column, 0.0)
+            notes[RISEN] = None
     return replace(made, notes=tuple(notes))
 
 

@@ -35,12 +35,12 @@ from sfumato.core.refusal import Refused
 Verb = Literal[
     "count", "count_values", "count_people", "count_distinct", "sum", "mean",
     "variance", "deviation", "covariance", "correlation", "slope", "intercept",
-    "quantile", "minimum", "maximum", "top",
+    "quantile", "minimum", "maximum", "top", "running_count",
 ]  # fmt: skip
 VERBS: Final[tuple[Verb, ...]] = (
     "count", "count_values", "count_people", "count_distinct", "sum", "mean",
     "variance", "deviation", "covariance", "correlation", "slope", "intercept",
-    "quantile", "minimum", "maximum", "top",
+    "quantile", "minimum", "maximum", "top", "running_count",
 )  # fmt: skip
 Reduction = Literal["count", "count_values", "sum", "minimum", "maximum"]
 REDUCTIONS: Final[tuple[Reduction, ...]] = ("count", "count_values", "sum", "minimum", "maximum")
@@ -51,7 +51,8 @@ class Aggregate:
     """One verb over its expressions; a count of rows or people has none.
 
     `at` is a quantile's p, `most` is how many different values of a person count or how many names
-    a top list has, `within` clamps each person's sum of a cell.
+    a top list has, `within` clamps each person's sum of a cell. A running count is of the
+    period that it runs along; of nothing, it runs along the last period of GROUP BY.
     """
 
     verb: Verb

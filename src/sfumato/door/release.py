@@ -12,13 +12,22 @@ from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import debt_of
 from sfumato.core.noise.chooser import Chooser
+from sfumato.core.noise.running import Running
 from sfumato.core.ports import Engine, EngineStopped
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import debtors
 from sfumato.door.diary import answer_text, answer_version, receipt, relation, shown
 from sfumato.door.ledger import Ledger, question_failed
-from sfumato.door.locks.dp import GUARANTEE, Blurred, Choosing, Drawn, blurred, chosen
+from sfumato.door.locks.dp import (
+    GUARANTEE,
+    BlockDraws,
+    Blurred,
+    Choosing,
+    Drawn,
+    blurred,
+    chosen,
+)
 from sfumato.door.pool import NoisePool
 from sfumato.plan.explain import in_words
 from sfumato.plan.plan import PEOPLE
@@ -107,6 +116,8 @@ def _drawn(pool: NoisePool, priced: Priced) -> list[Drawn]:
 
 
 def _draw(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
+    if isinstance(mechanism, Running):  # as many blocks as cells
+        return BlockDraws(mechanism, pool.take(mechanism.noise, cells))
     return mechanism if isinstance(mechanism, Chooser) else pool.take(mechanism, cells)
 
 

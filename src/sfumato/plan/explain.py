@@ -6,11 +6,13 @@ import math
 from fractions import Fraction
 
 from sfumato.core.expression import Json
-from sfumato.core.noise.kind import Noise
+from sfumato.core.noise.chooser import Chooser
+from sfumato.core.noise.running import Running
 from sfumato.core.question import EachPerson, Question
-from sfumato.plan.plan import Plan
+from sfumato.plan.plan import Bounded, Plan
 from sfumato.plan.price import Priced
 from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.verb import Mechanism
 from sfumato.plan.words import condition_in_words, expr_in_words
 
 
@@ -83,12 +85,19 @@ def split_in_words(priced: Priced) -> list[Json]:
             "part": bounded.part.says,
             "share": float(bounded.weight * (1 - share)),
             "epsilon": float(priced.epsilon * bounded.weight * (1 - share)),
-            "sensitivity": bounded.l1,
-            "std": noise.std() if isinstance(noise, Noise) else None,
+            "sensitivity": _sensitivity(bounded, noise),
+            "std": None if isinstance(noise, Chooser) else noise.std(),
             **noise.as_json(),
         }
         for bounded, noise in pairs
     ]
+
+
+def _sensitivity(bounded: Bounded, mechanism: Mechanism) -> int:
+    """Return the sum of changes of what the noise is put on; each noise has a tree of its own."""
+    if isinstance(mechanism, Running):
+        return mechanism.tree.l1(bounded.cells, bounded.per_cell)
+    return bounded.l1
 
 
 def odds_in_words(epsilon: float, delta: float, unit: str) -> str:

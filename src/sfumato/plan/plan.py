@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final
+from typing import Final, Literal
 
 from sfumato.core.card import Card
 from sfumato.core.columns import Column
 from sfumato.core.expression import Expr, Json, Predicate, columns_of
 from sfumato.core.expression_json import expression_json, predicate_json
 from sfumato.core.measure import Measure, PerPerson, Reduced, Tally
+from sfumato.core.noise.running import Axis
+from sfumato.core.noise.tree import Tree, tree_for_gaussian, tree_for_laplace
 from sfumato.core.question import (
     Aggregate,
     EachPerson,
@@ -21,13 +23,14 @@ from sfumato.core.question import (
     joins_json,
     source_json,
 )
-from sfumato.core.refusal import Refused
+from sfumato.core.refusal import Bug, Refused
 from sfumato.plan.after import check_having
 from sfumato.plan.keys import PlanKey, plan_key
 from sfumato.plan.known import Scope, Typed
 from sfumato.plan.lower import lower
 from sfumato.plan.numbers import plain
 from sfumato.plan.rules import checked, everything
+from sfumato.plan.running import axis_of, with_periods
 from sfumato.plan.scope import card_scope, in_cards_spelling, most_inner_rows, physical, scope_of
 from sfumato.plan.tables import View, view_of
 from sfumato.plan.typed import typed
@@ -50,16 +53,29 @@ class Bounded:
     per_cell: int
     cells: int  # how many cells one person is in, at most
     weight: Fraction
+    axis: Axis | None = None  # of a running count, which is released as blocks of periods
 
     @property
     def l1(self) -> int:
-        """Return the largest sum of changes."""
+        """Return the largest sum of changes: of all cells, or of all blocks (rules.md, 21)."""
+        if self.axis is not None:
+            return self.tree("laplace").l1(self.cells, self.per_cell)
         return self.cells * self.per_cell
 
     @property
     def l2_squared(self) -> int:
-        """Return the largest sum of squared changes."""
+        """Return the largest sum of squared changes: of all cells, or of all blocks."""
+        if self.axis is not None:
+            return self.tree("gaussian").l2_squared(self.cells, self.per_cell)
         return self.cells * self.per_cell**2
+
+    def tree(self, kind: Literal["laplace", "gaussian"]) -> Tree:
+        """Return the blocks that a running count is released as, with that noise."""
+        if self.axis is None:
+            raise Bug("a part that does not run along anything has no blocks")
+        if kind == "laplace":
+            return tree_for_laplace(self.axis.periods)
+        return tree_for_gaussian(self.axis.periods, self.cells)
 
 
 @dataclass(frozen=True)
@@ -108,7 +124,7 @@ class Plan:
             "group_by": [expression_json(key.of) for key in self.keys],
             "aggregates": [aggregate_json(a) for a in question.aggregates],
             "columns": [_promise(column) for column in self._columns()],
-            "reach": [[b.part.tally.kind, b.cells, b.per_cell] for b in self.parts],
+            "reach": [_reach(bounded) for bounded in self.parts],
             "max_groups": self.measure.max_groups,
             "max_rows": self.measure.max_rows,
             "inner_rows": None if self.measure.source is None else self.measure.source.max_rows,
@@ -137,7 +153,7 @@ class Plan:
 def make_plan(card: Card, question: Question) -> Plan:
     """Return the plan, or refuse; a function of the question and the card, never of rows."""
     view, question = view_of(card, question)
-    question, card = in_cards_spelling(view, question), view.card
+    question, card = with_periods(in_cards_spelling(view, question)), view.card
     checked(card, question)
     scope = scope_of(view, question)
     keys = _keys(question, scope)
@@ -148,7 +164,10 @@ def make_plan(card: Card, question: Question) -> Plan:
     asked = tuple(
         _asked(card, question, aggregate, scope, most) for aggregate in question.aggregates
     )
-    parts = _parts(card, asked, groups, rows)
+    parts = tuple(
+        replace(bounded, axis=axis_of(keys, bounded.part.runs_along))
+        for bounded in _parts(card, asked, groups, rows)
+    )
     tallies = [bounded.part.tally for bounded in parts]
     if any(key.key.size is None for key in keys):
         tallies.append(PEOPLE)
@@ -276,6 +295,11 @@ def _source(view: View, question: Question, source: EachPerson) -> PerPerson:
         columns.append(Reduced(kinds[column.verb], value))  # type: ignore[arg-type]  # of a closed table
     where = None if source.where is None else physical(source.where, scope)
     return PerPerson(where, tuple(columns), most_inner_rows(view.card, question))
+
+
+def _reach(bounded: Bounded) -> list[str | int]:
+    made: list[str | int] = [bounded.part.tally.kind, bounded.cells, bounded.per_cell]
+    return made if bounded.axis is None else [*made, bounded.axis.periods]
 
 
 def _promise(column: Column) -> Json:

@@ -13,6 +13,7 @@ from sfumato.core.loss import ApproximateEvent, Event, GaussianEvent, PureEvent
 from sfumato.core.noise import gaussian, laplace
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.kind import Noise
+from sfumato.core.noise.running import Running
 from sfumato.core.noise.selection import ONE, keep_probabilities, per_key
 from sfumato.core.question import Aggregate, Output
 from sfumato.core.refusal import Refused
@@ -77,6 +78,10 @@ class Priced:
     def margin(self, aggregate: Aggregate, people: int | None) -> float | None:
         """Return the expected half-interval at 95 %; None where it needs a size nobody gave."""
         asked = self.plan.asked_of(aggregate)
+        for place in self.plan.parts_of(aggregate):
+            mechanism = self.noises[place]
+            if isinstance(mechanism, Running):
+                return mechanism.margin()
         size = people or self.plan.card.size
         return verb_of(aggregate.verb).margin(asked, self.noises_of(aggregate), size)
 
@@ -186,7 +191,7 @@ def _with_laplace(plan: Plan, epsilon: Fraction) -> Priced:
 def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanism:
     choice = bounded.part.choice
     if choice is None:
-        return Noise("laplace", laplace.scale_for(bounded.l1, epsilon))
+        return _laid_out(bounded, Noise("laplace", laplace.scale_for(bounded.l1, epsilon)))
     return Chooser(  # one choice for each cell that a person is in (rules.md, 18)
         choice.kind,
         epsilon / bounded.cells,
@@ -197,8 +202,15 @@ def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanis
     )
 
 
+def _laid_out(bounded: Bounded, noise: Noise) -> Noise | Running:
+    """Return the noise as it is put on: on every cell, or on the blocks of a running count."""
+    if bounded.axis is None:
+        return noise
+    return Running(noise, bounded.tree(noise.kind), bounded.axis)
+
+
 def _with_gaussian(plan: Plan, event: GaussianEvent) -> Priced:
-    noises = tuple(Noise("gaussian", _variance(b, event.rho)) for b in plan.parts)
+    noises = tuple(_laid_out(b, Noise("gaussian", _variance(b, event.rho))) for b in plan.parts)
     return Priced(plan, event.epsilon, event.delta, event, noises)
 
 
@@ -233,5 +245,5 @@ def _total(priced: Priced) -> float:
     return sum(
         (noise.std() / max(b.part.per_row, 1)) ** 2
         for noise, b in pairs
-        if isinstance(noise, Noise)
+        if not isinstance(noise, Chooser)
     )

@@ -23,7 +23,7 @@ from sfumato.core.expression import (
 )
 from sfumato.core.question import Aggregate, Order, Output, Question
 from sfumato.core.refusal import Refused
-from sfumato.plan.sql_aggregates import NAMES, aggregates, is_aggregate
+from sfumato.plan.sql_aggregates import NAMES, aggregates, check_windows, is_aggregate
 from sfumato.plan.sql_expressions import expression, predicate
 from sfumato.plan.sql_from import HINTS, read_from
 from sfumato.plan.sql_leaves import column_of, constant_of, only, outside
@@ -46,6 +46,7 @@ def read_sql(
     source = read_from(select, data_set)
     outputs = _outputs(select, source.tables)
     groups = _groups(select, outputs)
+    check_windows(select, groups)
     reader = _After(outputs, groups)
     having = select.args.get("having")
     made_having = None if having is None else reader.having(having)

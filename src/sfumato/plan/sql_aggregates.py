@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -14,6 +14,7 @@ from sfumato.plan.sql_expressions import expression, predicate
 from sfumato.plan.sql_leaves import constant_of, only, outside
 
 _WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that stands in GROUP BY."
+_RUNNING: Final = "Write RUNNING_COUNT(*), or SUM(COUNT(*)) OVER (ORDER BY the period)."
 NAMES: Final[Mapping[Verb, str]] = {
     "count": "count",
     "count_values": "count_{}",
@@ -31,11 +32,14 @@ NAMES: Final[Mapping[Verb, str]] = {
     "minimum": "min_{}",
     "maximum": "max_{}",
     "top": "top_{}",
+    "running_count": "running_count",
 }
 
 
 def is_aggregate(node: exp.Expr) -> bool:
     """Say whether the node is a function that adds rows up."""
+    if type(node) is exp.Anonymous:
+        return _is_running_count(node)
     return type(node) in _READERS
 
 
@@ -114,6 +118,56 @@ def _mode(node: exp.Expr) -> tuple[Aggregate, ...]:
     return (Aggregate("top", (expression(node.this),), most=1),)
 
 
+def _is_running_count(node: exp.Expr) -> bool:
+    return node.name.casefold() == "running_count"
+
+
+def _running_count(node: exp.Expr) -> tuple[Aggregate, ...]:
+    """Read RUNNING_COUNT(*): it runs along the last period of GROUP BY."""
+    only(node, {"this", "expressions"})
+    if not _is_running_count(node):
+        raise outside(node, "this is not answered in SELECT", _WHAT_IS)
+    if len(node.expressions) != 1 or type(node.expressions[0]) is not exp.Star:
+        raise outside(node, "RUNNING_COUNT takes a star", "Write RUNNING_COUNT(*).")
+    only(node.expressions[0], set())
+    return (Aggregate("running_count"),)
+
+
+def _window(node: exp.Expr) -> tuple[Aggregate, ...]:
+    """Read SUM(COUNT(*)) OVER (PARTITION BY … ORDER BY period): the one window with an answer."""
+    only(node, {"this", "partition_by", "order", "over"})
+    summed = node.this
+    is_count = type(summed) is exp.Sum and type(summed.this) is exp.Count
+    if not is_count or node.args.get("order") is None:
+        raise outside(node, "windows are not answered", _RUNNING)
+    only(summed, {"this"})
+    if _count(summed.this) != (Aggregate("count"),):
+        raise outside(node, "windows are not answered", _RUNNING)
+    return (Aggregate("running_count", (_window_order(node),)),)
+
+
+def _window_order(node: exp.Expr) -> Expr:
+    order = node.args["order"]
+    only(order, {"expressions"})
+    if len(order.expressions) != 1:
+        raise outside(node, "a running count runs along one period", _RUNNING)
+    (ordered,) = order.expressions
+    only(ordered, {"this", "nulls_first"}, {"desc": "a running count runs from the first on"})
+    return expression(ordered.this)
+
+
+def check_windows(select: exp.Select, groups: Sequence[Expr]) -> None:
+    """Refuse a window that would run across the other columns of GROUP BY: ours do not."""
+    for window in select.find_all(exp.Window):
+        parts = {expression(part) for part in window.args.get("partition_by") or ()}
+        if parts != set(groups) - {_window_order(window)}:
+            raise outside(
+                window,
+                "a running count runs along one column of GROUP BY, for each of the others",
+                "Write RUNNING_COUNT(*), or OVER (PARTITION BY the others ORDER BY the period).",
+            )
+
+
 def _filtered(node: exp.Expr) -> tuple[Aggregate, ...]:
     """Read FILTER (WHERE …): what does not fit is null, and no aggregate counts nulls."""
     only(node, {"this", "expression"})
@@ -127,7 +181,7 @@ def _narrowed(node: exp.Expr, aggregate: Aggregate, condition: Predicate) -> Agg
     if aggregate.verb == "count":
         one: Expr = Literally(Constant.of(1))
         return Aggregate("count_values", (Case(((condition, one),), None),))
-    if len(aggregate.of) != 1 or aggregate.verb == "count_distinct":
+    if len(aggregate.of) != 1 or aggregate.verb in ("count_distinct", "running_count"):
         raise outside(node, "this aggregate takes no FILTER", "Put the condition into WHERE.")
     of = Case(((condition, aggregate.of[0]),), None)
     return Aggregate(aggregate.verb, (of,), at=aggregate.at, most=aggregate.most)
@@ -151,6 +205,8 @@ _READERS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], tuple[Aggregate, ..
     exp.ApproxTopK: _top,
     exp.Mode: _mode,
     exp.Filter: _filtered,
+    exp.Anonymous: _running_count,
+    exp.Window: _window,
 }
 
 _REDUCTIONS: Final[Mapping[Verb, Reduction]] = {

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.measure import Cells
 from sfumato.core.noise.chooser import Chooser
+from sfumato.core.noise.running import Running
 from sfumato.core.noise.selection import keep
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Bug
@@ -21,7 +22,17 @@ from sfumato.plan.price import Selection
 GUARANTEE: Final = "central-dp"
 LARGEST: Final = 2**62
 Keys = tuple[tuple[object, ...], ...]
-Drawn = NDArray[np.int64] | Chooser  # noise that is ready, or how to choose
+
+
+@dataclass(frozen=True)
+class BlockDraws:
+    """Noise that is ready for the blocks of running counts: one draw for each block."""
+
+    running: Running
+    draws: NDArray[np.int64]
+
+
+Drawn = NDArray[np.int64] | BlockDraws | Chooser  # noise that is ready, or how to choose
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,8 @@ def chosen(sealed: Sealed[Cells], tallies: Sequence[int], choosing: Choosing) ->
 def _softened(part: IntegerArray, drawn: Drawn, dice: Dice) -> IntegerArray:
     if isinstance(drawn, Chooser):
         return drawn.choose(part, dice)
+    if isinstance(drawn, BlockDraws):
+        return drawn.running.prefixes(_sum(drawn.running.blocks(part), drawn.draws))
     return _sum(part, drawn)
 
 

@@ -11,6 +11,7 @@ from sfumato.plan.verbs.choice import MAXIMUM, MINIMUM, QUANTILE, TOP
 from sfumato.plan.verbs.count import COUNT, COUNT_DISTINCT, COUNT_PEOPLE, COUNT_VALUES
 from sfumato.plan.verbs.mean import MEAN
 from sfumato.plan.verbs.pairs import CORRELATION, COVARIANCE, INTERCEPT, SLOPE
+from sfumato.plan.verbs.running import RUNNING_COUNT
 from sfumato.plan.verbs.sum import SUM
 from sfumato.plan.verbs.variance import DEVIATION, VARIANCE
 from sfumato.plan.verbs.verb import Verb
@@ -32,6 +33,7 @@ VERBS: Final[Mapping[VerbName, Verb]] = {
     "minimum": MINIMUM,
     "maximum": MAXIMUM,
     "top": TOP,
+    "running_count": RUNNING_COUNT,
 }
 
 

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.card import Card
+from sfumato.core.expression import Expr
 from sfumato.core.measure import Tally
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.kind import Noise
+from sfumato.core.noise.running import Running
 from sfumato.core.question import Aggregate
 from sfumato.core.refusal import Bug, Refused
 from sfumato.plan.known import Typed
@@ -21,7 +23,7 @@ from sfumato.plan.words import expr_in_words
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Mechanism = Noise | Chooser
+Mechanism = Noise | Chooser | Running
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Part:
     per_row: int
     per_person: int | None = None
     choice: Choice | None = None
+    runs_along: Expr | None = None  # the period over which it is added up, from the first on
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,9 @@ class NoisyPart:
     noise: Mechanism
 
     def spread(self) -> Noise:
-        """Return the noise of a part that is a number and no choice."""
-        if isinstance(self.noise, Chooser):
-            raise Bug("a choice has no noise to speak of")
+        """Return the noise of a part that has the same in every cell."""
+        if not isinstance(self.noise, Noise):
+            raise Bug("a choice or a running count has no one noise to speak of")
         return self.noise
 
 

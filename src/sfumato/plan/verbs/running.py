@@ -1,0 +1,46 @@
+"""RUNNING_COUNT(*): the rows up to and including each period, by noisy blocks of periods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sfumato.core.measure import Tally
+from sfumato.core.noise.kind import Noise
+from sfumato.core.noise.running import Running
+from sfumato.core.refusal import Bug
+from sfumato.core.sensitivity import of_count
+from sfumato.plan.verbs.verb import Asked, Estimate, NoisyPart, Part, Verb, check_sides
+
+
+def _check(asked: Asked) -> None:
+    check_sides(asked, 1)
+
+
+def _parts(asked: Asked) -> tuple[Part, ...]:
+    (along,) = asked.aggregate.of
+    says = f"running count of rows along {asked.in_words()}"
+    return (Part(says, Tally("rows"), of_count(), runs_along=along),)
+
+
+def _finish(_asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+    (part,) = parts
+    if not isinstance(part.noise, Running):
+        raise Bug("a running count with the noise of something else")
+    values, margins = [int(v) for v in part.values.tolist()], part.noise.margins()
+    return Estimate(
+        values,
+        part.noise.stds(),
+        [v - m for v, m in zip(values, margins, strict=True)],
+        [v + m for v, m in zip(values, margins, strict=True)],
+    )
+
+
+def _margin(_asked: Asked, _noises: Sequence[Noise], _size: int | None) -> float | None:
+    return None  # of the least certain cell, which only the mechanism knows
+
+
+def _says(asked: Asked) -> str:
+    return f"the number of rows up to {asked.in_words()}"
+
+
+RUNNING_COUNT = Verb(_check, _parts, _finish, _margin, _says)
