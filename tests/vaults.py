@@ -36,10 +36,18 @@ def make_vault(folder: Path) -> Path:
     return vault
 
 
-def open_with(folder: Path, name: str, source: Path, text: str, user: str = "owner") -> OpenVault:
+def open_with(  # an owner's words
+    folder: Path,
+    name: str,
+    source: Path,
+    text: str,
+    user: str = "owner",
+    *,
+    tables: Mapping[str, Path] | None = None,
+) -> OpenVault:
     """Return a new vault that holds one data set."""
     vault = sfumato.open(make_vault(folder), user=user)
-    vault.add(name, source, card(text))
+    vault.add(name, source, card(text), tables=tables)
     return vault
 
 

@@ -34,7 +34,14 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
         for _ in range(2000)
     ]
     (card,) = [text for kind, text in BLOCKS if kind == "toml"]
-    with open_with(folder, "visits", write_csv(folder / "v.csv", header, rows), card) as made:
+    born = [(f"p{i}", dice.randrange(1920, 2020)) for i in range(300)]
+    zips = [("10001", "north"), ("10002", "north"), ("20001", "south")]
+    tables = {
+        "patients": write_csv(folder / "p.csv", ("patient", "born"), born),
+        "zips": write_csv(folder / "z.csv", ("zip", "region"), zips),
+    }
+    source = write_csv(folder / "v.csv", header, rows)
+    with open_with(folder, "visits", source, card, tables=tables) as made:
         yield made
 
 
@@ -56,5 +63,5 @@ def test_the_python_of_the_page_runs(
 
 
 def test_the_page_has_its_blocks() -> None:
-    assert [kind for kind, _ in BLOCKS].count("sql") == 8
+    assert [kind for kind, _ in BLOCKS].count("sql") == 9
     assert len(QUESTIONS) >= 17

@@ -1,0 +1,181 @@
+"""A data set of several tables: added, asked in SQL and Python, repeated free, and charged once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import sfumato
+from sfumato import Refused
+from sfumato.app import OpenVault
+from vaults import card, make_vault, open_with, run, write_csv
+
+CARD = """
+unit = "who"
+budget = { epsilon = 1000 }
+max_rows = 20
+limits = { rows = 10000, rows_per_person = 20 }
+[columns.town]
+type = "text"
+[columns.cost]
+type = "integer"
+lower = 0
+upper = 100
+[tables.people]
+limits = { rows = 10000, rows_per_person = 1 }
+columns = { sex = { type = "text", keys = ["f", "m"] } }
+[tables.towns]
+public = true
+key = "town"
+columns = { town = { type = "text" }, coast = { type = "boolean" } }
+"""
+SURE = 100
+TOWNS = {"A": "yes", "B": "no", "C": ""}
+
+
+def files(folder: Path, seed: int = 1) -> tuple[dict[str, Path], list[Any], dict[str, str]]:
+    dice = Random(seed)
+    sexes = {f"p{i}": dice.choice("fm") for i in range(80)}
+    visits = [
+        (f"p{dice.randrange(90)}", dice.choice("ABCD"), dice.randrange(101)) for _ in range(300)
+    ]
+    paths = {
+        "": write_csv(folder / "visits.csv", ("who", "town", "cost"), visits),
+        "people": write_csv(folder / "people.csv", ("who", "sex"), sexes.items()),
+        "towns": write_csv(folder / "towns.csv", ("town", "coast"), TOWNS.items()),
+    }
+    return paths, visits, sexes
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OpenVault, Any, Any]]:
+    folder = tmp_path_factory.mktemp("tables")
+    paths, visits, sexes = files(folder)
+    with open_with(folder, "visits", paths.pop(""), CARD, tables=paths) as vault:
+        yield vault, visits, sexes
+
+
+JOINED = "SELECT sex, COUNT(*), SUM(cost) FROM visits v JOIN people p ON v.who = p.who GROUP BY sex"
+
+
+def test_a_join_is_answered_about_the_rows_that_are_there(
+    asked: tuple[OpenVault, Any, Any],
+) -> None:
+    vault, visits, sexes = asked
+    answer = vault["visits"].ask(JOINED, epsilon=SURE)
+    for sex, count, total in answer.rows:
+        theirs = [cost for who, _, cost in visits if sexes.get(who) == sex]
+        assert count == pytest.approx(len(theirs), abs=40)
+        assert total == pytest.approx(sum(theirs), abs=4000)
+    assert "visits with people by the person" in str(answer.receipt["says"])
+
+
+def test_the_builder_asks_the_same_question_and_a_repeat_is_free(
+    asked: tuple[OpenVault, Any, Any],
+) -> None:
+    vault = asked[0]
+    built = vault["visits"].join("people").group_by("sex").count().sum("cost")
+    first = vault["visits"].ask(JOINED, epsilon=SURE)
+    spent = vault["visits"].budget["spent"]["epsilon"]
+    again = built.ask(epsilon=SURE)
+    assert [row[1:] for row in again.rows] == [row[1:] for row in first.rows]
+    assert vault["visits"].budget["spent"]["epsilon"] == spent
+
+
+def test_a_public_table_is_looked_up(asked: tuple[OpenVault, Any, Any]) -> None:
+    vault, visits, _ = asked
+    text = "SELECT coast, COUNT(*) FROM visits LEFT JOIN towns USING (town) GROUP BY coast"
+    found = dict(vault["visits"].ask(text, epsilon=SURE).rows)
+    for coast, said in ((True, "yes"), (False, "no")):
+        assert found[coast] == pytest.approx(
+            sum(TOWNS.get(town) == said for _, town, _ in visits), abs=8
+        )
+
+
+def test_another_table_alone_and_a_table_of_people_over_a_join(
+    asked: tuple[OpenVault, Any, Any],
+) -> None:
+    vault, visits, sexes = asked
+    (people,) = vault["visits"].ask("SELECT COUNT(*) FROM people", epsilon=SURE).rows[0]
+    assert people == pytest.approx(80, abs=3)
+    (mean,) = (
+        vault["visits"]
+        .of_table("people")
+        .join("visits", keep_all=True)
+        .each_person(n=("count_values", "cost"))
+        .mean("n")
+        .ask(epsilon=SURE)
+        .rows[0]
+    )
+    assert mean == pytest.approx(sum(who in sexes for who, _, _ in visits) / 80, abs=0.5)
+
+
+def test_the_card_shows_its_tables(asked: tuple[OpenVault, Any, Any]) -> None:
+    shown = repr(asked[0]["visits"].card)
+    for words in ("table people: rows of the same people (who)", "public, looked up by town",
+                  "people.sex", "towns.coast"):  # fmt: skip
+        assert words in shown
+
+
+def test_every_table_is_charged_to_the_same_people(asked: tuple[OpenVault, Any, Any]) -> None:
+    vault = asked[0]
+    before = vault["visits"].budget["people"]["spent"]["epsilon"]
+    vault["visits"].ask("SELECT COUNT(*) FROM people WHERE sex = 'f'", epsilon=2)
+    assert vault["visits"].budget["people"]["spent"]["epsilon"] == before + 2
+
+
+Change = Callable[[dict[str, Path]], None]
+WRONG: dict[str, Change] = {
+    "one is missing": lambda paths: paths.__delitem__("people"),
+    "one too many": lambda paths: paths.__setitem__("more", paths["people"]),
+    "no such file": lambda paths: paths.__setitem__(
+        "people", paths["people"].with_name("none.csv")
+    ),
+    "another table's columns": lambda paths: paths.__setitem__("people", paths["towns"]),
+    "a key twice": lambda paths: paths["towns"].write_text("town,coast\nA,yes\n A ,no\n") and None,
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_files_are_refused_and_leave_nothing(tmp_path: Path, what: str) -> None:
+    paths, _, _ = files(tmp_path)
+    source = paths.pop("")
+    WRONG[what](paths)
+    place = make_vault(tmp_path)
+    with sfumato.open(place) as vault:
+        with pytest.raises(Refused, match="source-unreadable"):
+            vault.add("visits", source, card(CARD), tables=paths)
+        assert list((place / "tables").iterdir()) == []
+        assert list(vault) == []
+
+
+def test_the_same_people_are_recognised_in_any_table(tmp_path: Path) -> None:
+    """A table that was an extra one of another data set is not new people."""
+    paths, _, sexes = files(tmp_path)
+    source = paths.pop("")
+    alone = 'unit = "who"\nbudget = { epsilon = 1 }\ncolumns = { sex = { type = "text" } }'
+    with open_with(tmp_path, "visits", source, CARD, tables=paths) as vault:
+        assert len(sexes) > 20
+        with pytest.raises(Refused, match="same-people"):
+            vault.add("others", paths["people"], card(alone))
+
+
+def test_the_command_line_adds_several_tables(tmp_path: Path) -> None:
+    paths, _, _ = files(tmp_path)
+    place = make_vault(tmp_path)
+    (tmp_path / "card.toml").write_text(CARD)
+    given = [f"--with={name}={path}" for name, path in paths.items() if name]
+    added = run(
+        place, "add", "visits", str(paths[""]), "--card", str(tmp_path / "card.toml"), *given
+    )
+    assert added.returncode == 0, added.stderr
+    shown = run(place, "ask", "visits", JOINED, "--epsilon", "5")
+    assert shown.returncode == 0, shown.stderr
+    assert "f" in shown.stdout
+    missing = run(place, "add", "visits2", str(paths[""]), "--card", str(tmp_path / "card.toml"))
+    assert missing.returncode == 3
+    assert "--with people=FILE" in missing.stderr
