@@ -273,7 +273,7 @@ def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
             raise _misfit(f"A margin has not the {said} of the table.", next_step)
     if _question(mine).get("where") != _question(its).get("where"):
         raise _misfit("A margin has not the conditions of the table.", "Ask both with one WHERE.")
-    if any(_draws(margin) & _draws(other) for other in others):
+    if any(_shares_a_draw(margin, other) for other in others):
         raise _misfit("A margin is given twice, or two are the same.", "Give it once.")
     if not set(margin.keys) <= set(table.keys):
         raise _misfit(
@@ -282,6 +282,12 @@ def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
         )
     if set(margin.rows) != {_projected(row, table, margin) for row in table.rows}:
         raise _misfit("The margin has other keys.", "Ask both without choosing keys.")
+
+
+def _shares_a_draw(one: Table, other: Table) -> bool:
+    """Say whether two tables hold the same noise; a top-up and what it raised may."""
+    is_raised = "top_up" in {**one.answer.receipt, **other.answer.receipt}
+    return (is_raised and set(one.keys) == set(other.keys)) or bool(_draws(one) & _draws(other))
 
 
 def _draws(table: Table) -> set[object]:

@@ -68,6 +68,8 @@ def split_in_words(priced: Priced) -> list[Json]:
                 },
             }
         )
+    if priced.earlier is not None and priced.earlier.keys is not None:  # paid for once
+        chosen.append({"part": "choice of keys", "share": 0.0, "epsilon": 0.0, "delta": 0.0})
     return chosen + [
         {
             "part": bounded.part.says,

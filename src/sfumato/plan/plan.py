@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.core.card import Card, Column
-from sfumato.core.expression import Expr, Json, Predicate, columns_of
+from sfumato.core.expression import Expr, Json, Predicate, columns_of, spelled
 from sfumato.core.expression_json import expression_json, predicate_json
 from sfumato.core.measure import Measure, PerPerson, Reduced, Tally
 from sfumato.core.question import Aggregate, EachPerson, Question, aggregate_json, source_json
@@ -102,6 +103,10 @@ class Plan:
             "max_rows": self.measure.max_rows,
             "inner_rows": None if self.measure.source is None else self.measure.source.max_rows,
         }
+
+    def digest(self) -> str:
+        """Return what stands for the canonical plan: one digest, one answer under one price."""
+        return hashlib.sha256(spelled(self.canonical()).encode()).hexdigest()
 
     def shape(self) -> Json:
         """Return what the question looks like without its constants: what is frozen if stopped."""

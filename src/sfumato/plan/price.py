@@ -11,11 +11,13 @@ from sfumato.core.budget import MAX_EPSILON, MIN_EPSILON
 from sfumato.core.compose import rho_within
 from sfumato.core.loss import ApproximateEvent, Event, GaussianEvent, PureEvent
 from sfumato.core.noise import gaussian, laplace
+from sfumato.core.noise.blend import blend
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.kind import Noise
 from sfumato.core.noise.selection import ONE, keep_probabilities, per_key
 from sfumato.core.question import Aggregate, Output
 from sfumato.core.refusal import Refused
+from sfumato.plan.earlier import Earlier
 from sfumato.plan.plan import Bounded, Plan
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Mechanism
@@ -52,18 +54,29 @@ class Priced:
     event: Event
     noises: tuple[Mechanism, ...]
     selection: Selection | None = None
+    earlier: Earlier | None = None  # what this tops up; the price is that of the difference
+    total: Fraction | None = None  # the whole price that a top-up raises it to
+
+    @property
+    def means(self) -> tuple[Mechanism, ...]:
+        """Return what is in each released part: its noise, or that of the mean of all draws."""
+        if self.earlier is None:
+            return self.noises
+        draws = [draw.noises for draw in self.earlier.draws]
+        own = [noise for noise in self.noises if isinstance(noise, Noise)]
+        return tuple(blend(parts) for parts in zip(*draws, own, strict=True))
 
     @property
     def mechanism(self) -> str:
         """Return every mechanism that the answer takes, by name."""
-        names = [str(noise.as_json()["kind"]) for noise in self.noises]
+        names = [str(noise.as_json()["kind"]) for noise in self.means]
         if self.selection is not None:
             names.append("partition selection")
         return ", ".join(dict.fromkeys(names))
 
     def noises_of(self, aggregate: Aggregate) -> tuple[Noise, ...]:
         """Return the noise in the aggregate's parts; a choice has none."""
-        found = (self.noises[place] for place in self.plan.parts_of(aggregate))
+        found = (self.means[place] for place in self.plan.parts_of(aggregate))
         return tuple(noise for noise in found if isinstance(noise, Noise))
 
     def rank_error(self, aggregate: Aggregate) -> int | None:
@@ -86,6 +99,8 @@ LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))  # epsilons to
 
 def offers(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
     """Return the plan at other prices, for an asker who is choosing."""
+    if priced.earlier is not None:
+        return (priced,)
     epsilons = sorted({*LADDER, priced.epsilon})
     made = (_offer(plan, epsilon, priced.delta) for epsilon in epsilons)
     return tuple(offer for offer in made if _is_drawable(offer))

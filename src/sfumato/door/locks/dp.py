@@ -35,6 +35,15 @@ class Choosing:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """The private keys that an earlier answer released, and how a found key is spelled."""
+
+    keys: Sequence[str]
+    spelled: Callable[[tuple[object, ...]], str]
+    dice: Dice
+
+
+@dataclass(frozen=True)
 class Blurred:
     """What may leave: noisy integers per part, and the keys that were chosen, if any were."""
 
@@ -71,6 +80,28 @@ def chosen(sealed: Sealed[Cells], tallies: Sequence[int], choosing: Choosing) ->
         for part, tally in enumerate(tallies)
     )
     return Blurred(parts, keys)
+
+
+def chosen_before(
+    sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], kept: Kept
+) -> Blurred:
+    """Return the parts of exactly the keys that were released before, each with new noise.
+
+    Nothing is chosen a second time; a kept key that the engine does not find counts as zero.
+    """
+    exact = unseal(sealed)
+    if exact.keys is None:
+        raise Bug("the engine answered no keys to look up")
+    place_of = {kept.spelled(key): place for place, key in enumerate(exact.keys)}
+    places = [place_of.get(key) for key in kept.keys]
+    pairs = zip(tallies, drawn, strict=True)
+    parts = (_softened(_at(exact.parts[tally], places), with_, kept.dice) for tally, with_ in pairs)
+    return Blurred(tuple(parts))
+
+
+def _at(part: IntegerArray, places: Sequence[int | None]) -> IntegerArray:
+    found = [0 if place is None else int(part[place]) for place in places]
+    return np.array(found, dtype=np.int64)
 
 
 def _softened(part: IntegerArray, drawn: Drawn, dice: Dice) -> IntegerArray:
