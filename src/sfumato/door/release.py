@@ -133,7 +133,7 @@ def _charge(order: Order, priced: Priced) -> Charge:
         "epsilon": str(priced.epsilon),
         "delta": str(priced.delta),
         "noise": [noise.as_json() for noise in priced.noises],
-        "selection": None if priced.selection is None else str(priced.selection.epsilon),
+        "selection": None if priced.selection is None else priced.selection.as_text(),
     }
     shape = _digest(priced.plan.shape())
     fresh = {"fresh": [order.asker.user, order.op]} if order.fresh else {}

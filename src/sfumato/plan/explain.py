@@ -9,7 +9,7 @@ from sfumato.core.expression import Json
 from sfumato.core.noise.kind import Noise
 from sfumato.core.question import EachPerson
 from sfumato.plan.plan import Plan
-from sfumato.plan.price import Priced
+from sfumato.plan.price import Priced, Selection
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.words import condition_in_words, expr_in_words
 
@@ -66,6 +66,7 @@ def split_in_words(priced: Priced) -> list[Json]:
                     "half": selection.shown_from(Fraction(1, 2)),
                     "nearly always": selection.shown_from(Fraction(99, 100)),
                 },
+                **_threshold_in_words(selection),
             }
         )
     if priced.earlier is not None and priced.earlier.keys is not None:  # paid for once
@@ -81,6 +82,13 @@ def split_in_words(priced: Priced) -> list[Json]:
         }
         for bounded, noise in pairs
     ]
+
+
+def _threshold_in_words(selection: Selection) -> Json:
+    found = selection.threshold
+    if found is None:
+        return {}
+    return {"threshold": found.least, "variance": str(found.variance)}
 
 
 def odds_in_words(epsilon: float, delta: float, unit: str) -> str:

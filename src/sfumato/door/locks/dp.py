@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from sfumato.core.measure import Cells
 from sfumato.core.noise.chooser import Chooser
-from sfumato.core.noise.selection import keep
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Bug
 from sfumato.core.sealed import Sealed
@@ -71,8 +70,7 @@ def chosen(sealed: Sealed[Cells], tallies: Sequence[int], choosing: Choosing) ->
     exact = unseal(sealed)
     if exact.keys is None:
         raise Bug("the engine answered no keys to choose from")
-    per_key = choosing.selection.per_key()
-    kept = keep(exact.parts[choosing.people], *per_key, choosing.dice)
+    kept = choosing.selection.keep(exact.parts[choosing.people], choosing.dice)
     places = np.flatnonzero(kept)
     keys = tuple(exact.keys[place] for place in places.tolist())
     parts = tuple(
