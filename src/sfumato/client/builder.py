@@ -35,6 +35,7 @@ from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
     from sfumato.client.answer import Answer
+    from sfumato.client.histogram import Histogram, HistogramTerms
     from sfumato.client.shown import Price
 
 Of = str | Column
@@ -162,6 +163,15 @@ class Steps:
     def top(self, of: Of, most: int = 1, *, name: str | None = None) -> Builder:
         """Ask for the most frequent values."""
         return self._with(name or f"top_{_name(of)}", Aggregate("top", (_expr(of),), most=most))
+
+    def histogram(self, of: Of, bins: int = 10, **terms: Unpack[HistogramTerms]) -> Histogram:
+        """Ask for quantiles, then for the number of rows between them; both for one epsilon.
+
+        Bins that are known beforehand need no quantiles: `group_by(col("age").bins(10))`.
+        """
+        from sfumato.client.histogram import histogram_of
+
+        return histogram_of(self.begun(), of, bins, terms)
 
     def having(self, *conditions: Condition) -> Builder:
         """Keep released rows only: conditions on columns of the answer, by name."""
