@@ -157,6 +157,27 @@ def test_the_mean_is_as_wide_as_claimed(cells: OpenVault, low: str, high: str) -
     assert np.mean(inside) > 0.95 - 5 * math.sqrt(0.05 * 0.95 / KEYS)
 
 
+def test_gaussian_draws_are_each_their_own_and_their_mean_is_as_wide_as_claimed(
+    cells: OpenVault,
+) -> None:
+    terms: dict[str, Any] = {"delta": 1e-6, "max_groups": 100}
+    first = cells["cells"].ask(BY_CELL, epsilon=1, **terms)
+    answer = cells["cells"].ask(BY_CELL, epsilon=3, top_up=first, **terms)
+    assert answer.receipt["mechanism"] == "discrete gaussian + discrete gaussian"
+    kept = stored(cells, answer)
+    old, added = (
+        np.array(draw["parts"][0], dtype=np.int64) - TRUTH for draw in (kept["before"][0], kept)
+    )
+    for draw, noise in ((kept["before"][0], old), (kept, added)):
+        assert accusations(noise, "gaussian", Fraction(draw["noise"][0]["variance"])) == []
+    assert abs(np.corrcoef(added, old)[0, 1]) < 5 / math.sqrt(KEYS)
+    std = answer.std[0][1]
+    rho = rho_within(Fraction(3), Fraction(1, 10**6))
+    assert std == pytest.approx(math.sqrt(100 / (2 * rho)), rel=1e-6)
+    z = (np.mean((numbers(answer) - TRUTH) ** 2) / float(std or 0) ** 2 - 1) / math.sqrt(2 / KEYS)
+    assert 2 * stats.norm.sf(abs(z)) > 1e-6
+
+
 def test_a_mean_over_people_covers_the_truth_after_a_top_up(cells: OpenVault) -> None:
     sql = "SELECT cell, AVG(size) AS m FROM cells WHERE cell < 3000 GROUP BY cell"
     first = cells["cells"].ask(sql, epsilon=4, delta=0)
@@ -316,6 +337,23 @@ def test_private_keys_are_kept_and_not_chosen_again(tmp_path: Path) -> None:
                 assert total == pytest.approx(5 * crowd.count(str(town)), abs=5)
             with pytest.raises(Refused, match="not here"):
                 answer.total()
+
+
+def test_an_answer_that_shows_no_key_is_raised_to_one_that_shows_none(tmp_path: Path) -> None:
+    rows = [(f"p{i}", f"alone-{i}", 5) for i in range(50)]
+    source = write_csv(tmp_path / "t.csv", ("who", "town", "pay"), rows)
+    with open_with(tmp_path, "t", source, TOWNS) as vault:
+        first = vault["t"].ask(BY_TOWN, epsilon=1, delta=1e-6)
+        answer = vault["t"].ask(BY_TOWN, epsilon=2, delta=1e-6, top_up=first)
+        assert list(first.rows) == list(answer.rows) == []
+        assert answer.receipt["epsilon"] == 1
+
+
+def test_a_fresh_top_up_pays_again_for_another_draw(clinic: OpenVault) -> None:
+    first = clinic["clinic"].ask(COUNT, epsilon=1, delta=0)
+    for _ in range(3):
+        clinic["clinic"].ask(COUNT, epsilon=2, delta=0, top_up=first, fresh=True)
+    assert spent(clinic, ACCOUNTS[0]).epsilon == 4_000_000_000
 
 
 def test_what_comes_after_the_noise_works_on_a_mean(clinic: OpenVault) -> None:
