@@ -294,3 +294,17 @@ def test_a_picture_that_cannot_be_is_refused_before_it_is_paid(vault: Path) -> N
     assert refused(ran)["code"] == "not-in-language"
     budget = json.loads(run(vault, "budget", "clinic", "--json").stdout)
     assert budget["spent"]["epsilon"] == 0
+
+
+def test_an_answer_is_raised_by_the_id_that_it_was_asked_under(vault: Path) -> None:
+    terms = ("ask", "clinic", COUNT, "--delta", "0", "--json")
+    first = ok(run(vault, *terms, "--epsilon", "0.25", "--op", "mine"))
+    raised = ok(run(vault, *terms, "--epsilon", "0.75", "--top-up", "mine"))
+    assert raised["receipt"]["epsilon"] == 0.5
+    assert raised["receipt"]["top_up"]["of"] == "mine"
+    assert raised["std"][0][0] < first["std"][0][0]
+    again = ok(run(vault, *terms, "--epsilon", "0.75", "--top-up", "mine"))
+    assert again["receipt"]["free"] is True
+    assert again["rows"] == raised["rows"]
+    other = run(vault, *terms, "--epsilon", "0.75", "--top-up", "not-mine")
+    assert refused(other)["code"] == "top-up-unknown"

@@ -11,17 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
+from judge import accusations
 from sfumato.app import OpenVault
 from sfumato.client.answer import Answer
+from sfumato.core.compose import rho_within
 from sfumato.core.measure import Cells
 from sfumato.core.noise.kind import Noise
 from sfumato.core.noise.selection import ONE, keep_probabilities, per_key
+from sfumato.core.noise.threshold import threshold_for
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.dice import SystemDice
 from sfumato.door.locks.dp import Choosing, chosen
-from sfumato.plan.price import Selection
+from sfumato.plan.price import Selection, selection_for
 from vaults import open_with, write_csv
 
 HEADER = ("who", "town", "zip", "pay")
@@ -272,6 +276,74 @@ def test_a_key_of_one_person_is_shown_with_the_delta_of_its_share() -> None:
     assert len(kept.parts[0]) == len(kept.keys)
 
 
+MANY = {"max_groups": 60, "epsilon": 4, "delta": 1e-5}
+
+
+def test_many_groups_a_person_are_chosen_by_a_threshold(vault: OpenVault) -> None:
+    answer = ask(vault, BY_TOWN, **MANY)
+    choice, count = split(answer)
+    assert answer.receipt["mechanism"] == "discrete gaussian, partition selection by a threshold"
+    assert choice["threshold"] == choice["shown_from_people"]["half"]
+    assert choice["epsilon"] + count["epsilon"] == pytest.approx(4)
+    assert choice["delta"] == pytest.approx(0.5e-5)
+    half, quarter = Fraction(2), Fraction(1, 4 * 10**5)
+    found = threshold_for(half, 2 * quarter, 60)
+    assert found is not None
+    assert choice["threshold"] == found.least
+    odds = keep_probabilities(*per_key(half, 2 * quarter, 60))
+    assert odds[found.least] < ONE // 2  # the optimal choice would need more people
+    assert Fraction(count["variance"]) == 4 * 60 / (2 * rho_within(half, 2 * quarter))
+
+
+def test_few_groups_a_person_are_chosen_optimally(vault: OpenVault) -> None:
+    for groups in (1, 2, 3):
+        choice = split(ask(vault, BY_TOWN, **{**MANY, "max_groups": groups}))[0]
+        assert "threshold" not in choice
+
+
+def test_delta_is_spent_once_on_choosing_and_on_values(vault: OpenVault) -> None:
+    for terms in (TERMS, MANY, {**MANY, "max_groups": 20}, {**MANY, "delta": 1e-3}):
+        sql = BY_TOWN + " HAVING town > 'A'"
+        before = vault.house.ledger.accounts(("data-set:t",))["data-set:t"].spent
+        ask(vault, sql, fresh=True, **terms)
+        after = vault.house.ledger.accounts(("data-set:t",))["data-set:t"].spent
+        assert after.epsilon - before.epsilon == Fraction(str(terms["epsilon"])) * 10**9
+        delta = Fraction(str(terms["delta"])) * 10**18
+        assert 0 < after.rho_delta - before.rho_delta <= after.delta - before.delta
+        assert after.delta - before.delta == delta
+        whole = Fraction(str(terms["epsilon"])) ** 2 / 2
+        assert after.rho - before.rho <= whole * 10**12
+
+
+def test_keys_of_one_and_of_many_people_are_shown_as_often_as_a_threshold_says() -> None:
+    keys, groups = 60_000, 30
+    selection = selection_for(Fraction(2), Fraction(1, 10), groups)
+    assert selection.threshold is not None
+
+    def draw(_part: int, count: int) -> Any:  # integers, as the pool hands them out
+        return np.zeros(count, dtype=np.int64)
+
+    sigma = float(selection.threshold.variance) ** 0.5
+    least = selection.threshold.least
+    for people in (1, least - 9, least, least + 9):
+        exact = Cells((np.full(keys, people, dtype=np.int64),), tuple((n,) for n in range(keys)))
+        kept = chosen(Sealed(exact), [0], Choosing(0, selection, draw, SystemDice()))
+        odds = float(norm.sf((least - people - 0.5) / sigma))
+        assert kept.keys is not None
+        assert len(kept.keys) == pytest.approx(keys * odds, abs=6 * (keys * odds) ** 0.5 + 3)
+
+
+def test_private_keys_with_gaussian_values_can_be_raised(vault: OpenVault) -> None:
+    first = ask(vault, BY_TOWN, **MANY)
+    answer = ask(vault, BY_TOWN, **{**MANY, "epsilon": 9}, top_up=first)
+    assert len(first.rows) == len(TOWNS)
+    assert [row[0] for row in answer.rows] == [row[0] for row in first.rows]
+    half, delta = Fraction(2), Fraction(1, 2 * 10**5)
+    rho = rho_within(9 - half, delta)  # all but what choosing took
+    for line in answer.std:
+        assert line[1] == pytest.approx((4 * 60 / (2 * float(rho))) ** 0.5, rel=1e-3)
+
+
 def test_the_noise_of_a_selected_key_is_as_wide_as_the_receipt_says(vault: OpenVault) -> None:
     answer = ask(vault, BY_TOWN)
     (line,) = [line for line in split(answer) if line["part"] == "count of rows"]
@@ -286,3 +358,16 @@ def test_the_ledger_is_a_database_that_this_test_can_read(vault: OpenVault) -> N
     for file in files:
         with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as database:
             assert database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
+
+
+def test_private_keys_of_many_groups_get_gaussian_noise_as_wide_as_said(tmp_path: Path) -> None:
+    keys, people = 3000, 30
+    crowd = [(f"p{k}-{n}", f"t{k:04d}", "a", 1) for k in range(keys) for n in range(people)]
+    source = write_csv(tmp_path / "rows.csv", HEADER, crowd)
+    with open_with(tmp_path, "t", source, CARD) as opened:
+        answer = ask(opened, BY_TOWN, epsilon=60, max_groups=60, max_rows=2)
+        choice, count = split(answer)
+        assert choice["shown_from_people"]["nearly always"] < people
+        assert len(answer) > 0.98 * keys
+        noise = np.array([int(str(row[1])) for row in answer.rows]) - people
+        assert accusations(noise, "gaussian", Fraction(count["variance"])) == []

@@ -17,6 +17,7 @@ from vaults import card, make_vault, open_with, run, write_csv
 CARD = """
 unit = "who"
 budget = { epsilon = 1000 }
+max_groups = 2
 max_rows = 20
 limits = { rows = 10000, rows_per_person = 20 }
 [columns.town]
@@ -89,7 +90,8 @@ def test_the_builder_asks_the_same_question_and_a_repeat_is_free(
 def test_a_public_table_is_looked_up(asked: tuple[OpenVault, Any, Any]) -> None:
     vault, visits, _ = asked
     text = "SELECT coast, COUNT(*) FROM visits LEFT JOIN towns USING (town) GROUP BY coast"
-    found = dict(vault["visits"].ask(text, epsilon=SURE).rows)
+    rows: Any = vault["visits"].ask(text, epsilon=SURE).rows
+    found = dict(rows)
     for coast, said in ((True, "yes"), (False, "no")):
         assert found[coast] == pytest.approx(
             sum(TOWNS.get(town) == said for _, town, _ in visits), abs=8
@@ -128,15 +130,13 @@ def test_every_table_is_charged_to_the_same_people(asked: tuple[OpenVault, Any, 
     assert vault["visits"].budget["people"]["spent"]["epsilon"] == before + 2
 
 
-Change = Callable[[dict[str, Path]], None]
+Change = Callable[[dict[str, Path]], object]
 WRONG: dict[str, Change] = {
     "one is missing": lambda paths: paths.__delitem__("people"),
     "one too many": lambda paths: paths.__setitem__("more", paths["people"]),
-    "no such file": lambda paths: paths.__setitem__(
-        "people", paths["people"].with_name("none.csv")
-    ),
+    "no such file": lambda paths: paths.__setitem__("people", Path("none.csv")),
     "another table's columns": lambda paths: paths.__setitem__("people", paths["towns"]),
-    "a key twice": lambda paths: paths["towns"].write_text("town,coast\nA,yes\n A ,no\n") and None,
+    "a key twice": lambda paths: paths["towns"].write_text("town,coast\nA,yes\n A ,no\n"),
 }
 
 

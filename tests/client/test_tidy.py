@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 
 from sfumato.app import OpenVault
 from sfumato.client import Answer
+from sfumato.client.simplex import onto_simplex, placed, rounded
 from sfumato.client.tidy import (
     CLIPPED,
     TIDIED,
     Estimates,
     Margin,
     least_squares,
-    onto_simplex,
-    placed,
-    rounded,
 )
 from sfumato.core.refusal import Refused
 from vaults import open_with, write_csv

@@ -142,6 +142,9 @@ class Answer:
         receipt = cast("dict[str, Any]", self.receipt)
         left = receipt["left"]["next_epsilon"]
         paid = "free: asked before" if receipt["free"] else f"paid epsilon {receipt['epsilon']:g}"
+        raised = receipt.get("top_up")
+        if raised is not None and not receipt["free"]:
+            paid += f", {raised['paid_in_all']['epsilon']:g} in all for this question"
         return (
             f"± and ranges hold at 95 %, for the noise alone; {receipt['bounding']}.",
             f"{self.guarantee}, {paid}, {left:g} left.",

@@ -36,6 +36,7 @@ from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
     from sfumato.client.answer import Answer
+    from sfumato.client.histogram import Histogram, HistogramTerms
     from sfumato.client.regression.fit import Fit
     from sfumato.client.regression.price import FitPrice
     from sfumato.client.shown import Budget, CardView, Price
@@ -217,6 +218,15 @@ class Steps:
         from sfumato.client.regression.logistic import price_logistic
 
         return price_logistic(self.begun(), y, xs, terms)
+
+    def histogram(self, of: Of, bins: int = 10, **terms: Unpack[HistogramTerms]) -> Histogram:
+        """Ask for quantiles, then for the number of rows between them; both for one epsilon.
+
+        Bins that are known beforehand need no quantiles: `group_by(col("age").bins(10))`.
+        """
+        from sfumato.client.histogram import histogram_of
+
+        return histogram_of(self.begun(), of, bins, terms)
 
     def having(self, *conditions: Condition) -> Builder:
         """Keep released rows only: conditions on columns of the answer, by name."""

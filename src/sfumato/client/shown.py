@@ -71,6 +71,7 @@ class Price(_Shown):
         lines = [f"{self['says']}", f"epsilon {self['epsilon']:g}, nothing spent yet"]
         lines += [self._error_line(name, error) for name, error in self["error"].items()]
         lines += self._keys_line()
+        lines += self._top_up_lines()
         lines += [f"{self['bounding']}", f"{self['odds']}"]
         lines += table_text(*self.table())
         rest = self["left"]["next_epsilon"]
@@ -88,6 +89,22 @@ class Price(_Shown):
                 f"{min(offer['sure'], 99.99):.4g} %",
             ]
             for offer in self["at"]
+        ]
+
+    def _top_up_lines(self) -> list[str]:
+        raised = self.shape.get("top_up")
+        if not isinstance(raised, dict):
+            return []
+        one = raised["one_draw"]
+        errors = [
+            f"{name} ± {number_text(float(error), float(error))}"
+            for name, error in one["error"].items()
+            if error is not None
+        ]
+        return [
+            f"a top-up: {raised['says']}",
+            f"one new draw for epsilon {one['epsilon']:g} would give "
+            f"{', '.join(errors) or 'an error that cannot be told before'}",
         ]
 
     def _keys_line(self) -> list[str]:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import TypedDict
+from typing import Protocol, TypedDict, cast
 
 Number = int | float | Decimal | Fraction
 Json = dict[str, object]
+
+
+class Receipted(Protocol):
+    """What was asked and paid: an answer."""
+
+    @property
+    def receipt(self) -> Json:
+        """Return its receipt."""
+        ...
 
 
 class PriceTerms(TypedDict, total=False):
@@ -20,6 +29,7 @@ class PriceTerms(TypedDict, total=False):
     people: int | None  # your own guess of a group's size, for the error of a mean
     max_groups: int | None  # groups a person counts in
     max_rows: int | None  # rows a person counts with, in each group
+    top_up: Receipted | str | None  # your earlier answer (or its op), raised to this epsilon
 
 
 class AskTerms(PriceTerms, total=False):
@@ -48,5 +58,9 @@ class FitPriceTerms(FitTerms, total=False):
 def terms_body(terms: Mapping[str, object]) -> Json:
     """Return the terms that were given, as they go over the wire."""
     body = {k: v for k, v in terms.items() if v is not None and v is not False}
-    error = body.get("error")
-    return body | ({"error": dict(error)} if isinstance(error, Mapping) else {})
+    error, top_up = body.get("error"), body.get("top_up")
+    if isinstance(error, Mapping):
+        body["error"] = dict(error)
+    if top_up is not None and not isinstance(top_up, str):
+        body["top_up"] = cast("Receipted", top_up).receipt["op"]
+    return body

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from sfumato.client.answer import Answer
 from sfumato.client.rising import RISEN, risen
+from sfumato.client.simplex import placed
 from sfumato.client.terms import Json
 from sfumato.core.refusal import Refused
 
@@ -194,50 +195,7 @@ def _farthest(cells: Estimates, margin: Margin) -> float:
     return float(np.max(np.abs(gap) / np.maximum(std, least), initial=0))
 
 
-# --- the projection ---------------------------------------------------------------------------
-
-
-def placed(values: Floats, levels: Sequence[Integers]) -> Integers:
-    """Return whole cells, none negative, near the values and with the sums of every level.
-
-    A level says of each cell which sum it is part of; each level splits the sums of the one before.
-    """
-    above = np.zeros(len(values), dtype=np.int64)
-    totals = np.array([max(0, round(float(values.sum())))], dtype=np.int64)
-    for level in [*levels, np.arange(len(values), dtype=np.int64)]:
-        sums = np.bincount(level, weights=values).astype(np.float64)
-        parents = np.zeros(len(sums), dtype=np.int64)
-        parents[level] = above
-        totals = _split(sums, parents, totals)
-        above = level
-    return totals
-
-
-def _split(sums: Floats, parents: Integers, totals: Integers) -> Integers:
-    """Return the sums made whole and not negative so that each parent's add up to its total."""
-    made = np.zeros(len(sums), dtype=np.int64)
-    order = np.argsort(parents, kind="stable")
-    ends = np.cumsum(np.bincount(parents, minlength=len(totals)))[:-1]
-    for members, total in zip(np.split(order, ends), totals.tolist(), strict=True):
-        made[members] = rounded(onto_simplex(sums[members], total), total)
-    return made
-
-
-def onto_simplex(values: Floats, total: int) -> Floats:
-    """Return the nearest values that are not negative and sum to the total."""
-    falling = np.sort(values)[::-1]
-    lowered = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
-    kept = np.flatnonzero(falling > lowered)
-    shift = lowered[kept[-1]] if len(kept) else math.inf
-    return np.asarray(np.maximum(values - shift, 0), dtype=np.float64)
-
-
-def rounded(values: Floats, total: int) -> Integers:
-    """Return the values as whole numbers of that total: the largest remainders go up."""
-    made = np.floor(values).astype(np.int64)
-    missing = total - int(made.sum())
-    made[np.argsort(made - values, kind="stable")[:missing]] += 1
-    return made
+# --- which margins fit ------------------------------------------------------------------------
 
 
 def _nested(found: Sequence[tuple[tuple[str, ...], Margin]]) -> tuple[list[Integers], list[bool]]:
@@ -251,9 +209,6 @@ def _nested(found: Sequence[tuple[tuple[str, ...], Margin]]) -> tuple[list[Integ
             levels.append(margin.groups)
             last = set(keys)
     return levels, is_held
-
-
-# --- which margins fit ------------------------------------------------------------------------
 
 
 def _table(answer: Answer) -> Table:
@@ -279,7 +234,7 @@ def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
             raise _misfit(f"A margin has not the {said} of the table.", next_step)
     if _question(mine).get("where") != _question(its).get("where"):
         raise _misfit("A margin has not the conditions of the table.", "Ask both with one WHERE.")
-    if any(_draws(margin) & _draws(other) for other in others):
+    if any(_shares_a_draw(margin, other) for other in others):
         raise _misfit("A margin is given twice, or two are the same.", "Give it once.")
     if not set(margin.keys) <= set(table.keys):
         raise _misfit(
@@ -288,6 +243,12 @@ def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
         )
     if set(margin.rows) != {_projected(row, table, margin) for row in table.rows}:
         raise _misfit("The margin has other keys.", "Ask both without choosing keys.")
+
+
+def _shares_a_draw(one: Table, other: Table) -> bool:
+    """Say whether two tables hold the same noise; a top-up and what it raised may."""
+    is_raised = "top_up" in {**one.answer.receipt, **other.answer.receipt}
+    return (is_raised and set(one.keys) == set(other.keys)) or bool(_draws(one) & _draws(other))
 
 
 def _draws(table: Table) -> set[object]:

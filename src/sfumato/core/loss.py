@@ -68,18 +68,63 @@ class ApproximateEvent:
         _check_loss(self.epsilon, self.delta)
 
 
-Event = PureEvent | GaussianEvent | ApproximateEvent
+@dataclass(frozen=True)
+class ThresholdEvent:
+    """A release that is (epsilon, delta)-DP and, but for chance tail, rho-zCDP: threshold.py."""
+
+    rho: Fraction
+    tail: Fraction
+    epsilon: Fraction
+    delta: Fraction
+    name: str = "threshold/1"
+
+    def __post_init__(self) -> None:
+        _check_loss(self.rho, self.tail, self.epsilon, self.delta)
+
+
+SingleEvent = PureEvent | GaussianEvent | ApproximateEvent | ThresholdEvent
+
+
+@dataclass(frozen=True)
+class JointEvent:
+    """Two or more releases under one price: their losses add, and are rounded up once."""
+
+    parts: tuple[SingleEvent, ...]
+    name: str = "joint/1"
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return the sum of the epsilons."""
+        return sum((part.epsilon for part in self.parts), Fraction(0))
+
+    @property
+    def delta(self) -> Fraction:
+        """Return the sum of the deltas."""
+        return sum((_exact(part)[1] for part in self.parts), Fraction(0))
+
+
+Event = SingleEvent | JointEvent
 
 
 def debt_of(event: Event) -> Debt:
     """Return what the event costs under both tests, rounded up (proof: filters.proof.md)."""
+    if isinstance(event, JointEvent):
+        losses = [_exact(part) for part in event.parts]
+        return _debt(*(sum(column, Fraction(0)) for column in zip(*losses, strict=True)))
+    return _debt(*_exact(event))
+
+
+def _exact(event: SingleEvent) -> tuple[Fraction, Fraction, Fraction, Fraction]:
+    """Return epsilon, delta, rho and the delta beside it, exactly."""
     match event:
         case PureEvent(epsilon=epsilon):
-            return _debt(epsilon, Fraction(0), epsilon**2 / 2, Fraction(0))
+            return epsilon, Fraction(0), epsilon**2 / 2, Fraction(0)
         case GaussianEvent(rho=rho, epsilon=epsilon, delta=delta):
-            return _debt(epsilon, delta, rho, Fraction(0))
+            return epsilon, delta, rho, Fraction(0)
         case ApproximateEvent(epsilon=epsilon, delta=delta):
-            return _debt(epsilon, delta, epsilon**2 / 2, delta)
+            return epsilon, delta, epsilon**2 / 2, delta
+        case ThresholdEvent(rho=rho, tail=tail, epsilon=epsilon, delta=delta):
+            return epsilon, delta, rho, tail
 
 
 def total_debt(events: Iterable[Event]) -> Debt:

@@ -33,6 +33,8 @@ CODES: Final[dict[str, str]] = {
     "same-people": "The rows seem to be of people whose budget has another name.",
     "source-unreadable": "The source cannot be read as the card describes it.",
     "source-too-large": "The source has more rows than the card's maximum.",
+    "top-up-impossible": "The earlier answer cannot be raised to that price.",
+    "top-up-unknown": "The asker has no earlier answer to this very question under that operation.",
     "type-mismatch": "A comparison or an aggregate does not fit the column's type.",
     "unknown-column": "The card names no such column.",
     "unknown-data-set": "The vault holds no such data set.",

@@ -14,6 +14,7 @@ from sfumato.door.accounts import (
 from sfumato.door.ledger import Ledger
 from sfumato.door.pool import NoisePool
 from sfumato.door.release import Asker, Door, Order, Release, release
+from sfumato.door.top_up import priced_for, top_up_json
 
 __all__ = [
     "Asker",
@@ -28,8 +29,10 @@ __all__ = [
     "group_account",
     "left_json",
     "people_account",
+    "priced_for",
     "release",
     "smallest_next",
     "spent_json",
+    "top_up_json",
     "user_account",
 ]

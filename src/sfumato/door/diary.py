@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,20 +14,22 @@ from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
 from sfumato.core.expression import Constant, Json, spelled
 from sfumato.core.expression_json import constant_json
+from sfumato.core.noise.blend import Blend, mean_of
 from sfumato.core.question import Aggregate, Output, aggregate_text, question_json
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import data_set_account, left_json, people_account, smallest_next
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import GUARANTEE, Blurred, Keys
+from sfumato.door.top_up import RAISED, paid_json, top_up_json
 from sfumato.plan.after import Row, after, is_chosen_after
 from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, split_in_words
 from sfumato.plan.keys import PlanKey
 from sfumato.plan.plan import Plan
 from sfumato.plan.price import Priced
 from sfumato.plan.verbs import verb_of
-from sfumato.plan.verbs.verb import Estimate, NoisyPart
+from sfumato.plan.verbs.verb import Estimate, Integers, NoisyPart
 
-FORMAT = "answer/2"
+FORMATS: Final = ("answer/2", RAISED)  # what can be shown; the newest is written
 
 
 def answer_text(priced: Priced, released: Blurred) -> str:
@@ -38,13 +40,16 @@ def answer_text(priced: Priced, released: Blurred) -> str:
     plan = priced.plan
     keys, order = _ordered_keys(plan, released.keys)
     parts = [part if order is None else part[order] for part in released.parts]
-    noisy = [NoisyPart(c, n) for c, n in zip(parts, priced.noises, strict=True)]
+    if priced.earlier is not None:
+        keys = priced.earlier.keys
+    noisy = _with_all_draws(priced, parts)
     return spelled(
         {
-            "format": FORMAT,
+            "format": RAISED,
             "version": plan.card.version,
+            **paid_json(priced),
             "keys": keys,
-            "parts": [part.values.tolist() for part in noisy],
+            "parts": [part.tolist() for part in parts],
             "aggregates": {
                 aggregate_text(a): _estimate_json(_estimate(plan, a, noisy))
                 for a in plan.question.aggregates
@@ -53,14 +58,33 @@ def answer_text(priced: Priced, released: Blurred) -> str:
     )
 
 
+def _with_all_draws(priced: Priced, parts: Sequence[Integers]) -> list[NoisyPart]:
+    """Return each part as it is shown: of a top-up, the weighted mean of all its draws."""
+    if priced.earlier is None:
+        return [NoisyPart(c, n) for c, n in zip(parts, priced.noises, strict=True)]
+    made = []
+    for place, noise in enumerate(priced.means):
+        draws = [draw.parts[place] for draw in priced.earlier.draws]
+        if not isinstance(noise, Blend):
+            raise Bug("a top-up of what has no mean")
+        made.append(NoisyPart(mean_of(noise.draws, [*draws, parts[place]]), noise))
+    return made
+
+
 def _ordered_keys(
     plan: Plan, keys: Keys | None
-) -> tuple[list[list[Json]] | None, list[int] | None]:
+) -> tuple[Sequence[Sequence[Json]] | None, list[int] | None]:
     if keys is None:
         return None, None
     read = [[_key(k, value) for k, value in zip(plan.keys, cell, strict=True)] for cell in keys]
     order = sorted(range(len(read)), key=lambda place: [_rank(key) for key in read[place]])
     return [[constant_json(key) for key in read[place]] for place in order], order
+
+
+def key_text(plan: Plan, cell: Sequence[object]) -> str:
+    """Return a private key, as the engine found it, as stored answers spell it."""
+    pairs = zip(plan.keys, cell, strict=True)
+    return spelled([constant_json(_key(key, value)) for key, value in pairs])
 
 
 def _key(key: PlanKey, value: object) -> Constant:
@@ -94,7 +118,7 @@ def _estimate_json(estimate: Estimate) -> Json:
 def shown(priced: Priced, text: str) -> Json:
     """Return the stored answer with the columns, names and order that the asker chose."""
     stored = json.loads(text)
-    if stored.get("format") != FORMAT:
+    if stored.get("format") not in FORMATS:
         raise Bug("a stored answer has a format that nobody reads")
     question = priced.plan.question
     table = after(question, _table(priced.plan, stored))
@@ -193,7 +217,10 @@ def receipt(
         "epsilon": str(priced.epsilon),
         "delta": str(priced.delta),
     }
+    raised = top_up_json(priced)
+    more: Json = {} if raised is None else {"top_up": raised}
     return {
+        **more,
         "epsilon": float(priced.epsilon),
         "delta": float(priced.delta),
         "left": {

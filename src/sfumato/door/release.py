@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Never
 
 from sfumato.core.account import Charge, Charged, Pending, Settled, Standing
@@ -17,7 +18,7 @@ from sfumato.core.ports import Engine, EngineStopped
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import debtors
-from sfumato.door.diary import answer_text, answer_version, receipt, relation, shown
+from sfumato.door.diary import answer_text, answer_version, key_text, receipt, relation, shown
 from sfumato.door.ledger import Ledger, question_failed
 from sfumato.door.locks.dp import (
     GUARANTEE,
@@ -25,14 +26,17 @@ from sfumato.door.locks.dp import (
     Blurred,
     Choosing,
     Drawn,
+    Kept,
     blurred,
     chosen,
+    chosen_before,
 )
 from sfumato.door.pool import NoisePool
+from sfumato.door.top_up import priced_for
 from sfumato.plan.explain import in_words
-from sfumato.plan.plan import PEOPLE
+from sfumato.plan.plan import PEOPLE, Plan
 from sfumato.plan.price import Priced
-from sfumato.plan.request import Request, priced_request
+from sfumato.plan.request import Request
 from sfumato.plan.verbs.verb import Mechanism
 
 PATIENCE_S: Final = 2 * 3600  # longer than an engine may take; a reader who is older is gone
@@ -79,7 +83,7 @@ class Release:
 def release(door: Door, order: Order) -> Release:
     """Return the answer, whose charge was durable before a row was read; or refuse."""
     order = _on_the_card_it_was_answered_on(door, order)
-    priced = priced_request(order.card, order.request)
+    priced = _priced(door, order, order.card)
     noise = _drawn(door.pool, priced)
     charge = _charge(order, priced)
     outcome = door.ledger.charge(charge)
@@ -89,11 +93,15 @@ def release(door: Door, order: Order) -> Release:
     if isinstance(outcome, Pending):
         raise Bug("an operation waits for itself")
     if isinstance(outcome, Standing):
-        return _released(door.ledger, charge, _as_answered(order, priced, outcome.answer), outcome)
+        return _released(door, charge, _as_answered(door, order, priced, outcome.answer), outcome)
     text = _read(door, order, priced, charge, noise)
     settled = door.ledger.settle(charge.user, charge.op, text)
     standing = _standing(outcome, settled)
-    return _released(door.ledger, charge, _as_answered(order, priced, standing.answer), standing)
+    return _released(door, charge, _as_answered(door, order, priced, standing.answer), standing)
+
+
+def _priced(door: Door, order: Order, card: Card) -> Priced:
+    return priced_for(door.ledger, order.asker.user, card, order.request)
 
 
 def _on_the_card_it_was_answered_on(door: Door, order: Order) -> Order:
@@ -112,6 +120,8 @@ def _drawn(pool: NoisePool, priced: Priced) -> list[Drawn]:
     How many private keys will be shown nobody knows before; one draw each shows that it can be.
     """
     cells = priced.plan.measure.cells if priced.selection is None else 1
+    if priced.earlier is not None and priced.earlier.keys is not None:
+        cells = len(priced.earlier.keys)
     return [_draw(pool, mechanism, cells) for mechanism in priced.noises]
 
 
@@ -127,15 +137,16 @@ def _charge(order: Order, priced: Priced) -> Charge:
         "epsilon": str(priced.epsilon),
         "delta": str(priced.delta),
         "noise": [noise.as_json() for noise in priced.noises],
-        "selection": None if priced.selection is None else str(priced.selection.epsilon),
+        "selection": None if priced.selection is None else priced.selection.as_text(),
     }
     shape = _digest(priced.plan.shape())
     fresh = {"fresh": [order.asker.user, order.op]} if order.fresh else {}
+    raised = {} if priced.earlier is None else {"top_up_of": priced.earlier.digest}
     return Charge(
         user=order.asker.user,
         op=order.op,
         request=_digest({**order.request.as_json(), "fresh": order.fresh}),
-        answer_key=_digest({**identity, **fresh}),
+        answer_key=_digest({**identity, **raised, **fresh}),
         shape=shape,
         debtors=debtors(order.card, order.asker.user, order.asker.groups),
         debt=debt_of(priced.event),
@@ -155,6 +166,7 @@ def _charge(order: Order, priced: Priced) -> Charge:
             "delta": str(priced.delta),
             "noise": identity["noise"],
             "selection": identity["selection"],
+            **raised,
         },
     )
 
@@ -186,6 +198,8 @@ def _blurred(door: Door, order: Order, priced: Priced, noise: list[Drawn]) -> Bl
     plan = priced.plan
     sealed = door.engine.measure(order.table, plan.measure)
     tallies = [plan.tally_of(place) for place in range(len(plan.parts))]
+    if priced.earlier is not None and priced.earlier.keys is not None:
+        return chosen_before(sealed, tallies, noise, _kept(door, plan, priced.earlier.keys))
     if priced.selection is None:
         return blurred(sealed, tallies, noise, door.pool.dice)
 
@@ -194,6 +208,10 @@ def _blurred(door: Door, order: Order, priced: Priced, noise: list[Drawn]) -> Bl
 
     people = plan.measure.tallies.index(PEOPLE)
     return chosen(sealed, tallies, Choosing(people, priced.selection, draw, door.pool.dice))
+
+
+def _kept(door: Door, plan: Plan, keys: Sequence[Sequence[Json]]) -> Kept:
+    return Kept([spelled(list(key)) for key in keys], partial(key_text, plan), door.pool.dice)
 
 
 def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
@@ -207,7 +225,7 @@ def _standing(charged: Charged, settled: Settled) -> Standing:
     return Standing(settled.head, charged.seq, settled.answer, charged.accounts, paid_now)
 
 
-def _as_answered(order: Order, priced: Priced, answer: str) -> Priced:
+def _as_answered(door: Door, order: Order, priced: Priced, answer: str) -> Priced:
     """Return the plan that the answer was given under: a retry outlives the owner's new version."""
     version = answer_version(answer)
     if version == order.card.version:
@@ -215,12 +233,12 @@ def _as_answered(order: Order, priced: Priced, answer: str) -> Priced:
     card = order.earlier(version)
     if card is None:
         raise Bug("an answer stands under a version that nobody signed")
-    return priced_request(card, order.request)
+    return _priced(door, order, card)
 
 
-def _released(ledger: Ledger, charge: Charge, priced: Priced, standing: Standing) -> Release:
+def _released(door: Door, charge: Charge, priced: Priced, standing: Standing) -> Release:
     if not standing.answer:
         raise Bug("an answer that stands is empty")
     answer = shown(priced, standing.answer)
     paying = [debtor.account for debtor in charge.debtors]
-    return Release(answer, receipt(ledger, priced, standing, op=charge.op, paying=paying))
+    return Release(answer, receipt(door.ledger, priced, standing, op=charge.op, paying=paying))

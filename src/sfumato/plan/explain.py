@@ -10,7 +10,7 @@ from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
 from sfumato.core.question import EachPerson, Question
 from sfumato.plan.plan import Bounded, Plan
-from sfumato.plan.price import Priced
+from sfumato.plan.price import Priced, Selection
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Mechanism
 from sfumato.plan.words import condition_in_words, expr_in_words
@@ -78,8 +78,11 @@ def split_in_words(priced: Priced) -> list[Json]:
                     "half": selection.shown_from(Fraction(1, 2)),
                     "nearly always": selection.shown_from(Fraction(99, 100)),
                 },
+                **_threshold_in_words(selection),
             }
         )
+    if priced.earlier is not None and priced.earlier.keys is not None:  # paid for once
+        chosen.append({"part": "choice of keys", "share": 0.0, "epsilon": 0.0, "delta": 0.0})
     return chosen + [
         {
             "part": bounded.part.says,
@@ -98,6 +101,13 @@ def _sensitivity(bounded: Bounded, mechanism: Mechanism) -> int:
     if isinstance(mechanism, Running):
         return mechanism.tree.l1(bounded.cells, bounded.per_cell)
     return bounded.l1
+
+
+def _threshold_in_words(selection: Selection) -> Json:
+    found = selection.threshold
+    if found is None:
+        return {}
+    return {"threshold": found.least, "variance": str(found.variance)}
 
 
 def odds_in_words(epsilon: float, delta: float, unit: str) -> str:

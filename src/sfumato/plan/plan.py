@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Final, Literal
 
 from sfumato.core.card import Card
 from sfumato.core.columns import Column
-from sfumato.core.expression import Expr, Json, Predicate, columns_of
+from sfumato.core.expression import Expr, Json, Predicate, columns_of, spelled
 from sfumato.core.expression_json import expression_json, predicate_json
 from sfumato.core.measure import Measure, PerPerson, Reduced, Tally
 from sfumato.core.noise.running import Axis
@@ -129,6 +130,10 @@ class Plan:
             "max_rows": self.measure.max_rows,
             "inner_rows": None if self.measure.source is None else self.measure.source.max_rows,
         }
+
+    def digest(self) -> str:
+        """Return what stands for the canonical plan: one digest, one answer under one price."""
+        return hashlib.sha256(spelled(self.canonical()).encode()).hexdigest()
 
     def shape(self) -> Json:
         """Return what the question looks like without its constants: what is frozen if stopped."""

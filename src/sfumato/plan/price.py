@@ -7,16 +7,37 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sfumato.core.budget import MAX_EPSILON, MIN_EPSILON
 from sfumato.core.compose import rho_within
-from sfumato.core.loss import ApproximateEvent, Event, GaussianEvent, PureEvent
+from sfumato.core.loss import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    JointEvent,
+    PureEvent,
+    SingleEvent,
+    ThresholdEvent,
+)
 from sfumato.core.noise import gaussian, laplace
+from sfumato.core.noise.blend import blend
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.kind import Noise
 from sfumato.core.noise.running import Running
-from sfumato.core.noise.selection import ONE, keep_probabilities, per_key
+from sfumato.core.noise.selection import (
+    ONE,
+    half_shown_from,
+    keep,
+    keep_probabilities,
+    per_key,
+)
+from sfumato.core.noise.threshold import Threshold, threshold_for
+from sfumato.core.ports import Dice
 from sfumato.core.question import Aggregate, Output
-from sfumato.core.refusal import Refused
+from sfumato.core.refusal import Bug, Refused
+from sfumato.plan.earlier import Earlier
 from sfumato.plan.plan import Bounded, Plan
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Mechanism
@@ -32,6 +53,26 @@ class Selection:
     epsilon: Fraction
     delta: Fraction
     groups: int
+    threshold: Threshold | None = None  # None chooses optimally, key by key
+
+    @property
+    def event(self) -> SingleEvent:
+        """Return what choosing costs by itself."""
+        if self.threshold is None:
+            return ApproximateEvent(self.epsilon, self.delta)
+        return ThresholdEvent(self.threshold.rho, self.threshold.tail, self.epsilon, self.delta)
+
+    def keep(self, counts: NDArray[np.int64], dice: Dice) -> NDArray[np.bool_]:
+        """Return which keys are shown, by how many people each has."""
+        if self.threshold is None:
+            return keep(counts, *self.per_key(), dice)
+        return self.threshold.keep(counts, dice)
+
+    def as_text(self) -> str:
+        """Return what tells one way of choosing from another, for ever."""
+        if self.threshold is None:
+            return str(self.epsilon)
+        return f"{self.epsilon}, threshold {self.threshold.least} at {self.threshold.variance}"
 
     def per_key(self) -> tuple[Fraction, Fraction]:
         """Return what each key may use (rules.md, 16)."""
@@ -39,6 +80,8 @@ class Selection:
 
     def shown_from(self, odds: Fraction) -> int:
         """Return how many people a key needs to be shown with at least those odds."""
+        if self.threshold is not None:
+            return self.threshold.shown_from(odds)
         kept = keep_probabilities(*self.per_key())
         return next(n for n, p in enumerate(kept) if p >= odds * ONE)
 
@@ -53,18 +96,30 @@ class Priced:
     event: Event
     noises: tuple[Mechanism, ...]
     selection: Selection | None = None
+    earlier: Earlier | None = None  # what this tops up; the price is that of the difference
+    total: Fraction | None = None  # the whole price that a top-up raises it to
+
+    @property
+    def means(self) -> tuple[Mechanism, ...]:
+        """Return what is in each released part: its noise, or that of the mean of all draws."""
+        if self.earlier is None:
+            return self.noises
+        draws = [draw.noises for draw in self.earlier.draws]
+        own = [noise for noise in self.noises if isinstance(noise, Noise)]
+        return tuple(blend(parts) for parts in zip(*draws, own, strict=True))
 
     @property
     def mechanism(self) -> str:
         """Return every mechanism that the answer takes, by name."""
-        names = [str(noise.as_json()["kind"]) for noise in self.noises]
+        names = [str(noise.as_json()["kind"]) for noise in self.means]
         if self.selection is not None:
-            names.append("partition selection")
+            is_optimal = self.selection.threshold is None
+            names.append("partition selection" + ("" if is_optimal else " by a threshold"))
         return ", ".join(dict.fromkeys(names))
 
     def noises_of(self, aggregate: Aggregate) -> tuple[Noise, ...]:
         """Return the noise in the aggregate's parts; a choice has none."""
-        found = (self.noises[place] for place in self.plan.parts_of(aggregate))
+        found = (self.means[place] for place in self.plan.parts_of(aggregate))
         return tuple(noise for noise in found if isinstance(noise, Noise))
 
     def rank_error(self, aggregate: Aggregate) -> int | None:
@@ -91,6 +146,8 @@ LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))  # epsilons to
 
 def offers(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
     """Return the plan at other prices, for an asker who is choosing."""
+    if priced.earlier is not None:
+        return (priced,)
     epsilons = sorted({*LADDER, priced.epsilon})
     made = (_offer(plan, epsilon, priced.delta) for epsilon in epsilons)
     return tuple(offer for offer in made if _is_drawable(offer))
@@ -99,7 +156,7 @@ def offers(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
 def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     """Return the plan at that price, or refuse noise that is too wide to be drawn exactly."""
     priced = _offer(plan, epsilon, delta)
-    if priced.selection is not None:
+    if priced.selection is not None and priced.selection.threshold is None:
         keep_probabilities(*priced.selection.per_key())  # refuses what could show no key
     if not _is_drawable(priced):
         raise Refused(
@@ -114,6 +171,10 @@ def _offer(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     """Return the plan at that price; delta is spent only where it buys less noise."""
     if plan.selects_keys:
         return _with_selection(plan, epsilon, delta)
+    return _values(plan, epsilon, delta)
+
+
+def _values(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     pure = _with_laplace(plan, epsilon)
     if delta == 0 or any(b.part.choice is not None for b in plan.parts):
         return pure  # a choice is pure, and a batch is of one kind
@@ -219,9 +280,25 @@ def _with_selection(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     if delta == 0:
         raise _needs_delta(plan)
     share = Fraction(1, len(plan.question.aggregates) + 1)
-    selection = Selection(epsilon * share, delta, plan.measure.max_groups)
-    values = _with_laplace(plan, epsilon * (1 - share))
-    return Priced(plan, epsilon, delta, ApproximateEvent(epsilon, delta), values.noises, selection)
+    values = _values(plan, epsilon * (1 - share), delta / 2)
+    selection = selection_for(epsilon * share, delta - values.delta, plan.measure.max_groups)
+    event = JointEvent((selection.event, _single(values.event)))
+    return Priced(plan, epsilon, delta, event, values.noises, selection)
+
+
+def selection_for(epsilon: Fraction, delta: Fraction, groups: int) -> Selection:
+    """Return the way to choose keys that shows one with fewer people at even odds."""
+    optimal = Selection(epsilon, delta, groups)
+    threshold = threshold_for(epsilon, delta, groups)
+    if threshold is None or half_shown_from(*optimal.per_key()) <= threshold.least:
+        return optimal
+    return Selection(epsilon, delta, groups, threshold)
+
+
+def _single(event: Event) -> SingleEvent:
+    if isinstance(event, JointEvent):
+        raise Bug("values are one event")
+    return event
 
 
 def _needs_delta(plan: Plan) -> Refused:

@@ -10,8 +10,10 @@ from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.question import Question, question_json
 from sfumato.core.refusal import Refused
+from sfumato.plan.earlier import Earlier
 from sfumato.plan.plan import make_plan
 from sfumato.plan.price import Priced, price_at, price_for_errors
+from sfumato.plan.top_up import top_up_at
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Request:
     margins: Mapping[str, Fraction] | None = None
     delta: Fraction | None = None
     people: int | None = None
+    top_up: str | None = None  # the asker's own operation whose answer this raises
 
     def as_json(self) -> Json:
         """Return what was asked as it was asked; what an operation id stands for."""
@@ -33,12 +36,18 @@ class Request:
             "margins": [[name, str(margin)] for name, margin in margins],
             "delta": None if self.delta is None else str(self.delta),
             "people": self.people,
+            **({} if self.top_up is None else {"top_up": self.top_up}),
         }
 
 
-def priced_request(card: Card, request: Request) -> Priced:
-    """Return the priced plan, or refuse; nothing is charged and no row is read."""
+def priced_request(card: Card, request: Request, earlier: Earlier | None = None) -> Priced:
+    """Return the priced plan, or refuse; nothing is charged and no row is read.
+
+    With an earlier answer it is the price of raising that one to the epsilon of the request.
+    """
     plan = make_plan(card, request.question)
+    if earlier is not None:
+        return top_up_at(plan, earlier, _whole(request), request.delta)
     delta = card.delta_per_request if request.delta is None else request.delta
     if (request.epsilon is None) == (not request.margins):
         raise Refused(
@@ -49,3 +58,13 @@ def priced_request(card: Card, request: Request) -> Priced:
     if request.epsilon is not None:
         return price_at(plan, request.epsilon, delta)
     return price_for_errors(plan, request.margins or {}, delta, request.people)
+
+
+def _whole(request: Request) -> Fraction:
+    if request.epsilon is None or request.margins:
+        raise Refused(
+            "bad-budget",
+            "A top-up needs an epsilon: the whole price that the earlier answer is raised to.",
+            "Give --epsilon 2 to raise an answer of epsilon 1 to 2; --error does not go with it.",
+        )
+    return request.epsilon

@@ -10,7 +10,7 @@ from sfumato.core.refusal import CODES, Refused
 Json = dict[str, object]
 _ASK = {
     "data_set", "sql", "question", "epsilon", "error", "delta", "people", "max_groups", "max_rows",
-    "op", "fresh",
+    "op", "fresh", "top_up",
 }  # fmt: skip
 
 
@@ -29,6 +29,7 @@ class AskShape:
     max_rows: int | None
     op: str | None
     fresh: bool
+    top_up: str | None
 
 
 def read_ask_shape(body: Mapping[str, object]) -> AskShape:
@@ -55,6 +56,7 @@ def read_ask_shape(body: Mapping[str, object]) -> AskShape:
         max_rows=_count(body, "max_rows"),
         op=_text(body, "op"),
         fresh=fresh,
+        top_up=_text(body, "top_up"),
     )
 
 

@@ -30,9 +30,13 @@ class Noise:
         """Return the standard deviation of the noise, in steps."""
         return _std(self)
 
-    def margin(self) -> int:
-        """Return the smallest t with |noise| <= t at 95 %, in steps."""
-        return _margin(self)
+    def margin(self) -> float:
+        """Return the smallest t with |noise| <= t at 95 %, in whole steps."""
+        return _within(self, CONFIDENCE)
+
+    def within(self, confidence: Fraction) -> float:
+        """Return the smallest t with |noise| <= t at that confidence, in whole steps."""
+        return _within(self, confidence)
 
     def width(self) -> float:
         """Return the scale of the Laplace or the sigma of the Gaussian."""
@@ -66,7 +70,7 @@ def _std(noise: Noise) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _margin(noise: Noise) -> int:
+def _within(noise: Noise, confidence: Fraction) -> int:
     if noise.kind == "laplace":
-        return laplace.interval(noise.parameter, CONFIDENCE)
-    return gaussian.interval(noise.parameter, CONFIDENCE)
+        return laplace.interval(noise.parameter, confidence)
+    return gaussian.interval(noise.parameter, confidence)

@@ -7,6 +7,7 @@ so that the rounded ones keep both inequalities (selection.proof.md).
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -42,6 +43,17 @@ def keep_probabilities(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
             raise _too_small()
         kept.append(_next(kept[-1], extra, grow, shrink))
     return tuple(kept)
+
+
+def half_shown_from(epsilon: Fraction, delta: Fraction) -> float:
+    """Return how many people a key needs for even odds: up to one half p(n) is a geometric sum.
+
+    A float, to compare mechanisms by; nothing is drawn from it.
+    """
+    grown = math.expm1(min(float(epsilon), 700.0))
+    if delta == 0:
+        return math.inf
+    return math.ceil(math.log1p(grown / (2 * float(delta))) / float(epsilon))
 
 
 def _next(kept: int, extra: int, grow: int, shrink: int) -> int:

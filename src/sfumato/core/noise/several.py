@@ -29,7 +29,7 @@ def margin_of_several(noise: Noise, count: int) -> int:
     More draws are never closer to zero, so a count may be taken for a larger one; it keeps an
     answer of ten thousand periods from folding as many laws.
     """
-    return noise.margin() if count == 1 else _margin(noise, _rounded_up(count))
+    return math.ceil(noise.margin()) if count == 1 else _margin(noise, _rounded_up(count))
 
 
 def _rounded_up(count: int) -> int:

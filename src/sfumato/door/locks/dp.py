@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sfumato.core.measure import Cells
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
-from sfumato.core.noise.selection import keep
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Bug
 from sfumato.core.sealed import Sealed
@@ -46,6 +45,15 @@ class Choosing:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """The private keys that an earlier answer released, and how a found key is spelled."""
+
+    keys: Sequence[str]
+    spelled: Callable[[tuple[object, ...]], str]
+    dice: Dice
+
+
+@dataclass(frozen=True)
 class Blurred:
     """What may leave: noisy integers per part, and the keys that were chosen, if any were."""
 
@@ -73,8 +81,7 @@ def chosen(sealed: Sealed[Cells], tallies: Sequence[int], choosing: Choosing) ->
     exact = unseal(sealed)
     if exact.keys is None:
         raise Bug("the engine answered no keys to choose from")
-    per_key = choosing.selection.per_key()
-    kept = keep(exact.parts[choosing.people], *per_key, choosing.dice)
+    kept = choosing.selection.keep(exact.parts[choosing.people], choosing.dice)
     places = np.flatnonzero(kept)
     keys = tuple(exact.keys[place] for place in places.tolist())
     parts = tuple(
@@ -82,6 +89,28 @@ def chosen(sealed: Sealed[Cells], tallies: Sequence[int], choosing: Choosing) ->
         for part, tally in enumerate(tallies)
     )
     return Blurred(parts, keys)
+
+
+def chosen_before(
+    sealed: Sealed[Cells], tallies: Sequence[int], drawn: Sequence[Drawn], kept: Kept
+) -> Blurred:
+    """Return the parts of exactly the keys that were released before, each with new noise.
+
+    Nothing is chosen a second time; a kept key that the engine does not find counts as zero.
+    """
+    exact = unseal(sealed)
+    if exact.keys is None:
+        raise Bug("the engine answered no keys to look up")
+    place_of = {kept.spelled(key): place for place, key in enumerate(exact.keys)}
+    places = [place_of.get(key) for key in kept.keys]
+    pairs = zip(tallies, drawn, strict=True)
+    parts = (_softened(_at(exact.parts[tally], places), with_, kept.dice) for tally, with_ in pairs)
+    return Blurred(tuple(parts))
+
+
+def _at(part: IntegerArray, places: Sequence[int | None]) -> IntegerArray:
+    found = [0 if place is None else int(part[place]) for place in places]
+    return np.array(found, dtype=np.int64)
 
 
 def _softened(part: IntegerArray, drawn: Drawn, dice: Dice) -> IntegerArray:

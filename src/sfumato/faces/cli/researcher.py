@@ -49,6 +49,9 @@ def terms(function: Callable[..., None]) -> Callable[..., None]:
             click.option("--people", type=int, help="Your guess of a group's size, for means."),
             click.option("--max-groups", type=int, help="Groups that a person counts in."),
             click.option("--max-rows", type=int, help="Rows that a person counts with."),
+            click.option(
+                "--top-up", metavar="ID", help="Raise your answer of that op to --epsilon."
+            ),
         )
     ):
         function = option(function)
@@ -123,6 +126,7 @@ def _body(options: dict[str, Any]) -> dict[str, Any]:
         "people": options["people"],
         "max_groups": options["max_groups"],
         "max_rows": options["max_rows"],
+        "top_up": options["top_up"],
     }
     return {key: value for key, value in body.items() if value is not None}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from sfumato.core.measure import Tally
 from sfumato.core.noise.kind import Noise
@@ -15,6 +16,7 @@ from sfumato.plan.verbs.verb import (
     Part,
     Verb,
     check_sides,
+    in_units,
     spread_evenly,
 )
 
@@ -68,7 +70,7 @@ def _distinct_parts(asked: Asked) -> tuple[Part, ...]:
 def _finish(_asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     (part,) = parts
     margin = part.spread().margin()
-    values = [int(v) for v in part.values.tolist()]
+    values = in_units(part.values, Fraction(1))
     return Estimate(
         values,
         spread_evenly(part.spread().std(), len(values)),

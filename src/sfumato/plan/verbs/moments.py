@@ -18,7 +18,6 @@ import numpy as np
 from sfumato.core.card import Card
 from sfumato.core.expression import Arithmetic, Case, Expr, IsNull, Not
 from sfumato.core.measure import Tally
-from sfumato.core.noise import gaussian, laplace
 from sfumato.core.noise.kind import CONFIDENCE, Noise
 from sfumato.core.refusal import Refused
 from sfumato.core.sensitivity import of_centred_sum, of_count
@@ -378,12 +377,9 @@ def _std(
 
 
 @lru_cache(maxsize=4096)
-def margin_of(noise: Noise, parts: int) -> int:
+def margin_of(noise: Noise, parts: int) -> float:
     """Return how far each of so many noises goes if all are to be within at 95 % (Bonferroni)."""
-    confidence = 1 - (1 - CONFIDENCE) / parts
-    if noise.kind == "laplace":
-        return laplace.interval(noise.parameter, confidence)
-    return gaussian.interval(noise.parameter, confidence)
+    return noise.within(1 - (1 - CONFIDENCE) / parts)
 
 
 def expected(

@@ -53,9 +53,12 @@ class Part:
 
 @dataclass(frozen=True)
 class NoisyPart:
-    """A part after the door: integers that anyone may see, and the noise that is in them."""
+    """A part after the door: numbers that anyone may see, and the noise that is in them.
 
-    values: Integers
+    They are whole, but for the mean of several draws (see `core/noise/blend.py`).
+    """
+
+    values: Integers | Floats
     noise: Mechanism
 
     def spread(self) -> Noise:
@@ -139,12 +142,12 @@ def check_number(asked: Asked, side: Typed) -> None:
         )
 
 
-def in_units(steps: Integers, step: Fraction) -> list[int | float]:
-    """Return whole steps as the numbers they stand for, each rounded once."""
+def in_units(steps: Integers | Floats, step: Fraction) -> list[int | float]:
+    """Return steps as the numbers they stand for, each rounded once; whole ones stay whole."""
     above, below = step.numerator, step.denominator
     if below == 1:
-        return [int(x) * above for x in steps.tolist()]
-    return [int(x) * above / below for x in steps.tolist()]
+        return [x * above for x in steps.tolist()]
+    return [x * above / below for x in steps.tolist()]
 
 
 def spread_evenly(value: float, cells: int) -> list[float]:

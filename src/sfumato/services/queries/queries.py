@@ -26,14 +26,17 @@ from sfumato.door import (
     cap_json,
     debtors,
     left_json,
+    priced_for,
     release,
     smallest_next,
     spent_json,
+    top_up_json,
 )
 from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, split_in_words
 from sfumato.plan.price import Priced, offers
 from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request, priced_request
+from sfumato.plan.request import Request
+from sfumato.plan.top_up import one_draw_at
 
 OWNER = "owner"  # whoever holds the vault's folder; see docs/sharp-edges.md
 SIZES = (10, 100, 1_000, 10_000, 100_000)  # group sizes that a price is shown for
@@ -54,6 +57,7 @@ class Asked:
     max_rows: int | None = None
     op: str | None = None
     fresh: bool = False
+    top_up: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,8 @@ class Queries:
     def price(self, user: str, asked: Asked) -> Json:
         """Return what the question would cost and how far off it would be; nothing is spent."""
         listing = self._listing(self.asker(user), asked.data_set)
-        priced = priced_request(listing.card, _request(listing.card, asked))
+        request = _request(listing.card, asked)
+        priced = priced_for(self.door.ledger, user, listing.card, request)
         return self._price_json(listing.card, priced, asked.people, user)
 
     def budget(self, user: str, data_set: str) -> Json:
@@ -184,12 +189,28 @@ class Queries:
             "cells": plan.measure.cells,
             "mechanism": priced.mechanism,
             "split": split_in_words(priced),
+            **_raising(priced, named, people),
             "odds": odds_in_words(
                 after.epsilon / EPSILON_UNITS,
                 after.delta / DELTA_UNITS,
                 "person" if card.by_person else "row",
             ),
         }
+
+
+def _raising(priced: Priced, named: Mapping[str, Aggregate], people: int | None) -> Json:
+    """Return what a top-up raises, and what one new draw at the whole price would give."""
+    raised = top_up_json(priced)
+    if raised is None:
+        return {}
+    one = one_draw_at(priced.plan, priced)
+    instead = {
+        "epsilon": float(one.epsilon),
+        "delta": float(one.delta),
+        "mechanism": one.mechanism,
+        "error": {name: one.margin(of, people) for name, of in named.items()},
+    }
+    return {"top_up": {**raised, "one_draw": instead}}
 
 
 def sure_at(spent: int, epsilon: Fraction) -> float:
@@ -221,6 +242,7 @@ def _request(card: Card, asked: Asked) -> Request:
         margins={name: read_positive(x, f"error of {name}") for name, x in error.items()},
         delta=None if asked.delta is None else read_delta(asked.delta),
         people=asked.people,
+        top_up=asked.top_up,
     )
 
 

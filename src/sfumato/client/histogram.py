@@ -1,0 +1,134 @@
+"""A histogram over bins that the data suggest: private quantiles first, then counts between them.
+
+Two questions, two receipts, one price: half of it each, whatever comes out (rules 4). The bins are
+released numbers by the time that the second question is asked, so it is an ordinary one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
+
+from sfumato.client.answer import Answer
+from sfumato.client.columns import Column, case, col
+from sfumato.client.terms import Number, PriceTerms
+from sfumato.core.refusal import Refused
+
+if TYPE_CHECKING:
+    from sfumato.client.builder import Builder
+
+MOST: Final = 100  # bins
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts by bins with their error bars, and the answer that the bins come from."""
+
+    counts: Answer
+    quantiles: Answer
+    edges: tuple[Fraction, ...]  # between the bins, rising
+
+    @property
+    def epsilon(self) -> float:
+        """Return the whole price of both questions, as it was named."""
+        return sum(float(str(one.receipt["epsilon"])) for one in (self.quantiles, self.counts))
+
+    def __repr__(self) -> str:
+        paid = f"epsilon {self.epsilon:g} in all, half of it for choosing the bins"
+        return f"{self.counts!r}\n{paid}"
+
+    def _repr_html_(self) -> str:
+        return self.counts._repr_html_()
+
+
+class HistogramTerms(TypedDict, total=False):
+    """What a histogram takes: the terms of its two questions together."""
+
+    epsilon: Number  # the whole price of both
+    delta: Number | None
+    max_groups: int | None  # bins that a person counts in
+    max_rows: int | None  # rows that a person counts with
+
+
+def histogram_of(built: Builder, of: str | Column, bins: int, terms: HistogramTerms) -> Histogram:
+    """Return the histogram, paid as two questions of half the price each; or refuse."""
+    _check(built, bins)
+    column = col(of) if isinstance(of, str) else of
+    shares = [Fraction(place, bins) for place in range(1, bins)]
+    places = built.quantile(of, *(_four_decimals(share) for share in shares))
+    whole = cast("PriceTerms", {**terms, "epsilon": _known(terms)})
+    half = cast("PriceTerms", {**terms, "epsilon": _half(_known(terms))})
+    _check_both_fit(places, whole)
+    quantiles = places.ask(**half)
+    edges = edges_of(quantiles.rows[0])
+    whens = [(column < edge, place) for place, edge in enumerate(edges)]
+    numbered = built.where(~column.is_null()).group_by(bin=case(*whens, otherwise=len(edges)))
+    counts = numbered.count(name="count").ask(**half)
+    return Histogram(_labelled(counts, edges), quantiles, edges)
+
+
+def edges_of(released: Sequence[object]) -> tuple[Fraction, ...]:
+    """Return the released quantiles in order, each once: drawn apart, they may cross."""
+    return tuple(sorted({Fraction(str(edge)) for edge in released}))
+
+
+def labels_of(edges: Sequence[Fraction]) -> list[str]:
+    """Return each bin as people write it."""
+    ends = [_text(edge) for edge in edges]
+    between = [f"{low} to below {high}" for low, high in pairwise(ends)]
+    return [f"below {ends[0]}", *between, f"{ends[-1]} and above"]
+
+
+def _labelled(counts: Answer, edges: Sequence[Fraction]) -> Answer:
+    labels = labels_of(edges)
+    rows = tuple((labels[int(str(row[0]))], *row[1:]) for row in counts.rows)
+    return replace(counts, rows=rows)
+
+
+def _text(edge: Fraction) -> str:
+    return f"{edge.numerator:,}" if edge.denominator == 1 else f"{float(edge):,}"
+
+
+def _four_decimals(share: Fraction) -> Decimal:
+    return round(Decimal(share.numerator) / share.denominator, 4)
+
+
+def _known(terms: HistogramTerms) -> Number:
+    if "epsilon" not in terms:
+        raise Refused(
+            "bad-budget", "A histogram needs an epsilon.", "Write histogram(x, epsilon=1)."
+        )
+    return terms["epsilon"]
+
+
+def _half(epsilon: Number) -> Number:
+    """Return half of the price, exactly as it was written."""
+    return epsilon / 2 if isinstance(epsilon, Fraction) else Decimal(str(epsilon)) / 2
+
+
+def _check(built: Builder, bins: int) -> None:
+    if not 2 <= bins <= MOST:
+        raise Refused(
+            "not-in-language", f"A histogram has 2 to {MOST} bins.", "Write histogram(x, bins=10)."
+        )
+    if built.outputs or built.keys or built.kept or built.order or built.most is not None:
+        raise Refused(
+            "not-in-language",
+            "A histogram asks two questions of its own.",
+            "Narrow with where(...) first, and ask nothing else with it.",
+        )
+
+
+def _check_both_fit(places: Builder, terms: PriceTerms) -> None:
+    """Refuse before anything is paid what only the first half would fit."""
+    price: Any = places.price(**terms)  # Any: JSON of the wire
+    if not price["fits"]:
+        raise Refused(
+            "budget-exceeded",
+            "Both halves of the histogram together cost more than is left. You paid nothing.",
+            "Ask at a smaller epsilon.",
+        )

@@ -1,0 +1,55 @@
+"""Counts made whole and not negative: the nearest that still add up to their totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def placed(values: Floats, levels: Sequence[Integers]) -> Integers:
+    """Return whole cells, none negative, near the values and with the sums of every level.
+
+    A level says of each cell which sum it is part of; each level splits the sums of the one before.
+    """
+    above = np.zeros(len(values), dtype=np.int64)
+    totals = np.array([max(0, round(float(values.sum())))], dtype=np.int64)
+    for level in [*levels, np.arange(len(values), dtype=np.int64)]:
+        sums = np.bincount(level, weights=values).astype(np.float64)
+        parents = np.zeros(len(sums), dtype=np.int64)
+        parents[level] = above
+        totals = _split(sums, parents, totals)
+        above = level
+    return totals
+
+
+def _split(sums: Floats, parents: Integers, totals: Integers) -> Integers:
+    """Return the sums made whole and not negative so that each parent's add up to its total."""
+    made = np.zeros(len(sums), dtype=np.int64)
+    order = np.argsort(parents, kind="stable")
+    ends = np.cumsum(np.bincount(parents, minlength=len(totals)))[:-1]
+    for members, total in zip(np.split(order, ends), totals.tolist(), strict=True):
+        made[members] = rounded(onto_simplex(sums[members], total), total)
+    return made
+
+
+def onto_simplex(values: Floats, total: int) -> Floats:
+    """Return the nearest values that are not negative and sum to the total."""
+    falling = np.sort(values)[::-1]
+    lowered = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    kept = np.flatnonzero(falling > lowered)
+    shift = lowered[kept[-1]] if len(kept) else math.inf
+    return np.asarray(np.maximum(values - shift, 0), dtype=np.float64)
+
+
+def rounded(values: Floats, total: int) -> Integers:
+    """Return the values as whole numbers of that total: the largest remainders go up."""
+    made = np.floor(values).astype(np.int64)
+    missing = total - int(made.sum())
+    made[np.argsort(made - values, kind="stable")[:missing]] += 1
+    return made

@@ -1,0 +1,146 @@
+"""Which stored answer a top-up raises: one of the asker's own, read back as it stands.
+
+Only the asker's own operations are looked up, so whether another has asked the question is not
+told; and the top-up stands under that answer's digest, so who may see one may see the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from sfumato.core.card import Card
+from sfumato.core.expression import Json
+from sfumato.core.noise.kind import Noise
+from sfumato.core.refusal import Refused
+from sfumato.door.ledger import Ledger
+from sfumato.plan.earlier import Draw, Earlier
+from sfumato.plan.price import Priced
+from sfumato.plan.request import Request, priced_request
+
+RAISED: Final = "answer/3"  # the format that says what was paid for each draw
+
+
+def priced_for(ledger: Ledger, user: str, card: Card, request: Request) -> Priced:
+    """Return what the request costs the user, as a top-up if it names an earlier answer."""
+    if request.top_up is None:
+        return priced_request(card, request)
+    return priced_request(card, request, earlier_of(ledger, user, request.top_up))
+
+
+def earlier_of(ledger: Ledger, user: str, op: str) -> Earlier:
+    """Return the answer that the user's operation was given; or refuse."""
+    text = ledger.answer_of(user, op)
+    if text is None:
+        raise Refused(
+            "top-up-unknown",
+            "No answer of yours stands under that operation.",
+            "Give the op of your earlier answer's receipt; repeating the question is free.",
+        )
+    stored = json.loads(text)
+    if stored["format"] != RAISED:
+        raise Refused(
+            "top-up-impossible",
+            "That answer was stored before answers could be raised.",
+            "Ask without a top-up, which pays in full.",
+        )
+    whole, chosen = stored["whole"], stored["selection"]
+    return Earlier(
+        op=op,
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        plan=stored["plan"],
+        epsilon=Fraction(whole["epsilon"]),
+        delta=Fraction(whole["delta"]),
+        selection=chosen and (Fraction(chosen["epsilon"]), Fraction(chosen["delta"])),
+        draws=tuple(map(_draw, [*stored["before"], stored])),
+        keys=stored["keys"],
+    )
+
+
+def paid_json(priced: Priced) -> Json:
+    """Return what a stored answer says of its price, so that it can be raised later."""
+    earlier, selection = priced.earlier, priced.selection
+    chosen = None if selection is None else (selection.epsilon, selection.delta)
+    if earlier is not None:
+        chosen = earlier.selection
+    return {
+        "plan": priced.plan.digest(),
+        "epsilon": str(priced.epsilon),
+        "delta": str(priced.delta),
+        "noise": [noise.as_json() for noise in priced.noises],
+        "whole": {
+            "epsilon": str(priced.total or priced.epsilon),
+            "delta": str(priced.delta if earlier is None else earlier.delta),
+        },
+        "selection": chosen and {"epsilon": str(chosen[0]), "delta": str(chosen[1])},
+        "before": [] if earlier is None else [_draw_json(draw) for draw in earlier.draws],
+    }
+
+
+def top_up_json(priced: Priced) -> Json | None:
+    """Return what a receipt says of a top-up: which answer, each draw's price, and all in all."""
+    earlier = priced.earlier
+    if earlier is None:
+        return None
+    own = Draw(priced.epsilon, priced.delta, tuple(_numbers(priced.noises)), ())
+    return {
+        "of": earlier.op,
+        "whole": {"epsilon": float(priced.total or 0), "delta": float(earlier.delta)},
+        "paid_in_all": {
+            "epsilon": float(sum(d.epsilon for d in (*earlier.draws, own))),
+            "delta": float(sum(d.delta for d in (*earlier.draws, own))),
+        },
+        "draws": [_draw_said(draw) for draw in (*earlier.draws, own)],
+        "says": (
+            "the mean of independent draws, each weighted by the inverse of its variance"
+            + (LESS_PRECISE if own.noises[0].kind == "laplace" else "")
+        ),
+    }
+
+
+LESS_PRECISE: Final = "; for Laplace noise that is less precise than one draw at the whole price"
+
+
+def _draw_said(draw: Draw) -> Json:
+    return {
+        "epsilon": float(draw.epsilon),
+        "delta": float(draw.delta),
+        "noise": [{**noise.as_json(), "std": noise.std()} for noise in draw.noises],
+    }
+
+
+def _draw(stored: Mapping[str, Any]) -> Draw:  # Any: JSON that this door wrote
+    return Draw(
+        Fraction(stored["epsilon"]),
+        Fraction(stored["delta"]),
+        tuple(_numbers(map(_noise, stored["noise"]))),
+        tuple(np.array(part, dtype=np.int64) for part in stored["parts"]),
+    )
+
+
+def _draw_json(draw: Draw) -> Json:
+    return {
+        "epsilon": str(draw.epsilon),
+        "delta": str(draw.delta),
+        "noise": [noise.as_json() for noise in draw.noises],
+        "parts": [part.tolist() for part in draw.parts],
+    }
+
+
+def _noise(said: Mapping[str, str]) -> Noise | None:
+    match said["kind"]:
+        case "discrete laplace":
+            return Noise("laplace", Fraction(said["scale"]))
+        case "discrete gaussian":
+            return Noise("gaussian", Fraction(said["variance"]))
+        case _:
+            return None  # a choice, which cannot be raised
+
+
+def _numbers(noises: Iterable[object]) -> Sequence[Noise]:
+    return [noise for noise in noises if isinstance(noise, Noise)]

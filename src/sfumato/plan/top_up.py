@@ -1,0 +1,95 @@
+"""More of an answer that was given before: independent noise at the difference of two prices.
+
+Binding is rules.md, 7: Laplace noise for epsilon_2 - epsilon_1, Gaussian for rho_2 - rho_1, charged
+as exactly that event; the answer is the inverse-variance mean of all draws. Keys that were chosen
+privately are kept, so the whole difference goes to the values.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Never
+
+from sfumato.core.compose import epsilon_at, rho_within
+from sfumato.core.loss import Event, GaussianEvent, PureEvent
+from sfumato.core.noise import gaussian, laplace
+from sfumato.core.noise.kind import Noise
+from sfumato.core.refusal import Refused
+from sfumato.plan.earlier import Earlier
+from sfumato.plan.plan import Plan
+from sfumato.plan.price import Priced, price_at
+
+
+def top_up_at(plan: Plan, earlier: Earlier, epsilon: Fraction, delta: Fraction | None) -> Priced:
+    """Return what raising the earlier answer to that whole price costs and gives; or refuse."""
+    _check(plan, earlier, epsilon, delta)
+    kinds = {noise.kind for draw in earlier.draws for noise in draw.noises}
+    event, noises = (_laplace if kinds == {"laplace"} else _gaussian)(plan, earlier, epsilon)
+    priced = Priced(
+        plan,
+        event.epsilon,
+        event.delta if isinstance(event, GaussianEvent) else Fraction(0),
+        event,
+        noises,
+        earlier=earlier,
+        total=epsilon,
+    )
+    if not all(noise.is_drawable() for noise in noises):
+        _refuse("The difference is too small for its noise to be drawn exactly.")
+    return priced
+
+
+def one_draw_at(plan: Plan, priced: Priced) -> Priced:
+    """Return the same question asked anew at the whole price, to compare a top-up with."""
+    earlier = priced.earlier
+    delta = Fraction(0) if earlier is None else earlier.delta
+    return price_at(plan, priced.total or priced.epsilon, delta)
+
+
+def _laplace(
+    plan: Plan, earlier: Earlier, epsilon: Fraction
+) -> tuple[PureEvent, tuple[Noise, ...]]:
+    added = epsilon - earlier.epsilon
+    parts = plan.parts
+    noises = [Noise("laplace", laplace.scale_for(b.l1, added * b.weight)) for b in parts]
+    return PureEvent(added), tuple(noises)
+
+
+def _gaussian(plan: Plan, earlier: Earlier, epsilon: Fraction) -> tuple[Event, tuple[Noise, ...]]:
+    """Return noise for the difference in rho; by itself it is charged at its own epsilon."""
+    chosen, chosen_delta = earlier.selection or (Fraction(0), Fraction(0))
+    delta = earlier.delta - chosen_delta
+    before, after = (rho_within(whole - chosen, delta) for whole in (earlier.epsilon, epsilon))
+    rho = after - before
+    if rho <= 0:
+        _refuse("The difference is too small for its noise to be drawn exactly.")
+    noises = [
+        Noise("gaussian", gaussian.variance_for(b.l2_squared, rho * b.weight)) for b in plan.parts
+    ]
+    return GaussianEvent(rho, epsilon_at(rho, delta), delta), tuple(noises)
+
+
+def _check(plan: Plan, earlier: Earlier, epsilon: Fraction, delta: Fraction | None) -> None:
+    if plan.digest() != earlier.plan:
+        raise Refused(
+            "top-up-unknown",
+            "That earlier answer is to another question, or of another version or other bounds.",
+            "Give the very question, max_groups and max_rows it was given to; a new version of "
+            "the data needs a new answer.",
+        )
+    if any(bounded.part.choice is not None for bounded in plan.parts):
+        _refuse("Quantiles, least, largest and most frequent values are choices, not sums.")
+    if any(bounded.axis is not None for bounded in plan.parts):
+        _refuse("Neighbouring running counts share noise, and their mean is not built.")
+    if epsilon <= earlier.epsilon:
+        _refuse("The whole price is not above what the earlier answer cost.")
+    if delta is not None and earlier.delta not in (0, delta):
+        _refuse("The earlier answer was given at another delta.")
+
+
+def _refuse(cause: str) -> Never:
+    raise Refused(
+        "top-up-impossible",
+        cause,
+        "Name a larger epsilon, the whole price and not the difference; or ask without a top-up.",
+    )
