@@ -1,10 +1,10 @@
 """What a whole private question costs beside the plain query; `python -m bench.request`.
 
 Ten thousand rows of a thousand people, in an open vault, with the engine's worker warm and the
-ledger in a file, durable at every charge and every answer. Each question is a new one, for what was
-asked before is answered from the ledger: its constant, or its price, is another each time. Beside it
-stands the same question in plain SQL, of the same rows in a DuckDB of this process. The columns by
-step are medians of their own and the wall clock's, so they only nearly add up to the whole.
+ledger in a file, durable at every charge and every answer. Each question is a new one, for what
+was asked before is answered from the ledger: its constant, or its price, is another each time.
+Beside it stands the same question in plain SQL, of the same rows in a DuckDB of this process. The
+columns by step are medians of their own, so they only nearly add up to the whole.
 """
 
 from __future__ import annotations

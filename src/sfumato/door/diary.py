@@ -47,7 +47,7 @@ def answer_text(priced: Priced, released: Blurred) -> str:
             "parts": [part.values.tolist() for part in noisy],
             "aggregates": {
                 aggregate_text(a): _estimate_json(_estimate(plan, a, noisy))
-                for a in plan.question.aggregates
+                for a in plan.aggregates
             },
         }
     )
