@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -132,9 +133,13 @@ def _line(
     with _timed_steps(vault, times):
         for number in range(WARM, WARM + questions):
             sql = _SQL.format(where=_where(number) if is_filtered else "")
-            _timed(times["plain"], lambda sql=sql: plain.execute(sql).fetchall())
-            _timed(times["whole"], lambda number=number: ask(vault, number))
+            _timed(times["plain"], partial(_plainly, plain, sql))
+            _timed(times["whole"], partial(ask, vault, number))
     return {"question": name, **_figures(times)}
+
+
+def _plainly(plain: duckdb.DuckDBPyConnection, sql: str) -> object:
+    return plain.execute(sql).fetchall()
 
 
 def _figures(times: Times) -> dict[str, object]:
@@ -163,7 +168,7 @@ def _timed_steps(vault: OpenVault, times: Times) -> Iterator[None]:
 
 def _wrapped(act: Callable[..., object], times: list[float]) -> Callable[..., object]:
     def timed(*given: object, **named: object) -> object:
-        return _timed(times, lambda: act(*given, **named))
+        return _timed(times, partial(act, *given, **named))
 
     return timed
 
