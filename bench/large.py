@@ -142,10 +142,12 @@ def _found(engine: DuckDBEngine, large: str, size: int, line: Line, turns: int) 
 
 def _shown(one: Found, found: Sequence[Found]) -> dict[str, object]:
     smaller = [other for other in found if other.line == one.line and other.size < one.size]
-    growth = ""
+    growth: dict[str, object] = dict.fromkeys(("x rows", "x ms", "x plain ms"), "")
     if smaller:
         before = smaller[-1]
-        growth = f"x {one.ours / before.ours:.1f} for x {one.size // before.size} rows"
+        growth["x rows"] = one.size // before.size
+        growth["x ms"] = round(one.ours / before.ours, 1)
+        growth["x plain ms"] = round(one.plain / before.plain, 1)
     return {
         "question": one.line.name,
         "rows": f"{one.size:,}",
@@ -153,7 +155,7 @@ def _shown(one: Found, found: Sequence[Found]) -> dict[str, object]:
         "plain ms": round(one.plain * 1000),
         "ratio": round(one.ours / one.plain, 2),
         "ns a row": round(one.ours / one.size * 1e9, 1),
-        "growth": growth,
+        **growth,
         "worker MB": one.worker_mb,
     }
 

@@ -97,7 +97,7 @@ def test_a_script_that_takes_too_long_is_ended_and_what_it_said_is_kept(
     run = peers.Run("slow", Path(sys.executable), tmp_path / "rows", 1000, 5.0)
     found = peers._done(run, ["declared", "private"])
     assert [(x.task, x.failed) for x in found] == [
-        ("declared", ""), ("private", "it took more than 5 s"),
+        ("declared", ""), ("private", "its script was stopped after 5 s"),
     ]  # fmt: skip
 
 
