@@ -81,7 +81,7 @@ def _ours(lines: Sequence[Line], line: Line) -> Line | None:
 
 def _row(line: Line, ours: Line | None) -> dict[str, object]:
     name = "sfumato" if line.peer == OURS else line.peer
-    size = "" if line.task == "noise" else f"{line.rows:,}"
+    size = f"{line.rows:,}" if line.rows else ""
     row = {"task": TASKS[line.task], "rows": size, "peer": name, **dict.fromkeys(COLUMNS, "")}
     if line.failed:
         return {**row, "differs": f"no figure: {line.failed}"}

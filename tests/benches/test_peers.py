@@ -45,6 +45,14 @@ def test_a_peer_that_failed_has_a_line_that_says_why_and_no_figures() -> None:
     assert {row[column] for column in COLUMNS if column != "differs"} == {""}
 
 
+def test_a_peer_that_cannot_be_installed_has_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "python_of", lambda _peer: None)
+    monkeypatch.setattr(peers, "_at", lambda *_: [])
+    (row,) = peers.run(["opendp"], [1000, 2000])
+    assert row["peer"] == "opendp"
+    assert row["differs"] == "no figure: it did not install, see .bench/peers/opendp.log"
+
+
 def test_the_reason_is_the_last_thing_said_and_no_trace() -> None:
     said = "Traceback (most recent call last):\n  File x\nValueError: too wide\n\n"
     assert reason(said) == "ValueError: too wide"
