@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK := requirements
 UV_FLAGS := -q --require-hashes --no-deps
 
-.PHONY: demo test check slow bench system lock clean doctor
+.PHONY: demo test check slow bench bench-large bench-peers system lock clean doctor
 
 demo: .venv/core.done
 	@$(BIN)/sfumato demo
@@ -23,6 +23,14 @@ slow: .venv/dev.done
 
 bench: .venv/dev.done
 	@$(BIN)/python -m bench $(ARGS)
+
+# Up to a hundred million rows: minutes, and 3 GB in SFUMATO_BENCH_DIR or the temporary folder.
+bench-large: .venv/dev.done
+	@$(BIN)/python -m bench.large $(ARGS)
+
+# Beside other libraries, each in an environment of its own under .bench/ (needs a package index).
+bench-peers: .venv/dev.done
+	@$(BIN)/python -m bench.peers $(ARGS)
 
 doctor: .venv/core.done
 	@$(BIN)/sfumato doctor
@@ -60,4 +68,4 @@ lock: .venv/bin/python
 	@touch $@
 
 clean:
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+	@rm -rf .venv .bench .mypy_cache .ruff_cache .pytest_cache

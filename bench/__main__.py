@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-BENCHES = ("cli", "noise", "engine", "engines3", "ledger")
+BENCHES = ("cli", "request", "noise", "engine", "engines3", "ledger")
 
 
 def main(names: Sequence[str]) -> None:

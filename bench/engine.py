@@ -119,11 +119,11 @@ LINES: Final = (
 def run(rows: int = ROWS, turns: int = TURNS) -> list[dict[str, object]]:
     """Return the seconds of the preparation, and a line for each unit and measure."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
-        source = _source(Path(folder), rows)
+        source = source_of(Path(folder), rows)
         lines: list[dict[str, object]] = []
         for unit in ("row", "who"):
             engine = DuckDBEngine(SALT, deadline_s=600)
-            table, seconds = _prepared(engine, Path(folder), unit, source)
+            table, seconds = prepared(engine, Path(folder), unit, source)
             size = Path(table).stat().st_size >> 20
             lines.append({"what": f"prepare, unit {unit}", "s": round(seconds, 1), "MB": size})
             lines += [_line(engine, table, line, turns) for line in LINES if line.unit == unit]
@@ -131,7 +131,7 @@ def run(rows: int = ROWS, turns: int = TURNS) -> list[dict[str, object]]:
     return lines
 
 
-def _source(folder: Path, rows: int) -> Path:
+def source_of(folder: Path, rows: int) -> Path:
     import duckdb
 
     path = folder / "rows.parquet"
@@ -139,7 +139,7 @@ def _source(folder: Path, rows: int) -> Path:
     return path
 
 
-def _prepared(engine: DuckDBEngine, folder: Path, unit: str, source: Path) -> tuple[str, float]:
+def prepared(engine: DuckDBEngine, folder: Path, unit: str, source: Path) -> tuple[str, float]:
     table = str(folder / f"{unit}.duckdb")
     card = read_card("bench", {**_SHAPE, "unit": unit})
     begun = time.perf_counter()
@@ -155,8 +155,8 @@ def _line(engine: DuckDBEngine, table: str, line: Line, turns: int) -> dict[str,
     measure = line.measure()
     private, plain = [], []
     for _ in range(turns):
-        private.append(_timed(lambda: engine.measure(table, measure)))
-        plain.append(_plainly(engine, table, line))
+        private.append(timed(lambda: engine.measure(table, measure)))
+        plain.append(plainly(engine, table, line))
     best, base = min(private), min(plain)
     return {
         "what": f"{line.name}, unit {line.unit}",
@@ -164,28 +164,28 @@ def _line(engine: DuckDBEngine, table: str, line: Line, turns: int) -> dict[str,
         "plain ms": round(base * 1000, 1),
         "ratio": round(best / base, 2),
         "target": line.target,
-        "worker MB": _high_water_mb(engine),
+        "worker MB": high_water_mb(engine),
     }
 
 
-def _plainly(engine: DuckDBEngine, table: str, line: Line) -> float:
+def plainly(engine: DuckDBEngine, table: str, line: Line) -> float:
     """Time the plain query through the same engine and worker: only the SQL is another."""
     way = engine_module.__dict__["_way"]
     engine_module.__dict__["_way"] = lambda *_: line.plain()
     try:
-        return _timed(lambda: engine.measure(table, line.measure()))
+        return timed(lambda: engine.measure(table, line.measure()))
     finally:
         engine_module.__dict__["_way"] = way
 
 
-def _high_water_mb(engine: DuckDBEngine) -> int:
+def high_water_mb(engine: DuckDBEngine) -> int:
     """Return the most memory that the worker ever had at once."""
     status = Path(f"/proc/{engine.worker_pid()}/status").read_text()
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     return int(found[1]) >> 10 if found else 0
 
 
-def _timed(act: Callable[[], object]) -> float:
+def timed(act: Callable[[], object]) -> float:
     begun = time.perf_counter()
     act()
     return time.perf_counter() - begun

@@ -43,7 +43,7 @@ def run(entries: int = ENTRIES) -> list[dict[str, object]]:
         ledger = sqlite.create_ledger(Path(folder) / "ledger.db", _Clock(), SystemDice())
         lines = _measure("sqlite", ledger, entries)
         for line in lines:
-            line["fdatasync ms"] = round(_sync_ms(Path(folder)), 3)
+            line["fdatasync ms"] = round(sync_ms(Path(folder)), 3)
     return lines + _postgres(entries)
 
 
@@ -157,7 +157,7 @@ def _add_debits(link: Link, count: int) -> None:
     link.change(f"UPDATE ledger_accounts SET {sums}")
 
 
-def _sync_ms(folder: Path) -> float:
+def sync_ms(folder: Path) -> float:
     """Return the median cost of making one page durable."""
     times = []
     file = os.open(folder / "sync", os.O_RDWR | os.O_CREAT, 0o600)

@@ -38,7 +38,7 @@ from sfumato.core.question import (
     Verb,
 )
 from sfumato.core.refusal import Refused
-from sfumato.plan.read_sql import MAX_TEXT, read_sql
+from sfumato.plan.read_sql import MAX_TEXT, MAX_TOKENS, read_sql
 
 
 def number(value: int | Fraction) -> Constant:
@@ -435,3 +435,28 @@ def test_random_words_are_read_or_refused_and_nothing_else(words: list[str]) -> 
     except Refused:
         return
     assert question.data_set == "clinic"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("SELECT COUNT(*) FROM t WHERE zip = 'a", "bad-sql"),
+        ("", "bad-sql"),
+        ("-- nothing", "bad-sql"),
+        ("SELECT COUNT(*) FROM t; SELECT COUNT(*) FROM t", "bad-sql"),
+        (f"SELECT COUNT(*) FROM t WHERE a = {'(' * 30}1{')' * 30}", "question-too-large"),
+    ],
+)
+def test_a_text_that_is_no_single_select_of_a_size_is_refused_by_its_code(
+    text: str, code: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        read_sql(text, "t")
+    assert refused.value.code == code
+
+
+def test_a_text_of_too_many_words_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(Refused) as refused:
+        read_sql(f"SELECT COUNT(*) FROM t WHERE a IN (1{',1' * MAX_TOKENS})", "t")
+    assert refused.value.code == "question-too-large"
+    assert f"{MAX_TOKENS} words" in refused.value.cause

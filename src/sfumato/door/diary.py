@@ -52,7 +52,7 @@ def answer_text(priced: Priced, released: Blurred) -> str:
             "parts": [part.tolist() for part in parts],
             "aggregates": {
                 aggregate_text(a): _estimate_json(_estimate(plan, a, noisy))
-                for a in plan.question.aggregates
+                for a in plan.aggregates
             },
         }
     )

@@ -106,8 +106,8 @@ class Ledger:
         return head
 
     def accounts(self, names: tuple[str, ...]) -> dict[str, Account]:
-        """Return those of the accounts that have been opened."""
-        found = {name: self.store.account(name) for name in names}
+        """Return those of the accounts that have been opened; each is read once."""
+        found = {name: self.store.account(name) for name in dict.fromkeys(names)}
         return {name: account for name, account in found.items() if account is not None}
 
     def acknowledge(self, why: str) -> Head:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Final, Literal
 
 from sfumato.core.card import Card
@@ -95,9 +96,14 @@ class Plan:
         """Say whether which keys exist is itself private, and has to be paid for."""
         return not self.measure.is_public
 
+    @cached_property
+    def aggregates(self) -> tuple[Aggregate, ...]:
+        """Return the question's aggregates, in the order of what is asked; sorted once."""
+        return self.question.aggregates
+
     def asked_of(self, aggregate: Aggregate) -> Asked:
         """Return the aggregate with what its expressions are."""
-        return self.asked[self.question.aggregates.index(aggregate)]
+        return self.asked[self.aggregates.index(aggregate)]
 
     def parts_of(self, aggregate: Aggregate) -> tuple[int, ...]:
         """Return where the aggregate's parts stand among the plan's."""
@@ -123,7 +129,7 @@ class Plan:
             "source": None if question.source is None else source_json(question.source),
             "where": None if question.where is None else predicate_json(question.where),
             "group_by": [expression_json(key.of) for key in self.keys],
-            "aggregates": [aggregate_json(a) for a in question.aggregates],
+            "aggregates": [aggregate_json(a) for a in self.aggregates],
             "columns": [_promise(column) for column in self._columns()],
             "reach": [_reach(bounded) for bounded in self.parts],
             "max_groups": self.measure.max_groups,
@@ -145,7 +151,7 @@ class Plan:
             "columns": sorted({name for w in where for name in columns_of(w)}),
             "group_by": [sorted(columns_of(key.of)) for key in self.keys],
             "aggregates": [
-                [a.verb, [sorted(columns_of(of)) for of in a.of]] for a in question.aggregates
+                [a.verb, [sorted(columns_of(of)) for of in a.of]] for a in self.aggregates
             ],
             "people": question.source is not None,
         }

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import sqlglot
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 
@@ -25,9 +24,9 @@ _STRAY: Final = (SqlglotError, RecursionError, ValueError, LookupError, Attribut
 
 def parsed(text: str) -> exp.Select:
     """Return the one SELECT that the text is, or refuse."""
-    _check_size(text)
+    tokens = _checked_tokens(text)
     try:
-        trees: Sequence[exp.Expr | None] = sqlglot.parse(text, dialect="duckdb")
+        trees: Sequence[exp.Expr | None] = DuckDB().parser().parse(tokens, text)
     except _STRAY:
         trees = ()
     if len(trees) != 1 or trees[0] is None:
@@ -39,14 +38,14 @@ def parsed(text: str) -> exp.Select:
     tree = trees[0]
     if type(tree) is not exp.Select:
         raise outside(tree, "only SELECT is answered")
-    _check_whole(text, tree)
+    _check_whole(tokens, tree)
     return tree
 
 
-def _check_whole(text: str, tree: exp.Select) -> None:
+def _check_whole(tokens: Sequence[Token], tree: exp.Select) -> None:
     """Refuse a text of which the parser has dropped something, an argument too many say."""
     try:
-        said, kept = _words(text), _words(tree.sql(dialect="duckdb"))
+        said, kept = _words(tokens), _words(DuckDB().tokenize(tree.sql(dialect="duckdb")))
     except _STRAY:
         said, kept = Counter({"it": 1}), Counter()
     lost = sorted((said - kept).elements())
@@ -58,9 +57,8 @@ def _check_whole(text: str, tree: exp.Select) -> None:
         )
 
 
-def _words(text: str) -> Counter[str]:
+def _words(tokens: Sequence[Token]) -> Counter[str]:
     """Count the names and constants of a text; functions are called otherwise once printed."""
-    tokens = DuckDB().tokenize(text)
     after = [*(token.token_type for token in tokens[1:]), None]
     pairs = zip(tokens, after, strict=True)
     return Counter(
@@ -75,17 +73,19 @@ def too_large(what: str) -> Refused:
     return Refused("question-too-large", f"A question has at most {what}.", "Ask a shorter one.")
 
 
-def _check_size(text: str) -> None:
+def _checked_tokens(text: str) -> list[Token]:
+    """Return the words of a text that is short and flat enough; none, if it cannot be read."""
     if len(text.encode("utf-8", "replace")) > MAX_TEXT:
         raise too_large("16 KB of text")
     if _depth(text) > MAX_DEPTH:
         raise too_large(f"{MAX_DEPTH} levels of brackets")
     try:
-        tokens = len(DuckDB().tokenize(text))
+        tokens = DuckDB().tokenize(text)
     except _STRAY:
-        tokens = 0  # the parser refuses it with its own code
-    if tokens > MAX_TOKENS:
+        tokens = []  # nothing can be parsed from it, and that has its own code
+    if len(tokens) > MAX_TOKENS:
         raise too_large(f"{MAX_TOKENS} words")
+    return tokens
 
 
 def _depth(text: str) -> int:

@@ -1,0 +1,185 @@
+"""What a whole private question costs beside the plain query; `python -m bench.request`.
+
+Ten thousand rows of a thousand people, in an open vault, with the engine's worker warm and the
+ledger in a file, durable at every charge and every answer. Each question is a new one, for what
+was asked before is answered from the ledger: its constant, or its price, is another each time.
+Beside it stands the same question in plain SQL, of the same rows in a DuckDB of this process. The
+columns by step are medians of their own, so they only nearly add up to the whole.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import duckdb
+
+import sfumato
+from bench.ledger import sync_ms
+from sfumato.app import OpenVault
+from sfumato.client import col
+from sfumato.door import Ledger
+
+ROWS: Final = 10_000
+QUESTIONS: Final = 200
+WARM: Final = 20  # questions that are asked first and not counted
+TARGET_MS: Final = 15
+_CARD: Final[Mapping[str, object]] = {
+    "unit": "who",
+    "budget": {"epsilon": 1000},
+    "max_groups": 3,
+    "max_rows": 20,
+    "limits": {"rows": 10**6},
+    "columns": {
+        "clinic": {"type": "integer", "keys": list(range(10))},
+        "cost": {"type": "number", "lower": 0, "upper": 10_000, "step": Decimal("0.01")},
+    },
+}
+_SOURCE: Final = """
+COPY (SELECT 'p' || CAST(hash(i, 1) % {people} AS VARCHAR) AS who,
+  CAST(hash(i, 2) % 10 AS INTEGER) AS clinic,
+  CASE WHEN hash(i, 3) % 50 > 0 THEN CAST(hash(i, 4) % 1100000 AS DOUBLE) / 100 END AS cost
+FROM range({rows}) r(i)) TO '{path}' (FORMAT parquet)
+"""
+_SQL: Final = (
+    "SELECT clinic, COUNT(*) AS n, SUM(cost) AS paid, AVG(cost) AS mean FROM visits"
+    "{where} GROUP BY clinic"
+)
+Ask = Callable[[OpenVault, int], object]
+Times = dict[str, list[float]]  # step -> seconds of every question
+
+
+def _sql(vault: OpenVault, number: int) -> object:
+    return vault["visits"].ask(_SQL.format(where=_where(number)), epsilon=0.5)
+
+
+def _python(vault: OpenVault, number: int) -> object:
+    built = vault["visits"].where(col("cost") <= 5000 + number).group_by("clinic")
+    return built.count().sum("cost").mean("cost").ask(epsilon=0.5)
+
+
+def _new_price(vault: OpenVault, number: int) -> object:
+    return vault["visits"].ask(_SQL.format(where=""), epsilon=Decimal(5000 + number) / 10_000)
+
+
+def _where(number: int) -> str:
+    return f" WHERE cost >= {number}"
+
+
+# name, how it is asked, whether its constant is in a filter
+LINES: Final[tuple[tuple[str, Ask, bool], ...]] = (
+    ("SQL, a new constant", _sql, True),
+    ("Python, a new constant", _python, True),
+    ("SQL, a new price (new noise)", _new_price, False),
+)
+_DOOR: Final = importlib.import_module("sfumato.door.release")  # the name is its function's too
+_QUERIES: Final = importlib.import_module("sfumato.services.queries.queries")
+STEPS: Final = (
+    ("parse", _QUERIES, "_request"),
+    ("price", _DOOR, "priced_request"),
+    ("draw", _DOOR, "_drawn"),
+    ("charge", Ledger, "charge"),
+    ("settle", Ledger, "settle"),
+    ("show, receipt", _DOOR, "_released"),
+)
+
+
+def run(rows: int = ROWS, questions: int = QUESTIONS) -> list[dict[str, object]]:
+    """Return a line for each way of asking: median and p95, beside plain SQL, and by step."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
+        source = Path(folder) / "rows.parquet"
+        duckdb.sql(_SOURCE.format(people=max(1, rows // 10), rows=rows, path=source))
+        with _open_vault(Path(folder), source) as vault, _plain_table(source) as plain:
+            lines = [_line(vault, plain, line, questions) for line in LINES]
+        fdatasync_ms = round(sync_ms(Path(folder)), 2)
+    return [{**line, "fdatasync": fdatasync_ms} for line in lines]
+
+
+def _open_vault(folder: Path, source: Path) -> OpenVault:
+    sfumato.create(folder / "vault", anchor=folder / "anchor")
+    vault = sfumato.open(folder / "vault")
+    vault.add("visits", source, _CARD)
+    return vault
+
+
+@contextmanager
+def _plain_table(source: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE visits AS FROM '{source}'")
+        yield connection
+
+
+def _line(
+    vault: OpenVault,
+    plain: duckdb.DuckDBPyConnection,
+    line: tuple[str, Ask, bool],
+    questions: int,
+) -> dict[str, object]:
+    name, ask, is_filtered = line
+    times: Times = defaultdict(list)
+    for number in range(WARM):
+        ask(vault, number)
+    with _timed_steps(vault, times):
+        for number in range(WARM, WARM + questions):
+            sql = _SQL.format(where=_where(number) if is_filtered else "")
+            _timed(times["plain"], partial(_plainly, plain, sql))
+            _timed(times["whole"], partial(ask, vault, number))
+    return {"question": name, **_figures(times)}
+
+
+def _plainly(plain: duckdb.DuckDBPyConnection, sql: str) -> object:
+    return plain.execute(sql).fetchall()
+
+
+def _figures(times: Times) -> dict[str, object]:
+    """Return milliseconds: the whole, what it is over plain SQL, and each step."""
+    ms = {step: statistics.median(found) * 1000 for step, found in times.items()}
+    known = sum(ms[step] for step, *_ in STEPS) + ms["engine"]
+    over = ms["whole"] - ms["plain"]
+    p95 = statistics.quantiles(times["whole"], n=20)[-1] * 1000 - ms["plain"]
+    found = {"plain": ms["plain"], "whole": ms["whole"], "over plain": over, "p95 over plain": p95}
+    steps = {step: ms[step] for step, *_ in STEPS[:4]}
+    rest = {"engine": ms["engine"], "settle": ms["settle"], STEPS[5][0]: ms[STEPS[5][0]]}
+    figures = {**found, **steps, **rest, "the rest": ms["whole"] - known}
+    return {"target": TARGET_MS, **{name: round(x, 2) for name, x in figures.items()}}
+
+
+@contextmanager
+def _timed_steps(vault: OpenVault, times: Times) -> Iterator[None]:
+    """Time each step of a question while it is asked, from the outside."""
+    places: list[tuple[str, Any, str]] = [*STEPS, ("engine", type(vault.house.engine), "measure")]
+    with ExitStack() as stack:
+        for step, owner, name in places:
+            timed = _wrapped(getattr(owner, name), times[step])
+            stack.enter_context(mock.patch.object(owner, name, timed))
+        yield
+
+
+def _wrapped(act: Callable[..., object], times: list[float]) -> Callable[..., object]:
+    def timed(*given: object, **named: object) -> object:
+        return _timed(times, partial(act, *given, **named))
+
+    return timed
+
+
+def _timed(times: list[float], act: Callable[[], object]) -> object:
+    begun = time.perf_counter()
+    answer = act()
+    times.append(time.perf_counter() - begun)
+    return answer
+
+
+if __name__ == "__main__":
+    for found in run():
+        print(found, flush=True)
