@@ -237,7 +237,7 @@ def added_up(
 ) -> dict[Cell, tuple[Any, ...]]:  # a number per tally, a list for a histogram
     """Return the integers of the measure's tallies, by the cell's keys; empty cells left out."""
     assembly = Assembly(Layout.of(plan.measure))
-    for statement in lower(plan.measure, "duckdb", table):
+    for statement in lower(plan.measure, "duckdb", (table,)):
         bound = ["salt" if b is Secret.SALT else b for b in statement.parameters]
         assembly.add(statement.tallies, database.execute(statement.sql, bound).fetchnumpy())
     cells = assembly.cells()

@@ -61,7 +61,7 @@ def counts(plan: Plan, rows: Sequence[Person]) -> Integers:
     with duckdb.connect(config={"threads": 1}) as database:
         table = prepare(database, plan.card, rows)
         assembly = Assembly(Layout.of(plan.measure))
-        for statement in lower(plan.measure, "duckdb", table):
+        for statement in lower(plan.measure, "duckdb", (table,)):
             bound = ["salt" if b is Secret.SALT else b for b in statement.parameters]
             assembly.add(statement.tallies, database.execute(statement.sql, bound).fetchnumpy())
         (part,) = assembly.cells().parts

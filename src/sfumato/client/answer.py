@@ -116,6 +116,15 @@ class Answer:
 
         return totalled(self, keep)
 
+    def with_sampling(self) -> Answer:
+        """Return means with error bars for other samples too; STDDEV and COUNT beside them; free.
+
+        Without it, every error bar is for the noise alone.
+        """
+        from sfumato.client.sampling import with_sampling
+
+        return with_sampling(self)
+
     def asked(self, name: str) -> Json:
         """Return the output of the question that a column answers."""
         outputs = cast("dict[str, Any]", self.receipt["question"])["outputs"]  # Any: JSON
@@ -142,11 +151,12 @@ class Answer:
         receipt = cast("dict[str, Any]", self.receipt)
         left = receipt["left"]["next_epsilon"]
         paid = "free: asked before" if receipt["free"] else f"paid epsilon {receipt['epsilon']:g}"
+        but = " unless said below" if self.notes else ""
         raised = receipt.get("top_up")
         if raised is not None and not receipt["free"]:
             paid += f", {raised['paid_in_all']['epsilon']:g} in all for this question"
         return (
-            f"± and ranges hold at 95 %, for the noise alone; {receipt['bounding']}.",
+            f"± and ranges hold at 95 %, for the noise alone{but}; {receipt['bounding']}.",
             f"{self.guarantee}, {paid}, {left:g} left.",
             *self.notes,
         )

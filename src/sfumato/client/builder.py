@@ -36,6 +36,7 @@ from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
     from sfumato.client.answer import Answer
+    from sfumato.client.clipping import Clipping
     from sfumato.client.histogram import Histogram, HistogramTerms
     from sfumato.client.regression.fit import Fit
     from sfumato.client.regression.price import FitPrice
@@ -227,6 +228,12 @@ class Steps:
         from sfumato.client.histogram import histogram_of
 
         return histogram_of(self.begun(), of, bins, terms)
+
+    def check_clipping(self, of: str, **terms: Unpack[FitTerms]) -> Clipping:
+        """Ask how much of a column lies at its bounds, and whom `max_rows` cuts; paid apart."""
+        from sfumato.client.clipping import clipping_of
+
+        return clipping_of(self.begun(), of, terms)
 
     def having(self, *conditions: Condition) -> Builder:
         """Keep released rows only: conditions on columns of the answer, by name."""

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -83,7 +83,8 @@ class PostgresEngine:
         known = read_marker(table, "postgres")
         sealed = None
         if known is not None:
-            names = [f'"{self._place.schema}"."{table["table"]}"' for table in known["tables"]]
+            schema = self._place.schema
+            names = tuple(f'"{schema}"."{table["table"]}"' for table in known["tables"])
             request = measure_request(measure, "postgres", names, known, self._mark)
             sealed = self._held.measured(request, layout)
         if sealed is None:
@@ -119,7 +120,7 @@ class PostgresEngine:
 
 
 def measure_request(
-    measure: Measure, dialect: Dialect, names: Sequence[str], known: dict[str, Any], mark: str
+    measure: Measure, dialect: Dialect, names: tuple[str, ...], known: dict[str, Any], mark: str
 ) -> Header:
     """Return the order that a driver carries out; ranks serve only under the secret they have."""
     ranked = known["tables"][measure.table]["ranked"] if known["order"] == mark else ()

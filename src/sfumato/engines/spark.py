@@ -80,7 +80,7 @@ class SparkEngine:
         sealed = None
         if known is not None:
             places = range(len(known["tables"]))
-            names = [table_name("spark", place) for place in places]
+            names = tuple(table_name("spark", place) for place in places)
             request = measure_request(measure, "spark", names, known, self._mark)
             target = Path(table).absolute()
             request["tables"] = [

@@ -48,12 +48,12 @@ class Statement:
 
 
 def lower(
-    measure: Measure, dialect: Dialect, names: Sequence[str] | None = None
+    measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
 ) -> tuple[Statement, ...]:
     """Return the statements that add the measure up over prepared tables, without empty cells."""
     _check(measure)
     last = max((measure.table, *(join.table for join in measure.joins)))
-    names = names or [table_name(dialect, table) for table in range(last + 1)]
+    names = names or tuple(table_name(dialect, table) for table in range(last + 1))
     printer = _Printer(measure, dialect, rows_of(measure, names))
     added = [i for i, t in enumerate(measure.tallies) if t.kind in ADDED]
     statements = [printer.added(added)] if added else []

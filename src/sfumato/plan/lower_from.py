@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +33,7 @@ def stored_name(name: str, table: int) -> str:
     return name if table == 0 else f"{name}_{table}"
 
 
-def rows_of(measure: Measure, names: Sequence[str]) -> Rows:
+def rows_of(measure: Measure, names: tuple[str, ...]) -> Rows:
     """Return the rows that the measure is of; `names` are those of all tables of the card."""
     first = names[measure.table]
     if not measure.joins:

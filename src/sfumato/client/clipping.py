@@ -1,0 +1,140 @@
+"""What the bounds cut off, asked and paid apart: no error bar of an answer can say it (rules 4).
+
+Values are stored within the card's bounds, so a value at a bound stands for all beyond it. Whom
+`max_rows` cuts is told by how many rows people have, over a table with one row for each person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+from sfumato.client.answer import Answer
+from sfumato.client.columns import case, col
+from sfumato.client.regression.shares import check_all_fits, shares
+from sfumato.client.terms import FitTerms
+from sfumato.client.text import table_html, table_text
+from sfumato.core.refusal import Refused
+
+if TYPE_CHECKING:
+    from sfumato.client.builder import Builder
+
+Range = tuple[float, float]
+HALF: Final = Fraction(1, 2)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One way in which something is cut off: how large a share, and within what range at 95 %."""
+
+    says: str
+    share: float
+    interval: Range
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """What the bounds cut off of a column, and the answers that say so."""
+
+    cuts: tuple[Cut, ...]
+    answers: tuple[Answer, ...]
+
+    @property
+    def epsilon(self) -> float:
+        """Return the whole price of the check."""
+        return sum(float(str(answer.receipt["epsilon"])) for answer in self.answers)
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows."""
+        return ["cut off", "share", "at 95 %"], [
+            [cut.says, _percent(cut.share), " to ".join(map(_percent, cut.interval))]
+            for cut in self.cuts
+        ]
+
+    def __repr__(self) -> str:
+        paid = f"epsilon {self.epsilon:g} in all; ranges are for the noise alone"
+        return "\n".join([*table_text(*self.table()), paid])
+
+    def _repr_html_(self) -> str:
+        return table_html(*self.table())
+
+
+def clipping_of(built: Builder, of: str, terms: FitTerms) -> Clipping:
+    """Return what is cut off of the column, paid as one or two questions; or refuse."""
+    if built.outputs or built.keys or built.source is not None:
+        raise Refused(
+            "not-in-language",
+            "A check of clipping asks questions of its own.",
+            "Narrow with where(...) first, and ask nothing else with it.",
+        )
+    card = built.target.card
+    values = _values(built, of, card.shape)
+    questions, parts = [values], [Fraction(1)]
+    most = built.rows or int(str(card["max_rows"]))
+    if card["unit"] != "row":
+        questions, parts = [values, _people(built, most)], [HALF, HALF]
+    paid = shares(card, terms, parts)
+    check_all_fits(built.target, list(zip(questions, paid, strict=True)), resume=False)
+    answers = [
+        question.ask(epsilon=share.epsilon, delta=share.delta)
+        for question, share in zip(questions, paid, strict=True)
+    ]
+    cuts = [
+        _cut(answers[0], f"{of} at the lower bound or below", "at_lower", "values"),
+        _cut(answers[0], f"{of} at the upper bound or above", "at_upper", "values"),
+    ]
+    if len(answers) > 1:
+        cuts.append(_cut(answers[1], f"people with more than {most} rows", "cut", "people"))
+    return Clipping(tuple(cuts), tuple(answers))
+
+
+def _values(built: Builder, of: str, card: Any) -> Builder:  # Any: JSON of the wire
+    """Ask how many values there are, and how many lie at each bound."""
+    declared = [c for c in card["columns"] if c["name"].casefold() == of.casefold()]
+    if not declared or declared[0]["lower"] is None or declared[0]["step"] is None:
+        raise Refused(
+            "no-bounds",
+            f"The card declares no number {of!r} with bounds.",
+            "Name a column of type integer or number with a lower and an upper bound.",
+            column=of,
+        )
+    lower, upper = (Fraction(str(declared[0][end])) for end in ("lower", "upper"))
+    column = col(of)
+    return (
+        built.count(of, name="values")
+        .sum(case((column <= lower, 1), otherwise=0), name="at_lower")
+        .sum(case((column >= upper, 1), otherwise=0), name="at_upper")
+    )
+
+
+def _people(built: Builder, most: int) -> Builder:
+    """Ask how many people there are, and how many have more rows than count."""
+    each = built.each_person(n="count")
+    return each.people(name="people").sum(case((col("n") > most, 1), otherwise=0), name="cut")
+
+
+def _cut(answer: Answer, says: str, part: str, whole: str) -> Cut:
+    """Return the share with the widest range that the two intervals allow."""
+    places = [answer.columns.index(name) for name in (part, whole)]
+    value, count = (float(str(answer.rows[0][place])) for place in places)
+    (low, high), (least, largest) = (_interval(answer, place) for place in places)
+    return Cut(says, _share(value, count), (_share(low, largest), _share(high, least)))
+
+
+def _interval(answer: Answer, place: int) -> Range:
+    found = answer.interval[0][place]
+    if found is None:
+        value = float(str(answer.rows[0][place]))
+        return value, value
+    return found
+
+
+def _share(part: float, whole: float) -> float:
+    if whole <= 0:
+        return 0.0 if part <= 0 else 1.0
+    return min(max(part / whole, 0.0), 1.0)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

@@ -1,0 +1,106 @@
+"""Error bars that hold for other people of the same kind too: sampling error, from a noisy spread.
+
+Sampling error needs a variance, which is private and has to be paid (rules.md, 4). So it is asked
+in the same question, and what is done with it here is free. A mean of n values of spread s would
+vary by s / sqrt(n) from sample to sample, if values are independent and alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+from sfumato.client.answer import Answer
+from sfumato.core.refusal import Refused
+
+NORMAL: Final = 1.96  # half of a normal 95 % interval, in deviations
+SAMPLED: Final = (
+    "The ± of {} includes sampling: other values of the same kind, independent and alike. "
+    "It is what noise and sampling allow together, so it holds at 90 % or more."
+)
+Bar = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Where the columns stand that say how much a mean would vary."""
+
+    mean: int
+    deviation: int
+    count: int
+
+
+def with_sampling(answer: Answer) -> Answer:
+    """Return the answer with every mean's error bar widened by its sampling error; or refuse."""
+    found = [_sources(answer, name) for name in answer.columns if _verb(answer, name) == "mean"]
+    if not found:
+        raise Refused(
+            "not-in-language", "The answer has no mean.", "Ask a mean, its STDDEV and its COUNT."
+        )
+    std = [list(row) for row in answer.std]
+    bars = [list(row) for row in answer.interval]
+    for place in range(len(answer.rows)):
+        for of in found:
+            _widen(answer, of, place, std[place], bars[place])
+    names = ", ".join(answer.columns[of.mean] for of in found)
+    return replace(
+        answer,
+        std=tuple(map(tuple, std)),
+        interval=tuple(map(tuple, bars)),
+        notes=(*answer.notes, SAMPLED.format(names)),
+    )
+
+
+def _sources(answer: Answer, name: str) -> _Sources:
+    of = answer.asked(name)["of"]
+    deviation = _column(answer, "deviation", of)
+    count = _column(answer, "count_values", of)
+    if deviation is None or count is None:
+        raise Refused(
+            "not-in-language",
+            f"The sampling error of {name!r} needs its spread and how many values it is of.",
+            f"Ask STDDEV and COUNT of the same expression beside {name}.",
+            column=name,
+        )
+    return _Sources(answer.columns.index(name), deviation, count)
+
+
+def _column(answer: Answer, verb: str, of: object) -> int | None:
+    for place, name in enumerate(answer.columns):
+        asked = answer.asked(name)
+        if asked.get("verb") == verb and asked.get("of") == of:
+            return place
+    return None
+
+
+def _verb(answer: Answer, name: str) -> object:
+    return cast("Mapping[str, Any]", answer.asked(name)).get("verb")
+
+
+def _widen(
+    answer: Answer, of: _Sources, row: int, std: list[float | None], bars: list[Bar | None]
+) -> None:
+    spread, count = _number(answer, row, of.deviation), _number(answer, row, of.count)
+    noise = std[of.mean] or 0.0
+    std[of.mean] = math.hypot(noise, _error(spread, count))
+    bar = bars[of.mean]
+    widest, least = _end(answer, row, of.deviation, 1), _end(answer, row, of.count, 0)
+    if bar is not None:
+        more = NORMAL * _error(widest, least)
+        bars[of.mean] = (bar[0] - more, bar[1] + more)
+
+
+def _error(spread: float, count: float) -> float:
+    return max(spread, 0.0) / math.sqrt(max(count, 1.0))
+
+
+def _number(answer: Answer, row: int, place: int) -> float:
+    return float(str(answer.rows[row][place]))
+
+
+def _end(answer: Answer, row: int, place: int, which: int) -> float:
+    """Return the end of a range that makes the sampling error largest."""
+    bar = answer.interval[row][place]
+    return _number(answer, row, place) if bar is None else float(bar[which])
