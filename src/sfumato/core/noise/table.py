@@ -78,10 +78,9 @@ def _floors_at(law: Law, bits: int) -> list[int] | None:
 
 def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
     """Return the outcome of each cell, or -1 where a threshold leaves it open."""
-    cells = np.arange(1 << CELL_BITS, dtype=np.uint64) << np.uint64(REST_BITS)
-    last = cells | np.uint64((1 << REST_BITS) - 1)
-    first_outcome = np.searchsorted(floors, cells, side="left")
-    past_outcome = np.searchsorted(floors, last, side="right")
+    cells = (floors >> np.uint64(REST_BITS)).astype(np.int64)
+    past_outcome = np.cumsum(np.bincount(cells, minlength=1 << CELL_BITS))  # floors in it or before
+    first_outcome = np.concatenate([[0], past_outcome[:-1]])
     return np.where(first_outcome == past_outcome, first_outcome, _OPEN).astype(np.int16)
 
 
