@@ -87,7 +87,7 @@ _DOOR: Final = importlib.import_module("sfumato.door.release")  # the name is it
 _QUERIES: Final = importlib.import_module("sfumato.services.queries.queries")
 STEPS: Final = (
     ("parse", _QUERIES, "_request"),
-    ("price", _DOOR, "priced_request"),
+    ("price", _DOOR, "priced_for"),
     ("draw", _DOOR, "_drawn"),
     ("charge", Ledger, "charge"),
     ("settle", Ledger, "settle"),

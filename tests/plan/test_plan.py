@@ -308,3 +308,68 @@ def test_all_histograms_of_an_answer_share_one_bound() -> None:
     sizes = [tally.size for tally in made.measure.tallies if tally.kind == "histogram"]
     assert len(sizes) == 30
     assert sum(sizes) * made.measure.cells <= MAX_COUNTS
+
+
+# --- how the price is split ---------------------------------------------------------------------
+
+
+def shares(sql: str, **split: int) -> dict[str, Fraction]:
+    wanted = {name: Fraction(share) for name, share in split.items()}
+    made = make_plan(card(), read_sql(sql, "t"), wanted)
+    assert sum(b.weight for b in made.parts) == 1
+    return {b.part.says: b.weight for b in made.parts}
+
+
+THREE = "SELECT COUNT(*) AS n, SUM(pay) AS s, AVG(pay) AS m FROM t"
+
+
+def test_every_part_has_the_same_share_and_one_that_two_need_has_more() -> None:
+    alone = shares("SELECT COUNT(*), SUM(pay) FROM t")
+    assert set(alone.values()) == {Fraction(1, 2)}
+    both = shares("SELECT AVG(pay), COUNT(pay), COUNT(*) FROM t")
+    assert both["count of pay"] / both["count of rows"] == Fraction(126, 100)
+
+
+def test_the_split_has_the_least_total_error() -> None:
+    """No step of a hundredth from one part to another lowers the sum of variances."""
+    sql = "SELECT AVG(pay), COUNT(pay), VAR_SAMP(pay), COUNT(*), SUM(pay) FROM t"
+    made = plan(sql)
+    uses = [sum(place in made.parts_of(a) for a in made.question.aggregates)
+            for place in range(len(made.parts))]  # fmt: skip
+    weights = [float(b.weight) for b in made.parts]
+
+    def total(split: list[float]) -> float:
+        return sum(c / w**2 for c, w in zip(uses, split, strict=True))
+
+    assert max(uses) == 3
+    for one in range(len(weights)):
+        for other in range(len(weights)):
+            moved = list(weights)
+            moved[one] += 0.01
+            moved[other] -= 0.01
+            assert total(moved) >= total(weights)
+
+
+def test_a_split_that_is_asked_for_is_given() -> None:
+    made = shares(THREE, n=2, m=6)
+    assert made["count of rows"] == Fraction(2, 9)
+    assert made["sum of pay"] == Fraction(1, 9)  # what is not named has one share
+    assert made["count of pay"] == made["sum of pay about its middle"] == Fraction(3, 9)
+
+
+def test_the_price_is_the_same_however_it_is_split() -> None:
+    for split in ({}, {"n": Fraction(1000)}, {"n": Fraction(1, 1000), "m": Fraction(7, 3)}):
+        made = make_plan(card(), read_sql(THREE, "t"), split)
+        priced = price_at(made, Fraction(1, 2), Fraction(0))
+        spent = sum(b.l1 / n.parameter for b, n in zip(made.parts, noises(priced), strict=True))
+        assert spent == Fraction(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("split", "code"),
+    [({"x": 1}, "unknown-column"), ({"n": 1001}, "bad-budget"), ({"n": 0}, "bad-budget")],
+)
+def test_a_bad_split_is_refused(split: dict[str, int], code: str) -> None:
+    with pytest.raises(Refused) as refused:
+        shares(THREE, **split)
+    assert refused.value.code == code

@@ -29,6 +29,7 @@ class PriceTerms(TypedDict, total=False):
     people: int | None  # your own guess of a group's size, for the error of a mean
     max_groups: int | None  # groups a person counts in
     max_rows: int | None  # rows a person counts with, in each group
+    split: Mapping[str, Number] | None  # column -> its share of the price, beside the others'
     top_up: Receipted | str | None  # your earlier answer (or its op), raised to this epsilon
 
 
@@ -58,9 +59,11 @@ class FitPriceTerms(FitTerms, total=False):
 def terms_body(terms: Mapping[str, object]) -> Json:
     """Return the terms that were given, as they go over the wire."""
     body = {k: v for k, v in terms.items() if v is not None and v is not False}
-    error, top_up = body.get("error"), body.get("top_up")
-    if isinstance(error, Mapping):
-        body["error"] = dict(error)
+    top_up = body.get("top_up")
+    for name in ("error", "split"):
+        pairs = body.get(name)
+        if isinstance(pairs, Mapping):
+            body[name] = dict(pairs)
     if top_up is not None and not isinstance(top_up, str):
         body["top_up"] = cast("Receipted", top_up).receipt["op"]
     return body

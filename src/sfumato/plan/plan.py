@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -34,6 +34,7 @@ from sfumato.plan.numbers import plain
 from sfumato.plan.rules import checked, everything
 from sfumato.plan.running import axis_of, with_periods
 from sfumato.plan.scope import card_scope, in_cards_spelling, most_inner_rows, physical, scope_of
+from sfumato.plan.split import wanted_of, weights_of
 from sfumato.plan.tables import View, view_of
 from sfumato.plan.typed import typed
 from sfumato.plan.verbs import verb_of
@@ -161,8 +162,11 @@ class Plan:
         return [column for column in self.card.columns if column.name in names]
 
 
-def make_plan(card: Card, question: Question) -> Plan:
-    """Return the plan, or refuse; a function of the question and the card, never of rows."""
+def make_plan(card: Card, question: Question, split: Mapping[str, Fraction] | None = None) -> Plan:
+    """Return the plan, or refuse; a function of the question and the card, never of rows.
+
+    `split` gives columns of the answer their shares of the price, one beside another.
+    """
     view, question = view_of(card, question)
     question, card = with_periods(in_cards_spelling(view, question)), view.card
     checked(card, question)
@@ -177,7 +181,7 @@ def make_plan(card: Card, question: Question) -> Plan:
     )
     parts = tuple(
         replace(bounded, axis=axis_of(keys, bounded.part.runs_along))
-        for bounded in _parts(card, asked, groups, rows)
+        for bounded in _parts(card, asked, (groups, rows), wanted_of(question, split or {}))
     )
     tallies = [bounded.part.tally for bounded in parts]
     if any(key.key.size is None for key in keys):
@@ -272,16 +276,15 @@ def _side(of: Expr, scope: Scope) -> Typed:
     return plain(side) if side.is_number else side
 
 
-def _parts(card: Card, every: Sequence[Asked], groups: int, rows: int) -> tuple[Bounded, ...]:
-    weights: dict[Part, Fraction] = {}
-    for asked in every:
-        parts = verb_of(asked.aggregate.verb).parts(asked)
-        for part in parts:
-            weights[part] = weights.get(part, Fraction(0)) + Fraction(1, len(parts))
-    total = sum(weights.values())
-    return tuple(
-        _bounded(card, part, groups, rows, weight / total) for part, weight in weights.items()
-    )
+def _parts(
+    card: Card,
+    every: Sequence[Asked],
+    bounds: tuple[int, int],
+    wanted: Mapping[Aggregate, Fraction],
+) -> tuple[Bounded, ...]:
+    used = [(asked.aggregate, verb_of(asked.aggregate.verb).parts(asked)) for asked in every]
+    weights = weights_of(used, wanted)
+    return tuple(_bounded(card, part, *bounds, weight) for part, weight in weights.items())
 
 
 def _bounded(card: Card, part: Part, groups: int, rows: int, weight: Fraction) -> Bounded:

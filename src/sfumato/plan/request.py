@@ -26,6 +26,7 @@ class Request:
     delta: Fraction | None = None
     people: int | None = None
     top_up: str | None = None  # the asker's own operation whose answer this raises
+    split: Mapping[str, Fraction] | None = None  # shares of the price, by column of the answer
 
     def as_json(self) -> Json:
         """Return what was asked as it was asked; what an operation id stands for."""
@@ -37,7 +38,16 @@ class Request:
             "delta": None if self.delta is None else str(self.delta),
             "people": self.people,
             **({} if self.top_up is None else {"top_up": self.top_up}),
+            **(
+                {"split": [[n, str(x)] for n, x in sorted(self.split.items())]}
+                if self.split
+                else {}
+            ),
         }
+
+    def _split_json(self) -> Json:
+        shares = sorted((self.split or {}).items())
+        return {"split": [[name, str(share)] for name, share in shares]} if shares else {}
 
 
 def priced_request(card: Card, request: Request, earlier: Earlier | None = None) -> Priced:
@@ -45,7 +55,7 @@ def priced_request(card: Card, request: Request, earlier: Earlier | None = None)
 
     With an earlier answer it is the price of raising that one to the epsilon of the request.
     """
-    plan = make_plan(card, request.question)
+    plan = make_plan(card, request.question, request.split)
     if earlier is not None:
         return top_up_at(plan, earlier, _whole(request), request.delta)
     delta = card.delta_per_request if request.delta is None else request.delta

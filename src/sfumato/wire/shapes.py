@@ -10,7 +10,7 @@ from sfumato.core.refusal import CODES, Refused
 Json = dict[str, object]
 _ASK = {
     "data_set", "sql", "question", "epsilon", "error", "delta", "people", "max_groups", "max_rows",
-    "op", "fresh", "top_up",
+    "op", "fresh", "top_up", "split",
 }  # fmt: skip
 
 
@@ -30,6 +30,7 @@ class AskShape:
     op: str | None
     fresh: bool
     top_up: str | None
+    split: Mapping[str, object] | None
 
 
 def read_ask_shape(body: Mapping[str, object]) -> AskShape:
@@ -41,9 +42,11 @@ def read_ask_shape(body: Mapping[str, object]) -> AskShape:
     if data_set is None or (sql is None) == (body.get("question") is None):
         raise _malformed("a data set and one of sql and question are needed")
     fresh = body.get("fresh", False)
-    error = body.get("error")
-    if not isinstance(fresh, bool) or not isinstance(error, dict | None):
-        raise _malformed("fresh is true or false, and error is an object")
+    error, split = body.get("error"), body.get("split")
+    if not isinstance(error, dict | None) or not isinstance(split, dict | None):
+        raise _malformed("error and split are objects")
+    if not isinstance(fresh, bool):
+        raise _malformed("fresh is true or false")
     return AskShape(
         data_set=data_set,
         sql=sql,
@@ -57,6 +60,7 @@ def read_ask_shape(body: Mapping[str, object]) -> AskShape:
         op=_text(body, "op"),
         fresh=fresh,
         top_up=_text(body, "top_up"),
+        split=split,
     )
 
 

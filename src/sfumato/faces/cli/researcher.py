@@ -10,7 +10,7 @@ import click
 from sfumato.client import Answer
 from sfumato.client.plot import check_picture
 from sfumato.client.text import table_text
-from sfumato.faces.cli.shell import Shell, command, errors, number, working
+from sfumato.faces.cli.shell import Shell, command, number, pairs_of, working
 from sfumato.wire import Refused
 
 
@@ -49,6 +49,9 @@ def terms(function: Callable[..., None]) -> Callable[..., None]:
             click.option("--people", type=int, help="Your guess of a group's size, for means."),
             click.option("--max-groups", type=int, help="Groups that a person counts in."),
             click.option("--max-rows", type=int, help="Rows that a person counts with."),
+            click.option(
+                "--split", multiple=True, metavar="COLUMN=X", help="Its share beside the others."
+            ),
             click.option(
                 "--top-up", metavar="ID", help="Raise your answer of that op to --epsilon."
             ),
@@ -121,7 +124,8 @@ def _body(options: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("Give either --epsilon E or --error COLUMN=X.")
     body = {
         "epsilon": _number(options, "epsilon"),
-        "error": errors(options["error"]),
+        "error": pairs_of(options["error"], "error"),
+        "split": pairs_of(options["split"], "split"),
         "delta": _number(options, "delta"),
         "people": options["people"],
         "max_groups": options["max_groups"],

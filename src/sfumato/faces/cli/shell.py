@@ -102,15 +102,15 @@ def number(text: str, name: str) -> Any:
     return decimal_of(text, name)
 
 
-def errors(pairs: tuple[str, ...]) -> Json | None:
-    """Return column -> wanted error from COLUMN=X options."""
+def pairs_of(pairs: tuple[str, ...], option: str) -> Json | None:
+    """Return column -> number from COLUMN=X options."""
     if not pairs:
         return None
     read = [pair.rpartition("=") for pair in pairs]
     for column, sign, _ in read:
         if not sign or not column:
-            raise click.BadParameter("write COLUMN=X", param_hint="--error")
-    return {column: number(text, f"error of {column}") for column, _, text in read}
+            raise click.BadParameter("write COLUMN=X", param_hint=f"--{option}")
+    return {column: number(text, f"{option} of {column}") for column, _, text in read}
 
 
 @contextmanager

@@ -58,6 +58,7 @@ class Asked:
     op: str | None = None
     fresh: bool = False
     top_up: str | None = None
+    split: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ def _account_json(account: Account) -> Json:
 
 
 def _request(card: Card, asked: Asked) -> Request:
-    error = asked.error or {}
+    error, split = asked.error or {}, asked.split or {}
     return Request(
         question=_question(card, asked),
         epsilon=None if asked.epsilon is None else read_epsilon(asked.epsilon),
@@ -243,6 +244,7 @@ def _request(card: Card, asked: Asked) -> Request:
         delta=None if asked.delta is None else read_delta(asked.delta),
         people=asked.people,
         top_up=asked.top_up,
+        split={name: read_positive(x, f"share of {name}") for name, x in split.items()},
     )
 
 
