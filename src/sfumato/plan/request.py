@@ -38,11 +38,7 @@ class Request:
             "delta": None if self.delta is None else str(self.delta),
             "people": self.people,
             **({} if self.top_up is None else {"top_up": self.top_up}),
-            **(
-                {"split": [[n, str(x)] for n, x in sorted(self.split.items())]}
-                if self.split
-                else {}
-            ),
+            **self._split_json(),
         }
 
     def _split_json(self) -> Json:
