@@ -196,6 +196,15 @@ class Steps:
         """Ask for the most frequent values."""
         return self._with(name or f"top_{_name(of)}", Aggregate("top", (_expr(of),), most=most))
 
+    def bounds(self, of: Of, *, name: str | None = None) -> Builder:
+        """Ask between which powers of two most values lie: what to clamp to, if none are known."""
+        return self._of("bounds", "bounds", of, name)
+
+    def first_above(self, of: Of, count: int, *, name: str | None = None) -> Builder:
+        """Ask for the first of the public keys, in their order, of which so many rows there are."""
+        aggregate = Aggregate("first_above", (_expr(of),), most=count)
+        return self._with(name or f"first_above_{_name(of)}", aggregate)
+
     def linear(self, y: str, xs: Sequence[str], **terms: Unpack[FitTerms]) -> Fit:
         """Fit y by the columns by least squares; one question, paid as any (see terms.py)."""
         from sfumato.client.regression.linear import fit_linear

@@ -35,12 +35,12 @@ from sfumato.core.refusal import Refused
 Verb = Literal[
     "count", "count_values", "count_people", "count_distinct", "sum", "mean",
     "variance", "deviation", "covariance", "correlation", "slope", "intercept",
-    "quantile", "minimum", "maximum", "top", "running_count",
+    "quantile", "minimum", "maximum", "top", "running_count", "bounds", "first_above",
 ]  # fmt: skip
 VERBS: Final[tuple[Verb, ...]] = (
     "count", "count_values", "count_people", "count_distinct", "sum", "mean",
     "variance", "deviation", "covariance", "correlation", "slope", "intercept",
-    "quantile", "minimum", "maximum", "top", "running_count",
+    "quantile", "minimum", "maximum", "top", "running_count", "bounds", "first_above",
 )  # fmt: skip
 Reduction = Literal["count", "count_values", "sum", "minimum", "maximum"]
 REDUCTIONS: Final[tuple[Reduction, ...]] = ("count", "count_values", "sum", "minimum", "maximum")
@@ -50,9 +50,10 @@ REDUCTIONS: Final[tuple[Reduction, ...]] = ("count", "count_values", "sum", "min
 class Aggregate:
     """One verb over its expressions; a count of rows or people has none.
 
-    `at` is a quantile's p, `most` is how many different values of a person count or how many names
-    a top list has, `within` clamps each person's sum of a cell. A running count is of the
-    period that it runs along; of nothing, it runs along the last period of GROUP BY.
+    `at` is a quantile's p, `most` is how many different values of a person count, how many names
+    a top list has or what the first count above has to reach, `within` clamps each person's sum of
+    a cell. A running count is of the period that it runs along; of nothing, it runs along the last
+    period of GROUP BY.
     """
 
     verb: Verb

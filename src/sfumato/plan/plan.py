@@ -44,7 +44,8 @@ MAX_TOTAL: Final = 2**62  # no sum, even of every row at its bound, may pass thi
 MAX_CELLS: Final = 1_000_000
 MAX_POINTS: Final = 2**16  # of the list that a choice is made from
 MAX_COUNTS: Final = 4_000_000  # of all histograms of an answer together
-CHOICES: Final = ("quantile", "minimum", "maximum", "top")
+CHOICES: Final = ("quantile", "minimum", "maximum", "top", "bounds", "first_above")
+UNORDERED: Final = ("top", "bounds", "first_above")  # what HAVING cannot compare
 PEOPLE: Final = Tally("people")
 
 
@@ -225,7 +226,7 @@ def _kinds(question: Question, keys: Sequence[PlanKey]) -> dict[str, str]:
     kinds: dict[str, str] = {}
     for output in question.outputs:
         if isinstance(output.of, Aggregate):
-            kinds[output.name] = "list" if output.of.verb == "top" else "number"
+            kinds[output.name] = "list" if output.of.verb in UNORDERED else "number"
         else:
             kinds[output.name] = of_keys[output.of]
     return kinds

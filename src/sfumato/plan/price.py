@@ -260,6 +260,7 @@ def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanis
         bounded.part.tally.size,
         at=choice.at,
         names=choice.names,
+        threshold=choice.threshold,
     )
 
 

@@ -33,13 +33,15 @@ NAMES: Final[Mapping[Verb, str]] = {
     "maximum": "max_{}",
     "top": "top_{}",
     "running_count": "running_count",
+    "bounds": "bounds_{}",
+    "first_above": "first_above_{}",
 }
 
 
 def is_aggregate(node: exp.Expr) -> bool:
     """Say whether the node is a function that adds rows up."""
     if type(node) is exp.Anonymous:
-        return _is_running_count(node)
+        return node.name.casefold() in _OURS
     return type(node) in _READERS
 
 
@@ -118,19 +120,46 @@ def _mode(node: exp.Expr) -> tuple[Aggregate, ...]:
     return (Aggregate("top", (expression(node.this),), most=1),)
 
 
-def _is_running_count(node: exp.Expr) -> bool:
-    return node.name.casefold() == "running_count"
-
-
-def _running_count(node: exp.Expr) -> tuple[Aggregate, ...]:
-    """Read RUNNING_COUNT(*): it runs along the last period of GROUP BY."""
+def _anonymous(node: exp.Expr) -> tuple[Aggregate, ...]:
+    """Read a function that no other database has."""
     only(node, {"this", "expressions"})
-    if not _is_running_count(node):
+    reader = _OURS.get(node.name.casefold())
+    if reader is None:
         raise outside(node, "this is not answered in SELECT", _WHAT_IS)
+    return (reader(node),)
+
+
+def _running_count(node: exp.Expr) -> Aggregate:
+    """Read RUNNING_COUNT(*): it runs along the last period of GROUP BY."""
     if len(node.expressions) != 1 or type(node.expressions[0]) is not exp.Star:
         raise outside(node, "RUNNING_COUNT takes a star", "Write RUNNING_COUNT(*).")
     only(node.expressions[0], set())
-    return (Aggregate("running_count"),)
+    return Aggregate("running_count")
+
+
+def _bounds(node: exp.Expr) -> Aggregate:
+    if len(node.expressions) != 1:
+        raise outside(node, "BOUNDS takes one column", "Write BOUNDS(x).")
+    return Aggregate("bounds", (expression(node.expressions[0]),))
+
+
+def _first_above(node: exp.Expr) -> Aggregate:
+    if len(node.expressions) != 2:
+        raise outside(node, "FIRST_ABOVE takes a key and a count", "Write FIRST_ABOVE(key, 100).")
+    key, count = node.expressions
+    constant = constant_of(count)
+    if constant.kind != "number" or constant.number.denominator != 1:
+        raise outside(node, "the count is a whole number from 1", "Write FIRST_ABOVE(key, 100).")
+    if not 1 <= constant.number <= 10**6:
+        raise outside(node, "the count is from 1 to 1,000,000", "Write FIRST_ABOVE(key, 100).")
+    return Aggregate("first_above", (expression(key),), most=int(constant.number))
+
+
+_OURS: Final[Mapping[str, Callable[[exp.Expr], Aggregate]]] = {
+    "running_count": _running_count,
+    "bounds": _bounds,
+    "first_above": _first_above,
+}
 
 
 def _window(node: exp.Expr) -> tuple[Aggregate, ...]:
@@ -205,7 +234,7 @@ _READERS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], tuple[Aggregate, ..
     exp.ApproxTopK: _top,
     exp.Mode: _mode,
     exp.Filter: _filtered,
-    exp.Anonymous: _running_count,
+    exp.Anonymous: _anonymous,
     exp.Window: _window,
 }
 

@@ -34,6 +34,11 @@ def bins_of(values: Integers, exponents: int) -> Integers:
     return np.maximum(places, 0).astype(np.int64)
 
 
+def bin_starts(exponents: int) -> tuple[int, ...]:
+    """Return the smallest integer of each bin, rising; what is below is in the first too."""
+    return tuple(_starts(exponents).tolist())
+
+
 @lru_cache(maxsize=64)
 def _starts(exponents: int) -> Integers:
     """Return the smallest integer of each bin, rising."""

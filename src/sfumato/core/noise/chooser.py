@@ -4,50 +4,76 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.expression import Json
+from sfumato.core.noise.above import above, watch_for
+from sfumato.core.noise.bounds import search
+from sfumato.core.noise.choosing import rate_for
 from sfumato.core.noise.kind import CONFIDENCE
+from sfumato.core.noise.permute_and_flip import permute_and_flip
 from sfumato.core.noise.quantile import choose_quantiles, rank_error, rank_sensitivity
 from sfumato.core.noise.top import most_frequent
 from sfumato.core.ports import Dice
 
 Integers = NDArray[np.int64]
+BY_CHANCE: Final = Fraction(1, 1000)  # that an empty bin is taken for a full one
 
 
 @dataclass(frozen=True)
 class Chooser:
-    """The exponential mechanism over a histogram of each cell, at so much epsilon a cell.
+    """A choosing mechanism over a histogram of each cell, at so much epsilon a cell.
 
     A person has at most `rows` rows in a cell; `points` is how long the public list is.
     """
 
-    kind: Literal["quantile", "top"]
+    kind: Literal["quantile", "top", "bounds", "above"]
     epsilon: Fraction
     rows: int
     points: int
     at: Fraction = Fraction(0)
     names: int = 1
+    threshold: int = 0
 
     def is_drawable(self) -> bool:
         """Say that the exact sampler reaches any epsilon."""
         return True
 
     def choose(self, histograms: Integers, dice: Dice) -> Integers:
-        """Return the places that were chosen for each cell: one, or as many as there are names."""
+        """Return what was chosen for each cell.
+
+        A place of the list (-1 for none), as many as there are names, or whether bounds were found
+        and which.
+        """
         if self.kind == "quantile":
             chosen = choose_quantiles(
                 histograms, self.at, epsilon=self.epsilon, rows=self.rows, dice=dice
             )
             return chosen.reshape(-1, 1)
-        lists = [
-            most_frequent(counts, self.names, epsilon=self.epsilon, values=self.rows, dice=dice)
-            for counts in histograms
-        ]
-        return np.array(lists, dtype=np.int64).reshape(len(lists), self.names)
+        choose = {"top": self._top, "bounds": self._bounds, "above": self._above}[self.kind]
+        width = {"top": self.names, "bounds": 3, "above": 1}[self.kind]
+        found = [choose(counts, dice) for counts in histograms]
+        return np.array(found, dtype=np.int64).reshape(len(found), width)
+
+    def _top(self, counts: Integers, dice: Dice) -> tuple[int, ...]:
+        if self.names == 1:
+            rate = rate_for(self.epsilon, self.rows, monotone=True)
+            return (permute_and_flip(counts, rate, dice),)
+        return most_frequent(counts, self.names, epsilon=self.epsilon, values=self.rows, dice=dice)
+
+    def _bounds(self, counts: Integers, dice: Dice) -> tuple[int, int, int]:
+        found = search(
+            counts, epsilon=self.epsilon, rows=self.rows, false_positive=BY_CHANCE, dice=dice
+        )
+        return (0, 0, 0) if found is None else (1, *found)
+
+    def _above(self, counts: Integers, dice: Dice) -> tuple[int]:
+        watch = watch_for(self.epsilon, 1, self.rows, monotone=True)
+        yes = np.flatnonzero(above(counts, self.threshold, watch, dice))
+        return (int(yes[0]) if yes.size else -1,)
 
     def rank_error(self) -> int | None:
         """Return by how many rows a quantile's rank is off at most, at 95 %."""
@@ -58,6 +84,13 @@ class Chooser:
 
     def as_json(self) -> Json:
         """Return the choice as the receipt prints it; exact."""
-        made: Json = {"kind": "exponential mechanism", "epsilon_a_group": str(self.epsilon)}
+        made: Json = {"kind": self._name(), "epsilon_a_group": str(self.epsilon)}
         error = self.rank_error()
         return made if error is None else {**made, "rank_error": error}
+
+    def _name(self) -> str:
+        if self.kind == "top" and self.names == 1:
+            return "permute-and-flip"
+        return {"bounds": "bound search", "above": "above threshold"}.get(
+            self.kind, "exponential mechanism"
+        )

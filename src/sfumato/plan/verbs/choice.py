@@ -94,16 +94,17 @@ def _finish_quantile(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     grid = grid_of(asked.side, asked.most_points)
     places = parts[0].values[:, 0].tolist()
     values = [plain_number(grid.value(int(place)) * asked.side.step) for place in places]
-    return _without_bars(values)
+    return without_bars(values)
 
 
-def _without_bars(values: Sequence[object]) -> Estimate:
+def without_bars(values: Sequence[object]) -> Estimate:
     """Return values of which no interval can be told from released numbers."""
     nothing = [None] * len(values)
     return Estimate(values, nothing, nothing, nothing)
 
 
-def _no_margin(_asked: Asked, _noises: Sequence[Noise], _size: int | None) -> float | None:
+def no_margin(_asked: Asked, _noises: Sequence[Noise], _size: int | None) -> float | None:
+    """Return nothing: how far off a choice is depends on the rows."""
     return None
 
 
@@ -156,13 +157,13 @@ def _finish_top(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     if key.keys is None:
         raise Bug("a choice without a list")
     shown = [key.shown(constant) for constant in key.keys]
-    return _without_bars([[shown[int(p)] for p in places] for places in parts[0].values.tolist()])
+    return without_bars([[shown[int(p)] for p in places] for places in parts[0].values.tolist()])
 
 
 def _says_top(asked: Asked) -> str:
     return f"the {asked.aggregate.most or 1} most frequent values of {asked.in_words()}"
 
 
-QUANTILE = Verb(_check_quantile, _quantile_parts, _finish_quantile, _no_margin, _says_quantile)
+QUANTILE = Verb(_check_quantile, _quantile_parts, _finish_quantile, no_margin, _says_quantile)
 MINIMUM = MAXIMUM = QUANTILE
-TOP = Verb(_check_top, _top_parts, _finish_top, _no_margin, _says_top)
+TOP = Verb(_check_top, _top_parts, _finish_top, no_margin, _says_top)

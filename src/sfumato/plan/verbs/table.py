@@ -12,6 +12,7 @@ from sfumato.plan.verbs.count import COUNT, COUNT_DISTINCT, COUNT_PEOPLE, COUNT_
 from sfumato.plan.verbs.mean import MEAN
 from sfumato.plan.verbs.pairs import CORRELATION, COVARIANCE, INTERCEPT, SLOPE
 from sfumato.plan.verbs.running import RUNNING_COUNT
+from sfumato.plan.verbs.search import BOUNDS, FIRST_ABOVE
 from sfumato.plan.verbs.sum import SUM
 from sfumato.plan.verbs.variance import DEVIATION, VARIANCE
 from sfumato.plan.verbs.verb import Verb
@@ -33,6 +34,8 @@ VERBS: Final[Mapping[VerbName, Verb]] = {
     "minimum": MINIMUM,
     "maximum": MAXIMUM,
     "top": TOP,
+    "bounds": BOUNDS,
+    "first_above": FIRST_ABOVE,
     "running_count": RUNNING_COUNT,
 }
 

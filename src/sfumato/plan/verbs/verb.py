@@ -30,9 +30,10 @@ Mechanism = Noise | Chooser | Running
 class Choice:
     """A point chosen of a public grid by its integer utility, instead of a number with noise."""
 
-    kind: Literal["quantile", "top"]
+    kind: Literal["quantile", "top", "bounds", "above"]
     at: Fraction = Fraction(0)  # a quantile's p
     names: int = 1  # how many names a top list has
+    threshold: int = 0  # what a count has to reach
 
 
 @dataclass(frozen=True)

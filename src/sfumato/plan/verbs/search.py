@@ -1,0 +1,121 @@
+"""BOUNDS(x) and FIRST_ABOVE(key, n): what is found by looking at noisy counts that never leave.
+
+BOUNDS gives the powers of two between which most values lie, for a column whose owner declared no
+bounds; asked once, it says what to clamp to. FIRST_ABOVE gives the first of some public keys, in
+their order, whose count of rows reaches n. Both are paid like a choice (bounds.proof.md,
+above.proof.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sfumato.core.card_shown import plain_number
+from sfumato.core.expression import Case, Compare, Constant, Expr, IsNull, Literally, Not
+from sfumato.core.measure import Tally
+from sfumato.core.noise.bounds import bin_count, bin_starts
+from sfumato.core.refusal import Bug, Refused
+from sfumato.plan.keys import PlanKey, plan_key
+from sfumato.plan.verbs.choice import no_margin, without_bars
+from sfumato.plan.verbs.verb import Asked, Choice, Estimate, NoisyPart, Part, Verb, check_sides
+
+
+def _whole(value: int) -> Constant:
+    return Constant("number", str(value))
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+
+def _check_bounds(asked: Asked) -> None:
+    check_sides(asked, 1)
+    if not asked.side.is_number:
+        raise Refused(
+            "type-mismatch",
+            f"{asked.in_words()!r} is {asked.side.kind}, and bounds are of numbers.",
+            "Name a column of type integer or number.",
+        )
+    if bin_count(_digits(asked)) > asked.most_points:
+        raise Refused("question-too-large", "Too many cells for bounds.", "Group by fewer keys.")
+
+
+def _digits(asked: Asked) -> int:
+    """Return how many binary digits a value has at most, in steps."""
+    return max(1, max(abs(asked.side.lower), abs(asked.side.upper)).bit_length())
+
+
+def _bounds_parts(asked: Asked) -> tuple[Part, ...]:
+    digits = _digits(asked)
+    tally = Tally("histogram", _bin(asked.side.physical, digits), size=bin_count(digits))
+    return (Part(_says_bounds(asked), tally, 1, choice=Choice("bounds")),)
+
+
+def _bin(value: Expr, digits: int) -> Expr:
+    """Return which bin a value is in: between which powers of two; a null is in none."""
+    starts = list(enumerate(bin_starts(digits)))
+    whens = tuple(
+        (Compare(value, ">=", _whole(start)), Literally(_whole(place)))
+        for place, start in reversed(starts[1:])
+    )
+    inner = Case(whens, Literally(_whole(0)))
+    return Case(((Not(IsNull(value)), inner),), None)
+
+
+def _finish_bounds(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+    step = asked.side.step
+    values = [
+        [plain_number(end * step) for end in (low, high)] if is_found else None
+        for is_found, low, high in parts[0].values.tolist()
+    ]
+    return without_bars(values)
+
+
+def _says_bounds(asked: Asked) -> str:
+    return f"the powers of two between which most of {asked.in_words()} lies"
+
+
+# --- the first above -----------------------------------------------------------------------------
+
+
+def _key(asked: Asked) -> PlanKey:
+    return plan_key(asked.aggregate.of[0], asked.side)
+
+
+def _check_above(asked: Asked) -> None:
+    check_sides(asked, 1)
+    key = _key(asked)
+    if key.keys is None or len(key.keys) > asked.most_points:
+        raise Refused(
+            "keys-needed",
+            f"{asked.in_words()!r} has no public list of values to look through, or a long one.",
+            "Take declared keys, bins such as FLOOR(x / 10) * 10, or months of a bounded date.",
+        )
+    if asked.aggregate.most is None:
+        raise Refused(
+            "not-in-language", "It needs a count to reach.", "Write FIRST_ABOVE(key, 100)."
+        )
+
+
+def _above_parts(asked: Asked) -> tuple[Part, ...]:
+    key = _key(asked)
+    if key.keys is None:
+        raise Bug("a search through no list")
+    tally = Tally("histogram", key.key.value, size=len(key.keys))
+    choice = Choice("above", threshold=asked.aggregate.most or 1)
+    return (Part(_says_above(asked), tally, 1, choice=choice),)
+
+
+def _finish_above(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
+    key = _key(asked)
+    shown: list[Any] = [key.shown(constant) for constant in key.keys or ()]
+    places = parts[0].values[:, 0].tolist()
+    return without_bars([None if place < 0 else shown[place] for place in places])
+
+
+def _says_above(asked: Asked) -> str:
+    return f"the first {asked.in_words()} of which {asked.aggregate.most} rows or more are counted"
+
+
+BOUNDS = Verb(_check_bounds, _bounds_parts, _finish_bounds, no_margin, _says_bounds)
+FIRST_ABOVE = Verb(_check_above, _above_parts, _finish_above, no_margin, _says_above)
