@@ -45,6 +45,9 @@ TABLES: dict[str, Any] = {
         },
     },
 }
+TWIN = {
+    "again": {"max_rows": 2, "limits": {"rows": 10**5, "rows_per_person": 20}, "columns": CLINIC}
+}
 CARD = card_of("who", CLINIC, max_groups=2, max_rows=2, limits=SMALL, tables=TABLES)
 
 
@@ -77,6 +80,7 @@ def test_a_question_says_what_it_joins() -> None:
 
 DIFFERENT = [
     "SELECT COUNT(*) FROM some",
+    "SELECT COUNT(*) FROM again",
     "SELECT COUNT(*) FROM visits",
     "SELECT COUNT(*) FROM visits v JOIN some c ON v.pid = c.who",
     "SELECT COUNT(*) FROM visits v LEFT JOIN some c ON v.pid = c.who",
@@ -86,8 +90,9 @@ DIFFERENT = [
 
 
 def test_other_tables_are_other_questions() -> None:
-    assert len({repr(plan(text).canonical()) for text in DIFFERENT}) == len(DIFFERENT)
-    assert len({repr(plan(text).shape()) for text in DIFFERENT}) >= 4
+    card = card_of("who", CLINIC, max_groups=2, max_rows=2, limits=SMALL, tables={**TABLES, **TWIN})
+    assert len({repr(plan(text, card).canonical()) for text in DIFFERENT}) == len(DIFFERENT)
+    assert len({repr(plan(text, card).shape()) for text in DIFFERENT}) >= 5
 
 
 def test_the_person_is_counted_under_any_of_their_names() -> None:
