@@ -103,3 +103,32 @@ def test_edges_that_cross_or_are_equal_make_fewer_bins() -> None:
 def test_a_histogram_can_be_drawn(vault: OpenVault) -> None:
     made = vault["pays"].histogram("pay", bins=3, epsilon=9)
     assert "<svg" in made.counts.plot()._repr_html_()
+
+
+def test_a_histogram_whose_counts_would_not_fit_is_refused_unpaid(tmp_path: Path) -> None:
+    """Quantiles are pure, but many counts may be Gaussian, and this card has no delta to spend."""
+    text = """
+unit = "who"
+budget = { epsilon = 5 }
+limits = { rows = 10000, rows_per_person = 60 }
+columns = { age = { type = "integer", lower = 0, upper = 110 } }
+"""
+    source = write_csv(tmp_path / "a.csv", ("who", "age"), [(i, i % 90) for i in range(300)])
+    with open_with(tmp_path, "t", source, text) as vault:
+        terms = {"epsilon": 1, "delta": 1e-6, "max_groups": 50, "max_rows": 1}
+        with pytest.raises(Refused, match="budget-exceeded"):
+            vault["t"].histogram("age", bins=20, **terms)  # type: ignore[arg-type]
+        assert vault["t"].budget["spent"]["epsilon"] == 0
+
+
+@pytest.mark.parametrize(
+    ("bins", "epsilon", "code"),
+    [(5.5, 1, "not-in-language"), ("x", 1, "not-in-language"), (5, "a", "bad-budget"),
+     (5, True, "bad-budget"), (51, 1, "not-in-language")],
+)  # fmt: skip
+def test_terms_that_are_none_are_refused(
+    vault: OpenVault, bins: Any, epsilon: Any, code: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        vault["pays"].histogram("pay", bins=bins, epsilon=epsilon)
+    assert refused.value.code == code

@@ -179,3 +179,69 @@ def test_the_command_line_adds_several_tables(tmp_path: Path) -> None:
     missing = run(place, "add", "visits2", str(paths[""]), "--card", str(tmp_path / "card.toml"))
     assert missing.returncode == 3
     assert "--with people=FILE" in missing.stderr
+
+
+PUBLIC = CARD.replace("[tables.people]", '[tables.people]\npublic = true\nkey = "who"').replace(
+    "columns = { sex", 'columns = { who = { type = "text" }, sex'
+)
+OTHERS = CARD.replace("[tables.people]", '[tables.people]\nunit = "sex"')
+
+
+@pytest.mark.parametrize("text", [PUBLIC, OTHERS])
+def test_a_new_version_keeps_whose_rows_a_table_holds(tmp_path: Path, text: str) -> None:
+    paths, _, _ = files(tmp_path)
+    source = paths.pop("")
+    vault = open_with(tmp_path, "visits", source, CARD, tables=paths)
+    with vault, pytest.raises(Refused, match="bad-card"):
+        vault.add("visits", source, card('version = "2"\n' + text), tables=paths)
+
+
+def test_known_people_do_not_come_in_as_a_public_table(tmp_path: Path) -> None:
+    paths, _, _ = files(tmp_path)
+    source = paths.pop("")
+    other = """
+unit = "who"
+budget = { epsilon = 1 }
+columns = { x = { type = "integer", lower = 0, upper = 9 } }
+[tables.known]
+public = true
+key = "who"
+columns = { who = { type = "text" }, sex = { type = "text" } }
+"""
+    new = write_csv(tmp_path / "new.csv", ("who", "x"), [(f"n{i}", i % 10) for i in range(50)])
+    vault = open_with(tmp_path, "visits", source, CARD, tables=paths)
+    with vault, pytest.raises(Refused, match="same-people"):
+        vault.add("new", new, card(other), tables={"known": paths["people"]})
+
+
+def test_fits_and_checks_take_bounds_of_the_table_that_they_ask(tmp_path: Path) -> None:
+    text = """
+unit = "who"
+budget = { epsilon = 1000 }
+columns = { x = { type = "integer", lower = 0, upper = 50 } }
+[tables.v.columns.x]
+type = "integer"
+lower = 0
+upper = 100
+[tables.v.columns.y]
+type = "integer"
+lower = 0
+upper = 200
+"""
+    dice = Random(4)
+    own = write_csv(tmp_path / "a.csv", ("who", "x"), [(i, dice.randrange(51)) for i in range(90)])
+    pairs = [(i, x, 2 * x) for i, x in enumerate(dice.choices(range(101), k=2000))]
+    other = write_csv(tmp_path / "b.csv", ("who", "x", "y"), pairs)
+    with open_with(tmp_path, "d", own, text, tables={"v": other}) as vault:
+        line = vault["d"].of_table("v").linear("y", ["x"], epsilon=100)
+        assert line.coefficients["x"].value == pytest.approx(2, abs=0.05)
+        found = vault["d"].of_table("v").check_clipping("y", epsilon=50)
+        assert found.cuts[1].share == pytest.approx(0.01, abs=0.02)
+        for asked in (
+            lambda: vault["d"].join("v").linear("y", ["x"], epsilon=1),
+            lambda: vault["d"].join("v").check_clipping("y", epsilon=1),
+        ):
+            with pytest.raises(Refused, match="not-in-language"):
+                asked()
+        with pytest.raises(Refused, match="not-in-language"):
+            vault["d"].linear("x", ["x"], epsilon=1, banana=3)  # type: ignore[call-arg]

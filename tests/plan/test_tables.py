@@ -120,6 +120,36 @@ def test_columns_of_an_answer_are_called_as_in_their_table() -> None:
     assert made.question.outputs[0].of == Ref("ward")
 
 
+def test_names_that_would_fit_two_columns_keep_their_table() -> None:
+    text = (
+        "SELECT v.age, c.age, SUM(v.age), SUM(c.age), COUNT(*) FROM visits v"
+        " JOIN some c ON v.pid = c.who GROUP BY 1, 2"
+    )
+    names = [o.name for o in plan(text).question.outputs]
+    assert names[:4] == ["visits.age", "some.age", "sum_visits.age", "sum_some.age"]
+    for rest in (" HAVING age > 3", " ORDER BY sum_age"):
+        with pytest.raises(Refused):
+            plan(text + rest)
+
+
+def test_an_alias_cannot_stand_for_another_tables_column() -> None:
+    text = 'SELECT c.age AS "visits.age", COUNT(*) FROM visits v JOIN some c ON v.pid = c.who'
+    with pytest.raises(Refused, match="not-in-language"):
+        plan(text + " GROUP BY v.age")
+
+
+def test_a_person_here_and_a_column_there_are_told_apart() -> None:
+    more = {"diary": {"unit": "writer", "limits": SMALL, "columns": {"who": {"type": "text"}}}}
+    card = card_of("who", CLINIC, limits=SMALL, tables=more)
+    join = "FROM some c JOIN diary d ON d.writer = c.who"
+    for text in ("SELECT COUNT(DISTINCT who)", "SELECT who, COUNT(*)"):
+        with pytest.raises(Refused, match="unknown-column"):
+            plan(f"{text} {join}" + (" GROUP BY who" if "who," in text else ""), card)
+    people = plan(f"SELECT COUNT(DISTINCT c.who), COUNT(DISTINCT d.who) {join}", card)
+    verbs = sorted(a.verb for a in people.question.aggregates)
+    assert verbs == ["count_distinct", "count_people"]
+
+
 def test_the_builders_joins_are_those_of_sql() -> None:
     text = "SELECT COUNT(*) FROM visits v JOIN some c ON v.pid = c.who JOIN zips z ON c.zip = z.zip"
     shape = {

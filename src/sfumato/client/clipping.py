@@ -6,12 +6,14 @@ Values are stored within the card's bounds, so a value at a bound stands for all
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from sfumato.client.answer import Answer
 from sfumato.client.columns import case, col
+from sfumato.client.regression.scaled import declared_columns
 from sfumato.client.regression.shares import check_all_fits, shares
 from sfumato.client.terms import FitTerms
 from sfumato.client.text import table_html, table_text
@@ -19,6 +21,7 @@ from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
     from sfumato.client.builder import Builder
+    from sfumato.client.shown import CardView
 
 Range = tuple[float, float]
 HALF: Final = Fraction(1, 2)
@@ -69,9 +72,9 @@ def clipping_of(built: Builder, of: str, terms: FitTerms) -> Clipping:
             "Narrow with where(...) first, and ask nothing else with it.",
         )
     card = built.target.card
-    values = _values(built, of, card.shape)
+    values = _values(built, of, declared_columns(card, built))
     questions, parts = [values], [Fraction(1)]
-    most = built.rows or int(str(card["max_rows"]))
+    most = built.rows or _max_rows(card, built.table)
     if card["unit"] != "row":
         questions, parts = [values, _people(built, most)], [HALF, HALF]
     paid = shares(card, terms, parts)
@@ -89,9 +92,15 @@ def clipping_of(built: Builder, of: str, terms: FitTerms) -> Clipping:
     return Clipping(tuple(cuts), tuple(answers))
 
 
-def _values(built: Builder, of: str, card: Any) -> Builder:  # Any: JSON of the wire
+def _max_rows(card: CardView, table: str) -> int:
+    """Return how many rows of a person count by the card, in the table that is asked."""
+    named = [t for t in card["tables"] if t["name"].casefold() == table.casefold()]
+    return int(str((named[0] if named else card)["max_rows"]))
+
+
+def _values(built: Builder, of: str, columns: Sequence[Any]) -> Builder:  # Any: JSON
     """Ask how many values there are, and how many lie at each bound."""
-    declared = [c for c in card["columns"] if c["name"].casefold() == of.casefold()]
+    declared = [c for c in columns if c["name"].casefold() == of.casefold()]
     if not declared or declared[0]["lower"] is None or declared[0]["step"] is None:
         raise Refused(
             "no-bounds",

@@ -85,6 +85,12 @@ def _kind(answer: Answer) -> str:
     return "gaussian" if "gaussian" in mechanism else "laplace"
 
 
+def has_private_keys(answer: Answer) -> bool:
+    """Say whether keys were chosen privately, so that some are not in the answer."""
+    split = cast("list[dict[str, Any]]", answer.receipt["split"])
+    return any(part["part"] == "choice of keys" for part in split)
+
+
 def _kept_places(answer: Answer, keep: Sequence[str]) -> list[int]:
     keys = [c for c in answer.columns if "key" in answer.asked(c)]
     unknown = [name for name in keep if name not in keys]
@@ -95,8 +101,7 @@ def _kept_places(answer: Answer, keep: Sequence[str]) -> list[int]:
     question = cast("dict[str, Any]", answer.receipt["question"])
     if question["having"] is not None or question["limit"] is not None:
         raise _refused("Not all cells are here.", "Ask without HAVING and LIMIT; that is free.")
-    split = cast("list[dict[str, Any]]", answer.receipt["split"])
-    if any(part["part"] == "choice of keys" for part in split):
+    if has_private_keys(answer):
         raise _refused("Keys that few people have are not here.", "Ask for the total by itself.")
     if len(keys) < len(question["group_by"]):
         raise _refused("A key of the grouping is not shown.", "Put every key into SELECT.")

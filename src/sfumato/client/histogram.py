@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 
 from sfumato.client.answer import Answer
 from sfumato.client.columns import Column, case, col
+from sfumato.client.regression.shares import Share, check_all_fits
 from sfumato.client.terms import Number, PriceTerms
+from sfumato.core.expression import Constant
 from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
     from sfumato.client.builder import Builder
 
-MOST: Final = 100  # bins
+MOST: Final = 50  # bins
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,23 @@ class HistogramTerms(TypedDict, total=False):
 def histogram_of(built: Builder, of: str | Column, bins: int, terms: HistogramTerms) -> Histogram:
     """Return the histogram, paid as two questions of half the price each; or refuse."""
     _check(built, bins)
+    built = built.at_most(groups=terms.get("max_groups"), rows=terms.get("max_rows"))
     column = col(of) if isinstance(of, str) else of
     shares = [Fraction(place, bins) for place in range(1, bins)]
     places = built.quantile(of, *(_four_decimals(share) for share in shares))
-    whole = cast("PriceTerms", {**terms, "epsilon": _known(terms)})
-    half = cast("PriceTerms", {**terms, "epsilon": _half(_known(terms))})
-    _check_both_fit(places, whole)
+    half = cast("PriceTerms", {"epsilon": _half(_known(terms)), "delta": terms.get("delta")})
+    _check_both_fit(places, _counted(built, column, range(1, bins)), half)
     quantiles = places.ask(**half)
     edges = edges_of(quantiles.rows[0])
+    counts = _counted(built, column, edges).ask(**half)
+    return Histogram(_labelled(counts, edges), quantiles, edges)
+
+
+def _counted(built: Builder, column: Column, edges: Sequence[Fraction | int]) -> Builder:
+    """Return the question how many values lie between the edges."""
     whens = [(column < edge, place) for place, edge in enumerate(edges)]
     numbered = built.where(~column.is_null()).group_by(bin=case(*whens, otherwise=len(edges)))
-    counts = numbered.count(name="count").ask(**half)
-    return Histogram(_labelled(counts, edges), quantiles, edges)
+    return numbered.count(name="count")
 
 
 def edges_of(released: Sequence[object]) -> tuple[Fraction, ...]:
@@ -107,11 +114,13 @@ def _known(terms: HistogramTerms) -> Number:
 
 def _half(epsilon: Number) -> Number:
     """Return half of the price, exactly as it was written."""
+    if isinstance(epsilon, bool) or not isinstance(epsilon, Number):
+        raise Refused("bad-budget", "epsilon is a plain number.", "Write histogram(x, epsilon=1).")
     return epsilon / 2 if isinstance(epsilon, Fraction) else Decimal(str(epsilon)) / 2
 
 
 def _check(built: Builder, bins: int) -> None:
-    if not 2 <= bins <= MOST:
+    if type(bins) is not int or not 2 <= bins <= MOST:
         raise Refused(
             "not-in-language", f"A histogram has 2 to {MOST} bins.", "Write histogram(x, bins=10)."
         )
@@ -123,12 +132,9 @@ def _check(built: Builder, bins: int) -> None:
         )
 
 
-def _check_both_fit(places: Builder, terms: PriceTerms) -> None:
-    """Refuse before anything is paid what only the first half would fit."""
-    price: Any = places.price(**terms)  # Any: JSON of the wire
-    if not price["fits"]:
-        raise Refused(
-            "budget-exceeded",
-            "Both halves of the histogram together cost more than is left. You paid nothing.",
-            "Ask at a smaller epsilon.",
-        )
+def _check_both_fit(places: Builder, counts: Builder, half: PriceTerms) -> None:
+    """Refuse before anything is paid what only the first half would fit; edges cost nothing."""
+    prices: list[Any] = [question.price(**half) for question in (places, counts)]  # Any: JSON
+    paid = [Share(Constant.of(p["epsilon"]).number, Constant.of(p["delta"]).number) for p in prices]
+    questions = list(zip((places, counts), paid, strict=True))
+    check_all_fits(places.target, questions, resume=False)

@@ -7,6 +7,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Protocol, TypedDict, cast
 
+from sfumato.core.refusal import Refused
+
 Number = int | float | Decimal | Fraction
 Json = dict[str, object]
 
@@ -65,5 +67,14 @@ def terms_body(terms: Mapping[str, object]) -> Json:
         if isinstance(pairs, Mapping):
             body[name] = dict(pairs)
     if top_up is not None and not isinstance(top_up, str):
-        body["top_up"] = cast("Receipted", top_up).receipt["op"]
+        body["top_up"] = _op_of(top_up)
     return body
+
+
+def _op_of(answer: object) -> object:
+    receipt = getattr(answer, "receipt", None)
+    if not isinstance(receipt, dict):
+        raise Refused(
+            "top-up-unknown", "This is no earlier answer.", "Give the answer, or its receipt's op."
+        )
+    return cast("Json", receipt)["op"]

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.client.answer import Answer
+from sfumato.client.derive import has_private_keys
 from sfumato.client.rising import RISEN, risen
 from sfumato.client.simplex import placed
 from sfumato.client.terms import Json
@@ -278,6 +279,11 @@ def _check_plain(table: Table) -> None:
         table.rows
     ):
         raise _misfit("Not every group is in the answer.", "Ask without HAVING, ORDER and LIMIT.")
+    if has_private_keys(table.answer):
+        raise _misfit(
+            "Keys that few people have are not here, so cells do not add up to margins.",
+            "Group by declared keys or public bins.",
+        )
     if not re.fullmatch(ONE_GROUP, str(receipt["bounding"])):
         raise _misfit(
             "A person may count in several groups, so cells do not add up to margins.",

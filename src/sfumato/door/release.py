@@ -39,7 +39,8 @@ from sfumato.plan.price import Priced
 from sfumato.plan.request import Request
 from sfumato.plan.verbs.verb import Mechanism
 
-PATIENCE_S: Final = 2 * 3600  # longer than an engine may take; a reader who is older is gone
+PATIENCE_S: Final = 2 * 3600  # a reader who is older is gone; twice what an engine may take
+PATIENT_ROWS: Final = 100_000  # a second, of as many rows as the card lets the question have
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def _charge(order: Order, priced: Priced) -> Charge:
         shape=shape,
         debtors=debtors(order.card, order.asker.user, order.asker.groups),
         debt=debt_of(priced.event),
-        patience_s=PATIENCE_S,
+        patience_s=max(PATIENCE_S, priced.plan.measure.most_rows // PATIENT_ROWS),
         body={
             "question": question_json(priced.plan.question),
             "says": in_words(priced.plan),

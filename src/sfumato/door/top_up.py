@@ -98,7 +98,7 @@ def top_up_json(priced: Priced) -> Json | None:
         "draws": [_draw_said(draw) for draw in (*earlier.draws, own)],
         "says": (
             "the mean of independent draws, each weighted by the inverse of its variance"
-            + (LESS_PRECISE if own.noises[0].kind == "laplace" else "")
+            + (LESS_PRECISE if own.noises[0].kind == "laplace" and earlier.keys is None else "")
         ),
     }
 

@@ -49,9 +49,8 @@ def prepared(room: Room, salt: str, message: Header) -> Header:
 
 
 def _made(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> tuple[str, ...]:
-    sketches = [sketch for t in order.tables for sketch in _staged(connection, t, salt)]
-    sketch = united(sketches)
-    write_sketch(Path(order.work, "people.json"), sketch)
+    taken = [(table, _staged(connection, table, salt)) for table in order.tables]
+    write_sketch(Path(order.work, "people.json"), united([s for t, s in taken if t.key is None]))
     people = [table for table in order.tables if table.unit is not None]
     if people:
         _write_persons(connection, people, salt)
@@ -60,25 +59,24 @@ def _made(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> tup
             _write_rows(connection, table, salt)
         else:
             _write_people(connection, table, salt)
-    return domains_alike(sketch, order.sketches)
+    return domains_alike(united([sketch for _, sketch in taken]), order.sketches)
 
 
-def _staged(
-    connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str
-) -> tuple[Sketch, ...]:
-    """Read a source into a table of values; return its sketch, unless its rows are public."""
+def _staged(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> Sketch:
+    """Read a source into a table of values; return its sketch.
+
+    Known people must not come in as a public table either, so that one is compared too.
+    """
     source = open_source(connection, order)
     places = [source.place(column.name) for column in order.columns]
     unit = None if order.unit is None else source.place(order.unit)
     connection.execute(f"CREATE OR REPLACE TEMP VIEW texts AS {source.sql}")
     _check_size(connection, order.limits.rows)
-    sketches: tuple[Sketch, ...] = ()
-    if order.key is None:
-        sketches = (take_sketch(connection, order, len(source.names), unit, salt),)
+    sketch = take_sketch(connection, order, len(source.names), unit, salt)
     _stage(connection, order, places, unit)
     if order.key is not None:
         _check_unique(connection, order, order.key)
-    return sketches
+    return sketch
 
 
 def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key: int) -> None:

@@ -72,15 +72,29 @@ def read_sql(
 
 
 def _outputs(select: exp.Select, tables: Sequence[str]) -> list[Output]:
+    named = [named for node in select.expressions for named in _named_values(node, tables)]
+    short = [(automatic_name(of, tables), of) for name, of in named if not name]
     taken: dict[str, int] = {}
     outputs = []
-    for node in select.expressions:
-        name, inner = (node.alias, node.this) if type(node) is exp.Alias else ("", node)
-        several = _selected(inner)
-        for place, of in enumerate(several):
-            given = f"{name}_{place + 1}" if name and len(several) > 1 else name
-            outputs.append(Output(given or _fresh_name(of, taken, tables), of))
+    for name, of in named:
+        called = automatic_name(of, tables)
+        if len({other for known, other in short if known == called}) > 1:
+            called = automatic_name(of)  # with its table, for another is called the same
+        outputs.append(Output(name or _fresh_name(called, taken), of))
     return outputs
+
+
+def _named_values(item: exp.Expr, tables: Sequence[str]) -> list[tuple[str, Aggregate | Expr]]:
+    """Return what an item of SELECT is, each with the name it was given, or none."""
+    name, node = (item.alias, item.this) if type(item) is exp.Alias else ("", item)
+    if len(tables) > 1 and name.partition(".")[0] in tables and "." in name:
+        raise outside(item, "a name may not look like a table's column here", "Take another name.")
+    several = _selected(node)
+    given = [
+        f"{name}_{place}" if name and len(several) > 1 else name
+        for place in range(1, len(several) + 1)
+    ]
+    return list(zip(given, several, strict=True))
 
 
 def _selected(node: exp.Expr) -> tuple[Aggregate | Expr, ...]:
@@ -94,8 +108,7 @@ def _selected(node: exp.Expr) -> tuple[Aggregate | Expr, ...]:
     return (made,)
 
 
-def _fresh_name(of: Aggregate | Expr, taken: dict[str, int], tables: Sequence[str]) -> str:
-    name = automatic_name(of, tables)
+def _fresh_name(name: str, taken: dict[str, int]) -> str:
     taken[name] = taken.get(name, 0) + 1
     return name if taken[name] == 1 else f"{name}_{taken[name]}"
 

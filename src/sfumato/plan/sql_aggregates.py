@@ -167,7 +167,7 @@ def _window(node: exp.Expr) -> tuple[Aggregate, ...]:
     only(node, {"this", "partition_by", "order", "over"})
     summed = node.this
     is_count = type(summed) is exp.Sum and type(summed.this) is exp.Count
-    if not is_count or node.args.get("order") is None:
+    if not is_count:
         raise outside(node, "windows are not answered", _RUNNING)
     only(summed, {"this"})
     if _count(summed.this) != (Aggregate("count"),):
@@ -176,7 +176,9 @@ def _window(node: exp.Expr) -> tuple[Aggregate, ...]:
 
 
 def _window_order(node: exp.Expr) -> Expr:
-    order = node.args["order"]
+    order = node.args.get("order")
+    if order is None:
+        raise outside(node, "windows are not answered", _RUNNING)
     only(order, {"expressions"})
     if len(order.expressions) != 1:
         raise outside(node, "a running count runs along one period", _RUNNING)

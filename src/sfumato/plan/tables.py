@@ -181,6 +181,11 @@ class _Seen:
             if self.card.tables:  # else a name may have a point in it
                 names[f"{table}.{name}".casefold()] = column.name
         private = [table for _, table in self.tables if not table.is_public]
+        people = self._people()
+        for of in private:  # a name that is a person here and an ordinary column there
+            if unit_of(of) in self._columns_beside(of):
+                names[unit_of(of)] = _SEVERAL
+                people -= {unit_of(of)}
         card = replace(
             self.card,
             unit=private[0].unit or self.card.unit,
@@ -191,7 +196,12 @@ class _Seen:
         )
         joins = () if question is None else tuple(self._physical(question.joins))
         place, first = self.tables[0]
-        return View(card, names, self._people(), first.name, place, joins)
+        return View(card, names, people, first.name, place, joins)
+
+    def _columns_beside(self, mine: Table) -> frozenset[str]:
+        """Return the columns of the other tables, in small letters."""
+        others = [table for _, table in self.tables if table is not mine]
+        return frozenset(c.name.casefold() for table in others for c in table.columns)
 
     def _physical(self, joins: Sequence[Joined]) -> Iterator[Join]:
         start = len(self.tables[0][1].columns)
@@ -199,6 +209,11 @@ class _Seen:
             key = 0 if table.key is None else table.columns.index(_column(table, table.key))
             yield Join(place, start, len(table.columns), of, key, joined.keeps_all)
             start += len(table.columns)
+
+
+def unit_of(table: Table) -> str:
+    """Return the person's column in small letters."""
+    return str(table.unit).casefold()
 
 
 def _are_alike(column: Column, key: Column) -> bool:
@@ -223,8 +238,11 @@ def _columns(tables: Sequence[Table]) -> Iterator[tuple[str, str, Column]]:
     """Yield each column: its table, its name there, and the column under its name in the join."""
     every = [(table.name, column) for table in tables for column in table.columns]
     plain = [column.name.casefold() for _, column in every]
+    plain += [unit_of(table) for table in tables if table.unit is not None]
+    own = {(table.name, unit_of(table)) for table in tables}
     for table, column in every:
-        is_only = plain.count(column.name.casefold()) == 1
+        key = column.name.casefold()
+        is_only = plain.count(key) == 1 + ((table, key) in own)  # a person's own column counts once
         name = column.name if is_only else f"{table}.{column.name}"
         yield table, column.name, replace(column, name=name)
 

@@ -81,6 +81,8 @@ def _check(plan: Plan, earlier: Earlier, epsilon: Fraction, delta: Fraction | No
         _refuse("Quantiles, least, largest and most frequent values are choices, not sums.")
     if any(bounded.axis is not None for bounded in plan.parts):
         _refuse("Neighbouring running counts share noise, and their mean is not built.")
+    if earlier.keys is not None and not earlier.keys:
+        _refuse("The earlier answer shows no key, so there is nothing to raise.")
     if epsilon <= earlier.epsilon:
         _refuse("The whole price is not above what the earlier answer cost.")
     if delta is not None and earlier.delta not in (0, delta):

@@ -46,7 +46,7 @@ def fit_linear(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> Fit
     """Return the fitted line; one question, and asking it again is free."""
     card = rows.target.card
     model = model_of(rows, card, y, xs)
-    ridge = _ridge(terms.get("ridge"))
+    ridge = _ridge(terms)
     (share,) = shares(card, terms, [Fraction(1)])
     question = moments_question(model)
     answer = question.ask(epsilon=share.epsilon, delta=share.delta)
@@ -57,7 +57,7 @@ def price_linear(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerms)
     """Return what the fit would cost and how far off it would be; nothing is spent."""
     card = rows.target.card
     model = model_of(rows, card, y, xs)
-    _ridge(terms.get("ridge"))
+    _ridge(terms)
     (share,) = shares(card, terms, [Fraction(1)])
     stage = Stage("moments", moments_question(model), share)
     last = len(model.xs) + 1
@@ -70,7 +70,10 @@ def price_linear(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerms)
     return fit_price(rows.target, [stage], margins, terms.get("people"), check_all_fits)
 
 
-def _ridge(ridge: object) -> float | None:
+def _ridge(terms: FitTerms) -> float | None:
+    if "rounds" in terms or "resume" in terms:
+        raise Refused("not-in-language", "A line has no rounds.", "Leave rounds and resume out.")
+    ridge = terms.get("ridge")
     if ridge is None:
         return None
     made = Constant.of(ridge)

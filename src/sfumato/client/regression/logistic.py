@@ -93,6 +93,8 @@ def price_logistic(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerm
 def _stages(rows: Builder, y: str, xs: Sequence[str], terms: FitTerms) -> tuple[Model, list[Stage]]:
     """Return every question with its share; rounds at the heaviest weights there are."""
     card, count = rows.target.card, terms.get("rounds", ROUNDS)
+    if terms.get("ridge") is not None:
+        raise Refused("not-in-language", "Odds take no ridge.", "Leave ridge out.")
     if type(count) is not int or not 1 <= count <= MOST_ROUNDS:
         raise Refused(
             "not-in-language", f"A fit takes 1 to {MOST_ROUNDS} rounds.", "Leave rounds out."

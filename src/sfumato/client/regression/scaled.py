@@ -93,14 +93,33 @@ def model_of(rows: Builder, card: CardView, y: str, xs: Sequence[str]) -> Model:
             f"A fit takes at most {MOST_COLUMNS} columns beside y.",
             "Leave some out.",
         )
-    made = [_scaled(card, name) for name in (y, *xs)]
+    made = [_scaled(declared_columns(card, rows), name) for name in (y, *xs)]
     complete = tuple(Not(IsNull(Ref(column.name))) for column in made)
     narrowed = replace(rows, conditions=(*rows.conditions, *complete))
     return Model(narrowed, made[0], tuple(made[1:]))
 
 
-def _scaled(card: CardView, name: str) -> Scaled:
-    column = _column(card, name)
+def declared_columns(card: CardView, rows: Builder) -> list[dict[str, Any]]:  # Any: JSON
+    """Return the declared columns of the one table that is asked, or refuse a join."""
+    if rows.joins:
+        raise _refused(
+            "Fits and checks are over one table, and this joins several.",
+            "Leave the join out, or ask the sums yourself.",
+        )
+    if rows.table.casefold() in ("", str(card["name"]).casefold()):
+        return list(card["columns"])
+    for table in card["tables"]:
+        if table["name"].casefold() == rows.table.casefold():
+            return list(table["columns"])
+    raise Refused(
+        "unknown-data-set",
+        f"{card['name']!r} has no table {rows.table!r}.",
+        "It has: " + ", ".join(table["name"] for table in card["tables"]) + ".",
+    )
+
+
+def _scaled(columns: Sequence[dict[str, Any]], name: str) -> Scaled:
+    column = _column(columns, name)
     name, kind = column["name"], column["type"]
     if kind == "boolean":
         yes = (Compare(Ref(name), "=", Constant.of(True)), literally(1))
@@ -134,14 +153,14 @@ def _number(name: str, middle: Fraction, half: Fraction, step: Fraction) -> Scal
 _HALF: Final = Fraction(1, 2)
 
 
-def _column(card: CardView, name: str) -> dict[str, Any]:  # Any: JSON of the wire
-    for column in card["columns"]:
+def _column(columns: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
+    for column in columns:
         if column["name"].casefold() == name.casefold():
             return dict(column)
     raise Refused(
         "unknown-column",
-        f"{card['name']!r} has no column {name!r} that may be asked.",
-        "It has: " + ", ".join(column["name"] for column in card["columns"]) + ".",
+        f"There is no column {name!r} that may be asked.",
+        "There is: " + ", ".join(column["name"] for column in columns) + ".",
         column=name,
     )
 

@@ -76,6 +76,8 @@ def _tables(pairs: tuple[str, ...]) -> dict[str, str]:
     read = [pair.partition("=") for pair in pairs]
     if any(not name or not path for name, _, path in read):
         raise click.BadParameter("write TABLE=FILE", param_hint="--with")
+    if len({name.casefold() for name, _, _ in read}) < len(read):
+        raise click.BadParameter("a table is named twice", param_hint="--with")
     return {name: path for name, _, path in read}
 
 

@@ -297,6 +297,7 @@ def _check_beside(card: Card, signed: Card) -> None:
                 f"The unit of {card.name!r} is {signed.unit!r}.",
                 "Keep the unit; another unit is another promise.",
             )
+        _check_tables(card, signed)
     if card.people != signed.people and card.people.casefold() == signed.people.casefold():
         raise Refused(
             "same-people",
@@ -311,6 +312,23 @@ def _check_beside(card: Card, signed: Card) -> None:
             + f" (see {signed.name!r}), and this card's unit is another.",
             "Use the same unit, or give these people a name of their own.",
         )
+
+
+def _check_tables(card: Card, signed: Card) -> None:
+    """Refuse a table whose rows were people's and are public now, or are other people's."""
+    before = {table.name.casefold(): table for table in signed.tables}
+    for table in card.tables:
+        known = before.get(table.name.casefold())
+        if known is None:
+            continue
+        of = [(t.unit or "").casefold() for t in (table, known)]
+        if table.is_public != known.is_public or of[0] != of[1]:
+            raise Refused(
+                "bad-card",
+                f"The rows of table {known.name!r} were "
+                + ("public." if known.is_public else f"those of {known.unit!r}."),
+                "Keep it so, or give the table another name; another unit is another promise.",
+            )
 
 
 def card_text(shape: Mapping[str, object]) -> str:
