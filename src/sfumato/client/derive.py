@@ -87,7 +87,7 @@ def _kind(answer: Answer) -> str:
 
 def has_private_keys(answer: Answer) -> bool:
     """Say whether keys were chosen privately, so that some are not in the answer."""
-    split = cast("list[dict[str, Any]]", answer.receipt["split"])
+    split = cast("list[dict[str, Any]]", answer.receipt.get("split", []))
     return any(part["part"] == "choice of keys" for part in split)
 
 
