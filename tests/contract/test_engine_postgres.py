@@ -19,7 +19,9 @@ from sfumato.core.expression import Compare, Constant, Ref
 from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Refused
+from sfumato.door.release import PATIENCE_S
 from sfumato.engines.postgres import PostgresEngine, PostgresLimits, PostgresPlace
+from sfumato.engines.spark import SparkLimits
 
 CANARY = "canary-4711"
 HEADER = ["who", "word", "cost"]
@@ -200,6 +202,14 @@ def _table_of(table: str) -> object:
     import json
 
     return json.loads(Path(table).read_text())["tables"][0]["table"]
+
+
+def test_a_deadline_follows_the_card_and_stays_below_the_doors_patience() -> None:
+    for limits, least in ((PostgresLimits(), 60), (SparkLimits(), 300)):
+        assert limits.deadline_of(10**5) == least
+        assert limits.deadline_of(10**8) == 5000
+        assert limits.deadline_of(10**10) == 5400 < PATIENCE_S
+    assert PostgresLimits(deadline_s=3).deadline_of(10**10) == 3
 
 
 def test_threads_take_turns(engine: PostgresEngine, table: str) -> None:

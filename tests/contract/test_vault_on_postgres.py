@@ -296,6 +296,9 @@ def test_keys_that_others_may_read_are_not_used(folder: Path) -> None:
         (f"postgresql://owner:{SECRET}@other.example/none", "engine-unsafe"),
         (f"postgresql://owner:{SECRET}@other.example/none?nothing={SECRET}", "engine-unavailable"),
         (f"password={SECRET} 'x", "engine-unavailable"),
+        (f"service=elsewhere password={SECRET}", "engine-unsafe"),
+        (f"hostaddr=192.0.2.1 password={SECRET}", "engine-unsafe"),
+        (f"host=/here,other.example password={SECRET}", "engine-unsafe"),
         (f"mysql://owner:{SECRET}@other.example/none", "engine-unavailable"),
     ],
 )

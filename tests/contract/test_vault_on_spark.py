@@ -96,6 +96,15 @@ def test_a_vault_on_a_standalone_cluster_by_the_command_line(tmp_path: Path) -> 
     assert all(place.secret not in done.stdout + done.stderr for done in said)
 
 
+@pytest.mark.slow
+def test_a_spark_that_is_set_otherwise_is_seen() -> None:
+    need_java()
+    odd = (*QUICK, ("spark.sql.ansi.enabled", "false"), ("spark.io.encryption.enabled", "false"))
+    engine = SparkEngine(bytes(32), SparkPlace("local[1]", conf=odd), memory_mb=512)
+    assert set(engine.self_test()) == {"spark.sql.ansi.enabled", "spark.io.encryption.enabled"}
+    engine.close()
+
+
 def test_a_cluster_that_is_not_there_fails_one_question(tmp_path: Path) -> None:
     need_java()
     folder = tmp_path / "vault"

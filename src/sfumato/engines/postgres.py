@@ -287,7 +287,7 @@ def _publish(made: Path, target: Path) -> None:
 
 def _not_copied() -> Refused:
     return Refused(
-        "source-unreadable",
+        "engine-unavailable",
         "The prepared rows could not be copied into the engine.",
         "Look at the engine's address, rights and free space.",
     )

@@ -6,16 +6,20 @@ it is left behind.
 
 from __future__ import annotations
 
+from typing import Final
+
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sfumato.core.refusal import Refused
 
+_OF_THE_OWNER: Final = ("passfile", "password", "sslcert", "sslkey", "sslpassword", "user")
+
 
 def reader_address(owner: str, role: str, password: str) -> str:
     """Return the owner's address with another role, and nothing by which the owner is known."""
     known = _read(owner)
-    kept = {k: v for k, v in known.items() if k not in ("passfile", "sslcert", "sslkey")}
+    kept = {name: value for name, value in known.items() if name not in _OF_THE_OWNER}
     return make_conninfo("", **{**kept, "user": role, "password": password})
 
 
@@ -35,7 +39,8 @@ def check_network(url: str) -> None:
     """Refuse an address of another machine that does not say how the way there is guarded."""
     known = _read(url)
     hosts = f"{known.get('host') or ''},{known.get('hostaddr') or ''}".split(",")
-    if known.get("sslmode") or known.get("service") or all(_is_here(host) for host in hosts):
+    is_here = all(_is_here(host) for host in hosts) and not known.get("service")
+    if known.get("sslmode") or is_here:
         return
     raise Refused(
         "engine-unsafe",

@@ -33,7 +33,7 @@ _CONF: Final = {
     "spark.sql.legacy.allowNonEmptyLocationInCTAS": "false",
     "spark.redaction.regex": "(?i)secret|password|token|salt",
 }
-_GUARDS: Final = ("spark.authenticate", "spark.network.", "spark.driver.bindAddress")
+_TUNED: Final = "spark.sql.files."  # how a table is cut into parts; an owner may say otherwise
 
 
 @dataclass
@@ -64,7 +64,8 @@ class Asker:
         if self.session is None:
             self.session = _session(self.start)
         said: Any = self.start["conf"]  # a message of our own parent
-        wanted = {**_CONF, **{name: said[name] for name in said if name.startswith(_GUARDS)}}
+        fixed = {name: value for name, value in _CONF.items() if not name.startswith(_TUNED)}
+        wanted = {**said, **fixed}
         conf = self.session.sparkContext.getConf()
         return json.dumps([name for name in wanted if conf.get(name) != wanted[name]]).encode()
 
