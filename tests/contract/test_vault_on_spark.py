@@ -63,15 +63,25 @@ def test_a_vault_on_a_spark_in_one_process(tmp_path: Path) -> None:
             vault.add("copy", tmp_path / "p.csv", other)
         assert refused.value.code == "same-people"
         assert set((folder / "tables").iterdir()) == before
+        assert engine.self_test() == ()
+        with pytest.raises(Refused) as spent:
+            vault["clinic"].count().ask(epsilon=2)
+        assert spent.value.code == "budget-exceeded"
+
+
+@pytest.mark.slow
+def test_a_killed_spark_is_replaced(tmp_path: Path) -> None:
+    need_java()
+    sfumato.create(tmp_path / "vault", anchor=tmp_path / "a", engine=LOCAL)
+    with sfumato.open(tmp_path / "vault") as vault:
+        engine = vault.house.engine
+        assert isinstance(engine, SparkEngine)
+        vault.add("clinic", write_patients(tmp_path / "p.csv"), card(PATIENTS_CARD))
         pid = engine.worker_pid()
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         time.sleep(0.5)
         assert vault["clinic"].mean("age").ask(epsilon=0.05).rows
-        assert engine.self_test() == ()
-        with pytest.raises(Refused) as spent:
-            vault["clinic"].count().ask(epsilon=2)
-        assert spent.value.code == "budget-exceeded"
 
 
 @pytest.mark.slow
