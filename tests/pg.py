@@ -101,6 +101,11 @@ class Server:
         with (self.folder / "data" / "postgresql.conf").open("a") as file:
             file.write(small)
 
+    def ask_passwords(self) -> None:
+        """Let nobody in without a password but the superuser, from the next start on."""
+        rules = f"local all {self.user} trust\nlocal all all scram-sha-256\n"
+        (self.folder / "data" / "pg_hba.conf").write_text(rules)
+
     @contextmanager
     def replica(self) -> Iterator[Server]:
         """Run a copy that follows this server."""
@@ -168,11 +173,17 @@ def _folder(user: str) -> Iterator[Path]:
 
 
 @contextmanager
-def running() -> Iterator[Server]:
-    """Start a throw-away PostgreSQL; stop it and delete its folder in the end."""
+def made() -> Iterator[Server]:
+    """Make a throw-away PostgreSQL that does not run yet; delete its folder in the end."""
     need_binaries()
     with _folder(_user()) as folder:
         server = Server(folder, _free_port(), _user())
         server.make()
-        with server.serving():
-            yield server
+        yield server
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """Start a throw-away PostgreSQL; stop it and delete its folder in the end."""
+    with made() as server, server.serving():
+        yield server

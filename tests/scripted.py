@@ -28,5 +28,11 @@ class ScriptedEngine:
     def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
         return ()
 
+    def forget(self, table: str) -> None:
+        """Nothing is kept."""
+
+    def self_test(self) -> tuple[str, ...]:
+        return ()
+
     def close(self) -> None:
         """Nothing is held."""

@@ -19,7 +19,6 @@ from sfumato.core.card import Card, read_card
 from sfumato.core.refusal import Refused
 from sfumato.dice import SystemDice
 from sfumato.door import Door, Ledger, NoisePool
-from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.faces.local import LocalTransport
 from sfumato.services.data_sets import DataSets, Source, card_shape
 from sfumato.services.queries import Queries
@@ -27,9 +26,10 @@ from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.catalogue import SQLiteCatalogue
 from sfumato.stores.keys import ReceiptKey, make_secret, read_secret
 from sfumato.stores.sqlite import create_ledger, open_ledger
+from sfumato.vault_engine import choose_engine, open_engine
 
 if TYPE_CHECKING:
-    from sfumato.core.ports import LedgerStore
+    from sfumato.core.ports import Engine, LedgerStore
 
 __all__ = ["House", "OpenVault", "case", "col", "create", "main", "open", "open_house"]
 
@@ -43,7 +43,8 @@ class House:
 
     folder: Path
     ledger: Ledger
-    engine: DuckDBEngine
+    engine: Engine
+    engine_kind: str
     catalogue: SQLiteCatalogue
     data_sets: DataSets
     queries: Queries
@@ -110,10 +111,15 @@ def create(
     *,
     anchor: str | os.PathLike[str] | None = None,
     ledger: str | None = None,
+    engine: str | None = None,
+    engine_reader: str | None = None,
 ) -> None:
     """Make a new vault in an empty or absent folder; its anchor lies outside it.
 
-    `ledger` is the URL of a PostgreSQL database that keeps the ledger instead of a file.
+    `ledger` is the URL of a PostgreSQL database that keeps the ledger instead of a file. `engine`
+    is the address of a PostgreSQL or a Spark that is asked instead of DuckDB: `postgresql://...`,
+    `spark://:SECRET@HOST:PORT` or `local[2]`. `engine_reader` is the address by which a PostgreSQL
+    is asked, if its role is there already; otherwise one is made.
     """
     root = Path(folder).absolute()
     if anchor is not None and Path(anchor).exists():
@@ -124,16 +130,18 @@ def create(
         raise Refused(
             "vault-exists", f"The folder {root} is not empty.", "Choose a new folder for the vault."
         )
+    dice = SystemDice()
+    chosen = choose_engine(engine, engine_reader, dice)
     for place in (root, *(root / part for part in ("keys", "tables", "people", "spill"))):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     root.chmod(0o700)
-    dice = SystemDice()
+    chosen.keep(root)
     make_secret(root / "keys" / "salt", dice)
     make_secret(root / "keys" / "receipts", dice)
     store = _make_store(root, ledger, dice)
     where = Path(anchor).absolute() if anchor else default_anchor(store.head().ledger)
     SQLiteCatalogue(root / "catalogue.sqlite", _read_stored_card).close()
-    settings = {"format": FORMAT, "anchor": str(where), "ledger": ledger}
+    settings = {"format": FORMAT, "anchor": str(where), "ledger": ledger, "engine": chosen.kind}
     _write(root / "vault.json", json.dumps(settings) + "\n")
     key = ReceiptKey(read_secret(root / "keys" / "receipts"))
     Ledger(store, FileAnchor(where), key).note("vault-created", {"format": FORMAT})
@@ -186,12 +194,14 @@ def open_house(folder: Path) -> House:
             "Restore catalogue.sqlite from its newest backup.",
         )
     salt, dice = read_secret(root / "keys" / "salt"), SystemDice()
-    engine = DuckDBEngine(salt=salt)
+    kind = str(settings.get("engine", "duckdb"))
+    engine = open_engine(kind, root, salt)
     catalogue = SQLiteCatalogue(root / "catalogue.sqlite", _read_stored_card)
     return House(
         folder=root,
         ledger=ledger,
         engine=engine,
+        engine_kind=kind,
         catalogue=catalogue,
         data_sets=DataSets(ledger, engine, catalogue, dice, salt, root),
         queries=Queries(Door(ledger, engine, NoisePool(dice)), catalogue, dice),

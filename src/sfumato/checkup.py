@@ -7,14 +7,20 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 
 from sfumato.clock import SystemClock
+from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.dice import SystemDice
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.stores.sqlite import create_ledger
+from sfumato.vault_engine import NAMES
+
+if TYPE_CHECKING:
+    from sfumato.app import House
 
 
 def checkup(folder: str | None) -> list[tuple[str, bool, str]]:
@@ -25,7 +31,7 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str]]:
         _check_sqlite(),
         _check_sandbox(),
         *_check_extras(),
-        *([_check_vault(Path(folder))] if folder else []),
+        *(_check_vault(Path(folder)) if folder else []),
     ]
 
 
@@ -62,25 +68,38 @@ def _check_sandbox() -> tuple[str, bool, str]:
 
 
 def _check_extras() -> list[tuple[str, bool, str]]:
-    wanted = {"pandas": "frames", "polars": "frames", "pyarrow": "frames", "psycopg": "postgres"}
+    wanted = {"pandas": "frames", "polars": "frames", "pyarrow": "frames"}
+    wanted |= {"psycopg": "postgres", "pyspark": "spark"}
     absent = [name for name in wanted if importlib.util.find_spec(name) is None]
     if not absent:
-        return [("extras", True, "pandas, polars, pyarrow and psycopg are installed")]
+        return [("extras", True, "pandas, polars, pyarrow, psycopg and pyspark are installed")]
     extra = wanted[absent[0]]
     return [("extras", True, f'{absent[0]} is not here; pip install "sfumato[{extra}]" brings it')]
 
 
-def _check_vault(folder: Path) -> tuple[str, bool, str]:
+def _check_vault(folder: Path) -> list[tuple[str, bool, str]]:
     from sfumato.app import open_house
 
     try:
         house = open_house(folder)
     except Refused as refused:
-        return "vault", False, f"{refused.cause} {refused.next_step}"
+        return [("vault", False, f"{refused.cause} {refused.next_step}")]
     try:
         house.ledger.check_history()
+        return [("vault", True, "its ledger agrees with its anchor"), _check_its_engine(house)]
     except Refused as refused:
-        return "vault", False, f"{refused.cause} {refused.next_step}"
+        return [("vault", False, f"{refused.cause} {refused.next_step}")]
     finally:
         house.close()
-    return "vault", True, "its ledger agrees with its anchor"
+
+
+def _check_its_engine(house: House) -> tuple[str, bool, str]:
+    """Start the vault's own engine, and try what it would let through."""
+    name = NAMES[house.engine_kind]
+    try:
+        found = house.engine.self_test()
+    except EngineStopped:
+        return "its engine", False, f"{name} does not answer; questions would fail, and be charged"
+    if found:
+        return "its engine", False, f"{name} would let through: {', '.join(found)}"
+    return "its engine", True, f"{name} answers, and lets nothing through but answers"

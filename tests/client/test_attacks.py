@@ -11,6 +11,7 @@ import pytest
 import sfumato
 from sfumato.app import OpenVault
 from sfumato.core.refusal import Refused
+from sfumato.engines.duckdb import DuckDBEngine, Limits
 from vaults import card, make_vault, open_with, write_csv
 
 CARD = """
@@ -275,7 +276,9 @@ def test_a_stopped_shape_is_stopped_whatever_its_constants_are(
     tmp_path: Path, source: Path
 ) -> None:
     with open_with(tmp_path, "town", source, CARD) as vault:
-        vault.house.engine._limits = type(vault.house.engine._limits)(deadline_s=0.0)
+        engine = vault.house.engine
+        assert isinstance(engine, DuckDBEngine)
+        engine._limits = Limits(deadline_s=0.0)
         first = vault["town"].where(age=(1, None)).count()
         assert code_of(lambda: first.ask(epsilon=0.1)) == "question-failed"
         other = vault["town"].where(age=(2, 50)).count()

@@ -210,6 +210,23 @@ def test_the_same_people_under_another_name_are_refused_or_linked(tmp_path: Path
         fresh["apart"].count().ask(epsilon=600)
 
 
+def test_what_a_killed_add_left_behind_is_gone_after_the_next(tmp_path: Path) -> None:
+    text, source = CARD % (1, 1), write_csv(tmp_path / "rows.csv", HEADER, ROWS)
+    with open_with(tmp_path, "visits", source, text) as vault:
+        tables, people = vault.house.folder / "tables", vault.house.folder / "people"
+        before = {*tables.iterdir(), *people.iterdir()}
+        (tables / ".prepare-x").mkdir()
+        left = (".prepare-x/rows", "00ff.duckdb", "00ff.duckdb.json")
+        for name in left:
+            (tables / name).write_text("rows")
+        (people / "00ff.json").write_text("{}")
+        vault.add("visits", source, {**card(text), "version": "2"})
+        after = {*tables.iterdir(), *people.iterdir()}
+        assert before < after
+        assert len(after) == 2 * len(before)
+        assert vault["visits"].count().ask(epsilon=1).rows
+
+
 def test_a_new_version_never_renews_the_budget(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "rows.csv", HEADER, ROWS)
     text = CARD % (1, 1)

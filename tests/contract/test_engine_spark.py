@@ -146,7 +146,7 @@ def test_neither_salt_nor_secret_is_on_a_command_line(engine: SparkEngine, table
 def test_the_embedded_path_imports_neither_driver() -> None:
     text = (
         "import sys; import sfumato, sfumato.app, sfumato.engines.duckdb, sfumato.engines.worker;"
-        "import sfumato.engines.postgres, sfumato.engines.spark;"
+        "import sfumato.engines.postgres, sfumato.engines.spark, sfumato.vault_engine;"
         "print([m for m in sys.modules if m.split('.')[0] in ('psycopg', 'pyspark', 'py4j')])"
     )
     said = subprocess.run(

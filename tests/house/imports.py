@@ -34,6 +34,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "dice": (),
     "clock": (),
     "app": EVERYTHING,
+    "vault_engine": EVERYTHING,  # a part of the app: builds the engine that a vault names
     "checkup": EVERYTHING,  # the doctor starts concrete things, as the app does
     "": ("app", "core.refusal"),  # the package itself
 }

@@ -190,6 +190,17 @@ class Engine(Protocol):
         """Return the name and likely type of each column, for the owner's proposed card."""
         ...
 
+    def forget(self, table: str) -> None:
+        """Remove a prepared table wherever it lies, or what is left of one; none is no fault.
+
+        What cannot be removed now raises `EngineStopped`, and can be forgotten another time.
+        """
+        ...
+
+    def self_test(self) -> tuple[str, ...]:
+        """Return the names of what whoever asks the rows could do beyond reading them."""
+        ...
+
     def close(self) -> None:
         """Let the worker process go."""
         ...

@@ -13,6 +13,8 @@ CODES: Final[dict[str, str]] = {
     "bad-sql": "The text is not SQL that can be read.",
     "budget-exceeded": "The question costs more than is left.",
     "data-set-exists": "A data set of that name is already in the vault.",
+    "engine-unavailable": "The vault's engine cannot be reached, or is none that there is.",
+    "engine-unsafe": "The vault's engine would let more be done than reading prepared rows.",
     "error-needs-size": "The error of this aggregate depends on how many people it covers.",
     "error-out-of-reach": "No allowed epsilon reaches that error.",
     "keys-needed": "A grouping needs keys that the owner has declared.",

@@ -148,6 +148,11 @@ class DuckDBEngine:
         pairs = [_items(pair) for pair in _items(answer[0]["columns"])]
         return tuple((str(name), str(kind)) for name, kind in pairs)
 
+    def forget(self, table: str) -> None:
+        """Remove a prepared table and what is known of it."""
+        for place in (Path(table), path_of(Path(table))):
+            place.unlink(missing_ok=True)
+
     def self_test(self) -> tuple[str, ...]:
         """Return the probes that a locked worker let through; the house opens only if none is."""
         child = self._start(self._limits.memory_of(0))

@@ -7,12 +7,13 @@ small file says which table that is. The driver (psycopg) runs in a child proces
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,25 +31,40 @@ from sfumato.plan.lower import Statement, lower
 from sfumato.plan.print_values import Dialect, Secret
 
 _GRACE_S: Final = 2.0  # how long the server may take to notice its own timeout
+_DEADLINE_S: Final = 60.0
+_MOST_S: Final = 5400.0
+_ROW_S: Final = 5e-6  # of the slowest question, lower.py's windows, on one slow core
 
 
 @dataclass(frozen=True)
 class PostgresPlace:
     """Where the tables lie, and as whom they are made and asked."""
 
-    owner: str  # the address by which tables are made; of the schema's owner
-    reader: str  # the address by which questions are asked; `make_reader` makes the role
+    # the address by which tables are made; of the schema's owner
+    owner: str = field(repr=False)
+    # the address by which questions are asked; `make_reader` makes the role
+    reader: str = field(repr=False)
     role: str  # the reader's name
     schema: str = "sfumato"
 
 
 @dataclass(frozen=True)
 class PostgresLimits:
-    """What a question may use: memory per sort on the server, and time."""
+    """What a question may use: memory per sort on the server, and time.
 
-    deadline_s: float = 60.0
+    Without a deadline of its own, a question has ten times what the slowest would take on as many
+    rows as the card lets in (rules.md, 13), but at least a minute and at most an hour and a half.
+    """
+
+    deadline_s: float | None = None
     work_mem_mb: int = 256
     load_deadline_s: float = 4 * 3600.0
+
+    def deadline_of(self, rows: int) -> float:
+        """Return how long a question of so many rows may take; a function of the card alone."""
+        if self.deadline_s is not None:
+            return self.deadline_s
+        return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MOST_S)
 
 
 class PostgresEngine:
@@ -70,9 +86,8 @@ class PostgresEngine:
         start: Header = {
             "salt": salt.hex(), "reader": place.reader, "owner": place.owner, "role": place.role,
             "schema": place.schema, "work_mem_mb": limits.work_mem_mb, "memory_mb": memory_mb,
-            "timeout_ms": int(limits.deadline_s * 1000),
         }  # fmt: skip
-        self._held = Held("postgres_worker", start, limits.deadline_s + _GRACE_S)
+        self._held = Held("postgres_worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).
@@ -86,21 +101,84 @@ class PostgresEngine:
             schema = self._place.schema
             names = tuple(f'"{schema}"."{table["table"]}"' for table in known["tables"])
             request = measure_request(measure, "postgres", names, known, self._mark)
-            sealed = self._held.measured(request, layout)
+            deadline_s = self._limits.deadline_of(measure.most_rows)
+            request["timeout_ms"] = int(deadline_s * 1000)
+            sealed = self._held.measured(request, layout, deadline_s + _GRACE_S)
         if sealed is None:
             raise EngineStopped
         return sealed
 
     def prepare(self, order: PrepareOrder) -> Prepared:
-        """Copy a source into a prepared table, once; the owner's act."""
+        """Copy a source into a prepared table, once; the owner's act.
+
+        What will be made is written down first, so that whatever stops it, it can be forgotten.
+        """
+        target, sources = Path(order.target).absolute(), len(order.sources)
+        before = read_marker(order.target, "postgres")
 
         def load(prepared: str, work: str) -> dict[str, Any] | None:
-            tables = len(order.sources)
-            request: Header = {"do": "load", "prepared": prepared, "work": work, "tables": tables}
-            answer = self._held.ask(request, START_S + self._limits.load_deadline_s)
-            return None if answer is None else dict(json.loads(answer))
+            names = _fresh_names(Path(work), sources)
+            text = json.dumps({"engine": "postgres", "tables": [{"table": n} for n in names]})
+            _write(Path(work, "making"), text)
+            _publish(Path(work, "making"), _making(target))
+            known = self._loaded(prepared, work, names)
+            if known is not None and not known["tables"]:  # the server was not reached
+                _making(target).unlink()
+            return known if known is not None and known["tables"] else None
 
-        return prepare_elsewhere(self._embedded, order, load, ("postgres", self._mark))
+        made = False
+        try:
+            prepared = prepare_elsewhere(self._embedded, order, load, ("postgres", self._mark))
+            made = True
+        finally:
+            if not made:
+                self._unmake(target)
+        _making(target).unlink()
+        if before is not None:  # of a table that this one has replaced
+            self._dropped(before)
+        return prepared
+
+    def _loaded(self, prepared: str, work: str, names: list[str]) -> dict[str, Any] | None:
+        request: Header = {"do": "load", "prepared": prepared, "work": work, "names": names}
+        answer = self._held.ask(request, START_S + self._limits.load_deadline_s)
+        return None if answer is None else dict(json.loads(answer))
+
+    def _unmake(self, target: Path) -> None:
+        """Remove what a preparation has begun; where it cannot be now, it stays written down."""
+        begun = read_marker(str(_making(target)), "postgres")
+        if begun is not None and self._dropped(begun):
+            _making(target).unlink()
+
+    def _dropped(self, known: dict[str, Any]) -> bool:
+        names = [table["table"] for table in known["tables"]]
+        return self._held.ask({"do": "forget", "names": names}, START_S) is not None
+
+    def forget(self, table: str) -> None:
+        """Remove a prepared table from the server, then the file that says where it was."""
+        for place in (_making(Path(table)), Path(table)):
+            known = read_marker(str(place), "postgres")
+            if known is not None and not self._dropped(known):
+                raise EngineStopped
+            place.unlink(missing_ok=True)
+
+    def self_test(self) -> tuple[str, ...]:
+        """Return what the reader may do beyond reading prepared tables; constant names."""
+        answer = self._held.ask({"do": "probe"}, START_S)
+        if answer is None:
+            raise EngineStopped
+        return tuple(str(name) for name in json.loads(answer))
+
+    def make_reader(self, password: str | None) -> tuple[str, ...] | None:
+        """Make the schema and its reader; return what this owner was not allowed to close.
+
+        Without a password the role is there already, and only welcomed. None if it cannot be done.
+        """
+        answer = self._held.ask({"do": "reader", "password": password}, START_S)
+        return None if answer is None else tuple(json.loads(answer))
+
+    def unmake_reader(self, *, with_role: bool) -> bool:
+        """Remove the empty schema, and the reader if it was made here; say whether it is gone."""
+        return self._held.ask({"do": "unreader", "with_role": with_role}, START_S) is not None
 
     def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
         """Return the name and likely type of each column, for the owner's proposed card."""
@@ -178,6 +256,19 @@ def read_marker(table: str, engine: str) -> dict[str, Any] | None:
     return known if isinstance(known, dict) and known.get("engine") == engine else None
 
 
+def _making(target: Path) -> Path:
+    """Return where it says what is being made for a target."""
+    return target.with_name(f"{target.name}.making")
+
+
+def _fresh_names(work: Path, tables: int) -> list[str]:
+    """Return tables' names that no others have: of when and where the folder of work was made."""
+    made = work.stat()
+    said = f"{work}:{made.st_dev}:{made.st_ino}:{made.st_mtime_ns}"
+    stem = f"rows_{hashlib.sha256(said.encode()).hexdigest()[:24]}"
+    return [f"{stem}_{place}" for place in range(tables)]
+
+
 def _write(path: Path, text: str) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
@@ -197,7 +288,7 @@ def _publish(made: Path, target: Path) -> None:
 
 def _not_copied() -> Refused:
     return Refused(
-        "source-unreadable",
+        "engine-unavailable",
         "The prepared rows could not be copied into the engine.",
         "Look at the engine's address, rights and free space.",
     )

@@ -82,18 +82,17 @@ class Held:
     A forked process starts a driver of its own. The driver ends when this process does.
     """
 
-    def __init__(self, module: str, start: Header, deadline_s: float) -> None:
+    def __init__(self, module: str, start: Header) -> None:
         """Hold what the driver is told first; start nothing yet."""
         self._module = module
         self._begin = start
-        self._deadline_s = deadline_s
         self._turn = threading.Lock()
         self._owner = os.getpid()
         self._child: DriverChild | None = None
 
-    def measured(self, request: Header, layout: Layout) -> Sealed[Cells] | None:
+    def measured(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
         """Return the driver's answer, or None; then the driver is gone."""
-        answer = self.ask(request, self._deadline_s)
+        answer = self.ask(request, deadline_s)
         cells = None if answer is None else read_cells(layout, answer)
         return None if cells is None else Sealed(cells)
 

@@ -58,12 +58,16 @@ def copying_of(request: Header, start: Header, shape: Shape) -> Copying:
     """Return the order to copy that a driver was given."""
     return Copying(
         str(request["prepared"]),
-        int(str(request["tables"])),
+        _count(request["names"]),
         str(request["work"]),
         shape,
         str(start["salt"]),
         int(str(start["memory_mb"])),
     )
+
+
+def _count(names: object) -> int:
+    return len(names) if isinstance(names, list) else 0
 
 
 def copy_out(copying: Copying) -> tuple[Copied, ...]:

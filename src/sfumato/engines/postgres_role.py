@@ -12,7 +12,7 @@ What cannot be prevented from here, and what an operator has to know:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -52,6 +52,13 @@ WHERE n.nspname = 'pg_catalog' AND p.prokind = 'f' AND (
 """
 
 
+_WELCOME: Final[tuple[LiteralString, ...]] = (
+    "CREATE SCHEMA IF NOT EXISTS {place}",
+    "REVOKE ALL ON SCHEMA {place} FROM PUBLIC",
+    "GRANT USAGE ON SCHEMA {place} TO {reader}",
+)
+
+
 def make_reader(owner: str, schema: str, role: str, password: str | None = None) -> tuple[str, ...]:
     """Make the schema and its reader; return what this owner was not allowed to close."""
     with psycopg.connect(owner, autocommit=True) as link:
@@ -61,21 +68,49 @@ def make_reader(owner: str, schema: str, role: str, password: str | None = None)
         return tuple(name for name, text in _wanted(link, role) if not _done(link, text))
 
 
+def welcome_reader(owner: str, schema: str, role: str) -> None:
+    """Make the schema for a reader that somebody else has made."""
+    with psycopg.connect(owner, autocommit=True) as link:
+        for text in _WELCOME:
+            link.execute(_place(text, schema, role))
+
+
+def unmake_reader(owner: str, schema: str, role: str, *, with_role: bool) -> None:
+    """Remove an empty schema, and the reader if we made it: nothing is left of a failed `init`."""
+    with psycopg.connect(owner, autocommit=True) as link:
+        row = link.execute("SELECT current_database()").fetchone()
+        database = sql.Identifier(str(row[0]) if row else "")
+        link.execute(_place("DROP SCHEMA IF EXISTS {place}", schema, role))
+        if with_role:
+            text = sql.SQL("REVOKE ALL ON DATABASE {} FROM {}")
+            link.execute(text.format(database, sql.Identifier(role)))
+            link.execute(_place("DROP ROLE IF EXISTS {reader}", schema, role))
+
+
+def _place(text: LiteralString, schema: str, role: str) -> sql.Composed:
+    return sql.SQL(text).format(place=sql.Identifier(schema), reader=sql.Identifier(role))
+
+
 def _needed(
     link: psycopg.Connection[Any], schema: str, role: str, password: str | None
 ) -> Iterator[sql.Composed]:
-    reader, place = sql.Identifier(role), sql.Identifier(schema)
+    reader = sql.Identifier(role)
     known = link.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone()
     verb = sql.SQL("CREATE ROLE {} ") if known is None else sql.SQL("ALTER ROLE {} ")
-    secret = sql.SQL("") if password is None else sql.SQL(" PASSWORD ") + sql.Literal(password)
-    yield verb.format(reader) + sql.SQL(_ATTRIBUTES) + secret
-    yield sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(place)
-    yield sql.SQL("REVOKE ALL ON SCHEMA {} FROM PUBLIC").format(place)
-    yield sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(place, reader)
+    yield verb.format(reader) + sql.SQL(_ATTRIBUTES) + _password(link, role, password)
+    yield from (_place(text, schema, role) for text in _WELCOME)
     for name, value in _OWN.items():
         yield sql.SQL("ALTER ROLE {} SET {} = {}").format(
             reader, sql.Identifier(name), sql.Literal(value)
         )
+
+
+def _password(link: psycopg.Connection[Any], role: str, password: str | None) -> sql.Composed:
+    """Print what the server checks a password by; it, and its log, never learn the password."""
+    if password is None:
+        return sql.Composed([])
+    check = link.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
+    return sql.SQL(" PASSWORD {}").format(sql.Literal(check.decode()))
 
 
 def _wanted(link: psycopg.Connection[Any], role: str) -> Iterator[tuple[str, sql.Composed]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -18,9 +18,16 @@ from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
 from sfumato.engines.frames import Header
 from sfumato.engines.postgres_child import Deed, serve
 from sfumato.engines.postgres_copy import Copied, copy_out, copying_of
+from sfumato.engines.postgres_doors import open_doors
+from sfumato.engines.postgres_role import make_reader, unmake_reader, welcome_reader
 
 _TYPES: Final = {"VARCHAR": 'TEXT COLLATE "C"', "TIMESTAMP": "TIMESTAMP(6)"}
 _PIECE: Final = 1 << 20
+_OURS: Final = re.compile(r"rows_[0-9a-f]{24}_[0-9]{1,3}")
+_LINE: Final[dict[str, Any]] = {  # a server that is gone is noticed within a minute
+    "autocommit": True, "connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 10,
+    "keepalives_count": 3, "tcp_user_timeout": 60_000,
+}  # fmt: skip
 # What a role may set for itself: nothing bound is written to the server's log on an error, dates
 # are spelled in one way, a lost client ends the query.
 _SESSION: Final = {
@@ -54,6 +61,8 @@ class Asker:
         link = self._linked()
         with link.transaction():
             link.execute("SET TRANSACTION READ ONLY")
+            timeout = str(request["timeout_ms"])
+            link.execute("SELECT set_config('statement_timeout', %s, true)", (timeout,))
             for statement in cast(list[dict[str, Any]], request["statements"]):
                 assembly.add(statement["tallies"], self._asked(link, statement))
         return cells_bytes(assembly.cells())
@@ -69,24 +78,61 @@ class Asker:
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
 
     def _linked(self) -> psycopg.Connection[tuple[Any, ...]]:
-        if self.link is not None and not self.link.closed:
+        if self.link is not None and _is_alive(self.link):
             return self.link
-        link = psycopg.connect(str(self.start["reader"]), autocommit=True, connect_timeout=10)
-        settings = {
-            **_SESSION,
-            "statement_timeout": str(self.start["timeout_ms"]),
-            "work_mem": f"{self.start['work_mem_mb']}MB",
-        }
+        link = psycopg.connect(str(self.start["reader"]), **_LINE)
+        settings = {**_SESSION, "work_mem": f"{self.start['work_mem_mb']}MB"}
         for name, value in settings.items():
             link.execute("SELECT set_config(%s, %s, false)", (name, value))
+        if self._doors(link):  # a reader who may do more is never asked
+            link.close()
+            raise PermissionError
         self.link = link
         return link
+
+    def _doors(self, link: psycopg.Connection[Any]) -> tuple[str, ...]:
+        return open_doors(link, str(self.start["role"]), str(self.start["schema"]))
+
+    def probe(self, _request: Header) -> bytes:
+        """Return what the reader may do beyond reading prepared tables."""
+        with psycopg.connect(str(self.start["reader"]), **_LINE) as link:
+            return json.dumps(self._doors(link)).encode("ascii")
+
+    def reader(self, request: Header) -> bytes:
+        """Make the schema and its reader, or welcome one; return what could not be closed."""
+        owner, schema, role = (str(self.start[name]) for name in ("owner", "schema", "role"))
+        if request["password"] is None:
+            welcome_reader(owner, schema, role)
+            return b"[]"
+        return json.dumps(make_reader(owner, schema, role, str(request["password"]))).encode()
+
+    def unreader(self, request: Header) -> bytes:
+        """Remove the empty schema again, and the reader if it was made here."""
+        owner, schema, role = (str(self.start[name]) for name in ("owner", "schema", "role"))
+        unmake_reader(owner, schema, role, with_role=request["with_role"] is True)
+        return b""
+
+    def forget(self, request: Header) -> bytes:
+        """Remove tables that were made here; those that are not there are no fault."""
+        names = cast(list[str], request["names"])
+        if not all(_OURS.fullmatch(name) for name in names):
+            raise ValueError
+        with psycopg.connect(str(self.start["owner"]), **_LINE) as link:
+            link.execute("SET lock_timeout = '30s'")
+            for name in names:
+                table = sql.Identifier(str(self.start["schema"]), name)
+                link.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
+        return b""
 
     def load(self, request: Header) -> bytes:
         """Copy prepared tables into tables of their own; return what is known of them."""
         copies = copy_out(copying_of(request, self.start, "csv"))
-        named = [(_fresh_name(copied.file), copied) for copied in copies]
-        with psycopg.connect(str(self.start["owner"]), autocommit=True) as link:
+        named = list(zip(cast(list[str], request["names"]), copies, strict=True))
+        try:
+            owner = psycopg.connect(str(self.start["owner"]), **_LINE)
+        except psycopg.OperationalError:
+            return json.dumps({"tables": []}).encode("ascii")  # nothing has been made
+        with owner as link:
             link.execute("SET log_parameter_max_length_on_error = 0")
             with link.transaction():
                 for name, copied in named:
@@ -107,11 +153,13 @@ class Asker:
         link.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(table, reader))
 
 
-def _fresh_name(file: Path) -> str:
-    """Return a table's name that no other copy has: of when and where this one was made."""
-    made = file.stat()
-    said = f"{file}:{made.st_dev}:{made.st_ino}:{made.st_mtime_ns}"
-    return f"rows_{hashlib.sha256(said.encode()).hexdigest()[:24]}"
+def _is_alive(link: psycopg.Connection[Any]) -> bool:
+    """Say whether the server is still there: one that was restarted is no fault of a question."""
+    try:
+        link.execute("SELECT 1")
+    except psycopg.OperationalError:
+        link.close()
+    return not link.closed
 
 
 def _array(name: str, values: tuple[Any, ...]) -> np.ndarray[Any, Any]:
@@ -137,7 +185,10 @@ def _copy_in(link: psycopg.Connection[tuple[Any, ...]], table: sql.Identifier, f
 
 def _begun(start: Header) -> Mapping[str, Deed]:
     asker = Asker(start)
-    return {"measure": asker.measure, "load": asker.load}
+    return {
+        "measure": asker.measure, "load": asker.load, "forget": asker.forget,
+        "probe": asker.probe, "reader": asker.reader, "unreader": asker.unreader,
+    }  # fmt: skip
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import tempfile
 import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder
@@ -22,9 +22,13 @@ from sfumato.engines.assembled import Layout
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.frames import Header
 from sfumato.engines.postgres import measure_request, prepare_elsewhere, read_marker
-from sfumato.engines.postgres_child import Held
+from sfumato.engines.postgres_child import START_S, Held
 from sfumato.engines.postgres_copy import order_mark
 from sfumato.plan.lower_from import stored_name, table_name
+
+_DEADLINE_S: Final = 300.0  # starting a JVM is part of the first question
+_MOST_S: Final = 5400.0
+_ROW_S: Final = 5e-6  # of the slowest question, lower.py's windows, on one slow core
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,9 @@ class SparkPlace:
 
     master: str = "local[*]"
     host: str = "127.0.0.1"  # the driver binds to this address only
-    secret: str | None = None  # spark.authenticate.secret of a standalone cluster
+    secret: str | None = field(
+        default=None, repr=False
+    )  # spark.authenticate.secret of a standalone cluster
     conf: tuple[tuple[str, str], ...] = ()  # more of Spark's settings
 
 
@@ -43,8 +49,14 @@ class SparkLimits:
 
     memory_mb: int = 2048
     partitions: int = field(default_factory=lambda: 2 * (os.cpu_count() or 1))
-    deadline_s: float = 300.0
+    deadline_s: float | None = None
     load_deadline_s: float = 4 * 3600.0
+
+    def deadline_of(self, rows: int) -> float:
+        """Return how long a question of so many rows may take; a function of the card alone."""
+        if self.deadline_s is not None:
+            return self.deadline_s
+        return min(max(_DEADLINE_S, 10 * _ROW_S * rows), _MOST_S)
 
 
 class SparkEngine:
@@ -69,7 +81,7 @@ class SparkEngine:
             "salt": salt.hex(), "folder": folder, "host": place.host, "memory_mb": memory_mb,
             "conf": _settings(place, self._limits), "java_home": os.environ.get("JAVA_HOME", ""),
         }  # fmt: skip
-        self._held = Held("spark_worker", start, self._limits.deadline_s)
+        self._held = Held("spark_worker", start)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).
@@ -86,7 +98,8 @@ class SparkEngine:
             request["tables"] = [
                 [stored_name("rows", place), str(_rows_of(target, place))] for place in places
             ]
-            sealed = self._held.measured(request, Layout.of(measure))
+            deadline_s = self._limits.deadline_of(measure.most_rows)
+            sealed = self._held.measured(request, Layout.of(measure), deadline_s)
         if sealed is None:
             raise EngineStopped
         return sealed
@@ -96,20 +109,41 @@ class SparkEngine:
         target, tables = Path(order.target).absolute(), len(order.sources)
 
         def load(prepared: str, work: str) -> dict[str, Any] | None:
-            request: Header = {"do": "load", "prepared": prepared, "work": work, "tables": tables}
+            names = [stored_name("rows", place) for place in range(tables)]
+            request: Header = {"do": "load", "prepared": prepared, "work": work, "names": names}
             answer = self._held.ask(request, self._limits.load_deadline_s)
             if answer is None:
                 return None
-            for place in range(tables):
-                made = Path(work, f"{stored_name('rows', place)}.parquet")
-                made.replace(_rows_of(target, place))
+            for place, name in enumerate(names):
+                Path(work, f"{name}.parquet").replace(_rows_of(target, place))
             return dict(json.loads(answer))
 
-        return prepare_elsewhere(self._embedded, order, load, ("spark", self._mark))
+        made, is_new = False, not target.exists()
+        try:
+            prepared = prepare_elsewhere(self._embedded, order, load, ("spark", self._mark))
+            made = True
+        finally:
+            if is_new and not made:
+                self.forget(order.target)
+        return prepared
 
     def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
         """Return the name and likely type of each column, for the owner's proposed card."""
         return self._embedded.describe(source, inner_table)
+
+    def forget(self, table: str) -> None:
+        """Remove a prepared table: its rows, then the file that says what they are."""
+        target = Path(table).absolute()
+        for pattern in (f"{target.name}.parquet", f"{target.name}_*.parquet", target.name):
+            for place in target.parent.glob(pattern):
+                place.unlink(missing_ok=True)
+
+    def self_test(self) -> tuple[str, ...]:
+        """Return the names of settings that a started Spark has otherwise than they were said."""
+        answer = self._held.ask({"do": "probe"}, START_S)
+        if answer is None:
+            raise EngineStopped
+        return tuple(str(name) for name in json.loads(answer))
 
     def close(self) -> None:
         """Let the driver and its JVM go, and the folder of their settings."""

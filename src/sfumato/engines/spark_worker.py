@@ -33,6 +33,7 @@ _CONF: Final = {
     "spark.sql.legacy.allowNonEmptyLocationInCTAS": "false",
     "spark.redaction.regex": "(?i)secret|password|token|salt",
 }
+_TUNED: Final = "spark.sql.files."  # how a table is cut into parts; an owner may say otherwise
 
 
 @dataclass
@@ -57,6 +58,16 @@ class Asker:
         """Write each prepared table's rows as Parquet; return what is known of them."""
         copies = copy_out(copying_of(request, self.start, "parquet"))
         return json.dumps({"tables": [{"ranked": copied.ranked} for copied in copies]}).encode()
+
+    def probe(self, _request: Header) -> bytes:
+        """Return what is set otherwise than it was said, where that keeps rows to ourselves."""
+        if self.session is None:
+            self.session = _session(self.start)
+        said: Any = self.start["conf"]  # a message of our own parent
+        fixed = {name: value for name, value in _CONF.items() if not name.startswith(_TUNED)}
+        wanted = {**said, **fixed}
+        conf = self.session.sparkContext.getConf()
+        return json.dumps([name for name in wanted if conf.get(name) != wanted[name]]).encode()
 
     def _asked(self, statement: Mapping[str, Any]) -> Columns:
         bound = [self.start["salt"] if p is None else p for p in statement["parameters"]]
@@ -124,7 +135,7 @@ def _set_environment(start: Header) -> None:
 
 def _begun(start: Header) -> Mapping[str, Deed]:
     asker = Asker(start)
-    return {"measure": asker.measure, "load": asker.load}
+    return {"measure": asker.measure, "load": asker.load, "probe": asker.probe}
 
 
 def main() -> None:

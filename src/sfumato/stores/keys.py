@@ -31,6 +31,32 @@ def read_secret(path: Path) -> bytes:
     return secret
 
 
+def write_private(path: Path, text: str) -> None:
+    """Write a text to a new file that only its owner can read."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_private(path: Path) -> str:
+    """Return the text, or refuse if it is not there, or not private any more."""
+    if not path.is_file():
+        raise Refused(
+            "vault-missing",
+            "What the vault knows of its engine is missing.",
+            "Restore the vault's keys/ folder from its backup.",
+        )
+    if path.stat().st_mode & 0o077:
+        raise Refused(
+            "engine-unsafe",
+            f"Others than the vault's owner may read {path}, which has the engine's secrets.",
+            "Take their rights away (chmod 600), and change the secrets.",
+        )
+    return path.read_text("utf-8")
+
+
 class ReceiptKey:
     """An Ed25519 key made from 32 secret bytes."""
 

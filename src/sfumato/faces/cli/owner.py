@@ -18,10 +18,23 @@ from sfumato.wire import Refused
 @click.argument("folder", metavar="DIR")
 @click.option("--anchor", metavar="PATH", help="Where the anchor goes; by default outside DIR.")
 @click.option("--ledger", metavar="URL", help="A PostgreSQL database that keeps the ledger.")
+@click.option(
+    "--engine",
+    metavar="ADDRESS",
+    envvar="SFUMATO_ENGINE",
+    help="Where rows are asked, if not by DuckDB: postgresql://..., local[N] or "
+    "spark://:SECRET@HOST:PORT. In SFUMATO_ENGINE no list of processes shows its secret.",
+)
+@click.option(
+    "--engine-reader",
+    metavar="URL",
+    envvar="SFUMATO_ENGINE_READER",
+    help="The address of a PostgreSQL role that may only read; by default one is made.",
+)
 @command
-def init(shell: Shell, folder: str, anchor: str | None, ledger: str | None) -> None:
+def init(shell: Shell, folder: str, **options: str | None) -> None:
     """Make a new vault in DIR."""
-    shell.app.create(folder, anchor=anchor, ledger=ledger)
+    shell.app.create(folder, **options)
     place = str(Path(folder).absolute())
     shell.show(
         {"vault": place},

@@ -24,7 +24,15 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks have whatev
 class App(Protocol):
     """What the command line is given by the app: it builds nothing itself."""
 
-    def create(self, folder: str, *, anchor: str | None = None, ledger: str | None = None) -> None:
+    def create(
+        self,
+        folder: str,
+        *,
+        anchor: str | None = None,
+        ledger: str | None = None,
+        engine: str | None = None,
+        engine_reader: str | None = None,
+    ) -> None:
         """Make a new vault."""
         ...
 

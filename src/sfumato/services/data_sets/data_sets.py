@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +20,14 @@ from sfumato.core.card import Card, Table, read_card
 from sfumato.core.card_shown import card_json
 from sfumato.core.expression import Json
 from sfumato.core.filters import Cap, cap_of
-from sfumato.core.ports import Catalogue, Dice, Engine, PrepareOrder, SourceFile
+from sfumato.core.ports import (
+    Catalogue,
+    Dice,
+    Engine,
+    EngineStopped,
+    PrepareOrder,
+    SourceFile,
+)
 from sfumato.core.refusal import Refused
 from sfumato.door import (
     Ledger,
@@ -83,8 +92,8 @@ class DataSets:
     def _add(self, card: Card, source: Source, shape: Mapping[str, object]) -> Card:
         self._check_new(card, source)
         stem = self.dice.draw(12).hex()
-        table = self.folder / "tables" / f"{stem}.duckdb"
-        sketch = self.folder / "people" / f"{stem}.json"
+        self._sweep()
+        table, sketch = self._table(stem), self.folder / "people" / f"{stem}.json"
         self._prepare(card, source, table, sketch)
         kept = False
         try:
@@ -93,9 +102,27 @@ class DataSets:
             kept = True
         finally:
             if not kept:
-                _unlink(table, table.with_name(table.name + ".json"), sketch)
+                self._drop(table, sketch)
         self._sign(card, source)
         return card
+
+    def _table(self, stem: str) -> Path:
+        return self.folder / "tables" / f"{stem}.duckdb"
+
+    def _drop(self, table: Path, sketch: Path) -> None:
+        """Remove what an add has made; what the engine cannot remove now, the next add sweeps."""
+        sketch.unlink(missing_ok=True)
+        with contextlib.suppress(EngineStopped):
+            self.engine.forget(str(table))
+
+    def _sweep(self) -> None:
+        """Remove what an add has left that was killed, or whose engine was out of reach."""
+        kept = {Path(sketch).stem for _, sketch in self.catalogue.people()}
+        for work in (self.folder / "tables").glob(".*"):  # in which something was being prepared
+            shutil.rmtree(work, ignore_errors=True)
+        found = {left.name.partition(".")[0] for left in (self.folder / "tables").iterdir()}
+        for stem in sorted(found - kept - {""}):
+            self._drop(self._table(stem), self.folder / "people" / f"{stem}.json")
 
     def describe(self, source: str, inner_table: str | None = None) -> list[tuple[str, str]]:
         """Return the source's column names and likely types, for the owner to make a card of."""
@@ -211,7 +238,7 @@ class DataSets:
         )
         same = self.engine.prepare(order).same_people
         if same and source.different_people is None:
-            _unlink(table, table.with_name(table.name + ".json"), sketch)
+            self._drop(table, sketch)
             raise Refused(
                 "same-people",
                 f"These rows seem to be of the people {same[0]!r}, who have a budget already.",
@@ -255,11 +282,6 @@ def _check_approver(name: str) -> None:
         raise Refused(
             "not-allowed", "The second person has no name of their own.", "Name who agreed."
         )
-
-
-def _unlink(*paths: Path) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
 
 
 @contextmanager

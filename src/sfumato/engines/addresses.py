@@ -1,0 +1,76 @@
+"""Which engine an owner's address means; pure, and the address is never quoted: it has secrets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from sfumato.core.refusal import Refused
+from sfumato.engines.spark import SparkPlace
+
+_POSTGRES: Final = re.compile(r"postgres(ql)?://|\s*[a-z_]+\s*=", re.ASCII)
+_SPARK: Final = re.compile(
+    r"(?:(?P<local>local(?:\[(?:[1-9][0-9]{0,3}|\*)\])?)"
+    r"|spark://(?::(?P<secret>[^@/?#]+)@)?(?P<host>[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5}))"
+    r"(?:\?(?P<more>.*))?",
+    re.ASCII,
+)
+# What an owner may set: how much and how, never what keeps rows to ourselves or numbers exact.
+_SETTINGS: Final = frozenset(
+    {
+        "spark.cores.max", "spark.driver.memory", "spark.executor.cores", "spark.executor.memory",
+        "spark.sql.adaptive.enabled", "spark.sql.codegen.factoryMode",
+        "spark.sql.codegen.wholeStage", "spark.sql.files.minPartitionNum",
+        "spark.sql.shuffle.partitions",
+    }
+)  # fmt: skip
+_VALUE: Final = re.compile(r"[A-Za-z0-9_.]{1,40}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class PostgresAddress:
+    """The address of a PostgreSQL, for the role that makes tables."""
+
+    url: str = field(repr=False)
+
+
+def read_address(text: str) -> PostgresAddress | SparkPlace | None:
+    """Return where the rows will be asked, None for the embedded engine; or refuse."""
+    if text == "duckdb":
+        return None
+    if _POSTGRES.match(text):
+        return PostgresAddress(text)
+    found = _SPARK.fullmatch(text)
+    if found is None:
+        raise Refused(
+            "engine-unavailable",
+            "No engine goes by that address.",
+            "Give duckdb, postgresql://OWNER@HOST/DATABASE, local[N] or spark://:SECRET@HOST:PORT.",
+        )
+    return _spark(found)
+
+
+def _spark(found: re.Match[str]) -> SparkPlace:
+    more = dict(parse_qsl(found["more"] or "", keep_blank_values=True))
+    host = more.pop("driver", "127.0.0.1")
+    secret = None if found["secret"] is None else unquote(found["secret"])
+    odd = [n for n, v in more.items() if n not in _SETTINGS or not _VALUE.fullmatch(v)]
+    if odd or not _VALUE.fullmatch(host) or not (secret or "").isprintable():
+        raise Refused(
+            "engine-unavailable",
+            "A setting of Spark is none that may be set, or has an odd value.",
+            "docs/sharp-edges.md lists what may stand after the question mark.",
+        )
+    conf = tuple(sorted(more.items()))
+    if found["local"]:
+        return SparkPlace(found["local"], conf=conf)
+    if secret is None:
+        raise Refused(
+            "engine-unsafe",
+            "Without a secret anybody could take part in a Spark cluster, and read along.",
+            "Set spark.authenticate.secret on master and workers, and give spark://:SECRET@HOST:PORT.",
+        )
+    master = f"spark://{found['host']}:{found['port']}"
+    return SparkPlace(master, host, secret, conf)

@@ -1,0 +1,65 @@
+"""PostgreSQL's addresses, read by its own library: whose, and whether across a network.
+
+Imported only where a vault is made for PostgreSQL; a complaint about an address would quote it, so
+it is left behind.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from sfumato.core.refusal import Refused
+
+_OF_THE_OWNER: Final = ("passfile", "password", "sslcert", "sslkey", "sslpassword", "user")
+
+
+def reader_address(owner: str, role: str, password: str) -> str:
+    """Return the owner's address with another role, and nothing by which the owner is known."""
+    known = _read(owner)
+    kept = {name: value for name, value in known.items() if name not in _OF_THE_OWNER}
+    return make_conninfo("", **{**kept, "user": role, "password": password})
+
+
+def role_of(url: str) -> str:
+    """Return the role that an address names, or refuse."""
+    role = _read(url).get("user")
+    if not role:
+        raise Refused(
+            "engine-unavailable",
+            "The reader's address names no role.",
+            "Give postgresql://READER@HOST/DATABASE.",
+        )
+    return role
+
+
+def check_network(url: str) -> None:
+    """Refuse an address of another machine that does not say how the way there is guarded."""
+    known = _read(url)
+    hosts = f"{known.get('host') or ''},{known.get('hostaddr') or ''}".split(",")
+    is_here = all(_is_here(host) for host in hosts) and not known.get("service")
+    if known.get("sslmode") or is_here:
+        return
+    raise Refused(
+        "engine-unsafe",
+        "The engine is on another machine, and rows and secrets would cross the network.",
+        "Add sslmode=verify-full to the address (or another sslmode, if you answer for it).",
+    )
+
+
+def _is_here(host: str) -> bool:
+    return host in ("", "localhost", "127.0.0.1", "::1") or host.startswith(("/", "@"))
+
+
+def _read(url: str) -> dict[str, str]:
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    except psycopg.Error:
+        pass
+    raise Refused(
+        "engine-unavailable",
+        "The address of PostgreSQL cannot be read.",
+        "Give postgresql://OWNER@HOST/DATABASE.",
+    )

@@ -1,0 +1,169 @@
+"""The engine that a vault was made for: chosen once at `init`, built whenever the vault is opened.
+
+`vault.json` says its kind only. Addresses and secrets lie among the vault's keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from sfumato.core.ports import Dice, Engine, EngineStopped
+from sfumato.core.refusal import Refused
+from sfumato.engines.addresses import PostgresAddress, read_address
+from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.postgres import PostgresEngine, PostgresPlace
+from sfumato.engines.spark import SparkEngine, SparkPlace
+from sfumato.stores.keys import read_private, write_private
+
+NAMES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
+_NO_SALT: Final = bytes(32)  # no row is read while a vault is being made
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An engine's kind, and what only the vault may know of it."""
+
+    kind: str
+    private: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+    def keep(self, root: Path) -> None:
+        """Write what is private among the vault's keys."""
+        if self.private:
+            write_private(_file(root), json.dumps(self.private))
+
+
+def choose_engine(address: str | None, reader: str | None, dice: Dice) -> Chosen:
+    """Return the engine that the owner named; a PostgreSQL is given its schema and reader."""
+    found = None if address is None else read_address(address)
+    if reader is not None and not isinstance(found, PostgresAddress):
+        raise Refused(
+            "engine-unavailable",
+            "Only PostgreSQL is asked by a reader of its own.",
+            "Leave the reader's address out, or give --engine postgresql://...",
+        )
+    if found is None:
+        return Chosen("duckdb")
+    if isinstance(found, PostgresAddress):
+        return Chosen("postgres", asdict(_made_place(found.url, reader, dice)))
+    _need("pyspark", "spark")
+    return Chosen("spark", asdict(found))
+
+
+def open_engine(kind: object, root: Path, salt: bytes) -> Engine:
+    """Return the vault's engine; one whose reader may do more than read is refused."""
+    match kind:
+        case "duckdb":
+            return DuckDBEngine(salt=salt)
+        case "postgres":
+            _need("psycopg", "postgres")
+            return _checked(PostgresEngine(salt, PostgresPlace(**_private(root))))
+        case "spark":
+            _need("pyspark", "spark")
+            return SparkEngine(salt, _spark_place(_private(root)))
+    raise Refused(
+        "vault-missing",
+        "The vault names an engine that this sfumato does not know.",
+        "Open it with the sfumato that made it, or a newer one.",
+    )
+
+
+def _made_place(owner: str, reader: str | None, dice: Dice) -> PostgresPlace:
+    """Make a schema of this vault's own, and who reads it; nobody else reads there."""
+    addresses = _addresses()
+    addresses.check_network(owner)
+    name, password = f"sfumato_{dice.draw(6).hex()}", None
+    if reader is None:
+        role, password = f"{name}_reader", dice.draw(24).hex()
+        reader = addresses.reader_address(owner, role, password)
+    else:
+        addresses.check_network(reader)
+        role = addresses.role_of(reader)
+    place = PostgresPlace(owner, reader, role, name)
+    engine = PostgresEngine(_NO_SALT, place)
+    is_made = False
+    try:
+        if engine.make_reader(password) is None:
+            raise Refused(
+                "engine-unavailable",
+                "The schema and its reader could not be made in PostgreSQL.",
+                "The address needs a role that may create roles, and schemas in its database; or "
+                "name a reader that is there with --engine-reader.",
+            )
+        _check(engine, must_answer=True)
+        is_made = True
+    finally:
+        if not is_made:
+            engine.unmake_reader(with_role=password is not None)
+        engine.close()
+    return place
+
+
+def _checked(engine: Engine) -> Engine:
+    is_checked = False
+    try:
+        _check(engine, must_answer=False)
+        is_checked = True
+    finally:
+        if not is_checked:
+            engine.close()
+    return engine
+
+
+def _check(engine: Engine, *, must_answer: bool) -> None:
+    """Refuse a reader who may do more than read.
+
+    A server that does not answer is no reason to keep the ledger shut: the driver looks again
+    before it asks any row.
+    """
+    doors = None
+    with contextlib.suppress(EngineStopped):
+        doors = engine.self_test()
+    if doors is None and must_answer:
+        raise Refused(
+            "engine-unavailable",
+            "The reader cannot be used: PostgreSQL does not let it in.",
+            "Let the reader's role log in (pg_hba.conf), or name another with --engine-reader.",
+        )
+    if doors:
+        raise Refused(
+            "engine-unsafe",
+            f"The engine's reader may do more than read: {', '.join(doors)}.",
+            "docs/codes/engine-unsafe.md says what each word means, and how to take it away.",
+        )
+
+
+def _spark_place(private: Mapping[str, Any]) -> SparkPlace:  # a file of our own
+    conf = tuple((str(name), str(value)) for name, value in private["conf"])
+    return SparkPlace(**{**private, "conf": conf})
+
+
+def _file(root: Path) -> Path:
+    return root / "keys" / "engine.json"
+
+
+def _private(root: Path) -> dict[str, Any]:  # a file of our own
+    private: dict[str, Any] = json.loads(read_private(_file(root)))
+    return private
+
+
+def _addresses() -> ModuleType:
+    _need("psycopg", "postgres")
+    return importlib.import_module("sfumato.engines.postgres_address")
+
+
+def _need(package: str, extra: str) -> None:
+    """Refuse if a package is not there; it is looked for and not imported."""
+    if importlib.util.find_spec(package) is None:
+        raise Refused(
+            "not-installed",
+            f"{package} is not installed.",
+            f'pip install "sfumato[{extra}]" brings it.',
+        )
