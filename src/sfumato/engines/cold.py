@@ -32,6 +32,7 @@ from sfumato.plan.lower_from import stored_name, table_name
 from sfumato.plan.print_values import Bound, Text, filled, joined, print_expr, print_predicate
 
 NULL: Final = -(2**63)  # a value that is not there; no physical number is beyond 2**62
+MOST_SLOTS: Final = 16  # groups of a person that are told apart without sorting
 KeyKind = Literal["code", "number", "boolean", "date", "timestamp", "text"]
 
 
@@ -57,7 +58,10 @@ class ColdTally:
 
 @dataclass(frozen=True)
 class Cold:
-    """All that a kernel must know. The statement's last parameters are a range of persons."""
+    """All that a kernel must know. The statement's last parameters are a range of persons.
+
+    With slots its first one is the range's first person too.
+    """
 
     sql: str
     parameters: tuple[Bound, ...]
@@ -69,6 +73,7 @@ class Cold:
     max_groups: int
     max_rows: int
     crowds: str  # the table that says how many rows every few persons have
+    has_slot: bool = False  # then rows say which stored group of which person they are of, no more
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it travels to a worker."""
@@ -99,7 +104,8 @@ def lower_cold(measure: Measure, known: Known) -> Cold | None:
         return None
     group = stored_group(measure, known)
     values = tuple(dict.fromkeys(t.value for t in measure.tallies if t.value is not None))
-    text = _statement(measure, known, group, values)
+    has_slot = _has_slot(measure, group)
+    text = (_slots if has_slot else _statement)(measure, known, group, values)
     return Cold(
         text.sql,
         text.bound,
@@ -111,7 +117,15 @@ def lower_cold(measure: Measure, known: Known) -> Cold | None:
         measure.max_groups,
         measure.max_rows,
         stored_name("crowds", measure.table),
+        has_slot,
     )
+
+
+def _has_slot(measure: Measure, group: Group | None) -> bool:
+    """Say whether stored ranks alone tell which rows count, in few groups a person."""
+    if group is None or group.code is None or measure.where is not None:
+        return False
+    return measure.is_public and measure.max_groups <= MOST_SLOTS
 
 
 def cold_key(key: Key, known: Known) -> ColdKey | None:
@@ -176,6 +190,14 @@ def _statement(measure: Measure, known: Known, group: Group | None, values: Sequ
         joined(", ", columns),
         where,
     )
+
+
+def _slots(measure: Measure, known: Known, group: Group | None, values: Sequence[Expr]) -> Text:
+    """Print the statement that reads a person's stored groups: place 1 is their first slot."""
+    rows = _statement(measure, known, group, values)
+    names = ("cell", *(f"w{i}" for i in range(len(values))))
+    slot = f"CAST((person - ?) * {measure.max_groups} + place - 1 AS UINTEGER)"
+    return filled(f"SELECT {slot} AS slot, {', '.join(names)} FROM ({{}}) AS s", rows)
 
 
 def _keys(measure: Measure, known: Known, group: Group | None) -> list[tuple[str, Text]]:

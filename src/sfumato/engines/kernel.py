@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.refusal import Bug
-from sfumato.engines.cold import Cold, ColdKey
+from sfumato.engines.cold import MOST_SLOTS, Cold, ColdKey
 from sfumato.engines.kernel_order import Hashing, person_keys, text_keys
-from sfumato.engines.kernel_slots import by_bits
+from sfumato.engines.kernel_slots import by_bits, by_stored_slot
 from sfumato.engines.kernel_sums import by_cell, part_of
 from sfumato.engines.kernel_types import (
     MOST,
@@ -35,7 +35,6 @@ from sfumato.engines.known import CROWD_BITS
 
 RANGE_ROWS: Final = 1 << 19
 MOST_CODES: Final = 1 << 20
-_FEW_GROUPS: Final = 16
 _EPOCH: Final = datetime(1970, 1, 1)
 _U: Final = np.uint64
 
@@ -97,12 +96,15 @@ def _range_parts(  # noqa: PLR0913, PLR0917  # what a thread needs
     low: int,
     high: int,
 ) -> list[Part]:
-    found = cursor.execute(cold.sql, [*cold.parameters, low, high]).fetchnumpy()
+    first = [low] if cold.has_slot else []
+    found = cursor.execute(cold.sql, [*first, *cold.parameters, low, high]).fetchnumpy()
     columns = {name: _plain(column) for name, column in found.items()}
+    if cold.has_slot and cells is not None:
+        return [by_stored_slot(columns, cold, (high - low) * cold.max_groups, cells)]
     if not len(columns["person"]):
         return []
     parts: list[Part] = []
-    if cold.has_rank and cells is not None and cold.max_groups <= _FEW_GROUPS:
+    if cold.has_rank and cells is not None and cold.max_groups <= MOST_SLOTS:
         part, columns = by_bits(columns, cold, cells)
         parts.append(part)
         if not len(columns["person"]):
