@@ -58,10 +58,7 @@ class ColdTally:
 
 @dataclass(frozen=True)
 class Cold:
-    """All that a kernel must know. The statement's last parameters are a range of persons.
-
-    With slots its first one is the range's first person too.
-    """
+    """All that a kernel must know. The statement's last parameters are a range of persons."""
 
     sql: str
     parameters: tuple[Bound, ...]
@@ -73,7 +70,7 @@ class Cold:
     max_groups: int
     max_rows: int
     crowds: str  # the table that says how many rows every few persons have
-    has_slot: bool = False  # then rows say which stored group of which person they are of, no more
+    has_slot: bool = False  # then every row counts, and the first places are of few groups
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it travels to a worker."""
@@ -104,8 +101,7 @@ def lower_cold(measure: Measure, known: Known) -> Cold | None:
         return None
     group = stored_group(measure, known)
     values = tuple(dict.fromkeys(t.value for t in measure.tallies if t.value is not None))
-    has_slot = _has_slot(measure, group)
-    text = (_slots if has_slot else _statement)(measure, known, group, values)
+    text = _statement(measure, known, group, values)
     return Cold(
         text.sql,
         text.bound,
@@ -117,7 +113,7 @@ def lower_cold(measure: Measure, known: Known) -> Cold | None:
         measure.max_groups,
         measure.max_rows,
         stored_name("crowds", measure.table),
-        has_slot,
+        _has_slot(measure, group),
     )
 
 
@@ -179,25 +175,18 @@ def _statement(measure: Measure, known: Known, group: Group | None, values: Sequ
         if measure.where is None:  # stored ranks serve: no group that counts is filtered away
             bounds = f" AND rr <= {measure.max_rows} AND place <= {measure.max_groups}"
     keys = _keys(measure, known, group)
+    named = () if bounds else keys  # a row without a key has no rank either
     columns += [filled(f"{{}} AS {name}", text) for name, text in keys]
     summed = {tally.value for tally in measure.tallies if tally.kind == "sum"}
     columns += [_value(i, value, value in summed) for i, value in enumerate(values)]
     where = Text("true") if measure.where is None else print_predicate(measure.where, "duckdb")
-    there = "".join(f"{name} IS NOT NULL AND " for name, _ in keys)
+    there = "".join(f"{name} IS NOT NULL AND " for name, _ in named)
     return filled(
         f"SELECT * FROM (SELECT {{}} FROM {table_name('duckdb', measure.table)} WHERE {{}}) AS r"
         f" WHERE {there}person >= ? AND person < ?{bounds}",
         joined(", ", columns),
         where,
     )
-
-
-def _slots(measure: Measure, known: Known, group: Group | None, values: Sequence[Expr]) -> Text:
-    """Print the statement that reads a person's stored groups: place 1 is their first slot."""
-    rows = _statement(measure, known, group, values)
-    names = ("cell", *(f"w{i}" for i in range(len(values))))
-    slot = f"CAST((person - ?) * {measure.max_groups} + place - 1 AS UINTEGER)"
-    return filled(f"SELECT {slot} AS slot, {', '.join(names)} FROM ({{}}) AS s", rows)
 
 
 def _keys(measure: Measure, known: Known, group: Group | None) -> list[tuple[str, Text]]:

@@ -90,11 +90,15 @@ def _first_dropped(masks: Words, max_groups: int) -> NDArray[np.uint8]:
     return np.where(masks == 0, np.uint8(255), places).astype(np.uint8)
 
 
-def by_stored_slot(columns: Columns, cold: Cold, slots: int, cells: int) -> Part:
-    """Return what persons add of whom stored ranks say which rows count."""
+def by_stored_slot(columns: Columns, cold: Cold, ends: tuple[int, int], cells: int) -> Part:
+    """Return what a range of persons adds of whom stored ranks alone said which rows count."""
+    low, high = ends
     values = [columns[f"w{i}"] for i in range(cold.values)]
-    slot = columns["slot"].astype(np.int64)
-    return by_slot(columns["cell"], values, cold, (slot, slots), cells)
+    slot = columns["person"].astype(np.int64)
+    slot *= cold.max_groups
+    slot += columns["place"]
+    slot -= low * cold.max_groups + 1  # places begin at one
+    return by_slot(columns["cell"], values, cold, (slot, (high - low) * cold.max_groups), cells)
 
 
 def by_slot(
