@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.core.expression import Ref
@@ -108,6 +108,7 @@ def as_lists(part: Part) -> list[list[int]]:
 @pytest.mark.parametrize("tallies", [BY_ROW, BY_GROUP])
 @pytest.mark.parametrize("cells", [3, 7, 8, 15, 16, 31, 32, 63, 64, MOST_PLACES])
 @given(seed=st.integers(0, 10**6), groups=st.integers(1, 16), rows=st.integers(1, 3))
+@settings(deadline=None)
 def test_the_first_groups_that_are_left_count_and_others_are_handed_on_whole(
     tallies: tuple[ColdTally, ...], cells: int, seed: int, groups: int, rows: int
 ) -> None:
@@ -126,6 +127,7 @@ def test_the_first_groups_that_are_left_count_and_others_are_handed_on_whole(
 
 
 @given(seed=st.integers(0, 10**6), groups=st.integers(1, 16))
+@settings(deadline=None)
 def test_a_stored_slot_is_one_group_of_one_person(seed: int, groups: int) -> None:
     draw = random.Random(seed)
     people = [person(draw, groups, 20) for _ in range(draw.randint(0, 12))]
