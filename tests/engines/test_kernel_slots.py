@@ -131,11 +131,12 @@ def test_the_first_groups_that_are_left_count_and_others_are_handed_on_whole(
 def test_a_stored_slot_is_one_group_of_one_person(seed: int, groups: int) -> None:
     draw = random.Random(seed)
     people = [person(draw, groups, 20) for _ in range(draw.randint(0, 12))]
+    people.append([Group(groups, 0, [NULL], 1)])  # the last slot of all
     cold = cold_of(BY_GROUP, 20, groups, 10)
-    columns = columns_of([*people, [Group(1, 0, [NULL], 1)]], draw)
+    columns = columns_of(people, draw)
     columns["person"] += 7
-    found = by_stored_slot(columns, cold, (7, len(people) + 10), 20)
-    assert as_lists(found) == by_hand([*people, [Group(1, 0, [NULL], 1)]], cold, 20)
+    found = by_stored_slot(columns, cold, (7, 7 + len(people)), 20)
+    assert as_lists(found) == by_hand(people, cold, 20)
 
 
 def test_a_range_of_nobody_adds_nothing() -> None:
