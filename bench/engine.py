@@ -14,13 +14,13 @@ import re
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 from sfumato.core.card import read_card
-from sfumato.core.expression import Compare, Constant, Predicate, Ref
+from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Predicate, Ref
 from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.engines import duckdb as engine_module
@@ -37,6 +37,8 @@ _SHAPE: Final = {
     "unit": "who",
     "budget": {"epsilon": 1},
     "limits": {"rows": 10**9},
+    "max_groups": 3,
+    "max_rows": 20,
     "columns": {
         "clinic": {"type": "integer", "keys": list(range(CLINICS))},
         "cost": {"type": "number", "lower": 0, "upper": TOP // 100, "step": Fraction(1, 100)},
@@ -58,6 +60,15 @@ _MOST_ROWS: Final = Compare(Ref("v1"), ">=", Constant("number", str(TOP // 10)))
 _COST: Final = Ref("v1")
 COUNT_SUM: Final = (Tally("rows"), Tally("sum", _COST))
 MEAN: Final = (Tally("sum", _COST), Tally("values", _COST))
+CLAMPED: Final = (Tally("rows"), Tally("sum", _COST, clamp=(0, 5 * TOP)))
+_POINTS: Final = TOP // 16 + 1  # the finest grid that a quantile by ten keys is chosen from
+_GRID: Final = Arithmetic("/", _COST, Literally(Constant("number", "16")))
+QUANTILE: Final = (Tally("histogram", _GRID, size=_POINTS),)
+
+
+_MEDIAN: Final = (
+    'SELECT k0 AS cell, CAST(quantile_cont(v1, 0.5) AS BIGINT) AS t0 FROM "rows" GROUP BY k0'
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,8 @@ class Line:
     tallies: tuple[Tally, ...]
     where: Predicate | None = None
     target: float | None = None
+    rows: int = 20  # of a person and group; 20 are the card's own
+    plain_sql: str | None = None
 
     @property
     def is_private(self) -> bool:
@@ -77,13 +90,17 @@ class Line:
         return bool(self.keys) and self.keys[0].size is None
 
     def measure(self) -> Measure:
-        """Return the private measure: 3 declared groups a person or 5 private ones, 20 rows."""
+        """Return the private measure: 3 declared groups a person or 5 private ones."""
         people = (Tally("people"),) if self.is_private else ()
         groups = 5 if self.is_private else 3
-        return Measure(self.where, self.keys, self.tallies + people, self.unit != "row", groups, 20)
+        return Measure(
+            self.where, self.keys, self.tallies + people, self.unit != "row", groups, self.rows
+        )
 
     def plain(self) -> Header:
         """Return the plain statement, with as many columns as the private answer has."""
+        if self.plain_sql is not None:
+            return {"statements": [{"sql": self.plain_sql, "parameters": [], "tallies": [0]}]}
         code = "c2" if self.is_private else "k0"
         tallies = {"rows": "count(*)", "values": "count(v1)", "sum": "CAST(sum(v1) AS BIGINT)"}
         texts = [f"{tallies[t.kind]} AS t{i}" for i, t in enumerate(self.tallies)]
@@ -106,14 +123,11 @@ LINES: Final = (
     Line("count and sum, 100k private keys", "who", _ICD, COUNT_SUM, target=1.0),
     Line("the same, 10 keys, filtered", "who", _CLINIC, COUNT_SUM, _MOST_ROWS, 5.0),
     Line("the same, 100k private keys, filtered", "who", _ICD, COUNT_SUM, _MOST_ROWS, 3.5),
-    Line(
-        "per-person sum clamped, 10 keys",
-        "who",
-        _CLINIC,
-        (Tally("rows"), Tally("sum", _COST, clamp=(0, 5 * TOP))),
-        target=3.0,
-    ),
-)  # fmt: skip
+    Line("per-person sum clamped, 10 keys", "who", _CLINIC, CLAMPED, target=3.0),
+    Line("count and sum, 10 keys, 10 rows a group", "who", _CLINIC, COUNT_SUM, target=1.0, rows=10),
+    Line("the same, sum clamped", "who", _CLINIC, CLAMPED, target=3.0, rows=10),
+    Line("median, 10 keys", "who", _CLINIC, QUANTILE, target=3.0, plain_sql=_MEDIAN),
+)
 
 
 def run(rows: int = ROWS, turns: int = TURNS) -> list[dict[str, object]]:
@@ -173,7 +187,10 @@ def plainly(engine: DuckDBEngine, table: str, line: Line) -> float:
     way = engine_module.__dict__["_way"]
     engine_module.__dict__["_way"] = lambda *_: line.plain()
     try:
-        return timed(lambda: engine.measure(table, line.measure()))
+        measure = line.measure()
+        if line.plain_sql is not None:  # one number a cell, and no histogram
+            measure = replace(measure, tallies=(Tally("rows"),))
+        return timed(lambda: engine.measure(table, measure))
     finally:
         engine_module.__dict__["_way"] = way
 

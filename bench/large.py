@@ -91,9 +91,8 @@ def _copied(base: Path, folder: Path, copies: int) -> Path:
             connection.execute(f'CREATE TABLE "{name}" AS FROM base."{name}" LIMIT 0')
             for copy in range(copies):
                 renumbered = ", ".join(f"{new.format(copy=copy)} AS {c}" for c, new in columns)
-                connection.execute(
-                    f'INSERT INTO "{name}" SELECT * REPLACE ({renumbered}) FROM base."{name}"'
-                )
+                star = f"* REPLACE ({renumbered})" if columns else "*"
+                connection.execute(f'INSERT INTO "{name}" SELECT {star} FROM base."{name}"')
     shutil.copy(path_of(base), path_of(large))
     size = large.stat().st_size / 2**30
     print(f"{copies} million rows: {time.perf_counter() - begun:.0f} s, {size:.1f} GB", flush=True)
@@ -104,7 +103,7 @@ def _copy_others(connection: duckdb.DuckDBPyConnection) -> None:
     """Copy what does not depend on the people: the dictionaries of texts."""
     names = connection.execute(
         "SELECT table_name FROM duckdb_tables() WHERE database_name = 'base'"
-        " AND table_name NOT IN ('rows', 'people', 'crowds')"
+        " AND table_name NOT IN ('rows', 'people', 'crowds') AND table_name NOT LIKE 'parts%'"
     ).fetchall()
     for (name,) in names:
         connection.execute(f'CREATE TABLE "{name}" AS FROM base."{name}"')
@@ -121,7 +120,8 @@ def _renumbered(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[tuple[
         f"CAST((person_key >> {_COPY_BITS}) + {{copy}} * {1 << above}::UBIGINT AS UBIGINT)",
     )
     few = ("few", f"few + {{copy}} * {crowds}")
-    return {"rows": (person, key), "people": (person, key), "crowds": (few,)}
+    parts: dict[str, tuple[tuple[str, str], ...]] = {"parts_all": (), "parts0": ()}  # say no person
+    return {"rows": (person, key), "people": (person, key), "crowds": (few,), **parts}
 
 
 def _asked(large: Path, size: int, turns: int, threads: int | None) -> list[Found]:

@@ -32,6 +32,7 @@ from sfumato.plan.lower_from import stored_name, table_name
 from sfumato.plan.print_values import Bound, Text, filled, joined, print_expr, print_predicate
 
 NULL: Final = -(2**63)  # a value that is not there; no physical number is beyond 2**62
+MOST_SLOTS: Final = 16  # groups of a person that are told apart without sorting
 KeyKind = Literal["code", "number", "boolean", "date", "timestamp", "text"]
 
 
@@ -69,6 +70,7 @@ class Cold:
     max_groups: int
     max_rows: int
     crowds: str  # the table that says how many rows every few persons have
+    has_slot: bool = False  # then every row counts, and the first places are of few groups
 
     def as_json(self) -> dict[str, Any]:
         """Return it as it travels to a worker."""
@@ -111,7 +113,15 @@ def lower_cold(measure: Measure, known: Known) -> Cold | None:
         measure.max_groups,
         measure.max_rows,
         stored_name("crowds", measure.table),
+        _has_slot(measure, group),
     )
+
+
+def _has_slot(measure: Measure, group: Group | None) -> bool:
+    """Say whether stored ranks alone tell which rows count, in few groups a person."""
+    if group is None or group.code is None or measure.where is not None:
+        return False
+    return measure.is_public and measure.max_groups <= MOST_SLOTS
 
 
 def cold_key(key: Key, known: Known) -> ColdKey | None:
@@ -165,11 +175,12 @@ def _statement(measure: Measure, known: Known, group: Group | None, values: Sequ
         if measure.where is None:  # stored ranks serve: no group that counts is filtered away
             bounds = f" AND rr <= {measure.max_rows} AND place <= {measure.max_groups}"
     keys = _keys(measure, known, group)
+    named = () if bounds else keys  # a row without a key has no rank either
     columns += [filled(f"{{}} AS {name}", text) for name, text in keys]
     summed = {tally.value for tally in measure.tallies if tally.kind == "sum"}
     columns += [_value(i, value, value in summed) for i, value in enumerate(values)]
     where = Text("true") if measure.where is None else print_predicate(measure.where, "duckdb")
-    there = "".join(f"{name} IS NOT NULL AND " for name, _ in keys)
+    there = "".join(f"{name} IS NOT NULL AND " for name, _ in named)
     return filled(
         f"SELECT * FROM (SELECT {{}} FROM {table_name('duckdb', measure.table)} WHERE {{}}) AS r"
         f" WHERE {there}person >= ? AND person < ?{bounds}",

@@ -20,7 +20,7 @@ from sfumato.engines.cold import lower_cold
 from sfumato.engines.frames import Header
 from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
 from sfumato.engines.orders import order_header
-from sfumato.engines.ranked import lower_ranked
+from sfumato.engines.ranked import lower_stored
 from sfumato.plan.lower import Statement, lower
 from sfumato.plan.print_values import Secret
 
@@ -288,15 +288,15 @@ def _refused(said: object) -> Refused:
 
 
 def _way(measure: Measure, tables: tuple[Known, ...]) -> Header:
-    """Return how the measure is added up: by stored ranks, by the kernel, or by plain SQL.
+    """Return how the measure is added up: by what is stored, by the kernel, or by plain SQL.
 
     It is chosen by the measure and the card alone: no row decides which way a question goes.
     """
     if tables:
         known = tables[measure.table]
-        ranked = lower_ranked(measure, known)
-        if ranked is not None:
-            return {"statements": [_statement_json(ranked)]}
+        stored = lower_stored(measure, known)
+        if stored is not None:
+            return {"statements": [_statement_json(statement) for statement in stored]}
         cold = lower_cold(measure, known)
         if cold is not None:
             return {"statements": [], "cold": cold.as_json()}

@@ -8,7 +8,7 @@ fixed width, then value: nothing in it depends on anybody else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.refusal import Bug
-from sfumato.engines.cold import Cold, ColdKey
+from sfumato.engines.cold import MOST_SLOTS, Cold, ColdKey
 from sfumato.engines.kernel_order import Hashing, person_keys, text_keys
-from sfumato.engines.kernel_slots import by_bits
+from sfumato.engines.kernel_slots import by_bits, by_stored_slot
 from sfumato.engines.kernel_sums import by_cell, part_of
 from sfumato.engines.kernel_types import (
     MOST,
@@ -35,7 +35,6 @@ from sfumato.engines.known import CROWD_BITS
 
 RANGE_ROWS: Final = 1 << 19
 MOST_CODES: Final = 1 << 20
-_FEW_GROUPS: Final = 16
 _EPOCH: Final = datetime(1970, 1, 1)
 _U: Final = np.uint64
 
@@ -51,12 +50,12 @@ def add_up(connection: duckdb.DuckDBPyConnection, cold: Cold, salt: str, threads
             return _range_parts(cursor, cold, hashing, cells, *low_high)
 
     with ThreadPoolExecutor(max(1, min(threads, len(ranges)))) as pool:
-        parts = [part for found in pool.map(part, ranges) for part in found]
-    if cold.cells is not None:
-        return _dense(parts, cold, cold.cells)
-    if cells is not None:
-        return _named(connection, _found(_dense(parts, cold, cells), cold), cold)
-    return _named(connection, _merged(parts, cold), cold)
+        parts = (part for found in pool.map(part, ranges) for part in found)
+        if cold.cells is not None:
+            return _dense(parts, cold, cold.cells)
+        if cells is not None:
+            return _named(connection, _found(_dense(parts, cold, cells), cold), cold)
+        return _named(connection, _merged([*parts], cold), cold)
 
 
 def _codes(connection: duckdb.DuckDBPyConnection, cold: Cold) -> int | None:
@@ -99,10 +98,12 @@ def _range_parts(  # noqa: PLR0913, PLR0917  # what a thread needs
 ) -> list[Part]:
     found = cursor.execute(cold.sql, [*cold.parameters, low, high]).fetchnumpy()
     columns = {name: _plain(column) for name, column in found.items()}
+    if cold.has_slot and cells is not None:
+        return [by_stored_slot(columns, cold, (low, high), cells)]
     if not len(columns["person"]):
         return []
     parts: list[Part] = []
-    if cold.has_rank and cells is not None and cold.max_groups <= _FEW_GROUPS:
+    if cold.has_rank and cells is not None and cold.max_groups <= MOST_SLOTS:
         part, columns = by_bits(columns, cold, cells)
         parts.append(part)
         if not len(columns["person"]):
@@ -182,16 +183,17 @@ def _narrow(code: Whole) -> Whole:
     return code - np.int64(least)
 
 
-def _dense(parts: Sequence[Part], cold: Cold, cells: int) -> Columns:
-    columns: Columns = {"cell": np.arange(cells)}
-    for place in range(len(cold.tallies)):
-        if sum(part.most[place] for part in parts) > MOST:
-            raise OverflowError
-        total = np.zeros(cells, np.int64)
-        for part in parts:
-            total += part.tallies[place]
-        columns[f"t{place}"] = total
-    return columns
+def _dense(parts: Iterable[Part], cold: Cold, cells: int) -> Columns:
+    """Return the sums of all cells; a part is let go as soon as it is added."""
+    totals = [np.zeros(cells, np.int64) for _ in cold.tallies]
+    most = [0 for _ in cold.tallies]
+    for part in parts:
+        for place, tally in enumerate(part.tallies):
+            most[place] += part.most[place]
+            if most[place] > MOST:
+                raise OverflowError
+            totals[place] += tally
+    return {"cell": np.arange(cells), **{f"t{i}": total for i, total in enumerate(totals)}}
 
 
 def _found(columns: Columns, cold: Cold) -> Part:

@@ -8,9 +8,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.cold import NULL, Cold, ColdTally
+from sfumato.engines.cold import NULL, Cold
 from sfumato.engines.kernel_sums import amount_of, by_cell, into
 from sfumato.engines.kernel_types import (
+    MOST,
     PLACE_BITS,
     Columns,
     Part,
@@ -34,40 +35,39 @@ def by_bits(columns: Columns, cold: Cold, cells: int) -> tuple[Part, Columns]:
     person = columns["person"]
     if len(person) > 1 << PLACE_BITS or not bool(np.all(person[1:] >= person[:-1])):
         return _nothing(cold, cells), columns
-    columns, rest = _apart(columns, cold)
-    if not len(columns["person"]):
-        return _nothing(cold, cells), rest
     place = columns["place"]
-    begins, sizes = _persons_of(columns["person"])
-    bits = np.left_shift(_U(1), place, dtype=_U)
-    masks = np.bitwise_or.reduceat(bits, begins)
+    begins, sizes = _persons_of(person)
+    bits = np.left_shift(1, place, dtype=_word(cells))
+    masks = np.bitwise_or.reduceat(bits, begins).astype(_U)
     limit = _first_dropped(masks, cold.max_groups)
+    rest = _odd_ones(columns, cold, begins, sizes, limit)
     kept = np.flatnonzero(place < np.repeat(limit, sizes))
-    some = {name: column[kept] for name, column in columns.items()}
-    cell = some["cell" if "cell" in some else "g0"].astype(np.int64)
+    names = ("cell" if "cell" in columns else "g0", *(f"w{i}" for i in range(cold.values)))
+    cell, *values = (columns[name][kept] for name in names)
     if any(t.kind == "people" or t.low is not None for t in cold.tallies):
-        person = np.repeat(np.arange(len(begins)), sizes)[kept]
-        nth = np.bitwise_count(masks[person] & (bits[kept] - _U(1)))
-        slots = len(begins) * cold.max_groups
-        cell, amounts, most = _by_slot(some, cold, cell, person * cold.max_groups + nth, slots)
-    else:
-        amounts, most = _by_row(some, cold)
-    return by_cell(cell, (), amounts, most, cells), rest
+        nobody = np.repeat(np.arange(len(begins)), sizes)[kept]
+        nth = np.bitwise_count(masks[nobody] & (bits[kept].astype(_U) - _U(1)))
+        slots = nobody * cold.max_groups + nth
+        return by_slot(cell, values, cold, (slots, len(begins) * cold.max_groups), cells), rest
+    return _by_row(cell, values, cold, cells), rest
 
 
-def _apart(columns: Columns, cold: Cold) -> tuple[Columns, Columns]:
-    """Return the rows of persons whom bits serve, and those of the others."""
+def _word(cells: int) -> type[np.unsignedinteger[Any]]:
+    """Return the smallest word that has a bit for every place; places begin at one."""
+    return next((w for w in (np.uint8, np.uint16, np.uint32) if cells < 8 * w().itemsize), _U)
+
+
+def _odd_ones(
+    columns: Columns, cold: Cold, begins: Places, sizes: Places, limit: NDArray[np.uint8]
+) -> Columns:
+    """Return the rows of persons whom bits do not serve; none of their rows is left to count."""
     odd = (columns["place"] >= _BITS) | (columns["rr"] > cold.max_rows)
     if not odd.any():
-        return columns, {name: column[:0] for name, column in columns.items()}
-    begins, sizes = _persons_of(columns["person"])
-    is_odd = np.repeat(np.logical_or.reduceat(odd, begins), sizes)
-    others = np.flatnonzero(is_odd)
-    most = np.flatnonzero(~is_odd)
-    return (
-        {name: column[most] for name, column in columns.items()},
-        {name: column[others] for name, column in columns.items()},
-    )
+        return {name: column[:0] for name, column in columns.items()}
+    is_odd = np.logical_or.reduceat(odd, begins)
+    limit[is_odd] = 0
+    others = np.flatnonzero(np.repeat(is_odd, sizes))
+    return {name: column[others] for name, column in columns.items()}
 
 
 def _persons_of(person: NDArray[Any]) -> tuple[Places, Places]:
@@ -90,24 +90,36 @@ def _first_dropped(masks: Words, max_groups: int) -> NDArray[np.uint8]:
     return np.where(masks == 0, np.uint8(255), places).astype(np.uint8)
 
 
-def _by_slot(
-    columns: Columns, cold: Cold, cell: Whole, slot: Places, slots: int
-) -> tuple[Whole, list[Whole], list[int]]:
-    """Return each person's groups: their cell and each tally; a slot is a group of a person."""
-    sizes = np.bincount(slot, minlength=slots)
+def by_stored_slot(columns: Columns, cold: Cold, ends: tuple[int, int], cells: int) -> Part:
+    """Return what a range of persons adds of whom stored ranks alone said which rows count."""
+    low, high = ends
+    values = [columns[f"w{i}"] for i in range(cold.values)]
+    slot = columns["person"].astype(np.int64)
+    slot *= cold.max_groups
+    slot += columns["place"]
+    slot -= low * cold.max_groups + 1  # places begin at one
+    return by_slot(columns["cell"], values, cold, (slot, (high - low) * cold.max_groups), cells)
+
+
+def by_slot(
+    cell: Whole, values: Sequence[NDArray[Any]], cold: Cold, slots: tuple[Whole, int], cells: int
+) -> Part:
+    """Return what groups of persons add: each row is of a slot, a slot is one group of a person."""
+    slot, many = slots
+    sizes = np.bincount(slot, minlength=many)
     there = np.flatnonzero(sizes)
-    cell_of = np.zeros(slots, np.int64)
+    cell_of = np.zeros(many, cell.dtype)
     cell_of[slot] = cell
-    values = [_in_slots(columns[f"w{i}"], slot, slots, there) for i in range(cold.values)]
+    summed = [_in_slots(column, slot, many, there) for column in values]
     amounts, most = [], []
     for tally in cold.tallies:
-        amount, bound = amount_of(tally, values, sizes[there])
+        amount, bound = amount_of(tally, summed, sizes[there])
         amounts.append(amount)
         most.append(bound * len(slot))
-    return cell_of[there], amounts, most
+    return by_cell(cell_of[there].astype(np.int64), (), amounts, most, cells)
 
 
-def _in_slots(column: NDArray[Any], slot: Places, slots: int, there: Places) -> Summed:
+def _in_slots(column: NDArray[Any], slot: Whole, slots: int, there: Places) -> Summed:
     if column.dtype == np.bool_:
         count = np.bincount(slot[column], minlength=slots)[there].astype(np.int64)
         return Summed(count, count, 0, 0)
@@ -122,27 +134,17 @@ def _in_slots(column: NDArray[Any], slot: Places, slots: int, there: Places) -> 
     return Summed(total[there], count, least, largest)
 
 
-def _by_row(columns: Columns, cold: Cold) -> tuple[list[Whole], list[int]]:
-    """Return what each row adds to each tally, where no tally looks at a person's rows together."""
-    values = [columns[f"w{i}"] for i in range(cold.values)]
-    amounts, most = [], []
+def _by_row(cell: Whole, values: Sequence[NDArray[Any]], cold: Cold, cells: int) -> Part:
+    """Return what rows add, where no tally looks at a person's rows together."""
+    cell = cell.astype(np.intp)
+    sizes = np.bincount(cell, minlength=cells)
+    there = np.arange(cells)
+    summed = [_in_slots(column, cell, cells, there) for column in values]
+    tallies, most = [], []
     for tally in cold.tallies:
-        amount, bound = _row_amount(tally, values, len(columns["person"]))
-        amounts.append(amount)
-        most.append(bound * len(amount))
-    return amounts, most
-
-
-def _row_amount(tally: ColdTally, values: Sequence[NDArray[Any]], rows: int) -> tuple[Whole, int]:
-    if tally.kind == "rows":
-        return np.ones(rows, np.int64), 1
-    column = values[tally.value]
-    if tally.kind == "values":
-        return (column if column.dtype == np.bool_ else column != NULL).astype(np.int64), 1
-    there = column != NULL
-    amount = np.where(there, column * np.int64(tally.scale) + np.int64(tally.offset), 0)
-    if not there.any():
-        return amount, 1
-    least = int(column.min(where=there, initial=int(column.max())))
-    edges = [tally.scale * v + tally.offset for v in (least, int(column.max()))]
-    return amount, max(1, *(abs(edge) for edge in edges))
+        amount, bound = amount_of(tally, summed, sizes)
+        tallies.append(amount)
+        most.append(bound * len(cell))
+    if any(bound > MOST for bound in most):
+        raise OverflowError
+    return Part((), tuple(tallies), tuple(most))

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from sfumato.core.card import Card, Table
 from sfumato.core.columns import Column, ColumnType
+from sfumato.engines.parts import Parts, parts_of
 from sfumato.plan.lower_from import stored_name
 
-VERSION: Final = 2
+VERSION: Final = 3
 CROWD_BITS: Final = 4  # rows are counted for every 2**4 persons, so that work can be shared out
 
 
@@ -27,6 +28,7 @@ class Known:
     by_person: bool
     types: tuple[ColumnType, ...]
     keyed: tuple[bool, ...]  # which columns have declared keys
+    parts: Parts | None = None  # what is added up beforehand; nothing where rows are nobody's
 
     def is_coded(self, place: int) -> bool:
         """Say whether the column's private texts lie in a dictionary: c3, and the table texts3."""
@@ -43,15 +45,16 @@ class Known:
 
 def known_of(card: Card) -> tuple[Known, ...]:
     """Return what is known of the tables prepared by this card."""
-    return tuple(_known(i, table) for i, table in enumerate(card.every_table))
+    return tuple(_known(i, table, card.max_groups) for i, table in enumerate(card.every_table))
 
 
-def _known(place: int, table: Table) -> Known:
+def _known(place: int, table: Table, max_groups: int) -> Known:
     return Known(
         place,
         table.unit is not None,
         tuple(column.type for column in table.columns),
         tuple(column.keys is not None for column in table.columns),
+        None if table.unit is None else parts_of(table.columns, max_groups, table.max_rows),
     )
 
 
@@ -79,7 +82,15 @@ def read_known(table: Path) -> tuple[Known, ...]:
         return ()
     if shape.get("version") != VERSION:
         return ()
-    return tuple(
-        Known(t["table"], t["by_person"], tuple(t["types"]), tuple(t["keyed"]))
-        for t in shape["tables"]
+    return tuple(_read(table) for table in shape["tables"])
+
+
+def _read(shape: Any) -> Known:  # of a file of our own
+    parts = shape["parts"]
+    return Known(
+        shape["table"],
+        shape["by_person"],
+        tuple(shape["types"]),
+        tuple(shape["keyed"]),
+        None if parts is None else Parts(**{**parts, "summed": tuple(parts["summed"])}),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from sfumato.core.card import Limits, Table
+from sfumato.core.card import Card, Limits, Table
 from sfumato.core.columns import Column
 from sfumato.core.expression import Constant
 from sfumato.core.ports import PrepareOrder, SourceFile
@@ -26,6 +26,7 @@ class TableOrder:
     columns: tuple[Column, ...]
     nulls: tuple[str, ...]
     limits: Limits
+    bounds: tuple[int, int] = (1, 1)  # the card's own on groups of a person, and rows of a group
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ def order_header(order: PrepareOrder, work: Path) -> Header:
     return {
         "do": "prepare",
         "work": str(work),
-        "tables": [_table_json(table, source, card.nulls) for table, source in pairs],
+        "tables": [_table_json(table, source, card) for table, source in pairs],
         "sketches": [[domain, str(Path(path).absolute())] for domain, path in order.sketches],
     }
 
 
-def _table_json(table: Table, source: SourceFile, nulls: tuple[str, ...]) -> Header:
+def _table_json(table: Table, source: SourceFile, card: Card) -> Header:
     limits = table.limits
     names = [column.name for column in table.columns]
     return {
@@ -58,8 +59,9 @@ def _table_json(table: Table, source: SourceFile, nulls: tuple[str, ...]) -> Hea
         "unit": table.unit,
         "key": None if table.key is None else names.index(table.key),
         "columns": [_column_json(column) for column in table.columns],
-        "nulls": list(nulls),
+        "nulls": list(card.nulls),
         "limits": [limits.rows, limits.rows_per_person, limits.text_length],
+        "bounds": [card.max_groups, table.max_rows],
     }
 
 
@@ -97,6 +99,7 @@ def _read_table(place: int, shape: object) -> TableOrder:
             "columns": list(columns),
             "nulls": list(nulls),
             "limits": [int(rows), int(rows_per_person), int(text_length)],
+            "bounds": [int(max_groups), int(max_rows)],
         }:
             return TableOrder(
                 place,
@@ -107,6 +110,7 @@ def _read_table(place: int, shape: object) -> TableOrder:
                 tuple(_read_column(column) for column in columns),
                 tuple(str(null) for null in nulls),
                 Limits(rows, rows_per_person, text_length),
+                (max_groups, max_rows),
             )
         case _:
             raise Bug("a table's order that is none")

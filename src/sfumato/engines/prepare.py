@@ -17,6 +17,7 @@ from sfumato.engines.frames import Header
 from sfumato.engines.known import CROWD_BITS, coded
 from sfumato.engines.locked import Room, open_locked
 from sfumato.engines.orders import Order, TableOrder, read_order
+from sfumato.engines.parts import parts_of, write_parts
 from sfumato.engines.prepare_sql import (
     group_key,
     rank_type,
@@ -208,6 +209,7 @@ def _write_people(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt
     for place in coded(order.columns):
         _write_texts(connection, order, place, salt)
     _write_ranked(connection, order, salt)
+    _write_parts(connection, order)
     crowds = stored_name("crowds", order.place)
     connection.execute(
         f"CREATE TABLE {crowds} AS SELECT person >> {CROWD_BITS} AS few, count(*) AS n"
@@ -274,3 +276,11 @@ def _write_ranked(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt
         " ORDER BY person_key, person, rr",
         [salt] * len(codes),
     )
+
+
+def _write_parts(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> None:
+    """Add up each person's part of each cell, as the card's own bounds let it count (parts.py)."""
+    parts = parts_of(order.columns, *order.bounds)
+    kind = rank_type(order.limits.rows_per_person)
+    for statement in write_parts(order.columns, parts, order.place, kind):
+        connection.execute(statement)

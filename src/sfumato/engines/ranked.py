@@ -2,23 +2,22 @@
 
 `gr3` is the place of a row's group among its person's groups of column 3, `rr3` the place of the
 row in that group, `rr` its place among all rows of the person. They serve only a grouping by that
-very column, or by nothing, without a filter (rules.md, 10); everything else goes the cold way.
+very column, or by nothing, without a filter (rules.md, 10). Where a question keeps the card's own
+bounds, what is added up beforehand serves it sooner (parts.py); everything else goes the cold way.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
 from sfumato.core.expression import Expr, Ref
 from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.refusal import Bug
 from sfumato.engines.known import Known
-from sfumato.plan.lower import Statement
+from sfumato.engines.parts import lower_parts
+from sfumato.plan.lower import ADDED, Statement
 from sfumato.plan.lower_from import table_name
 from sfumato.plan.print_values import Text, filled, joined, print_expr
-
-_COUNTED: Final = ("rows", "values", "people", "sum")
 
 
 @dataclass(frozen=True)
@@ -29,18 +28,63 @@ class Group:
     group_rank: str | None
     row_rank: str
     texts: str | None  # the dictionary of private texts
+    place: int | None = None  # of the column that is grouped by
+
+
+def lower_stored(measure: Measure, known: Known) -> tuple[Statement, ...] | None:
+    """Return the statements that read what is stored of people's groups, or None if it is other.
+
+    All that is counted or summed comes from stored parts, else from stored ranks; histograms come
+    from ranks, one statement for each. Where one tally is not served, none is.
+    """
+    added = tuple(i for i, t in enumerate(measure.tallies) if t.kind in ADDED)
+    others = tuple(i for i in range(len(measure.tallies)) if i not in added)
+    statements = [lower_histogram(measure, known, i) for i in others]
+    if added:
+        some = replace(measure, tallies=tuple(measure.tallies[i] for i in added))
+        found = _parts(some, known) or lower_ranked(some, known)
+        statements.insert(0, None if found is None else replace(found, tallies=added))
+    printed = tuple(statement for statement in statements if statement is not None)
+    return printed if len(printed) == len(statements) else None
+
+
+def _parts(measure: Measure, known: Known) -> Statement | None:
+    group = _served(measure, known)
+    if known.parts is None or group is None or group.texts is not None:
+        return None
+    return lower_parts(measure, known.parts, group.place)
 
 
 def lower_ranked(measure: Measure, known: Known) -> Statement | None:
     """Return the statement that adds up by stored ranks, or None where they do not serve."""
+    if any(t.kind not in ADDED or t.clamp is not None for t in measure.tallies):
+        return None
+    group = _served(measure, known)
+    return None if group is None else _statement(measure, group)
+
+
+def lower_histogram(measure: Measure, known: Known, place: int) -> Statement | None:
+    """Return the statement that counts by code, or None where ranks do not serve."""
+    tally, group = measure.tallies[place], _served(measure, known)
+    if tally.kind != "histogram" or group is None or group.texts is not None:
+        return None
+    both = f"CAST({group.code or 0} AS BIGINT) * {tally.size} + code"  # one key is quicker than two
+    body = filled(
+        f"SELECT slot // {tally.size} AS cell, slot % {tally.size} AS code, count(*) AS t0 FROM ("
+        f"SELECT {both} AS slot FROM ("
+        f"SELECT {group.code or '0 AS nothing'}, CAST({{}} AS BIGINT) AS code"
+        f" FROM {table_name('duckdb', measure.table)} WHERE {_bounds(measure, group)}) AS r"
+        f" WHERE code BETWEEN 0 AND {tally.size - 1}) AS c GROUP BY slot",
+        _value(tally.value),
+    )
+    return Statement(body.sql, body.bound, (place,))
+
+
+def _served(measure: Measure, known: Known) -> Group | None:
+    """Return the stored grouping of a measure that has no filter, join or table of people."""
     if not measure.by_person or measure.source is not None or measure.where is not None:
         return None
-    if measure.joins:
-        return None
-    if any(t.kind not in _COUNTED or t.clamp is not None for t in measure.tallies):
-        return None
-    group = stored_group(measure, known)
-    return None if group is None else _statement(measure, group)
+    return None if measure.joins else stored_group(measure, known)
 
 
 def stored_group(measure: Measure, known: Known) -> Group | None:
@@ -54,7 +98,7 @@ def stored_group(measure: Measure, known: Known) -> Group | None:
         return None
     texts = known.texts(place) if measure.keys[0].size is None else None
     code = f"k{place}" if texts is None else f"c{place}"
-    return Group(code, f"gr{place}", f"rr{place}", texts)
+    return Group(code, f"gr{place}", f"rr{place}", texts, place)
 
 
 def stored_place(key: Key, known: Known) -> int | None:
@@ -69,9 +113,6 @@ def stored_place(key: Key, known: Known) -> int | None:
 
 
 def _statement(measure: Measure, group: Group) -> Statement:
-    bounds = [f"{group.row_rank} <= {measure.max_rows}"]  # null, so no, for a row without a key
-    if group.code is not None and (not measure.is_public or measure.max_groups < measure.cells):
-        bounds.append(f"{group.group_rank} <= {measure.max_groups}")
     code = group.code or "0"
     tallies = [
         filled(f"CAST({{}} AS BIGINT) AS t{i}", _tally(tally, group))
@@ -81,7 +122,7 @@ def _statement(measure: Measure, group: Group) -> Statement:
     grouping = "" if group.code is None else f" GROUP BY {code}"
     body = filled(
         f"SELECT CAST({code} AS BIGINT) AS {name}, {{}} FROM {table_name('duckdb', measure.table)}"
-        f" WHERE {' AND '.join(bounds)}{grouping}",
+        f" WHERE {_bounds(measure, group)}{grouping}",
         joined(", ", tallies),
     )
     if group.texts is not None:
@@ -92,6 +133,13 @@ def _statement(measure: Measure, group: Group) -> Statement:
             body,
         )
     return Statement(body.sql, body.bound, tuple(range(len(measure.tallies))))
+
+
+def _bounds(measure: Measure, group: Group) -> str:
+    bounds = [f"{group.row_rank} <= {measure.max_rows}"]  # null, so no, for a row without a key
+    if group.code is not None and (not measure.is_public or measure.max_groups < measure.cells):
+        bounds.append(f"{group.group_rank} <= {measure.max_groups}")
+    return " AND ".join(bounds)
 
 
 def _tally(tally: Tally, group: Group) -> Text:

@@ -1,0 +1,162 @@
+"""Adding up by stored ranks without sorting, against a plain reading of what counts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.core.expression import Ref
+from sfumato.core.measure import Key, Measure, Tally
+from sfumato.engines.cold import NULL, Cold, ColdTally, lower_cold
+from sfumato.engines.kernel_slots import by_bits, by_stored_slot
+from sfumato.engines.kernel_types import Columns, Part
+from sfumato.engines.known import Known
+
+MOST_PLACES = 100
+BY_ROW = (
+    ColdTally("rows", -1, 1, 0, None, None),
+    ColdTally("values", 0, 1, 0, None, None),
+    ColdTally("sum", 0, 2, -3, None, None),
+    ColdTally("sum", 0, 1, 0, None, None),
+)
+BY_GROUP = (
+    *BY_ROW,
+    ColdTally("people", -1, 1, 0, None, None),
+    ColdTally("sum", 0, 1, 0, 5, 40),
+    ColdTally("sum", 0, 3, 1, -20, -2),
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of a person that are in one cell and are left, and the group's stored place."""
+
+    place: int
+    cell: int
+    values: Sequence[int]  # NULL is one of them
+    first_rank: int  # of its first row that is left; the filter took those before
+
+    @property
+    def ranks(self) -> range:
+        return range(self.first_rank, self.first_rank + len(self.values))
+
+
+def person(draw: random.Random, places: int, cells: int) -> list[Group]:
+    """Return some groups of a person; others were filtered away, so that places have gaps."""
+    some = sorted(draw.sample(range(1, places + 1), draw.randint(1, min(places, 9))))
+    chosen = draw.sample(range(cells), len(some))
+    return [
+        Group(place, cell, values(draw), draw.choice([1, 1, 1, 2]))
+        for place, cell in zip(some, chosen, strict=True)
+    ]
+
+
+def values(draw: random.Random) -> list[int]:
+    return [draw.choice([NULL, -9, 0, 4, 30]) for _ in range(draw.choice([1, 1, 2, 3]))]
+
+
+def columns_of(people: Sequence[Sequence[Group]], draw: random.Random) -> Columns:
+    rows = []
+    for number, groups in enumerate(people):
+        mine = [
+            (number, g.place, g.cell, rank, value)
+            for g in groups
+            for rank, value in zip(g.ranks, g.values, strict=True)
+        ]
+        draw.shuffle(mine)
+        rows += mine
+    kinds = {"person": "u4", "place": "u2", "cell": "i4", "rr": "u2", "w0": "i8"}
+    listed = list(zip(*rows, strict=True))
+    return {name: np.array(c, dtype=kinds[name]) for name, c in zip(kinds, listed, strict=True)}
+
+
+def by_hand(people: Sequence[Sequence[Group]], cold: Cold, cells: int) -> list[list[int]]:
+    """Return each tally of each cell; only of persons whose rows need no cut."""
+    totals = [[0] * cells for _ in cold.tallies]
+    for groups in people:
+        for group in sorted(groups, key=lambda g: g.place)[: cold.max_groups]:
+            for total, tally in zip(totals, cold.tallies, strict=True):
+                total[group.cell] += amount(tally, group.values)
+    return totals
+
+
+def amount(tally: ColdTally, of: Sequence[int]) -> int:
+    there = [value for value in of if value != NULL]
+    counted = {"rows": len(of), "people": 1, "values": len(there)}
+    if tally.kind in counted:
+        return counted[tally.kind]
+    total = sum(tally.scale * value + tally.offset for value in there)
+    if tally.low is None or tally.high is None or not there:
+        return total
+    return max(tally.low, min(total, tally.high))
+
+
+def cold_of(tallies: tuple[ColdTally, ...], cells: int, groups: int, rows: int) -> Cold:
+    return Cold("", (), cells, (), True, 1, tallies, groups, rows, "crowds")
+
+
+def as_lists(part: Part) -> list[list[int]]:
+    return [tally.tolist() for tally in part.tallies]
+
+
+@pytest.mark.parametrize("tallies", [BY_ROW, BY_GROUP])
+@pytest.mark.parametrize("cells", [3, 7, 8, 15, 16, 31, 32, 63, 64, MOST_PLACES])
+@given(seed=st.integers(0, 10**6), groups=st.integers(1, 16), rows=st.integers(1, 3))
+@settings(deadline=None)
+def test_the_first_groups_that_are_left_count_and_others_are_handed_on_whole(
+    tallies: tuple[ColdTally, ...], cells: int, seed: int, groups: int, rows: int
+) -> None:
+    draw = random.Random(seed)
+    people = [person(draw, cells, cells) for _ in range(draw.randint(1, 12))]
+    cold = cold_of(tallies, cells, groups, rows)
+    columns = columns_of(people, draw)
+    part, rest = by_bits(columns, cold, cells)
+    odd = [any(g.place >= 64 or g.ranks[-1] > rows for g in mine) for mine in people]
+    served = [mine for mine, is_odd in zip(people, odd, strict=True) if not is_odd]
+    assert as_lists(part) == by_hand(served, cold, cells)
+    others = np.isin(columns["person"], np.flatnonzero(odd))
+    assert {name: c.tolist() for name, c in rest.items()} == {
+        name: c[others].tolist() for name, c in columns.items()
+    }
+
+
+@given(seed=st.integers(0, 10**6), groups=st.integers(1, 16))
+@settings(deadline=None)
+def test_a_stored_slot_is_one_group_of_one_person(seed: int, groups: int) -> None:
+    draw = random.Random(seed)
+    people = [person(draw, groups, 20) for _ in range(draw.randint(0, 12))]
+    people.append([Group(groups, 0, [NULL], 1)])  # the last slot of all
+    cold = cold_of(BY_GROUP, 20, groups, 10)
+    columns = columns_of(people, draw)
+    columns["person"] += 7
+    found = by_stored_slot(columns, cold, (7, 7 + len(people)), 20)
+    assert as_lists(found) == by_hand(people, cold, 20)
+
+
+def test_a_range_of_nobody_adds_nothing() -> None:
+    nothing = {"person": "u4", "place": "u2", "cell": "i4", "w0": "i8"}
+    columns: Columns = {name: np.zeros(0, kind) for name, kind in nothing.items()}
+    found = by_stored_slot(columns, cold_of(BY_GROUP, 4, 2, 2), (0, 10), 4)
+    assert as_lists(found) == [[0] * 4] * len(BY_GROUP)
+
+
+KNOWN = Known(0, True, ("integer", "text"), (True, False))
+CLAMPED = (Tally("sum", Ref("v0"), clamp=(0, 1)),)
+
+
+@pytest.mark.parametrize(("groups", "has_slot"), [(16, True), (17, False)])
+def test_only_few_stored_groups_without_a_filter_have_slots(groups: int, has_slot: bool) -> None:
+    measure = Measure(None, (Key(Ref("k0"), 30),), CLAMPED, True, groups, 2)
+    cold = lower_cold(measure, KNOWN)
+    assert cold is not None
+    assert cold.has_slot is has_slot
+    assert ("rr <= 2" in cold.sql, f"place <= {groups}" in cold.sql) == (True, True)
+    private = lower_cold(Measure(None, (Key(Ref("v1"), None),), CLAMPED, True, 2, 2), KNOWN)
+    assert private is not None
+    assert not private.has_slot
