@@ -268,3 +268,29 @@ def test_a_vault_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused) as again:
         sfumato.create(tmp_path / "vault")
     assert again.value.code == "vault-exists"
+
+
+def test_a_card_may_be_given_with_exact_ratios(tmp_path: Path) -> None:
+    shape = card(CARD % (1, 1))
+    shape["columns"]["cost"]["step"] = Fraction(1, 4)
+    source = write_csv(tmp_path / "v.csv", HEADER, ROWS)
+    with sfumato.open(make_vault(tmp_path)) as vault:
+        vault.add("clinic", source, shape)
+        assert vault["clinic"].card["columns"][2]["step"] == 0.25
+        vault["clinic"].ask("SELECT SUM(cost) FROM clinic", epsilon=1)
+    with sfumato.open(tmp_path / "vault") as again:
+        assert again["clinic"].card["columns"][2]["step"] == 0.25
+
+
+@pytest.mark.parametrize("name", ["half\udcff", "", "two\nlines"])
+def test_names_that_cannot_be_written_down_are_unknown(tmp_path: Path, name: str) -> None:
+    source = write_csv(tmp_path / "v.csv", HEADER, ROWS)
+    with open_with(tmp_path, "clinic", source, CARD % (1, 1)) as vault:
+        with pytest.raises(Refused, match="unknown-data-set"):
+            vault[name].ask("SELECT COUNT(*) FROM clinic", epsilon=1)
+        place = vault.house.folder
+    with sfumato.open(place, user=name) as stranger:
+        with pytest.raises(Refused, match="unknown-user"):
+            list(stranger)
+        with pytest.raises(Refused, match="unknown-user"):
+            stranger["clinic"].ask("SELECT COUNT(*) FROM clinic", epsilon=1)

@@ -38,6 +38,8 @@ class SQLiteCatalogue:
 
     def find(self, name: str) -> Listing | None:
         """Return the current version of a data set, letter case aside, or None."""
+        if not name.isprintable():  # half a letter cannot be looked for
+            return None
         rows = self._rows(
             "SELECT name, card, place FROM versions WHERE lower(name) = lower(?) "
             "ORDER BY id DESC LIMIT 1",

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 from sfumato.core.account import Head
@@ -367,6 +368,7 @@ def card_shape(text: str) -> Json:
 
 
 _TAG = "exact decimal: "
+_RATIO = "exact ratio: "
 
 
 def _plain(value: object) -> object:
@@ -376,6 +378,8 @@ def _plain(value: object) -> object:
         return [_plain(inner) for inner in value]
     if isinstance(value, Decimal):
         return _TAG + str(value)
+    if isinstance(value, Fraction):
+        return _RATIO + str(value)
     if isinstance(value, date | datetime):
         return value.isoformat()
     return value
@@ -388,4 +392,6 @@ def _exact(value: object) -> object:
         return [_exact(inner) for inner in value]
     if isinstance(value, str) and value.startswith(_TAG):
         return Decimal(value[len(_TAG) :])
+    if isinstance(value, str) and value.startswith(_RATIO):
+        return Fraction(value[len(_RATIO) :])
     return value

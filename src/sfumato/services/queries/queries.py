@@ -71,6 +71,12 @@ class Queries:
 
     def asker(self, user: str) -> Asker:
         """Return the user with the groups they are enrolled in."""
+        if not 1 <= len(user) <= 100 or not user.isprintable():
+            raise Refused(
+                "unknown-user",
+                "A user is 1 to 100 printable letters.",
+                "Name yourself with --user NAME, or SFUMATO_USER.",
+            )
         return Asker(user, self.catalogue.groups_of(user))
 
     def ask(self, user: str, asked: Asked) -> Release:
