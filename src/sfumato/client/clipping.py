@@ -88,7 +88,8 @@ def clipping_of(built: Builder, of: str, terms: FitTerms) -> Clipping:
         _cut(answers[0], f"{of} at the upper bound or above", "at_upper", "values"),
     ]
     if len(answers) > 1:
-        cuts.append(_cut(answers[1], f"people with more than {most} rows", "cut", "people"))
+        rows = "row" if most == 1 else "rows"
+        cuts.append(_cut(answers[1], f"people with more than {most} {rows}", "cut", "people"))
     return Clipping(tuple(cuts), tuple(answers))
 
 
