@@ -278,7 +278,10 @@ def _check_plain(table: Table) -> None:
     if any(question[name] for name in question.keys() - PLAIN) or math.prod(sizes) != len(
         table.rows
     ):
-        raise _misfit("Not every group is in the answer.", "Ask without HAVING, ORDER and LIMIT.")
+        raise _misfit(
+            "Not every group is in the answer, or it is of joined tables.",
+            "Ask one table, without HAVING, ORDER and LIMIT.",
+        )
     if has_private_keys(table.answer):
         raise _misfit(
             "Keys that few people have are not here, so cells do not add up to margins.",

@@ -83,7 +83,11 @@ def _alias(table: exp.Expr) -> str:
 
 def _joined(node: exp.Expr, aliases: dict[str, str], data_set: str) -> Joined:
     """Read one join; its alias is known from then on."""
-    only(node, {"this", "side", "kind", "on", "using"}, {"method": "NATURAL JOIN is not read"})
+    only(
+        node,
+        {"this", "side", "kind", "on", "using"},
+        {"method": "NATURAL, ASOF and POSITIONAL JOIN are not read"},
+    )
     side, kind = (str(node.args.get(key) or "").upper() for key in ("side", "kind"))
     if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
         raise outside(node, f"{side or kind} JOIN is not answered", "Write JOIN or LEFT JOIN.")
