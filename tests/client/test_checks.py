@@ -173,3 +173,19 @@ def test_bars_with_sampling_hold_the_mean_that_samples_are_drawn_from(tmp_path: 
     alone = [low <= 50 <= high for low, high in (_bar(answer, i, 1) for i in range(200))]
     assert sum(alone) < 150  # the noise alone is a small part of it
     assert replace(wide, notes=()).rows == answer.rows
+
+
+# --- the split of a price -----------------------------------------------------------------------
+
+
+def test_a_split_is_asked_for_in_sql_and_python_and_makes_another_answer(by_row: DataSet) -> None:
+    sql = "SELECT COUNT(*) AS n, SUM(cost) AS s FROM visits"
+    even = by_row.ask(sql, epsilon=1)
+    split = by_row.ask(sql, epsilon=1, split={"n": 9, "s": 1})
+    built = by_row.count(name="n").sum("cost", name="s").ask(epsilon=1, split={"n": 9})
+    assert built.rows == split.rows != even.rows
+    ratios = [(split.std[0][i] or 0) / (even.std[0][i] or 1) for i in (0, 1)]
+    assert ratios == pytest.approx([0.5 / 0.9, 0.5 / 0.1], rel=0.1)
+    assert split.receipt["epsilon"] == 1
+    with pytest.raises(Refused, match="unknown-column"):
+        by_row.ask(sql, epsilon=1, split={"cost": 2})

@@ -17,12 +17,13 @@ import pytest
 
 from scripted import Reading, ScriptedEngine
 from sfumato.app import OpenVault
+from sfumato.core.account import Charge, Outcome
 from sfumato.core.expression import Json
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
-from sfumato.door import Asker, Door, Order, release
+from sfumato.door import Asker, Door, Ledger, Order, release
 from sfumato.door import ledger as ledger_module
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
@@ -269,3 +270,24 @@ def test_a_sealed_value_shows_nothing_of_itself() -> None:
     assert repr(Sealed(471147)) == repr(Sealed("x")) == "Sealed(...)"
     with pytest.raises(Bug):
         type("Open", (Sealed,), {})
+
+
+def test_who_waits_is_more_patient_the_more_rows_the_card_lets_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine may take 5 microseconds for each of them; whoever waits gives it twice as long."""
+    seen: list[int] = []
+    plain = Ledger.charge
+
+    def charge(ledger: Ledger, asked: Charge) -> Outcome:
+        seen.append(asked.patience_s)
+        return plain(ledger, asked)
+
+    monkeypatch.setattr(Ledger, "charge", charge)
+    for rows in (1000, 10**10):
+        (tmp_path / str(rows)).mkdir()
+        text = PATIENTS_CARD + f"\n[limits]\nrows = {rows}\n"
+        source = write_patients(tmp_path / "p.csv")
+        with open_with(tmp_path / str(rows), "clinic", source, text) as vault:
+            vault["clinic"].ask("SELECT COUNT(*) FROM clinic", epsilon=0.1)
+    assert seen == [7200, 100_000]

@@ -104,8 +104,9 @@ def test_the_first_above_is_that_of_the_sparse_vector_technique() -> None:
 
 def test_bounds_are_those_of_the_noisy_search() -> None:
     made = chooser("SELECT BOUNDS(pay) FROM some")
-    counts = np.zeros((2, 21), dtype=np.int64)
+    counts = np.zeros((3, 21), dtype=np.int64)
     counts[0, 12:16] = 300
+    counts[1, 9:14] = 4  # as many as noise may be: how wide it is decides
     for seed in range(50):
         dice, expected = SeededDice(seed), []
         for row in counts:
@@ -116,9 +117,9 @@ def test_bounds_are_those_of_the_noisy_search() -> None:
 
 
 def test_one_name_is_found_by_permute_and_flip() -> None:
-    made = chooser("SELECT MODE(zip) FROM some")
-    counts = np.array([[5, 7, 9], [3, 3, 3]], dtype=np.int64)
-    rate = rate_for(Fraction(6), 3, monotone=True)
+    made = chooser("SELECT MODE(zip) FROM some", epsilon=1)
+    counts = np.array([[5, 7, 9], [3, 4, 3]], dtype=np.int64)  # near enough for chance to decide
+    rate = rate_for(Fraction(1), 3, monotone=True)
     for seed in range(50):
         dice = SeededDice(seed)
         expected = [[permute_and_flip(row, rate, dice)] for row in counts]

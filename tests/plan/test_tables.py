@@ -207,6 +207,17 @@ def test_what_would_mix_people_or_is_not_read_is_refused(text: str) -> None:
     assert refused.value.code == REFUSED[text], refused.value.cause
 
 
+@pytest.mark.parametrize("table", ["some", "visits", "zips"])
+def test_no_table_stands_twice(table: str) -> None:
+    shape = {
+        "data_set": "some",
+        "joins": [{"table": "visits"}, {"table": "zips"}, {"table": table}],
+        "outputs": [{"name": "count", "verb": "count", "of": []}],
+    }
+    with pytest.raises(Refused, match="stands twice"):
+        make_plan(CARD, read_question(shape))
+
+
 def test_a_row_unit_joins_public_tables_only() -> None:
     card = card_of("row", CLINIC, tables={"zips": TABLES["zips"]})
     made = plan("SELECT region, COUNT(*) FROM some JOIN zips USING (zip) GROUP BY region", card)
