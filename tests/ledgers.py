@@ -77,6 +77,11 @@ def start_child(act: Callable[[], object]) -> int:
     return child
 
 
+def has_ended(child: int) -> bool:
+    """Say whether a child has ended; how, `exit_code` still tells."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def exit_code(child: int) -> int:
     """Wait for a child and return how it ended."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
