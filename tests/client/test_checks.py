@@ -115,6 +115,19 @@ def test_a_check_that_does_not_fit_is_refused_before_anything_is_paid(data: Data
     assert data.budget["spent"]["epsilon"] == before
 
 
+def test_a_check_that_was_answered_is_free_whatever_is_left(tmp_path: Path) -> None:
+    text = CARD.replace("epsilon = 1000", "epsilon = 1.5")
+    source = write_csv(tmp_path / "v.csv", ("who", "sex", "cost"), rows())
+    with open_with(tmp_path, "visits", source, text) as vault:
+        data = vault["visits"]
+        first = data.check_clipping("cost", epsilon=1)
+        with pytest.raises(Refused, match="resume=True"):
+            data.check_clipping("cost", epsilon=1)
+        again = data.check_clipping("cost", epsilon=1, resume=True)
+        assert again.cuts == first.cuts
+        assert data.budget["spent"]["epsilon"] == pytest.approx(1)
+
+
 # --- sampling -----------------------------------------------------------------------------------
 
 

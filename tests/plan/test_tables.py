@@ -227,6 +227,13 @@ def test_a_row_unit_joins_public_tables_only() -> None:
         card_of("row", CLINIC, tables={"visits": TABLES["visits"]})
 
 
+def test_a_column_may_be_called_none() -> None:
+    zips = {**TABLES["zips"], "columns": {**TABLES["zips"]["columns"], "None": {"type": "boolean"}}}
+    card = card_of("row", CLINIC, tables={"zips": zips})
+    made = plan("SELECT None, COUNT(*) FROM some JOIN zips USING (zip) GROUP BY None", card)
+    assert made.question.group_by == (Ref("None"),)
+
+
 def test_tables_that_make_too_many_rows_are_refused_before_they_are_joined() -> None:
     tables = {**TABLES, "visits": {**TABLES["visits"], "limits": {}}}
     card = card_of("who", CLINIC, tables=tables)

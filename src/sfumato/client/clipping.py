@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sfumato.client.answer import Answer
 from sfumato.client.columns import case, col
-from sfumato.client.regression.scaled import declared_columns
-from sfumato.client.regression.shares import check_all_fits, shares
+from sfumato.client.declared import declared_columns
+from sfumato.client.shares import check_all_fits, shares
 from sfumato.client.terms import FitTerms
 from sfumato.client.text import table_html, table_text
 from sfumato.core.refusal import Refused
@@ -78,7 +78,9 @@ def clipping_of(built: Builder, of: str, terms: FitTerms) -> Clipping:
     if card["unit"] != "row":
         questions, parts = [values, _people(built, most)], [HALF, HALF]
     paid = shares(card, terms, parts)
-    check_all_fits(built.target, list(zip(questions, paid, strict=True)), resume=False)
+    check_all_fits(
+        built.target, list(zip(questions, paid, strict=True)), resume=terms.get("resume", False)
+    )
     answers = [
         question.ask(epsilon=share.epsilon, delta=share.delta)
         for question, share in zip(questions, paid, strict=True)

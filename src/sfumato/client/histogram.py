@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 
 from sfumato.client.answer import Answer
 from sfumato.client.columns import Column, case, col
-from sfumato.client.regression.shares import Share, check_all_fits
+from sfumato.client.shares import Share, check_all_fits
 from sfumato.client.terms import Number, PriceTerms
 from sfumato.core.expression import Constant
 from sfumato.core.refusal import Refused
@@ -137,4 +137,4 @@ def _check_both_fit(places: Builder, counts: Builder, half: PriceTerms) -> None:
     prices: list[Any] = [question.price(**half) for question in (places, counts)]  # Any: JSON
     paid = [Share(Constant.of(p["epsilon"]).number, Constant.of(p["delta"]).number) for p in prices]
     questions = list(zip((places, counts), paid, strict=True))
-    check_all_fits(places.target, questions, resume=False)
+    check_all_fits(places.target, questions, resume=None)

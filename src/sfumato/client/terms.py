@@ -43,13 +43,13 @@ class AskTerms(PriceTerms, total=False):
 
 
 class FitTerms(TypedDict, total=False):
-    """What a regression takes: the price of the whole fit, and how it is reckoned."""
+    """What a fit or a check takes: its whole price, and how a fit is reckoned."""
 
     epsilon: Number
     delta: Number | None  # of all questions together; left out, it is the card's
     ridge: Number | None  # of a line: rows added to each scaled square; left out, as noise needs
     rounds: int  # of a logistic fit, after its first question; 3 if left out
-    resume: bool  # go on with this very fit, interrupted: what was answered is free
+    resume: bool  # it was asked before, perhaps interrupted: what was answered is free
 
 
 class FitPriceTerms(FitTerms, total=False):

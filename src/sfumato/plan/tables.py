@@ -21,6 +21,7 @@ from sfumato.core.refusal import Refused
 MAX_ROWS: Final = 10**10  # that a join may have by the card's limits
 MAX_ROWS_PER_PERSON: Final = 10**6
 MAX_JOINS: Final = 8
+Named = tuple[str, str, Column]  # the table, the name there, the column as it is called here
 _SEVERAL: Final = ""  # the name of a column that more than one table has
 
 
@@ -66,7 +67,7 @@ def view_of(card: Card, question: Question) -> tuple[View, Question]:
     seen = _Seen(card, [(place, first)])
     joined = tuple(seen.join(tables, wanted) for wanted in question.joins)
     question = replace(question, table="" if place == 0 else first.name, joins=joined)
-    return seen.view(question), question
+    return seen.view(joined), question
 
 
 def _place(card: Card, tables: Mapping[str, int], name: str) -> int:
@@ -145,7 +146,7 @@ class _Seen:
                 f"{table.name!r} is looked up by its key, {table.key!r}.",
                 f"Write ON {table.name}.{table.key} = a column of the tables before it.",
             )
-        view = self.view(None)
+        view = self.view(())
         column = view.card.column(view.name(theirs))
         key = _column(table, mine)
         if not _are_alike(column, key) or any(
@@ -166,26 +167,14 @@ class _Seen:
 
     def _people(self) -> frozenset[str]:
         private = [table for _, table in self.tables if table.unit is not None]
-        plain = {str(table.unit).casefold() for table in private}
+        plain = {unit_of(table) for table in private}
         return frozenset({*plain, *(f"{t.name}.{t.unit}".casefold() for t in private)})
 
-    def view(self, question: Question | None) -> View:
+    def view(self, joined: Sequence[Joined]) -> View:
         """Return the tables so far as one."""
         columns = list(_columns([table for _, table in self.tables]))
-        names: dict[str, str] = {}
-        for table, name, column in columns:
-            for spelling in (name, column.name):
-                key = spelling.casefold()
-                known = names.get(key, column.name)
-                names[key] = column.name if known == column.name else _SEVERAL
-            if self.card.tables:  # else a name may have a point in it
-                names[f"{table}.{name}".casefold()] = column.name
         private = [table for _, table in self.tables if not table.is_public]
-        people = self._people()
-        for of in private:  # a name that is a person here and an ordinary column there
-            if unit_of(of) in self._columns_beside(of):
-                names[unit_of(of)] = _SEVERAL
-                people -= {unit_of(of)}
+        mixed = {unit_of(t) for t in private if unit_of(t) in self._columns_beside(t)}
         card = replace(
             self.card,
             unit=private[0].unit or self.card.unit,
@@ -194,9 +183,22 @@ class _Seen:
             limits=_limits(private),
             tables=(),
         )
-        joins = () if question is None else tuple(self._physical(question.joins))
+        joins = tuple(self._physical(joined)) if joined else ()
         place, first = self.tables[0]
-        return View(card, names, people, first.name, place, joins)
+        names = {**self._names(columns), **dict.fromkeys(mixed, _SEVERAL)}
+        return View(card, names, self._people() - mixed, first.name, place, joins)
+
+    def _names(self, columns: Sequence[Named]) -> dict[str, str]:
+        """Return every way to spell a column, in small letters, and which one it is."""
+        names: dict[str, str] = {}
+        for table, name, column in columns:
+            for spelling in (name, column.name):
+                key = spelling.casefold()
+                known = names.get(key, column.name)
+                names[key] = column.name if known == column.name else _SEVERAL
+            if self.card.tables:  # else a name may have a point in it
+                names[f"{table}.{name}".casefold()] = column.name
+        return names
 
     def _columns_beside(self, mine: Table) -> frozenset[str]:
         """Return the columns of the other tables, in small letters."""
@@ -212,8 +214,8 @@ class _Seen:
 
 
 def unit_of(table: Table) -> str:
-    """Return the person's column in small letters."""
-    return str(table.unit).casefold()
+    """Return the person's column in small letters, nothing if rows are nobody's."""
+    return "" if table.unit is None else table.unit.casefold()
 
 
 def _are_alike(column: Column, key: Column) -> bool:
@@ -234,7 +236,7 @@ def _column(table: Table, name: str) -> Column:
     return next(c for c in table.columns if c.name.casefold() == name.casefold())
 
 
-def _columns(tables: Sequence[Table]) -> Iterator[tuple[str, str, Column]]:
+def _columns(tables: Sequence[Table]) -> Iterator[Named]:
     """Yield each column: its table, its name there, and the column under its name in the join."""
     every = [(table.name, column) for table in tables for column in table.columns]
     plain = [column.name.casefold() for _, column in every]

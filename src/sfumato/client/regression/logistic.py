@@ -33,7 +33,7 @@ from sfumato.client.regression.moments import (
 )
 from sfumato.client.regression.price import FitPrice, Stage, column_margins, fit_price
 from sfumato.client.regression.scaled import Model, model_of
-from sfumato.client.regression.shares import check_all_fits, shares
+from sfumato.client.shares import check_all_fits, shares
 from sfumato.client.terms import FitPriceTerms, FitTerms
 from sfumato.core.refusal import Refused
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from sfumato.client.builder import Builder, Target
 from sfumato.client.regression.scaled import Model
-from sfumato.client.regression.shares import Share
+from sfumato.client.shares import Share
 from sfumato.client.text import number_text
 from sfumato.core.refusal import Refused
 

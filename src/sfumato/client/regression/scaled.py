@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from sfumato.client.builder import Builder
+from sfumato.client.declared import declared_columns
 from sfumato.client.shown import CardView
 from sfumato.core.expression import (
     Arithmetic,
@@ -97,25 +98,6 @@ def model_of(rows: Builder, card: CardView, y: str, xs: Sequence[str]) -> Model:
     complete = tuple(Not(IsNull(Ref(column.name))) for column in made)
     narrowed = replace(rows, conditions=(*rows.conditions, *complete))
     return Model(narrowed, made[0], tuple(made[1:]))
-
-
-def declared_columns(card: CardView, rows: Builder) -> list[dict[str, Any]]:  # Any: JSON
-    """Return the declared columns of the one table that is asked, or refuse a join."""
-    if rows.joins:
-        raise _refused(
-            "Fits and checks are over one table, and this joins several.",
-            "Leave the join out, or ask the sums yourself.",
-        )
-    if rows.table.casefold() in ("", str(card["name"]).casefold()):
-        return list(card["columns"])
-    for table in card["tables"]:
-        if table["name"].casefold() == rows.table.casefold():
-            return list(table["columns"])
-    raise Refused(
-        "unknown-data-set",
-        f"{card['name']!r} has no table {rows.table!r}.",
-        "It has: " + ", ".join(table["name"] for table in card["tables"]) + ".",
-    )
 
 
 def _scaled(columns: Sequence[dict[str, Any]], name: str) -> Scaled:

@@ -1,4 +1,4 @@
-"""What a fit of several questions pays: shares that never add up to more than was typed."""
+"""What several questions pay that are one thing: shares, never more than was typed in all."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from sfumato.core.refusal import Refused
 
 EPSILON_UNIT: Final = Fraction(1, 10**9)  # what the ledger counts in, so nothing is rounded up
 DELTA_UNIT: Final = Fraction(1, 10**18)
+RESUME: Final = " If this very thing was asked before, give resume=True: what was answered is free."
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one question of a fit pays."""
+    """What one of the questions pays."""
 
     epsilon: Fraction
     delta: Fraction
@@ -70,12 +71,12 @@ def _down(amount: Fraction, unit: Fraction) -> Fraction:
 
 
 def check_all_fits(
-    data_set: Target, questions: Sequence[tuple[Builder, Share]], *, resume: bool
+    data_set: Target, questions: Sequence[tuple[Builder, Share]], *, resume: bool | None
 ) -> None:
-    """Refuse before anything is spent unless every question of the fit can be paid.
+    """Refuse before anything is spent unless every one of the questions can be paid.
 
-    With `resume` the first questions stand already and are free, so the sum says nothing; what
-    cannot be asked at all is refused all the same.
+    With `resume` (None where there is no such term) the first questions stand already and are free,
+    so the sum says nothing; what cannot be asked at all is refused all the same.
     """
     prices = [q.price(epsilon=s.epsilon, delta=s.delta).shape for q, s in questions]
     if resume:
@@ -87,11 +88,10 @@ def check_all_fits(
         if not _pays(left, epsilon, delta, squares):
             raise Refused(
                 "budget-exceeded",
-                f"All {len(questions)} questions of the fit need epsilon {float(epsilon):g} and "
+                f"All {len(questions)} questions need epsilon {float(epsilon):g} and "
                 f"delta {float(delta):g}; the {name} has {left['next_epsilon']:g} left "
                 f"(delta {left['tests']['sums']['delta']:g}). Nothing was spent.",
-                "Fit at a smaller epsilon. If this very fit was interrupted, give resume=True: "
-                "what was answered is free.",
+                "Choose a smaller epsilon." + ("" if resume is None else RESUME),
                 account=name,
                 needed={"epsilon": float(epsilon), "delta": float(delta)},
             )

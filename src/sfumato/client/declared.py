@@ -1,0 +1,31 @@
+"""What the card declares of the one table that a fit or a check is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.client.shown import CardView
+from sfumato.core.refusal import Refused
+
+if TYPE_CHECKING:
+    from sfumato.client.builder import Builder
+
+
+def declared_columns(card: CardView, rows: Builder) -> list[dict[str, Any]]:  # Any: JSON
+    """Return the declared columns of the one table that is asked, or refuse a join."""
+    if rows.joins:
+        raise Refused(
+            "not-in-language",
+            "Fits and checks are over one table, and this joins several.",
+            "Leave the join out, or ask the sums yourself.",
+        )
+    if rows.table.casefold() in ("", str(card["name"]).casefold()):
+        return list(card["columns"])
+    for table in card["tables"]:
+        if table["name"].casefold() == rows.table.casefold():
+            return list(table["columns"])
+    raise Refused(
+        "unknown-data-set",
+        f"{card['name']!r} has no table {rows.table!r}.",
+        "It has: " + ", ".join(table["name"] for table in card["tables"]) + ".",
+    )
