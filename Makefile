@@ -4,24 +4,24 @@ BIN := .venv/bin
 LOCK := requirements
 UV_FLAGS := -q --require-hashes --no-deps
 
-.PHONY: demo test check slow bench bench-large bench-peers system lock clean doctor
+.PHONY: demo test check slow docs wheel sbom bench bench-large bench-peers image system lock clean doctor
 
 demo: .venv/core.done
 	@$(BIN)/sfumato demo
 
-test: .venv/dev.done
-	@$(BIN)/python -m pytest -n 2 -m "not slow" -q $(ARGS)
+test: .venv/dev.done .venv/torch.done
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" -q $(ARGS)
 
 check: .venv/dev.done
-	@$(BIN)/ruff format --check -q src tests bench
-	@$(BIN)/ruff check -q src tests bench
+	@$(BIN)/ruff format --check -q src tests bench tools
+	@$(BIN)/ruff check -q src tests bench tools
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python -m pytest -q -x tests/house
 
-slow: .venv/dev.done
-	@$(BIN)/python -m pytest -n 2 -m slow -q $(ARGS)
+slow: .venv/dev.done .venv/torch.done
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m slow -q $(ARGS)
 
-bench: .venv/dev.done
+bench: .venv/dev.done .venv/torch.done
 	@$(BIN)/python -m bench $(ARGS)
 
 # Up to a hundred million rows: minutes, and 3 GB in SFUMATO_BENCH_DIR or the temporary folder.
@@ -31,6 +31,22 @@ bench-large: .venv/dev.done
 # Beside other libraries, each in an environment of its own under .bench/ (needs a package index).
 bench-peers: .venv/dev.done
 	@$(BIN)/python -m bench.peers $(ARGS)
+	$(if $(ARGS),,@$(BIN)/python -m bench.crowd --peers)
+
+# All pages, the reference and the proofs, as a site that needs no network: dist/docs/index.html
+docs: .venv/dev.done
+	@$(BIN)/python -m tools.site dist/docs
+
+wheel: .venv/dev.done
+	@$(BIN)/python -m hatchling build -t wheel -d dist
+
+# What it is made of, from the locks, as CycloneDX lists.
+sbom: .venv/core.done
+	@$(BIN)/python -m tools.sbom dist
+
+# The image of docs/deploy, built with buildah and tried: as root. BASE=debian where no registry is.
+image:
+	@sh .ci/image $(BASE)
 
 doctor: .venv/core.done
 	@$(BIN)/sfumato doctor
@@ -40,12 +56,14 @@ system:
 	@sh .ci/system
 
 # Make the locked lists anew (needs a package index; no index's name gets into them).
+EXTRAS = --extra lab --extra postgres --extra frames --extra plot --extra serve --extra spark
 COMPILE = $(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 lock: .venv/bin/python
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
 	@$(COMPILE) -o $(LOCK)/core.lock
-	@$(COMPILE) --all-extras --group dev -c $(LOCK)/core.lock -o $(LOCK)/dev.lock
+	@$(COMPILE) $(EXTRAS) --group dev -c $(LOCK)/core.lock -o $(LOCK)/dev.lock
+	@$(COMPILE) --extra serve --extra postgres --group build -c $(LOCK)/dev.lock -o $(LOCK)/serve.lock
 	@echo uv | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-annotate --no-emit-index-url --no-emit-find-links -c $(LOCK)/dev.lock -o $(LOCK)/uv.lock
 
@@ -67,5 +85,13 @@ lock: .venv/bin/python
 	@$(BIN)/uv pip install $(UV_FLAGS) --python $(BIN)/python -r $(LOCK)/dev.lock
 	@touch $@
 
+# PyTorch, for remote tensors: large, and another build on each platform, so outside the hash lock.
+# Where it is not to be had, the tests that need it skip, and say so.
+TORCH = torch==2.13.0
+.venv/torch.done: .venv/dev.done
+	@echo "sfumato: installing $(TORCH) (once) ..."
+	@if $(BIN)/python -m pip install -q --disable-pip-version-check "$(TORCH)"; then touch $@; \
+	else echo "sfumato: $(TORCH) is not to be had here; its tests skip"; fi
+
 clean:
-	@rm -rf .venv .bench .mypy_cache .ruff_cache .pytest_cache
+	@rm -rf .venv .bench dist .mypy_cache .ruff_cache .pytest_cache

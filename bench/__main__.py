@@ -8,7 +8,23 @@ import sys
 import time
 from collections.abc import Sequence
 
-BENCHES = ("cli", "request", "noise", "engine", "engines3", "ledger")
+BENCHES = (
+    "start",
+    "cli",
+    "request",
+    "noise",
+    "engine",
+    "engines3",
+    "ledger",
+    "load",
+    "lab",
+    "local",
+    "federated",
+    "surveys",
+    "twins",
+    "crowd",
+    "pipelines",
+)
 
 
 def main(names: Sequence[str]) -> None:

@@ -2,8 +2,10 @@
 
 A million rows of a hundred thousand people. Each private measure is timed beside the plain GROUP BY
 of the same fixed-point integers in the same engine, turn by turn; the ratio is of the best times.
-"ranked" is the question without a filter, which stored places answer; "cold" has a filter, so that
-everybody's cells and rows are ordered anew.
+"stored" is the question without a filter, which stored places answer; "cold" has a filter, so that
+everybody's cells and rows are chosen anew; by an expression, no stored place serves, and the kernel
+orders the cells by keyed hashes of its own. `python -m bench engines3`, or with the first letters
+of some of the engines in SFUMATO_BENCH_ENGINES.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.core.card import read_card
-from sfumato.core.expression import Compare, Constant, Ref
+from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.ports import Engine, PrepareOrder, SourceFile
 from sfumato.engines.postgres import PostgresEngine, PostgresLimits, PostgresPlace
@@ -42,17 +44,30 @@ _SHAPE: Final = {
     "columns": {
         "clinic": {"type": "integer", "keys": list(range(10))},
         "cost": {"type": "number", "lower": 0, "upper": TOP // 100, "step": Fraction(1, 100)},
+        "icd": {"type": "text"},
     },
 }
 _SOURCE: Final = """
 COPY (SELECT 'p' || CAST(hash(i, 1) % {people} AS VARCHAR) AS who,
   CAST(hash(i, 2) % 10 AS INTEGER) AS clinic,
-  CASE WHEN hash(i, 3) % 50 > 0 THEN CAST(hash(i, 4) % 1100000 AS DOUBLE) / 100 END AS cost
+  CASE WHEN hash(i, 3) % 50 > 0 THEN CAST(hash(i, 4) % 1100000 AS DOUBLE) / 100 END AS cost,
+  'icd ' || CAST(hash(i, 5) % 100000 AS VARCHAR) AS icd
 FROM range({rows}) r(i)) TO '{path}' (FORMAT parquet)
 """
-_TALLIES: Final = (Tally("rows"), Tally("sum", Ref("v1")))
-RANKED: Final = Measure(None, (Key(Ref("k0"), 10),), _TALLIES, True, 3, 20)
-COLD: Final = replace(RANKED, where=Compare(Ref("v1"), ">=", Constant.of(0)))
+_TALLIES: Final = (Tally("rows"), Tally("people"), Tally("sum", Ref("v1")))
+_CLINIC: Final = Measure(None, (Key(Ref("k0"), 10),), _TALLIES, True, 3, 20)
+_CLAMPED: Final = (*_TALLIES[:2], Tally("sum", Ref("v1"), clamp=(0, 5 * TOP)))
+_COMPUTED: Final = (Key(Arithmetic("+", Ref("k0"), Literally(Constant.of(0))), 10),)
+_ICD: Final = replace(_CLINIC, keys=(Key(Ref("v2"), None),))
+_PAID: Final = Compare(Ref("v1"), ">=", Constant.of(0))
+MEASURES: Final = {
+    "10 keys, stored": _CLINIC,
+    "10 keys, cold": replace(_CLINIC, where=_PAID),
+    "10 keys, each person's sum clamped": replace(_CLINIC, tallies=_CLAMPED),
+    "10 keys by an expression, cold": replace(_CLINIC, keys=_COMPUTED, where=_PAID),
+    "100,000 texts, stored": _ICD,
+    "100,000 texts, cold": replace(_ICD, where=_PAID),
+}
 
 
 def run(rows: int = ROWS) -> list[dict[str, object]]:
@@ -63,11 +78,15 @@ def run(rows: int = ROWS) -> list[dict[str, object]]:
         import duckdb
 
         duckdb.sql(_SOURCE.format(people=max(1, rows // 10), rows=rows, path=source))
+        wanted = os.environ.get("SFUMATO_BENCH_ENGINES", "")
         for name, make in _ENGINES.items():
+            if not name.startswith(wanted):
+                continue
             with make() as engine:
                 table = _prepared(engine, source, name)
-                lines += [_line(engine, table, name, what) for what in ("ranked", "cold")]
-                print(lines[-2:], file=sys.stderr, flush=True)
+                for what in MEASURES:
+                    lines.append(_line(engine, table, name, what))
+                    print(lines[-1], file=sys.stderr, flush=True)
     return lines
 
 
@@ -113,7 +132,7 @@ def _prepared(engine: Engine, source: Path, name: str) -> str:
 
 
 def _line(engine: Engine, table: str, name: str, what: str) -> dict[str, object]:
-    measure = {"ranked": RANKED, "cold": COLD}[what]
+    measure = MEASURES[what]
     # the unit of a row has no bounds to keep: the same engine adds up plainly
     plain = replace(measure, by_person=False)
     private_s, plain_s = [], []

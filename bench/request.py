@@ -84,7 +84,7 @@ LINES: Final[tuple[tuple[str, Ask, bool], ...]] = (
     ("SQL, a new price (new noise)", _new_price, False),
 )
 _DOOR: Final = importlib.import_module("sfumato.door.release")  # the name is its function's too
-_QUERIES: Final = importlib.import_module("sfumato.services.queries.queries")
+_QUERIES: Final = importlib.import_module("sfumato.services.queries.queries").Queries
 STEPS: Final = (
     ("parse", _QUERIES, "_request"),
     ("price", _DOOR, "priced_for"),

@@ -200,7 +200,7 @@ class Quick:
         return Builder("t", self)
 
 
-def _std(priced: Priced, of: Aggregate | Expr) -> float:
+def _std(priced: Priced, of: object) -> float:
     assert isinstance(of, Aggregate)
     (noise,), asked = priced.noises_of(of), priced.plan.asked_of(of)
     return noise.std() * (float(asked.side.step) if asked.sides else 1.0)

@@ -12,6 +12,8 @@ from sfumato.core.measure import Measure
 from sfumato.engines import kernel_order as order_module
 from sfumato.engines.cold import lower_cold
 from sfumato.engines.known import read_known
+from sfumato.engines.postgres import measure_request, read_marker
+from sfumato.plan.print_values import Dialect
 
 WORD = 2**64
 
@@ -55,11 +57,21 @@ def place_of_cell(salt: bytes, person_key: int, cell: Sequence[object], *, publi
     return place
 
 
-def orders_by_kernel(table: str, measure: Measure) -> bool:
+def orders_by_kernel(table: str, measure: Measure, kind: str) -> bool:
     """Say whether the kernel's own order decides, and no stored rank and no plain SQL."""
+    if kind != "duckdb":
+        return _orders_elsewhere(table, measure, kind)
     known = read_known(Path(table))
     cold = None if not known or measure.joins else lower_cold(measure, known[measure.table])
     return cold is not None and not cold.has_rank
+
+
+def _orders_elsewhere(table: str, measure: Measure, kind: str) -> bool:
+    marker: Any = read_marker(table, kind)
+    dialect: Dialect = "postgres" if kind == "postgres" else "spark"
+    names = tuple("t" for _ in marker["tables"])
+    cold: Any = measure_request(measure, dialect, names, marker, marker["order"])["cold"]
+    return cold is not None and not cold["has_rank"]
 
 
 def kernel_order(measure: Measure, salt: bytes, person_key: Any, cell: Sequence[Any]) -> Any:

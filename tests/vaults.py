@@ -100,3 +100,13 @@ def write_patients(path: Path, people: int = 200) -> Path:
         for n in range(people)
     ]
     return write_csv(path, header, rows)
+
+
+def patients_vault(folder: Path, *askers: str) -> Path:
+    """Return a new vault with two hundred patients, whom these users may ask about."""
+    vault = make_vault(folder)
+    with sfumato.open(vault) as opened:
+        opened.add("patients", write_patients(folder / "patients.csv"), card(PATIENTS_CARD))
+        for asker in askers:
+            opened.enrol(asker, "researchers")
+    return vault

@@ -7,14 +7,35 @@ from typing import TYPE_CHECKING
 from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
-    from sfumato.app import case, col, create, open  # noqa: A004  # `sfumato.open` reads well
+    from sfumato.app import (
+        anonymity,
+        case,
+        col,
+        connect,
+        connect_async,
+        create,
+        federation,
+        local_survey,
+        open,  # noqa: A004  # `sfumato.open` reads well
+    )
 
-__all__ = ["Refused", "case", "col", "create", "open"]
+__all__ = [
+    "Refused",
+    "anonymity",
+    "case",
+    "col",
+    "connect",
+    "connect_async",
+    "create",
+    "federation",
+    "local_survey",
+    "open",
+]
 
 
 def __getattr__(name: str) -> object:
     """Bring in the app only when it is used, so that a part can be imported alone."""
-    if name in ("case", "col", "create", "open"):
+    if name in __all__:  # Refused is here already
         from sfumato import app
 
         return getattr(app, name)

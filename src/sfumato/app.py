@@ -2,39 +2,82 @@
 
 from __future__ import annotations
 
-import importlib
-import json
+import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from sfumato import site_demo
 from sfumato.checkup import checkup
-from sfumato.client import Vault, case, col
+from sfumato.client import Vault, case, col, remote
+from sfumato.client.asynchronous import AsyncVault
+from sfumato.client.builder import Builder
+from sfumato.client.surveys import LocalSurvey
+from sfumato.client.terms import Number
 from sfumato.clock import SystemClock
+from sfumato.convening import federation, new_convener, site_of
 from sfumato.core.card import Card, read_card
+from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
-from sfumato.dice import SystemDice
-from sfumato.door import Door, Ledger, NoisePool
+from sfumato.dice import StretchedDice, SystemDice
+from sfumato.door import Door, Ledger, NoisePool, PipelineDoor, StreamDoor
+from sfumato.engines.duckdb import SALT_BYTES, DuckDBEngine
+from sfumato.engines.postgres_tables import PostgresTables
+from sfumato.faces.connection_desk import columns_of, taken
+from sfumato.faces.desk import Desk
 from sfumato.faces.local import LocalTransport
+from sfumato.sandbox import Bubblewrap, environment
+from sfumato.services.access import ACTIONS, OWNER, Access, Admission, Caller
+from sfumato.services.anonymity import Anonymity, HandingOut, Recoding
+from sfumato.services.audit import Audit
+from sfumato.services.connections import set_up
 from sfumato.services.data_sets import DataSets, Source, card_shape
+from sfumato.services.jobs import Jobs
+from sfumato.services.pipelines import Pipelines, Unsplit
+from sfumato.services.policy import Caps, Confirmations, Policy
 from sfumato.services.queries import Queries
+from sfumato.services.streams import Opening, Streams, Unstreamed
+from sfumato.services.twins import PrivateTwins, Twins
+from sfumato.services.uploads import MOST, Uploads
+from sfumato.serving import Serving, check, serve, serve_lab
+from sfumato.settings import FORMAT, settings_of, write_settings
+from sfumato.stores.access import SqlAccess
 from sfumato.stores.anchor import FileAnchor
-from sfumato.stores.catalogue import SQLiteCatalogue
+from sfumato.stores.approvals import SqlApprovals
+from sfumato.stores.catalogue import SqlCatalogue
+from sfumato.stores.confirmations import SqlConfirmations
+from sfumato.stores.drafts import FileDrafts
+from sfumato.stores.jobs import SqlJobs
 from sfumato.stores.keys import ReceiptKey, make_secret, read_secret
-from sfumato.stores.sqlite import create_ledger, open_ledger
-from sfumato.vault_engine import choose_engine, open_engine
+from sfumato.stores.passwords import Argon2Passwords
+from sfumato.stores.pipelines import SqlPipelines
+from sfumato.stores.sqlite import create_ledger
+from sfumato.stores.streams import FileStreams
+from sfumato.vault_engine import NAMES, choose_engine, open_engine
+from sfumato.vault_stores import CATALOGUE, ledger_store, postgres_store, records_of, surveys_of
 
 if TYPE_CHECKING:
     from sfumato.core.ports import Engine, LedgerStore
 
-__all__ = ["House", "OpenVault", "case", "col", "create", "main", "open", "open_house"]
-
-FORMAT = 1
-OWNER = "owner"
+__all__ = [
+    "House",
+    "OpenVault",
+    "anonymity",
+    "case",
+    "col",
+    "connect",
+    "connect_async",
+    "create",
+    "federation",
+    "local_survey",
+    "main",
+    "open",
+    "open_house",
+]
 
 
 @dataclass(frozen=True)
@@ -45,22 +88,35 @@ class House:
     ledger: Ledger
     engine: Engine
     engine_kind: str
-    catalogue: SQLiteCatalogue
-    data_sets: DataSets
-    queries: Queries
+    catalogue: SqlCatalogue
+    desk: Desk
+
+    @property
+    def data_sets(self) -> DataSets:
+        """Return the owner's service."""
+        return self.desk.data_sets
+
+    @property
+    def queries(self) -> Queries:
+        """Return the query service."""
+        return self.desk.queries
 
     def close(self) -> None:
         """Let go of processes and files."""
         self.engine.close()
+        self.desk.pipelines.door.sandbox.close()
         self.ledger.store.close()
         self.catalogue.close()
+        self.desk.surveys.store.shut()
 
 
 class OpenVault(Vault):
     """A vault in a folder, open in this process, for one user; what an owner does is here too."""
 
     def __init__(self, house: House, user: str) -> None:
-        super().__init__(LocalTransport(house.queries, user))
+        actions = frozenset(ACTIONS) if user == OWNER else frozenset({"read", "ask"})
+        self._caller = Caller(user, actions)
+        super().__init__(LocalTransport(house.desk, self._caller))
         self.house = house
         self._user = user
 
@@ -76,11 +132,48 @@ class OpenVault(Vault):
     ) -> Card:
         """Add a data set, or a new version of one; the owner's act.
 
-        `tables` names the files of the card's other tables, if it has any.
+        A table of a connection is `connection:NAME/SCHEMA.TABLE`. `tables` names the sources of
+        the card's other tables, if it has any.
         """
-        files = {name: os.fspath(path) for name, path in (tables or {}).items()}
-        where = Source(os.fspath(source), inner_table, different_people, files)
-        return self.owner.data_sets.add(name, where, card)
+        named = {"": source, **(tables or {})}
+        with taken(self.owner.desk, self._caller, named) as files:
+            where = Source(files.pop(""), inner_table, different_people, files)
+            return self.owner.data_sets.add(name, where, card)
+
+    def open_stream(  # noqa: PLR0913  # an owner's words
+        self,
+        data_set: str,
+        name: str,
+        question: str | Builder,
+        *,
+        start: str,
+        periods: int,
+        rows: int,
+        epsilon: Number,
+    ) -> dict[str, object]:
+        """Open a running count that goes on while days come in; all of it is paid now.
+
+        `rows` is how many rows of a person count over all `periods` together.
+        """
+        sql, shape = (question, None) if isinstance(question, str) else (None, question)
+        asked = None if shape is None else question_json(shape.question())
+        opening = Opening(data_set, name, start, periods, rows, epsilon, sql, asked)
+        return self.owner.desk.streams.open(self._caller, opening)
+
+    def close_days(self, data_set: str, name: str, *, until: str) -> dict[str, object]:
+        """Close a stream's open periods up to that day, in order; a period is closed for good."""
+        return self.owner.desk.streams.close(self._caller, data_set, name, until)
+
+    def describe(
+        self, source: str | os.PathLike[str], inner_table: str | None = None
+    ) -> list[tuple[str, str]]:
+        """Return the names and likely types of a source's columns, for a proposed card."""
+        return columns_of(self.owner.desk, self._caller, os.fspath(source), inner_table)
+
+    def hand_out(self, data_set: str, how: Recoding) -> dict[str, object]:
+        """Write down that a table of these people is handed out, k-anonymous and not DP."""
+        record = HandingOut(self.owner.ledger, self.owner.catalogue)
+        return record.record(self._caller, data_set, how)
 
     def enrol(self, user: str, group: str) -> None:
         """Put a user into a group that cards let ask."""
@@ -140,9 +233,8 @@ def create(
     make_secret(root / "keys" / "receipts", dice)
     store = _make_store(root, ledger, dice)
     where = Path(anchor).absolute() if anchor else default_anchor(store.head().ledger)
-    SQLiteCatalogue(root / "catalogue.sqlite", _read_stored_card).close()
-    settings = {"format": FORMAT, "anchor": str(where), "ledger": ledger, "engine": chosen.kind}
-    _write(root / "vault.json", json.dumps(settings) + "\n")
+    SqlCatalogue(records_of(root, ledger), _read_stored_card).close()
+    write_settings(root, {"anchor": str(where), "ledger": ledger, "engine": chosen.kind})
     key = ReceiptKey(read_secret(root / "keys" / "receipts"))
     Ledger(store, FileAnchor(where), key).note("vault-created", {"format": FORMAT})
     store.close()
@@ -151,67 +243,125 @@ def create(
 def _make_store(root: Path, url: str | None, dice: SystemDice) -> LedgerStore:
     if url is None:
         return create_ledger(root / "ledger.sqlite", SystemClock(), dice)
-    made: LedgerStore = _postgres().create_ledger(url, SystemClock(), dice)
+    made: LedgerStore = postgres_store().create_ledger(url, SystemClock(), dice)
     return made
 
 
-def _open_store(root: Path, url: object) -> LedgerStore:
-    if url is None:
-        return open_ledger(root / "ledger.sqlite", SystemClock())
-    opened: LedgerStore = _postgres().open_ledger(str(url), SystemClock())
-    return opened
-
-
-def _postgres() -> ModuleType:
-    """Return the PostgreSQL store, or refuse: it is an extra of the package."""
-    try:
-        return importlib.import_module("sfumato.stores.postgres")
-    except ImportError:
-        pass
-    raise Refused(
-        "not-installed", "psycopg is not installed.", 'pip install "sfumato[postgres]" brings it.'
-    )
-
-
 def open(  # noqa: A001  # `sfumato.open` reads as it should
-    folder: str | os.PathLike[str], *, user: str = OWNER
+    folder: str | os.PathLike[str],
+    *,
+    user: str = OWNER,
+    connections: Mapping[str, str] | None = None,
 ) -> OpenVault:
-    """Return the vault in the folder, open in this process for that user."""
-    return OpenVault(open_house(Path(folder)), user)
+    """Return the vault in the folder, open in this process; `connections` are files, by name."""
+    return OpenVault(open_house(Path(folder), connections=connections), user)
 
 
-def open_house(folder: Path) -> House:
+def connect(url: str, *, token: str) -> remote.RemoteVault:
+    """Return the vault that is served at the URL, for whoever the token was made for."""
+    return remote.connect(url, token=token, draw=SystemDice().draw)
+
+
+def connect_async(url: str, *, token: str) -> AsyncVault:
+    """Return the vault that is served at the URL, for `async with`."""
+    return AsyncVault(remote.AsyncTransport(url, token, SystemDice().draw))
+
+
+def local_survey(design: Mapping[str, object]) -> LocalSurvey:
+    """Return a survey to be tried on people who do not exist, and published if it is good."""
+    return LocalSurvey(design, SystemDice().draw)
+
+
+def open_house(
+    folder: Path, *, most_upload: int = MOST, connections: Mapping[str, str] | None = None
+) -> House:
     """Return the vault's services; a ledger that its anchor contradicts is frozen first."""
     root = folder.absolute()
-    settings = _settings(root)
-    store = _open_store(root, settings.get("ledger"))
+    settings = settings_of(root)
+    store = ledger_store(root, settings.get("ledger"))
     signer = ReceiptKey(read_secret(root / "keys" / "receipts"))
     ledger = Ledger(store, FileAnchor(Path(str(settings["anchor"]))), signer)
-    if not (root / "catalogue.sqlite").is_file():
+    url = settings.get("ledger")
+    if url is None and not (root / CATALOGUE).is_file():
         raise Refused(
             "vault-missing",
             "The vault's catalogue is missing.",
             "Restore catalogue.sqlite from its newest backup.",
         )
-    salt, dice = read_secret(root / "keys" / "salt"), SystemDice()
+    salt, dice, clock = read_secret(root / "keys" / "salt"), SystemDice(), SystemClock()
     kind = str(settings.get("engine", "duckdb"))
-    engine = open_engine(kind, root, salt)
-    catalogue = SQLiteCatalogue(root / "catalogue.sqlite", _read_stored_card)
+    engine, records = open_engine(kind, root, salt), records_of(root, url)
+    catalogue, users = SqlCatalogue(records, _read_stored_card), SqlAccess(records)
+    pool, kept = NoisePool(StretchedDice()), FileStreams(root / "streams")
+    door = Door(ledger, engine, pool, code_digest())
+    counting = engine if isinstance(engine, DuckDBEngine) else Unstreamed(NAMES[kind])
+    split = engine if isinstance(engine, DuckDBEngine) else Unsplit(NAMES[kind])
+    runs = FileDrafts(root / "runs")
+    runs.sweep()
+    sandbox = Bubblewrap(partial(environment, vault=root), dice)
+    strangers = PipelineDoor(ledger, split, sandbox, pool, runs)
     return House(
         folder=root,
         ledger=ledger,
         engine=engine,
         engine_kind=kind,
         catalogue=catalogue,
-        data_sets=DataSets(ledger, engine, catalogue, dice, salt, root),
-        queries=Queries(Door(ledger, engine, NoisePool(dice)), catalogue, dice),
+        desk=Desk(
+            queries=Queries(door, catalogue, dice),
+            data_sets=DataSets(ledger, engine, catalogue, dice, salt, root),
+            streams=Streams(StreamDoor(ledger, counting, pool, kept), catalogue, clock),
+            twins=Twins(catalogue, dice),
+            private_twins=PrivateTwins(door, catalogue, dice),
+            pipelines=Pipelines(strangers, SqlPipelines(records), catalogue, clock, dice),
+            audit=Audit(ledger, catalogue, users),
+            access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),
+            policy=Policy(ledger, catalogue, users, clock),
+            caps=Caps(ledger, catalogue, SqlApprovals(records), dice, clock),
+            confirmations=Confirmations(ledger, SqlConfirmations(records), dice, clock),
+            jobs=Jobs(SqlJobs(records), dice, clock),
+            uploads=Uploads(root / "incoming", dice, clock, most_upload),
+            connections=set_up(connections or {}, PostgresTables()),
+            surveys=surveys_of(root, url, ledger, salt),
+            sites=site_of(root, door, catalogue, records),
+        ),
     )
+
+
+def anonymity() -> Anonymity:
+    """Return what measures and recodes an owner's own files; no vault is needed for it."""
+    return Anonymity(DuckDBEngine(SystemDice().draw(SALT_BYTES)))
+
+
+@cache
+def code_digest() -> str:
+    """Return the SHA-256 (hex) of the package's own files: which code answered."""
+    root = Path(__file__).parent
+    found = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        name, text = str(path.relative_to(root)).encode(), path.read_bytes()
+        found.update(b"%d %s %d\n%s" % (len(name), name, len(text), text))
+    return found.hexdigest()
 
 
 def default_anchor(ledger: str) -> Path:
     """Return where an anchor lies unless said otherwise: outside the vault, in the user's state."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "sfumato" / "anchors" / f"{ledger}.anchor"
+
+
+# Any: see faces/cli/serve.py
+def serve_vault(folder: str, *, ledger: str | None, say: Callable[[str], None], **how: Any) -> None:
+    """Serve the vault until told to stop; an absent one is made first."""
+    root = Path(folder).absolute()
+    serving = Serving(vault=str(root), **how)
+    check(serving)
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        create(root, ledger=ledger)
+    elif ledger is not None and settings_of(root).get("ledger") != ledger:
+        raise Refused(
+            "vault-exists", "This vault keeps its ledger elsewhere.", "Leave --ledger out."
+        )
+    serve(serving, say)
 
 
 def main() -> int:
@@ -226,31 +376,16 @@ class CommandLine:
 
     create = staticmethod(create)
     open = staticmethod(open)
+    connect = staticmethod(connect)
     checkup = staticmethod(checkup)
-
-
-def _settings(root: Path) -> dict[str, object]:
-    path = root / "vault.json"
-    try:
-        settings = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    except ValueError:
-        settings = {}
-    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
-        raise Refused(
-            "vault-missing",
-            f"There is no vault in {root}.",
-            "Make one with `sfumato init DIR`, or name it with --vault DIR or SFUMATO_VAULT.",
-        )
-    return dict(settings)
+    anonymity = staticmethod(anonymity)
+    federation = staticmethod(federation)
+    new_convener = staticmethod(new_convener)
+    federate_demo = staticmethod(site_demo.demo)
+    draw = staticmethod(SystemDice().draw)
+    serve = staticmethod(serve_vault)
+    serve_lab = staticmethod(serve_lab)
 
 
 def _read_stored_card(name: str, text: str) -> Card:
     return read_card(name, card_shape(text))
-
-
-def _write(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

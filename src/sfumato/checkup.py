@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import apsw
 
 from sfumato.clock import SystemClock
 from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
+from sfumato.core.sandbox import SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.extras import EXTRAS, absent
+from sfumato.sandbox import Bubblewrap, environment, held_in_words, why_not
 from sfumato.stores.sqlite import create_ledger
 from sfumato.vault_engine import NAMES
 
@@ -23,83 +27,166 @@ if TYPE_CHECKING:
     from sfumato.app import House
 
 
-def checkup(folder: str | None) -> list[tuple[str, bool, str]]:
-    """Return what is there and what is missing: name, whether it is well, and what to do."""
-    return [
+class Finding(NamedTuple):
+    """One part: whether it is well, what is so, and the command that brings what is absent."""
+
+    name: str
+    is_well: bool
+    says: str
+    get: str | None = None
+
+
+FOR: Final[Mapping[str, str]] = {
+    "serve": "serving a vault over HTTP, with its console",
+    "frames": "answers as pandas, polars or arrow, and programs on pandas frames",
+    "plot": "pictures of answers as .svg and .png files",
+    "lab": "attacks and audits; its pages with sliders need serve too",
+    "postgres": "a vault or a ledger on PostgreSQL, and rows from one",
+    "spark": "a vault on Spark",
+    "federated": "remote tensors and training at several sites",
+}
+
+
+# what only the system's package manager brings, by its name on Debian and Ubuntu
+PACKAGES: Final[Mapping[str, str]] = {
+    "sandbox": "bubblewrap",
+    "spark": "default-jre-headless",
+}
+_CHECKOUT: Final = Path(__file__).parents[2]
+
+
+def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
+    """Return what was looked at: name, whether it is well, what is so, what brings what is not."""
+    found = [
         _check_python(),
         _check_engine(),
         _check_sqlite(),
+        _check_anchors(),
         _check_sandbox(),
-        *_check_extras(),
+        *map(_check_extra, EXTRAS),
         *(_check_vault(Path(folder)) if folder else []),
     ]
+    return [*found, *_all_at_once(found)]
 
 
-def _check_python() -> tuple[str, bool, str]:
+def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
+    """Return the one command that brings whatever is absent, if something is."""
+    wanted = [one.name for one in found if one.get is not None]
+    if not wanted:
+        return []
+    says = f"{', '.join(wanted)}: absent, and needed only for what is said there; all at once"
+    extras = [name for name in wanted if name in EXTRAS and name != "federated"]
+    packages = [PACKAGES[name] for name in wanted if name in PACKAGES]
+    if (_CHECKOUT / "Makefile").is_file():
+        return [Finding("all of it", True, says, "make .venv/torch.done system")]
+    commands = [_pip(*extras)] if extras else []
+    commands += [f"sudo apt-get install {' '.join(packages)}"] if packages else []
+    commands += [_pip("federated")] if "federated" in wanted else []
+    return [Finding("all of it", True, says, " && ".join(commands))]
+
+
+def _pip(*extras: str) -> str:
+    """Return what brings these extras: in a checkout, its own environment is filled."""
+    if (_CHECKOUT / "Makefile").is_file():
+        return f"make .venv/{'torch' if 'federated' in extras else 'dev'}.done"
+    return f'pip install "sfumato[{",".join(extras)}]"'
+
+
+def _check_python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
-    return "python", sys.version_info >= (3, 11), version
+    return Finding("python", sys.version_info >= (3, 11), version)
 
 
-def _check_engine() -> tuple[str, bool, str]:
+def _check_anchors() -> Finding:
+    """Say where new vaults' anchors lie, and whether that can be written."""
+    from sfumato.app import default_anchor
+
+    place = default_anchor("of-no-ledger").parent
+    there = next(p for p in (place, *place.parents) if p.exists())
+    if there.is_dir() and os.access(there, os.W_OK):
+        return Finding("anchors", True, f"a new vault's anchor lies in {place}")
+    says = f"{place} cannot be written; give `sfumato init` an --anchor outside the vault"
+    return Finding("anchors", False, says)
+
+
+def _check_engine() -> Finding:
     engine = DuckDBEngine(salt=bytes(32))
     open_doors = engine.self_test()
     engine.close()
     if open_doors:
-        return "engine", False, f"DuckDB let a probe through ({open_doors[0]}); do not use it"
-    return "engine", True, "DuckDB answers in a process of its own, and every probe was blocked"
+        return Finding(
+            "engine", False, f"DuckDB let a probe through ({open_doors[0]}); do not use it"
+        )
+    return Finding(
+        "engine", True, "DuckDB answers in a process of its own, and every probe was blocked"
+    )
 
 
-def _check_sqlite() -> tuple[str, bool, str]:
+def _check_sqlite() -> Finding:
     """Make a ledger and open it: that refuses an old SQLite and settings that lose entries."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             create_ledger(Path(folder) / "ledger.sqlite", SystemClock(), SystemDice()).close()
         except (Refused, Bug) as wrong:
-            return "ledger", False, str(wrong)
+            return Finding("ledger", False, str(wrong))
     version = apsw.sqlite_lib_version()
-    return "ledger", True, f"SQLite {version} keeps what it has acknowledged (WAL, FULL)"
+    return Finding("ledger", True, f"SQLite {version} keeps what it has acknowledged (WAL, FULL)")
 
 
-def _check_sandbox() -> tuple[str, bool, str]:
-    found = shutil.which("bwrap")
-    if found is None:
-        return "sandbox", True, "no bubblewrap; only pipelines (part 7) will need it: make system"
-    return "sandbox", True, f"bubblewrap is at {found}; pipelines come with part 7"
+def _check_sandbox() -> Finding:
+    """Start a sandbox for real, where there is one; without, pipelines are refused."""
+    if shutil.which("bwrap") is None:
+        says = "no bubblewrap, so strangers' programs are refused"
+        return Finding("sandbox", True, says, f"sudo apt-get install {PACKAGES['sandbox']}")
+    sandbox = Bubblewrap(environment, SystemDice())
+    try:
+        sandbox.check(SandboxLimits())
+        return Finding("sandbox", True, held_in_words())
+    except (SandboxStopped, Refused, OSError):
+        return Finding("sandbox", False, why_not())
+    finally:
+        sandbox.close()
 
 
-def _check_extras() -> list[tuple[str, bool, str]]:
-    wanted = {"pandas": "frames", "polars": "frames", "pyarrow": "frames"}
-    wanted |= {"psycopg": "postgres", "pyspark": "spark"}
-    absent = [name for name in wanted if importlib.util.find_spec(name) is None]
-    if not absent:
-        return [("extras", True, "pandas, polars, pyarrow, psycopg and pyspark are installed")]
-    extra = wanted[absent[0]]
-    return [("extras", True, f'{absent[0]} is not here; pip install "sfumato[{extra}]" brings it')]
+def _check_extra(extra: str) -> Finding:
+    """Say what an extra is for, and whether all of it is here."""
+    missing, what = absent(extra), FOR[extra]
+    if missing:
+        return Finding(extra, True, f"{', '.join(missing)} not installed: {what}", _pip(extra))
+    if extra == "spark" and shutil.which("java") is None:
+        says = f"pyspark is here and Java is not: {what}"
+        return Finding(extra, True, says, f"sudo apt-get install {PACKAGES[extra]}")
+    return Finding(extra, True, what)
 
 
-def _check_vault(folder: Path) -> list[tuple[str, bool, str]]:
+def _check_vault(folder: Path) -> list[Finding]:
     from sfumato.app import open_house
 
     try:
         house = open_house(folder)
     except Refused as refused:
-        return [("vault", False, f"{refused.cause} {refused.next_step}")]
+        return [Finding("vault", False, f"{refused.cause} {refused.next_step}")]
     try:
         house.ledger.check_history()
-        return [("vault", True, "its ledger agrees with its anchor"), _check_its_engine(house)]
+        return [
+            Finding("vault", True, "its ledger agrees with its anchor"),
+            _check_its_engine(house),
+        ]
     except Refused as refused:
-        return [("vault", False, f"{refused.cause} {refused.next_step}")]
+        return [Finding("vault", False, f"{refused.cause} {refused.next_step}")]
     finally:
         house.close()
 
 
-def _check_its_engine(house: House) -> tuple[str, bool, str]:
+def _check_its_engine(house: House) -> Finding:
     """Start the vault's own engine, and try what it would let through."""
     name = NAMES[house.engine_kind]
     try:
         found = house.engine.self_test()
     except EngineStopped:
-        return "its engine", False, f"{name} does not answer; questions would fail, and be charged"
+        return Finding(
+            "its engine", False, f"{name} does not answer; questions would fail, and be charged"
+        )
     if found:
-        return "its engine", False, f"{name} would let through: {', '.join(found)}"
-    return "its engine", True, f"{name} answers, and lets nothing through but answers"
+        return Finding("its engine", False, f"{name} would let through: {', '.join(found)}")
+    return Finding("its engine", True, f"{name} answers, and lets nothing through but answers")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
+
+_FEW = 4096
 
 
 class SystemDice:
@@ -13,3 +16,28 @@ class SystemDice:
     def draw(self, count: int) -> bytes:
         """Return that many fresh random bytes."""
         return os.urandom(count)
+
+
+class StretchedDice:
+    """Random bytes by the million: a fresh key of the operating system, stretched by AES-256-CTR.
+
+    Every draw takes a key of its own, so there is no state of ours here either. Below a few
+    thousand bytes the system is asked directly.
+    """
+
+    __slots__ = ()
+
+    def draw(self, count: int) -> bytes:
+        """Return that many fresh random bytes."""
+        if count <= _FEW:
+            return os.urandom(count)
+        from cryptography.hazmat.primitives.ciphers import Cipher  # the shell starts without it
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+        from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+        return Cipher(AES(os.urandom(32)), CTR(bytes(16))).encryptor().update(_zeros(count))
+
+
+@lru_cache(maxsize=4)
+def _zeros(count: int) -> bytes:
+    return bytes(count)

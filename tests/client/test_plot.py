@@ -172,6 +172,23 @@ def test_every_error_bar_is_the_interval_of_the_answer() -> None:
     assert drawn == {pair for row in PLACES.interval for pair in row if pair}
 
 
+def test_what_a_program_says_is_drawn_though_it_answers_no_question() -> None:
+    said = answer([], [(4,)])
+    receipt = {name: value for name, value in said.receipt.items() if name != "question"}
+    said = Answer(said.columns, said.rows, said.std, said.interval, said.guarantee, receipt)
+    (shown,) = values(said.plot().spec)
+    assert (shown["low"], shown["high"]) == (-4, 12)
+
+
+def test_what_a_program_says_is_not_summed_tidied_or_sampled() -> None:
+    said = answer([], [(4,)])
+    receipt = {name: value for name, value in said.receipt.items() if name != "question"}
+    said = Answer(said.columns, said.rows, said.std, said.interval, said.guarantee, receipt)
+    for ask in (said.tidy, said.total, said.with_sampling):
+        with pytest.raises(Refused, match="a program's"):
+            ask()
+
+
 def test_a_number_without_an_interval_has_no_error_bar() -> None:
     bare = answer(["place"], [("n", 4), ("s", 5)])
     bare = Answer(bare.columns, bare.rows, bare.std, ((None, None),) * 2, "x", bare.receipt)

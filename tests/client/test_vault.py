@@ -112,7 +112,8 @@ def test_a_mean_is_clamped_to_the_public_range_and_close_to_the_truth(tmp_path: 
     assert answer.value == pytest.approx(mean(n % 7 for n in range(500)), abs=0.01)
     assert -1 <= float(str(empty.value)) <= 10
     ((low, high),) = [pair for pair in empty.interval[0] if pair is not None]
-    assert (low, high) == (-1, 10)
+    assert -1 <= low < high <= 10  # the whole of it, but once in some hundred tries
+    assert high - low > 1
 
 
 def test_the_builder_and_sql_are_one_question(vault: OpenVault) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +133,57 @@ def test_a_write_that_is_not_synced_is_not_believed(
         anchor.advance(_at(11))
     assert refusal.value.code == "anchor-missing"
     assert anchor.read() == AnchorMark("a", 1, 10, "10")
+
+
+def test_a_mark_that_failed_is_not_held_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchor = _anchor(tmp_path)
+    anchor.advance(ONE)
+
+    def fail(_file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(Refused):
+        anchor.advance(_at(11))
+    monkeypatch.undo()
+    anchor.advance(_at(11))
+    assert anchor.read() == AnchorMark("a", 1, 11, "11")
+
+
+def test_marks_that_wait_at_once_cost_one_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchor, gate, sync = _anchor(tmp_path), threading.Event(), os.fdatasync
+    syncs: list[int] = []
+
+    def slow(file: int) -> None:
+        syncs.append(file)
+        assert gate.wait(20)
+        sync(file)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    with ThreadPoolExecutor(6) as pool:
+        made = [pool.submit(anchor.advance, _at(11))]
+        while not syncs:
+            time.sleep(0.001)
+        made += [pool.submit(anchor.advance, _at(seq)) for seq in (14, 16, 12, 13, 15)]
+        while len(anchor._marks._queue) < 5:
+            time.sleep(0.001)
+        gate.set()
+        for one in made:
+            one.result(20)
+    assert len(syncs) == 2
+    assert anchor.read() == AnchorMark("a", 1, 16, "16")
+
+
+def test_a_history_that_differs_is_noticed_behind_one_that_was_just_written(tmp_path: Path) -> None:
+    anchor = _anchor(tmp_path)
+    anchor.advance(ONE)
+    with pytest.raises(Refused) as refusal:
+        anchor.advance(Head(ONE.ledger, ONE.epoch, ONE.seq, "another"))
+    assert refusal.value.code == "ledger-frozen"
 
 
 def test_only_the_owner_may_read_it(tmp_path: Path) -> None:

@@ -10,17 +10,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psycopg
 import pytest
 
 import pg
 from engine_rows import SALT, answers, card_of, prepare, write_source
-from sfumato.core.expression import Compare, Constant, Ref
+from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Refused
 from sfumato.door.release import PATIENCE_S
-from sfumato.engines.postgres import PostgresEngine, PostgresLimits, PostgresPlace
+from sfumato.door.unseal import unseal
+from sfumato.engines import postgres_kernel
+from sfumato.engines.assembled import Layout, read_cells
+from sfumato.engines.postgres import (
+    PostgresEngine,
+    PostgresLimits,
+    PostgresPlace,
+    measure_request,
+    read_marker,
+)
+from sfumato.engines.postgres_worker import Asker
 from sfumato.engines.spark import SparkLimits
 
 CANARY = "canary-4711"
@@ -210,6 +221,70 @@ def test_a_deadline_follows_the_card_and_stays_below_the_doors_patience() -> Non
         assert limits.deadline_of(10**8) == 5000
         assert limits.deadline_of(10**10) == 5400 < PATIENCE_S
     assert PostgresLimits(deadline_s=3).deadline_of(10**10) == 3
+
+
+def test_many_ranges_of_persons_hold_everybody_once(
+    postgres_place: PostgresPlace,
+    engine: PostgresEngine,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = read_marker(table, "postgres")
+    assert known is not None
+    names = tuple(f'sfumato."{made["table"]}"' for made in known["tables"])
+    start = {
+        "salt": SALT.hex(), "reader": postgres_place.reader, "role": postgres_place.role,
+        "schema": "sfumato", "work_mem_mb": 16,
+    }  # fmt: skip
+    unbounded = replace(COLD, max_groups=3, max_rows=10)
+    clamped = replace(MEASURE, tallies=(Tally("sum", Ref("v1"), clamp=(0, 9)), Tally("people")))
+    texts = replace(COLD, keys=(Key(Ref("v2"), None),), tallies=(Tally("rows"), Tally("people")))
+    nothing = Literally(Constant.of(0))
+    computed = replace(COLD, keys=(Key(Arithmetic("+", Ref("k0"), nothing), 3),))
+    counted = replace(texts, tallies=(Tally("rows"),))
+    for rows in (1, 37, 100):
+        monkeypatch.setattr(postgres_kernel, "RANGE_ROWS", rows)
+        driver = Asker(start)
+        for measure in (COLD, unbounded, clamped, texts, counted, computed):
+            request = measure_request(measure, "postgres", names, known, known["order"])
+            assert request["cold"]
+            found = read_cells(
+                Layout.of(measure), driver.measure({**request, "timeout_ms": 10_000})
+            )
+            assert found is not None
+            wanted = unseal(engine.measure(table, measure))
+            assert found.keys == wanted.keys
+            for ours, theirs in zip(found.parts, wanted.parts, strict=True):
+                assert np.array_equal(ours, theirs)
+            if measure == unbounded:
+                assert sum(found.parts[0].tolist()) == 400
+        for link in driver.links:
+            link.close()
+
+
+def test_a_server_that_gives_one_connection_is_asked_over_that(
+    postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+) -> None:
+    before = answers(engine, table, COLD)
+    engine.close()
+    other = PostgresEngine(SALT, postgres_place, memory_mb=512)
+    role, mine = postgres_place.role, (postgres_place.role,)
+    with psycopg.connect(postgres_place.owner, autocommit=True) as owner:
+        count = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s"
+        while (owner.execute(count, mine).fetchone() or (0,))[0]:
+            owner.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", mine
+            )
+        owner.execute(f"ALTER ROLE {role} CONNECTION LIMIT 1".encode())
+        try:
+            assert answers(other, table, COLD) == before
+            assert answers(other, table, COLD) == before
+            assert owner.execute(count, mine).fetchone() == (1,)
+        finally:
+            owner.execute(f"ALTER ROLE {role} CONNECTION LIMIT 20".encode())
+        assert answers(other, table, COLD) == before
+        assert owner.execute(count, mine).fetchone() == (2,)
+    other.close()
 
 
 def test_threads_take_turns(engine: PostgresEngine, table: str) -> None:

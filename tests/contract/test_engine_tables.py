@@ -203,8 +203,7 @@ def test_tables_beside_each_other_are_added_up_as_by_hand(
         stored = twins(tmp_path / f"{seed}", tables)
         for _ in range(MEASURES[kind]):
             measure = Asking(dice).measure(dice.choice((1, 2, WIDE)), dice.choice((1, 2, 5, WIDE)))
-            is_kernels = isinstance(engine, DuckDBEngine) and orders_by_kernel(table, measure)
-            order = kernel_order if is_kernels else None
+            order = kernel_order if orders_by_kernel(table, measure, kind) else None
             by_hand = added_up(measure, joined_rows(measure, stored), order=order)
             assert numbers(engine, table, measure) == by_hand, measure
 

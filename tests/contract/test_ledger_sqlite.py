@@ -16,9 +16,11 @@ from sfumato.core.account import Charged, Entry, Head
 from sfumato.core.chain import disagreement, entry_hash, verify
 from sfumato.core.filters import Cap
 from sfumato.core.refusal import Bug, Refused
+from sfumato.door import Ledger
 from sfumato.stores import sqlite
 from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.comparison import compare
+from sfumato.stores.keys import ReceiptKey
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Fault
 from sfumato.stores.sqlite import SqliteLink
@@ -131,6 +133,27 @@ def test_a_file_replaced_under_a_running_process_is_noticed(place: Place, tmp_pa
         store.charge(asked("3", "s"))
     assert refusal.value.code == "ledger-frozen"
     store.close()
+
+
+def test_a_file_replaced_before_the_first_charge_is_held_against_the_anchor(
+    place: Place, tmp_path: Path
+) -> None:
+    store, anchor = place.create(), FileAnchor(tmp_path / "anchor")
+    anchor.advance(store.head())
+    store.close()
+    shutil.copy(place.where, tmp_path / "old")
+    _note(store, anchor, 3)
+    store.close()
+    running = place.open()
+    assert _against(running, anchor) is None  # it has looked, and written nothing
+    (tmp_path / "old").replace(place.where)
+    for suffix in ("-wal", "-shm"):
+        Path(place.where + suffix).unlink(missing_ok=True)
+    ledger = Ledger(running, anchor, ReceiptKey(bytes(32)))
+    with pytest.raises(Refused, match="ends before the anchor's mark") as refusal:
+        ledger.charge(asked("1"))
+    assert refusal.value.code == "ledger-frozen"
+    running.close()
 
 
 @pytest.mark.parametrize("lost", [1, 10, 100])

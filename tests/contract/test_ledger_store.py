@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -437,6 +438,16 @@ def test_a_note_joins_the_chain_and_cannot_pass_for_a_charge(store: SqlLedger) -
         store.note("card-signed", {"half": float("nan")})
 
 
+def test_entries_of_one_kind_come_in_order_and_from_where_one_asks(store: SqlLedger) -> None:
+    for number in range(3):
+        store.note("handed-out", {"n": number})
+        store.note("other", {"n": number})
+    found = store.notes("handed-out")
+    assert [json.loads(entry.body)["n"] for entry in found] == [0, 1, 2]
+    assert store.notes("handed-out", found[1].seq) == found[2:]
+    assert store.notes("nothing of the kind") == ()
+
+
 def test_entries_come_in_order_and_from_where_one_asks(store: SqlLedger) -> None:
     for number in range(2100):
         store.note("note", {"number": number})
@@ -516,7 +527,7 @@ def test_a_forked_child_makes_its_own_connection(store: SqlLedger) -> None:
 
     def ask() -> None:
         assert isinstance(store.charge(asked("child", "c")), Charged)
-        assert store._link is not link
+        assert store._writing.link is not link
 
     assert ledgers.exit_code(ledgers.start_child(ask)) == 0
     store.charge(asked("parent 2", "p2"))
@@ -621,3 +632,32 @@ def test_a_ledger_that_loses_entries_under_a_running_process_is_frozen(
         other.charge(asked("1"))
     assert store.frozen() is not None
     other.close()
+
+
+def test_a_users_past_is_their_own_and_the_newest_comes_first(store: SqlLedger) -> None:
+    for op in ("a", "b", "c"):
+        store.charge(asked(user="ada", op=op, answer_key=f"key-{op}"))
+    store.charge(asked(user="bob", op="a", answer_key="key-d"))
+    store.settle("ada", "b", "answer")
+    newest, *rest = store.past("ada", 2**60, 2)
+    assert [newest.op, *(one.op for one in rest)] == ["c", "b"]
+    assert (newest.state, newest.ended) == ("charged", None)
+    assert rest[0].ended is not None
+    assert rest[0].ended.kind == "released"
+    assert [one.op for one in store.past("ada", rest[0].entry.seq, 9)] == ["a"]
+    assert store.past_of("bob", "b") is None
+
+
+def test_charges_are_found_by_people_and_by_data_set_exactly(store: SqlLedger) -> None:
+    bodies = [
+        {"people": "p_1", "data_set": "visits"},
+        {"people": "pX1", "data_set": "visits"},
+        {"people": "other", "data_set": 'says "people":"p_1"'},
+    ]
+    for number, body in enumerate(bodies):
+        store.charge(asked(op=f"op-{number}", answer_key=f"key-{number}", body=body))
+    found = store.charges(2**60, 9, people="p_1")
+    assert [json.loads(entry.body)["op"] for entry in found] == ["op-0"]
+    both = store.charges(2**60, 9, data_set="visits")
+    assert [json.loads(entry.body)["op"] for entry in both] == ["op-1", "op-0"]
+    assert len(store.charges(2**60, 1)) == 1

@@ -189,7 +189,7 @@ def test_a_stopped_server_fails_a_question_which_pays_and_the_next_one_works(
             assert refused.value.__context__ is None
             assert str(server.folder) not in str(refused.value)
             assert vault["clinic"].budget["spent"]["epsilon"] == 0.3
-            found = {name: (well, says) for name, well, says in checkup(str(folder))}
+            found = {name: (well, says) for name, well, says, _ in checkup(str(folder))}
             assert found["its engine"][0] is False
             with server.serving():
                 assert vault["clinic"].mean("age").ask(epsilon=0.2).rows

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from sfumato.core.budget import Budget
 from sfumato.core.chain import cap_list
 from sfumato.core.compose import delta_at, rho_within
-from sfumato.core.filters import SPLIT, Cap, Left, accepts, cap_of, largest_next_epsilon, left
+from sfumato.core.filters import (
+    SPLIT,
+    Cap,
+    Left,
+    _pure_debt,
+    accepts,
+    cap_of,
+    largest_next_epsilon,
+    left,
+)
 from sfumato.core.loss import (
     ApproximateEvent,
     Debt,
@@ -273,3 +282,9 @@ def test_a_filter_that_compares_branches_by_their_distributions_would_be_unsafe(
 def shown(chance: float) -> list[tuple[float, float]]:
     """Reveal everything with that chance, nothing otherwise."""
     return [(chance, 0.0), (0.0, chance), (1 - chance, 1 - chance)]
+
+
+@SEEDED
+@given(st.integers(1, 10**13))
+def test_a_debt_in_whole_numbers_is_the_debt_of_the_event(units: int) -> None:
+    assert _pure_debt(units) == debt_of(PureEvent(units * EPSILON_UNIT))

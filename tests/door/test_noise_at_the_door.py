@@ -11,6 +11,7 @@ import apsw
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from judge import accusations
 from vaults import make_vault, run, write_csv
@@ -151,4 +152,5 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(vault: Path) -> None:
         low <= true <= high
         for (_, (low, high)), true in zip(answer["interval"], truth, strict=True)
     ]
-    assert 0.944 < np.mean(inside) < 0.957
+    low, high = binom.ppf([5e-7, 1 - 5e-7], KEYS, 0.95)  # 0.9 of the noise would hold 0.964
+    assert low <= np.sum(inside) <= high

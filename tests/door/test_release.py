@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import sfumato
+from ledgers import asked
 from scripted import Reading, ScriptedEngine
 from sfumato.app import OpenVault
 from sfumato.core.account import Charge, Outcome
@@ -27,7 +29,7 @@ from sfumato.door import Asker, Door, Ledger, Order, release
 from sfumato.door import ledger as ledger_module
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
-from vaults import PATIENTS_CARD, open_with, write_patients
+from vaults import PATIENTS_CARD, make_vault, open_with, write_patients
 
 CANARY = "canary-4711"
 COUNT = "SELECT COUNT(*) AS n FROM clinic"
@@ -279,9 +281,9 @@ def test_who_waits_is_more_patient_the_more_rows_the_card_lets_in(
     seen: list[int] = []
     plain = Ledger.charge
 
-    def charge(ledger: Ledger, asked: Charge) -> Outcome:
+    def charge(ledger: Ledger, asked: Charge, may_still: Callable[[], None]) -> Outcome:
         seen.append(asked.patience_s)
-        return plain(ledger, asked)
+        return plain(ledger, asked, may_still)
 
     monkeypatch.setattr(Ledger, "charge", charge)
     for rows in (1000, 10**10):
@@ -291,3 +293,18 @@ def test_who_waits_is_more_patient_the_more_rows_the_card_lets_in(
         with open_with(tmp_path / str(rows), "clinic", source, text) as vault:
             vault["clinic"].ask("SELECT COUNT(*) FROM clinic", epsilon=0.1)
     assert seen == [7200, 100_000]
+
+
+def test_who_waits_for_an_answer_is_refused_once_they_may_not_ask_any_more(
+    tmp_path: Path,
+) -> None:
+    with sfumato.open(make_vault(tmp_path)) as vault:
+        ledger = vault.house.ledger
+        ledger.charge(asked("first", patience_s=60))
+
+        def may_still() -> None:
+            raise Refused("data-set-frozen", "It was frozen meanwhile.", "Ask the owner.")
+
+        with pytest.raises(Refused) as refused:
+            ledger.charge(asked("second", user="bob", patience_s=60), may_still)
+    assert refused.value.code == "data-set-frozen"

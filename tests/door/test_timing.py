@@ -24,6 +24,8 @@ from vaults import open_with, write_patients
 
 pytestmark = pytest.mark.slow
 RELEASES = 10_000
+# 0.03 is two deviations of what chance makes of 500 slow ones among 5,000: this is more than four
+CHANCE = 0.06
 CARD = """
 unit = "row"
 people = "p"
@@ -100,4 +102,4 @@ def test_ten_thousand_single_releases_do_not_betray_their_noise(
             assert isinstance(rows, list)
             return int(rows[0][0])
 
-        assert 0.47 <= timed(draw) <= 0.53
+        assert abs(timed(draw) - 0.5) < CHANCE

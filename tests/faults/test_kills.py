@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from faults import driver
+from faults import driver, together_driver
 from ledgers import DEBT, Place
 from sfumato.core.account import Account
 from sfumato.core.chain import disagreement
@@ -25,7 +25,8 @@ from sfumato.stores.ledger_sql import SqlLedger
 
 OPS = ("1", "2")
 CALLS = ("pwrite64", "fdatasync", "fsync", "write", "ftruncate", "unlink")
-DRIVER = Path(driver.__file__)
+MANY = tuple(str(n) for n in range(1, 7))  # that are asked at once
+DRIVERS = {OPS: Path(driver.__file__), MANY: Path(together_driver.__file__)}
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Vault:
     """One ledger and its anchor, in a folder of their own."""
 
     folder: Path
+    ops: tuple[str, ...] = OPS
 
     @property
     def place(self) -> Place:
@@ -45,7 +47,7 @@ class Vault:
     def run(self, *traced: str) -> subprocess.CompletedProcess[str]:
         """Run the driver under strace."""
         paths = (self.place.where, str(self.folder / "away" / "anchor"))
-        program = (sys.executable, str(DRIVER), "sqlite", *paths, *OPS)
+        program = (sys.executable, str(DRIVERS[self.ops]), "sqlite", *paths, *self.ops)
         command = ("strace", "-f", "-qq", "-y", "-o", str(self.folder / "log"), *traced, *program)
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         return subprocess.run(
@@ -81,7 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _counts(vault: Vault) -> Counter[str]:
     done = vault.run("-e", "trace=" + ",".join(CALLS))
     assert done.returncode == 0
-    assert _said(done.stdout) == {"1", "2"}
+    assert _said(done.stdout) == set(vault.ops)
     found = (re.match(r"\d+ +(\w+)\(", line) for line in vault.log())
     return Counter(match.group(1) for match in found if match)
 
@@ -131,14 +133,15 @@ def _check_whole(vault: Vault, ledger: SqlLedger) -> None:
 
 def _check_retries(vault: Vault, ledger: SqlLedger, answers: dict[str, str]) -> None:
     lines: list[str] = []
-    for op in OPS * 2:
+    for op in vault.ops * 2:
         driver.ask(ledger, vault.anchor, op, lines.append)
     again = [tuple(line.split()[1:]) for line in lines if line.startswith("answer")]
-    assert again[:2] == again[2:]
+    assert again[: len(vault.ops)] == again[len(vault.ops) :]
     assert set(answers.items()) <= set(again)
     people = ledger.account("people")
     assert isinstance(people, Account)
-    assert people.spent == Debt(DEBT.epsilon * 2, DEBT.delta * 2, DEBT.rho * 2, 0)
+    paid = len(vault.ops)
+    assert people.spent == Debt(DEBT.epsilon * paid, DEBT.delta * paid, DEBT.rho * paid, 0)
     _check_whole(vault, ledger)
 
 
@@ -159,6 +162,43 @@ def _fresh(template: Path | None, folder: Path) -> Vault:
 def test_no_kill_gives_an_answer_away(made: Path, tmp_path: Path, call: str) -> None:
     for when in range(1, _points(made, tmp_path, call) + 1, 3):
         _inject(_fresh(made, tmp_path / str(when)), call, "signal=KILL", when)
+
+
+def _counts_of_a_thread(vault: Vault) -> Counter[str]:
+    """Return how often each call was made by the thread that made it most."""
+    assert _counts(vault)
+    found = (re.match(r"(\d+) +(\w+)\(", line) for line in vault.log())
+    by_thread = Counter(match.groups() for match in found if match)
+    return Counter({call: n for (_, call), n in sorted(by_thread.items(), key=lambda one: one[1])})
+
+
+def test_what_waits_is_written_together(made: Path, tmp_path: Path) -> None:
+    vault = Vault(_fresh(made, tmp_path / "counted").folder, MANY)
+    _counts(vault)
+    lines = [_call_and_path(line) for line in vault.log()]
+    commits = sum(call == "fdatasync" and path.endswith("-wal") for call, path in lines)
+    assert commits < 2 * len(MANY)
+
+
+@pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "write"])
+def test_no_kill_among_many_gives_an_answer_away(made: Path, tmp_path: Path, call: str) -> None:
+    counted = Vault(_fresh(made, tmp_path / "counted").folder, MANY)
+    most = _counts_of_a_thread(counted)[call]
+    for when in range(1, most + 1, max(1, most // 6)):
+        vault = Vault(_fresh(made, tmp_path / str(when)).folder, MANY)
+        _inject(vault, call, "signal=KILL", when)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["signal=KILL", "error=ENOSPC", "error=EIO"])
+@pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "write", "ftruncate"])
+def test_no_fault_among_many_gives_an_answer_away(
+    made: Path, tmp_path: Path, call: str, fault: str
+) -> None:
+    counted = Vault(_fresh(made, tmp_path / "counted").folder, MANY)
+    for when in range(1, _counts_of_a_thread(counted)[call] + 1):
+        vault = Vault(_fresh(made, tmp_path / str(when)).folder, MANY)
+        _inject(vault, call, fault, when)
 
 
 def test_no_kill_while_a_ledger_is_made_spoils_it(tmp_path: Path) -> None:

@@ -99,9 +99,9 @@ def _check(place: Place, operations: int) -> None:
 
 def _with_link(place: Place, kind: type[CutLink], when: int, act: Act) -> SqlLedger:
     ledger = place.open()
-    link = ledger._connected()
+    link = ledger._writing.connected()
     assert isinstance(link, PostgresLink)
-    ledger._link = kind(link, when, act)
+    ledger._writing.link = kind(link, when, act)
     return ledger
 
 

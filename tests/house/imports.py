@@ -21,7 +21,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "wire": ("wire", "core.refusal"),
     "faces": ("faces", "services", "wire"),
     "faces.cli": ("faces.cli", "services", "wire", "client", "lab"),
-    "faces.console": ("faces.console", "services", "wire", "client", "lab"),
+    "faces.console": ("faces.console", "faces.line", "wire", "client", "lab"),
     "client": (
         "client",
         "wire",
@@ -29,12 +29,25 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
         "core.expression",
         "core.local",
         "core.refusal",
+        "core.ballot",  # a respondent's device, and what it makes of an answer
+        "core.blind",
+        "core.survey",
+        "core.survey_coins",
+        "core.survey_estimate",
+        "core.survey_tally",
     ),
     "lab": ("lab", "client", "core"),
+    "federated": ("federated", "core", "dice"),
+    "convening": EVERYTHING,  # a part of the app: what a vault is as a site, and who convenes
     "dice": (),
     "clock": (),
     "app": EVERYTHING,
     "vault_engine": EVERYTHING,  # a part of the app: builds the engine that a vault names
+    "vault_stores": EVERYTHING,  # a part of the app: opens the stores that a vault names
+    "settings": ("core.refusal",),
+    "extras": ("core.refusal",),
+    "serving": EVERYTHING,  # a part of the app: starts the processes of a service
+    "site_demo": EVERYTHING,  # a part of the app: starts the processes of several sites
     "checkup": EVERYTHING,  # the doctor starts concrete things, as the app does
     "": ("app", "core.refusal"),  # the package itself
 }

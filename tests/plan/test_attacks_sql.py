@@ -252,7 +252,7 @@ def test_an_inner_count_of_an_expression_is_refused_or_counted() -> None:
 
 
 HAVING = [
-    {"is": "compare", "of": {"is": "floor", "of": {"is": "column", "name": "n"}}, "op": ">",
+    {"is": "compare", "of": {"is": "floor", "of": {"is": "column", "name": "zip"}}, "op": ">",
      "to": {"kind": "number", "text": "1"}},
     {"is": "compare", "of": {"is": "column", "name": "n"}, "op": ">",
      "to": {"kind": "text", "text": "x"}},

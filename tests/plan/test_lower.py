@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from dataclasses import replace
 from fractions import Fraction
+from types import FunctionType, MethodType, ModuleType
 
 import duckdb
 import pytest
@@ -30,7 +33,7 @@ from sfumato.core.expression import (
 )
 from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
 from sfumato.core.refusal import Bug, Refused
-from sfumato.plan.lower import Statement, lower
+from sfumato.plan.lower import LOWERED, Statement, lower
 from sfumato.plan.print_values import Dialect, Secret
 
 ROWS = Measure(None, (), (Tally("rows"),), False, 1, 1)
@@ -67,17 +70,34 @@ GOLDEN: list[tuple[Measure, str, tuple[object, ...], list[tuple[object, ...]] | 
         ROWS,
         """\
 WITH picked AS (
-  SELECT * FROM (
     SELECT CAST(0 AS BIGINT) AS cell
     FROM "rows"
-  ) AS r
-  WHERE cell IS NOT NULL
 )
-SELECT cell, CAST(count(*) AS BIGINT) AS t0
-FROM picked
-GROUP BY cell""",
+SELECT CAST(0 AS BIGINT) AS cell, coalesce(CAST(count(*) AS BIGINT), 0) AS t0
+FROM picked""",
         (),
         [(0, 6)],
+    ),
+    (
+        Measure(
+            Compare(Ref("v0"), ">", number("1000")),
+            (),
+            (Tally("sum", Ref("v0"), 2, -7),),
+            False,
+            1,
+            1,
+        ),
+        """\
+WITH picked AS (
+    SELECT CAST(0 AS BIGINT) AS cell, v0 AS w0
+    FROM "rows"
+    WHERE (v0 > 1000)
+)
+SELECT CAST(0 AS BIGINT) AS cell, coalesce(CAST(CAST(2 AS HUGEINT) * coalesce(sum(w0), 0) + \
+CAST(-7 AS HUGEINT) * count(w0) AS BIGINT), 0) AS t0
+FROM picked""",
+        (),
+        [(0, 0)],
     ),
     (
         Measure(
@@ -444,3 +464,33 @@ def test_a_table_of_people_is_made_first() -> None:
         source,
     )
     assert run(measure) == [(4, 2), (5, 8)]
+
+
+def test_statements_are_remembered_by_their_bytes() -> None:
+    """A small question may print long statements, many times over; a price costs nothing."""
+    assert lower(PEOPLE, "duckdb") is lower(PEOPLE, "duckdb")
+    tallies = tuple(
+        Tally("histogram", Clamp(Ref("v0"), number(0), number(top)), size=5) for top in range(50)
+    )
+    for round_ in range(40):
+        long: Expr = Ref("v0")
+        for depth in range(9):  # a clamp names what it is made of three times
+            long = Clamp(long, number(0), number(1000 + round_ + depth))
+        measure = Measure(Compare(long, "=", number(5)), (), tallies, False, 1, 1)
+        assert sum(len(statement.sql) for statement in lower(measure, "duckdb")) > 10**6
+    assert held(LOWERED) < 2 * LOWERED._most_bytes
+
+
+def held(remembered: object) -> int:
+    """Return the bytes of all that hangs on it, but classes and code."""
+    seen: set[int] = set()
+    waiting: list[object] = [remembered]
+    size = 0
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, type | ModuleType | FunctionType | MethodType):
+            continue
+        seen.add(id(one))
+        size += sys.getsizeof(one)
+        waiting += gc.get_referents(one)
+    return size

@@ -72,8 +72,11 @@ keys = ["a", "b"]
 """
 COLUMNS = ("age", "pay", "sick", "odd", "wide")
 PLACES = {name: place for place, name in enumerate(COLUMNS)}
-ONE = ("VAR_SAMP({})", "STDDEV({})")
-TWO = ("COVAR_SAMP({}, {})", "CORR({}, {})", "REGR_SLOPE({}, {})", "REGR_INTERCEPT({}, {})")
+ONE = ("VAR_SAMP({})", "STDDEV({})", "VAR_POP({})", "STDDEV_POP({})")
+TWO = (
+    "COVAR_SAMP({}, {})", "CORR({}, {})", "REGR_SLOPE({}, {})", "REGR_INTERCEPT({}, {})",
+    "COVAR_POP({}, {})",
+)  # fmt: skip
 
 
 @lru_cache
@@ -247,11 +250,16 @@ def truth(of: Aggregate, rows: Rows) -> float:
     columns = [numbers_of(rows, name) for name in names]
     known = ~np.any(np.isnan(columns), axis=0)
     y, *rest = (column[known] for column in columns)
-    if of.verb in ("variance", "deviation"):
-        return float(y.var(ddof=1) if of.verb == "variance" else y.std(ddof=1))
+    less = 0 if of.verb.startswith("population") else 1
+    if of.verb.endswith("variance") and not rest:
+        return float(y.var(ddof=less))
+    if of.verb.endswith("deviation"):
+        return float(y.std(ddof=less))
     (x,) = rest
     both = np.cov(y, x)
     match of.verb:
+        case "population_covariance":
+            return float(np.cov(y, x, ddof=0)[0, 1])
         case "covariance":
             return float(both[0, 1])
         case "correlation":
@@ -489,6 +497,9 @@ def test_a_cell_without_rows_has_the_whole_public_range(what: str) -> None:
         "variance": (0.0, variance),
         "deviation": (0.0, variance**0.5),
         "covariance": (-covariance, covariance),
+        "population_variance": (0.0, variance / 2),
+        "population_deviation": (0.0, (variance / 2) ** 0.5),
+        "population_covariance": (-covariance / 2, covariance / 2),
         "correlation": (-1.0, 1.0),
         "slope": (-7.5, 7.5),
         "intercept": (0.25 - far, 0.25 + far),

@@ -14,7 +14,7 @@ from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate
 from sfumato.core.refusal import Refused
 from sfumato.plan.explain import bounding_in_words, in_words
-from sfumato.plan.plan import MAX_COUNTS, Plan, make_plan
+from sfumato.plan.plan import KEYS_AT_ONCE, MAX_COUNTS, PEOPLE, Plan, make_plan
 from sfumato.plan.price import Priced, price_at, price_for_errors
 from sfumato.plan.read_sql import read_sql
 
@@ -293,12 +293,29 @@ def test_choosing_keys_and_their_values_share_one_price() -> None:
     assert values + priced.selection.epsilon == 1
 
 
-@pytest.mark.parametrize("verb", ["MEDIAN(pay)", "MIN(pay)", "MODE(zip)"])
-def test_nothing_is_chosen_for_private_keys(verb: str) -> None:
-    """How much memory that took would hang on how many keys the rows have."""
+WIDE = "MEDIAN(LEAST(GREATEST(free, 0), 1000000))"
+
+
+@pytest.mark.parametrize("verb", ["MODE(zip)", WIDE, f"{WIDE}, MAX(pay)"])
+def test_lists_of_private_keys_leave_room_for_so_many_keys_at_once(verb: str) -> None:
+    """How much memory it takes hangs on the card alone, however many keys the rows have."""
+    made = plan(f"SELECT free, {verb} FROM t GROUP BY free")
+    lists = [b.part.tally.size for b in made.parts]
+    assert 0 < KEYS_AT_ONCE * sum(lists) <= MAX_COUNTS
+    assert made.measure.counted.tallies == (PEOPLE,)
     with pytest.raises(Refused) as refused:
-        plan(f"SELECT free, {verb} FROM t GROUP BY free")
+        price_at(made, Fraction(1), Fraction(0))
     assert refused.value.code == "keys-needed"
+
+
+def test_a_choice_by_private_keys_is_paid_by_every_group_of_a_person() -> None:
+    made = plan("SELECT free, MEDIAN(pay) AS m FROM t GROUP BY free", groups=3)
+    priced = price_at(made, Fraction(1), Fraction(1, 10**4))
+    assert priced.selection is not None
+    (chooser,) = priced.noises
+    assert isinstance(chooser, Chooser)
+    assert 3 * chooser.epsilon + priced.selection.epsilon == 1
+    assert priced.selection.groups == 3
 
 
 def test_all_histograms_of_an_answer_share_one_bound() -> None:

@@ -8,6 +8,7 @@ bounds that the plan claims for it.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import re
 import time
@@ -39,6 +40,7 @@ from sfumato.core.expression import (
     Coalesce,
     Compare,
     Constant,
+    Curve,
     Expr,
     Floor,
     IsNull,
@@ -51,18 +53,21 @@ from sfumato.core.expression import (
     Sign,
     Since,
     StartsWith,
+    Total,
     Unit,
     spelled,
     walk,
 )
+from sfumato.core.measure import Cells, Measure
 from sfumato.core.question import (
+    REDUCTIONS,
     Aggregate,
     EachPerson,
+    Formula,
     Order,
     Output,
     Question,
     Reduce,
-    Reduction,
     Verb,
     question_json,
     read_question,
@@ -72,6 +77,7 @@ from sfumato.engines.assembled import Assembly, Layout
 from sfumato.plan.after import Row, after
 from sfumato.plan.known import Scope, Typed
 from sfumato.plan.lower import lower
+from sfumato.plan.numbers import plain as in_its_grid
 from sfumato.plan.plan import PEOPLE, Plan, make_plan
 from sfumato.plan.print_values import Secret
 from sfumato.plan.read_sql import read_sql
@@ -236,11 +242,7 @@ def added_up(
     database: duckdb.DuckDBPyConnection, plan: Plan, table: str
 ) -> dict[Cell, tuple[Any, ...]]:  # a number per tally, a list for a histogram
     """Return the integers of the measure's tallies, by the cell's keys; empty cells left out."""
-    assembly = Assembly(Layout.of(plan.measure))
-    for statement in lower(plan.measure, "duckdb", (table,)):
-        bound = ["salt" if b is Secret.SALT else b for b in statement.parameters]
-        assembly.add(statement.tallies, database.execute(statement.sql, bound).fetchnumpy())
-    cells = assembly.cells()
+    cells = measured(database, plan, table)
     met = range(len(cells.keys)) if cells.keys is not None else _met(cells.parts)
     found: dict[Cell, tuple[Any, ...]] = {}
     for place in met:
@@ -250,6 +252,34 @@ def added_up(
         assert cell not in found
         found[cell] = tuple(part[place].tolist() for part in cells.parts)
     return found
+
+
+def measured(database: duckdb.DuckDBPyConnection, plan: Plan, table: str) -> Cells:
+    """Return what the measure adds up; histograms of private keys one key after the other."""
+    if plan.measure.is_public:
+        return _answered(database, plan.measure, table)
+    counted = _answered(database, plan.measure.counted, table)
+    if not plan.has_lists:
+        return counted
+    ones = [plan.measure.listed((plan.wanted(key),)) for key in counted.keys or ()]
+    blocks = [_answered(database, one, table) for one in ones]
+    lists = plan.measure.listed(()).tallies
+    parts = []
+    for tally in plan.measure.tallies:
+        if tally in lists:
+            found = [block.parts[lists.index(tally)] for block in blocks]
+            parts.append(np.concatenate([np.zeros((0, tally.size), dtype=np.int64), *found]))
+        else:
+            parts.append(counted.parts[plan.measure.counted.tallies.index(tally)])
+    return Cells(tuple(parts), counted.keys)
+
+
+def _answered(database: duckdb.DuckDBPyConnection, measure: Measure, table: str) -> Cells:
+    assembly = Assembly(Layout.of(measure))
+    for statement in lower(measure, "duckdb", (table,)):
+        bound = ["salt" if b is Secret.SALT else b for b in statement.parameters]
+        assembly.add(statement.tallies, database.execute(statement.sql, bound).fetchnumpy())
+    return assembly.cells()
 
 
 def _met(parts: Sequence[NDArray[np.int64]]) -> list[int]:
@@ -334,12 +364,14 @@ class Reading:
                     if self.holds(condition, row) is True:
                         return self.value(then, row)
                 return None if otherwise is None else self.value(otherwise, row)
-            case Since(unit=unit, of=of):
-                moment = self.value(of, row)
-                return begin(unit, moment) if isinstance(moment, datetime) else None
-            case Part(field=name, of=of):
-                moment = self.value(of, row)
-                return Fraction(_field(name, moment)) if isinstance(moment, datetime) else None
+            case Since() | Part():
+                moment = self.value(expr.of, row)
+                return _of_time(expr, moment) if isinstance(moment, datetime) else None
+            case Curve(name="abs", of=of):
+                number = self.value(of, row)
+                return abs(number) if isinstance(number, Fraction) else None
+            case _:
+                raise AssertionError("not of rows")
 
     def holds(self, predicate: Predicate, row: LogicalRow) -> bool | None:
         match predicate:
@@ -356,6 +388,12 @@ class Reading:
                 return self.value(of, row) is None
             case _:
                 return _simple(predicate, self.value(predicate.of, row))
+
+
+def _of_time(expr: Since | Part, moment: datetime) -> Value:
+    if isinstance(expr, Since):
+        return begin(expr.unit, moment)
+    return Fraction(_field(expr.field, moment))
 
 
 def _simple(predicate: Compare | Among | StartsWith, value: Any) -> bool | None:  # of one type each
@@ -456,7 +494,15 @@ def _reduced(reading: Reading, column: Reduce, rows: Sequence[LogicalRow]) -> Va
     values: list[Any] = [v for r in rows if (v := reading.value(column.of, r)) is not None]
     if column.verb in ("count", "count_values"):
         return Fraction(len(values))
-    made: Mapping[str, Callable[[Any], Any]] = {"sum": sum, "minimum": min, "maximum": max}
+    fine = (
+        in_its_grid(reading.type(column.of)).step / 100
+    )  # what a person's mean is rounded down to
+    made: Mapping[str, Callable[[Any], Any]] = {
+        "sum": sum,
+        "minimum": min,
+        "maximum": max,
+        "mean": lambda some: math.floor(sum(some) / len(some) / fine) * fine,
+    }
     return made[column.verb](values) if values else None
 
 
@@ -517,6 +563,7 @@ class Asking:
                                self.number(deeper), self.number(deeper)),
             lambda: self.quotient(deeper),
             lambda: Floor(self.number(deeper)),
+            lambda: Curve("abs", self.number(deeper)),
             lambda: self.clamp(deeper),
             lambda: Coalesce(tuple(self.number(deeper) for _ in range(self.rng.randint(1, 3)))),
             lambda: self.case(self.number, deeper),
@@ -658,7 +705,8 @@ class Asking:
 
     def source(self) -> EachPerson:
         where = None if self.rng.random() < 0.5 else self.condition(1)
-        verbs: tuple[Reduction, ...] = ("count", "count_values", "sum", "minimum", "maximum")
+        # a person's own mean is rounded down to hundredths of a step, which SQL does not
+        verbs = [verb for verb in REDUCTIONS if verb != "mean" or not self.is_tame]
         columns = []
         for place in range(self.rng.randint(1, 3)):
             verb = self.rng.choice(verbs)
@@ -814,6 +862,10 @@ def sql_of(expr: Expr, plain: bool) -> str:
         case Part(field=name, of=of):
             spelt = "isodow" if name == "weekday" else name
             return f"extract({spelt} FROM {sql_of(of, plain)})"
+        case Curve(name=name, of=of):
+            return f"{name.upper()}({sql_of(of, plain)})"
+        case Total():
+            raise AssertionError("not of rows")
 
 
 def _literal(constant: Constant) -> str:
@@ -877,6 +929,7 @@ def text_of(question: Question, plain: bool, rest: str = "") -> str:
         f"{aggregate_sql(o.of, plain) if isinstance(o.of, Aggregate) else sql_of(o.of, plain)}"
         f" AS {o.name}"
         for o in question.outputs
+        if not isinstance(o.of, Formula)  # none is made: they come after the door
     ]
     source = "t" if question.source is None else f"({_inner_sql(question.source, plain)}) AS p"
     where = "" if question.where is None else f" WHERE {condition_sql(question.where, plain)}"

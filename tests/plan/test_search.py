@@ -141,7 +141,6 @@ def test_one_name_is_found_by_permute_and_flip() -> None:
         ("SELECT BOUNDS(free, pay) FROM some", "not-in-language"),
         ("SELECT BOUNDS(*) FROM some", "not-in-language"),
         ("SELECT BOUNDS() FROM some", "not-in-language"),
-        ("SELECT name, BOUNDS(free) FROM some GROUP BY name", "keys-needed"),
         ("SELECT FIRST_ABOVE(name, 5) FROM some", "keys-needed"),
         ("SELECT FIRST_ABOVE(zip) FROM some", "not-in-language"),
         ("SELECT FIRST_ABOVE(zip, 0) FROM some", "not-in-language"),

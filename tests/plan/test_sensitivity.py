@@ -46,6 +46,7 @@ from sfumato.core.expression import (
 from sfumato.core.question import (
     Aggregate,
     EachPerson,
+    Formula,
     Output,
     Question,
     Reduce,
@@ -107,7 +108,7 @@ def tight(rng: random.Random, question: Question, unit: str) -> Question:
     return replace(question, outputs=outputs, max_groups=groups, max_rows=rows)
 
 
-def _tight(rng: random.Random, of: Aggregate | Expr) -> Aggregate | Expr:
+def _tight(rng: random.Random, of: Aggregate | Expr | Formula) -> Aggregate | Expr | Formula:
     if not isinstance(of, Aggregate):
         return of
     if of.verb in ("sum", "mean") and rng.random() < 0.4:

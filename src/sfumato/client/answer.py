@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +32,7 @@ class Answer:
     guarantee: str
     receipt: Json
     notes: tuple[str, ...] = ()  # what was done to the numbers since; shown under the table
+    arrays: Mapping[str, Json] = field(default_factory=dict)  # of a program: values, std, margin
 
     @staticmethod
     def of(shape: Mapping[str, object]) -> Answer:
@@ -47,6 +48,7 @@ class Answer:
             ),
             guarantee=body["guarantee"],
             receipt=body["receipt"],
+            arrays=body.get("arrays", {}),
         )
 
     @property
@@ -108,12 +110,14 @@ class Answer:
         """Return counts whole and not negative, cells in agreement with margins; free."""
         from sfumato.client.tidy import tidied
 
+        self._check_asked()
         return tidied(self, [margins] if isinstance(margins, Answer) else margins)
 
     def total(self, *keep: str) -> Answer:
         """Return the sums over all keys but those kept, with true error bars; free."""
         from sfumato.client.derive import totalled
 
+        self._check_asked()
         return totalled(self, keep)
 
     def with_sampling(self) -> Answer:
@@ -123,12 +127,22 @@ class Answer:
         """
         from sfumato.client.sampling import with_sampling
 
+        self._check_asked()
         return with_sampling(self)
 
+    def _check_asked(self) -> None:
+        if "question" not in self.receipt:
+            raise Refused(
+                "not-in-language",
+                "This answer is a program's, and no question says what its numbers count.",
+                "Ask counts, sums or means as a question.",
+            )
+
     def asked(self, name: str) -> Json:
-        """Return the output of the question that a column answers."""
-        outputs = cast("dict[str, Any]", self.receipt["question"])["outputs"]  # Any: JSON
-        return cast("Json", next(output for output in outputs if output["name"] == name))
+        """Return the output of the question that a column answers; a program's is no question's."""
+        question = cast("dict[str, Any] | None", self.receipt.get("question"))  # Any: JSON
+        outputs = [] if question is None else question["outputs"]
+        return cast("Json", next((one for one in outputs if one["name"] == name), {}))
 
     def __repr__(self) -> str:
         lines = table_text(self.columns, self._cells())
@@ -150,7 +164,7 @@ class Answer:
     def _foot(self) -> Sequence[str]:
         receipt = cast("dict[str, Any]", self.receipt)
         left = receipt["left"]["next_epsilon"]
-        paid = "free: asked before" if receipt["free"] else f"paid epsilon {receipt['epsilon']:g}"
+        paid = why_free(receipt) if receipt["free"] else f"paid epsilon {receipt['epsilon']:g}"
         but = " unless said below" if self.notes else ""
         raised = receipt.get("top_up")
         if raised is not None and not receipt["free"]:
@@ -158,14 +172,41 @@ class Answer:
         return (
             f"± and ranges hold at 95 %, for the noise alone{but}; {receipt['bounding']}.",
             f"{self.guarantee}, {paid}, {left:g} left.",
+            *array_lines(self.arrays),
+            *rank_lines(receipt),
+            *([f"{receipt['not_dp']} of these people."] if "not_dp" in receipt else []),
             *self.notes,
         )
 
 
+def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
+    """Return what there is besides the table: arrays of a program."""
+    return [
+        f"{name} is an array, in .arrays: every number "
+        + ("a median." if one["margin"] is None else f"± {one['margin']:.4g} at 95 %.")
+        for name, one in arrays.items()
+    ]
+
+
+def rank_lines(receipt: Mapping[str, Any]) -> list[str]:  # Any: JSON
+    """Return how far off medians of blocks are, where the answer has any."""
+    return [
+        f"{name} is a median of blocks, off by {error:g} of them at most at 95 %."
+        for name, error in receipt.get("rank_error", {}).items()
+    ]
+
+
+def why_free(receipt: Mapping[str, object]) -> str:
+    """Return why an answer cost nothing now."""
+    return "free: paid when the stream was opened" if "stream" in receipt else "free: asked before"
+
+
 def cell_text(value: object, bar: tuple[float, float] | None) -> str:
     """Return a number with its error bar, or the key as it is."""
+    if value is None:
+        return "null"
     if not isinstance(value, int | float) or isinstance(value, bool) or bar is None:
-        return str(value)
+        return f"{value:.10g}" if isinstance(value, float) else str(value)
     below, above = value - bar[0], bar[1] - value
     if abs(below - above) <= 0.01 * max(abs(below), abs(above)):
         return f"{number_text(value, above)} ± {number_text(above, above)}"

@@ -8,23 +8,22 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from sfumato.client.columns import Column, Condition, condition
+from sfumato.client.narrowing import joined, of_column
 from sfumato.client.terms import AskTerms, FitPriceTerms, FitTerms, Number, PriceTerms
 from sfumato.core.expression import (
-    All,
-    Among,
-    Compare,
     Constant,
     Expr,
-    IsNull,
-    Not,
     Predicate,
     Ref,
     columns_of,
+    one_where,
+    truth_of,
 )
 from sfumato.core.question import (
     REDUCTIONS,
     Aggregate,
     EachPerson,
+    Formula,
     Joined,
     Order,
     Output,
@@ -91,14 +90,17 @@ class Steps:
     def where(self, *conditions: Condition | Column, **columns: object) -> Builder:
         """Narrow: a value, a list, a (low, high) pair with None for open, None for null."""
         made = [condition(one) for one in conditions]
-        made += [_condition(name, value) for name, value in columns.items()]
+        made += [of_column(name, value) for name, value in columns.items()]
         begun = self.begun()
         return replace(begun, conditions=begun.conditions + tuple(made))
 
-    def group_by(self, *keys: Of, **named: Column) -> Builder:
-        """Ask for each key: `group_by("zip", decade=col("age") // 10)`."""
+    def group_by(self, *keys: Of, **named: Column | Condition) -> Builder:
+        """Ask for each key: `group_by("zip", decade=col("age") // 10, old=col("age") >= 65)`."""
         made = [(_name(key), _expr(key)) for key in keys]
-        made += [(name, key.expr) for name, key in named.items()]
+        made += [
+            (n, truth_of(k.predicate) if isinstance(k, Condition) else k.expr)
+            for n, k in named.items()
+        ]
         begun = self.begun()
         return replace(begun, keys=begun.keys + tuple(made))
 
@@ -109,7 +111,7 @@ class Steps:
         """
         begun = self.begun()
         reduced = tuple(_reduced(name, column) for name, column in columns.items())
-        source = EachPerson(reduced, _joined(begun.conditions))
+        source = EachPerson(reduced, joined(begun.conditions))
         return replace(begun, conditions=(), source=source)
 
     def at_most(self, *, groups: int | None = None, rows: int | None = None) -> Builder:
@@ -117,15 +119,21 @@ class Steps:
         begun = self.begun()
         return replace(begun, groups=groups or begun.groups, rows=rows or begun.rows)
 
-    def count(self, of: Of | None = None, *, name: str | None = None) -> Builder:
-        """Ask for the number of rows, or of values."""
+    def count(self, of: Of | Condition | None = None, *, name: str | None = None) -> Builder:
+        """Ask for the number of rows, of values, or of rows for which a condition holds."""
         if of is None:
             return self._with(name or "count", Aggregate("count"))
+        if isinstance(of, Condition):
+            return self._of("count_values", "count", Column(one_where(of.predicate)), name)
         return self._of("count_values", "count", of, name)
 
-    def people(self, *, name: str | None = None) -> Builder:
-        """Ask for the number of people."""
-        return self._with(name or "people", Aggregate("count_people"))
+    def people(self, where: Condition | None = None, *, name: str | None = None) -> Builder:
+        """Ask for the number of people, or of those who have a row for which a condition holds."""
+        if where is None:
+            return self._with(name or "people", Aggregate("count_people"))
+        once = Constant.of(0), Constant.of(1)
+        of = Aggregate("sum", (one_where(where.predicate),), within=once)
+        return self._with(name or "people", of)
 
     def running_count(self, *, name: str | None = None) -> Builder:
         """Ask for the number of rows from the first period on, along the last period grouped by."""
@@ -154,6 +162,18 @@ class Steps:
     def deviation(self, of: Of, *, name: str | None = None) -> Builder:
         """Ask for a standard deviation (of a sample: over n - 1)."""
         return self._of("deviation", "stddev", of, name)
+
+    def population_variance(self, of: Of, *, name: str | None = None) -> Builder:
+        """Ask for a variance of these rows by themselves (over n)."""
+        return self._of("population_variance", "var_pop", of, name)
+
+    def population_deviation(self, of: Of, *, name: str | None = None) -> Builder:
+        """Ask for a standard deviation of these rows by themselves (over n)."""
+        return self._of("population_deviation", "stddev_pop", of, name)
+
+    def population_covariance(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
+        """Ask for a covariance of these rows by themselves (over n)."""
+        return self._of_two("population_covariance", "covar_pop", (y, x), name)
 
     def covariance(self, y: Of, x: Of, *, name: str | None = None) -> Builder:
         """Ask for a covariance (of a sample: over n - 1)."""
@@ -204,6 +224,19 @@ class Steps:
         """Ask for the first of the public keys, in their order, of which so many rows there are."""
         aggregate = Aggregate("first_above", (_expr(of),), most=count)
         return self._with(name or f"first_above_{_name(of)}", aggregate)
+
+    def formula(self, **formulas: Column) -> Builder:
+        """Reckon with numbers of the answer, by name: `formula(each=col("sum_cost") / col("n"))`.
+
+        It is free: only the numbers that it is of are paid.
+        """
+        begun = self.begun()
+        made = tuple(Output(name, Formula(column.expr)) for name, column in formulas.items())
+        return replace(begun, outputs=begun.outputs + made)
+
+    def show(self, *names: str) -> Builder:
+        """Show these columns only; what else was asked for is paid all the same."""
+        return replace(self.begun(), shown=names)
 
     def linear(self, y: str, xs: Sequence[str], **terms: Unpack[FitTerms]) -> Fit:
         """Fit y by the columns by least squares; one question, paid as any (see terms.py)."""
@@ -287,6 +320,7 @@ class Builder(Steps):
     kept: tuple[Predicate, ...] = ()
     order: tuple[Order, ...] = ()
     most: int | None = None
+    shown: tuple[str, ...] | None = None
     table: str = ""
     joins: tuple[Joined, ...] = ()
 
@@ -299,13 +333,13 @@ class Builder(Steps):
         keys = tuple(Output(name, key) for name, key in self.keys)
         return Question(
             data_set=self.data_set,
-            outputs=keys + self.outputs,
-            where=_joined(self.conditions),
+            outputs=_shown(keys + self.outputs, self.shown),
+            where=joined(self.conditions),
             group_by=tuple(key for _, key in self.keys),
             max_groups=self.groups,
             max_rows=self.rows,
             source=self.source,
-            having=_joined(self.kept),
+            having=joined(self.kept),
             order=self.order,
             limit=self.most,
             table=self.table,
@@ -319,6 +353,21 @@ class Builder(Steps):
     def price(self, **terms: Unpack[PriceTerms]) -> Price:
         """Return what asking would cost and how far off it would be; nothing is spent."""
         return self.target.price(self, **terms)
+
+
+def _shown(outputs: tuple[Output, ...], names: tuple[str, ...] | None) -> tuple[Output, ...]:
+    if names is None:
+        return outputs
+    known = [output.name for output in outputs]
+    for name in names:
+        if name not in known:
+            raise Refused(
+                "unknown-column",
+                f"The answer has no column {name!r}.",
+                "It has: " + ", ".join(known) + ".",
+                column=name,
+            )
+    return tuple(replace(output, is_shown=output.name in names) for output in outputs)
 
 
 def _expr(of: Of) -> Expr:
@@ -339,36 +388,3 @@ def _reduced(name: str, column: str | tuple[str, Of]) -> Reduce:
         f"{verb!r} is not answered for each person.",
         f"Use {', '.join(REDUCTIONS)}.",
     )
-
-
-def _joined(conditions: tuple[Predicate, ...]) -> Predicate | None:
-    if not conditions:
-        return None
-    return conditions[0] if len(conditions) == 1 else All(conditions)
-
-
-def _condition(name: str, value: object) -> Predicate:
-    if value is None:
-        return IsNull(Ref(name))
-    if value is Ellipsis:
-        return Not(IsNull(Ref(name)))
-    if isinstance(value, tuple):
-        return _between(name, value)
-    if isinstance(value, list | set | frozenset):
-        return Among(Ref(name), tuple(Constant.of(v) for v in value))
-    return Compare(Ref(name), "=", Constant.of(value))
-
-
-def _between(name: str, pair: Sequence[object]) -> Predicate:
-    if len(pair) != 2 or pair[0] is pair[1] is None:
-        raise Refused(
-            "not-in-language",
-            f"The range of {name!r} is not (low, high).",
-            f"Write {name}=(65, None) for 65 and above.",
-        )
-    ends: list[Predicate] = []
-    if pair[0] is not None:
-        ends.append(Compare(Ref(name), ">=", Constant.of(pair[0])))
-    if pair[1] is not None:
-        ends.append(Compare(Ref(name), "<=", Constant.of(pair[1])))
-    return ends[0] if len(ends) == 1 else All(tuple(ends))

@@ -152,8 +152,11 @@ def _cells(answer: Answer, y: str, keys: Sequence[str]) -> tuple[Cell, ...]:
     columns = [_column(answer, key) for key in keys]
     labels = [_labels(column) for column in columns]
     firsts = columns[0] if columns else [None] * len(answer.rows)
+    has_number = any(row[place] is not None for row in answer.rows)
     made = []
     for number, (row, bars) in enumerate(zip(answer.rows, answer.interval, strict=True)):
+        if row[place] is None and has_number:
+            continue
         low, high = bars[place] or (math.nan, math.nan)
         names = tuple(column[number] for column in labels)
         text = cell_text(row[place], bars[place])

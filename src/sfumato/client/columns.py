@@ -20,6 +20,7 @@ from sfumato.core.expression import (
     Coalesce,
     Compare,
     Constant,
+    Curve,
     Expr,
     Field,
     Floor,
@@ -33,7 +34,10 @@ from sfumato.core.expression import (
     Sign,
     Since,
     StartsWith,
+    Total,
     Unit,
+    power,
+    rounded,
 )
 from sfumato.core.refusal import Refused
 
@@ -93,6 +97,15 @@ class Column:
     def __neg__(self) -> Column:
         return _reckoned("-", 0, self)
 
+    def __abs__(self) -> Column:
+        return Column(Curve("abs", self.expr))
+
+    def __pow__(self, exponent: object) -> Column:
+        constant = Constant.of(exponent)
+        if constant.kind != "number":
+            raise _not_python("a power of that", 'col("x") ** 2')
+        return Column(power(self.expr, constant.number))
+
     def __lt__(self, other: object) -> Condition:
         return _compared(self, "<", other)
 
@@ -128,6 +141,26 @@ class Column:
     def floor(self) -> Column:
         """Return the largest whole number that is not above."""
         return Column(Floor(self.expr))
+
+    def round(self, digits: int = 0) -> Column:
+        """Return the number to so many decimals (-2: to hundreds); a half goes up."""
+        return Column(rounded(self.expr, digits))
+
+    def sqrt(self) -> Column:
+        """Return the root of a number of the answer; null below zero."""
+        return Column(Curve("sqrt", self.expr))
+
+    def ln(self) -> Column:
+        """Return the natural logarithm of a number of the answer; null from zero down."""
+        return Column(Curve("ln", self.expr))
+
+    def exp(self) -> Column:
+        """Return e to the power of a number of the answer."""
+        return Column(Curve("exp", self.expr))
+
+    def total(self, *by: str) -> Column:
+        """Return what a count or sum of the answer adds up to over its rows, of the same keys."""
+        return Column(Total(self.expr, by))
 
     def clamp(self, lower: object = None, upper: object = None) -> Column:
         """Return the number, or the bound that it passes; null stays null."""

@@ -114,7 +114,7 @@ def _numbers(answer: Answer) -> list[int]:
         asked = answer.asked(name)
         if "key" in asked:
             continue
-        if asked["verb"] not in ADDITIVE:
+        if asked.get("verb") not in ADDITIVE:
             raise _refused(
                 f"{name!r} is no count of rows and no sum, so its cells do not add up.",
                 "Ask for it by itself.",

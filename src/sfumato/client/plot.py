@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sfumato.client.answer import Answer, extra_module
+from sfumato.client.answer import Answer, extra_module, why_free
 from sfumato.client.chart import Cell, View, plain, spec_of, view_of
 from sfumato.client.terms import Json
 from sfumato.client.text import table_html, table_text
@@ -168,7 +168,7 @@ def _under(view: View) -> list[str]:
 
 def _paid(view: View) -> str:
     receipt = _receipt(view)
-    how = "free: asked before" if receipt["free"] else "paid"
+    how = why_free(receipt) if receipt["free"] else "paid"
     return f"{view.answer.guarantee}, epsilon {receipt['epsilon']:g} {how}"
 
 
@@ -180,6 +180,7 @@ def _summary(view: View, heading: str) -> list[str]:
     return [
         f"{heading}. {_receipt(view)['says']}.",
         *_extremes(view),
+        *_left_out(view),
         f"± and ranges: 95 % intervals of the noise alone; {_receipt(view)['bounding']}.",
         f"{_paid(view)}.",
         *view.answer.notes,
@@ -198,6 +199,14 @@ def _extremes(view: View) -> list[str]:
             "Differences are not judged: these numbers were worked on since they were released.",
         ]
     return [*lines, *_differences(cells)]
+
+
+def _left_out(view: View) -> list[str]:
+    """Return how many rows have no number: a formula has none over zero."""
+    missing = len(view.answer.rows) - len(view.cells)
+    return [f"{missing:,} without a number {'is' if missing == 1 else 'are'} left out."] * (
+        missing > 0
+    )
 
 
 def _differences(cells: Sequence[Cell]) -> list[str]:

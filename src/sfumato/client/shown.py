@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from html import escape
 from typing import Any
 
@@ -85,7 +86,7 @@ class Price(_Shown):
         return head, [
             [
                 f"{offer['epsilon']:g}",
-                *(number_text(offer["error"][n], offer["error"][n]) for n in names),
+                *(_or_unknown(offer["error"][n]) for n in names),
                 f"{min(offer['sure'], 99.99):.4g} %",
             ]
             for offer in self["at"]
@@ -132,6 +133,35 @@ class Price(_Shown):
         return f"{name}: {sizes} (at 95 %)"
 
 
+class History(_Shown):
+    """A page of one's own questions, the newest first."""
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows: when, of what, what was asked, what it cost, where it stands."""
+        head = ["when", "data set", "question", "epsilon", "state", "operation"]
+        return head, [
+            [
+                str(one["at"])[:16].replace("T", " "),
+                str(one["data_set"]),
+                str(one["says"]),
+                "free" if one["free"] else f"{float(Fraction(one['epsilon'])):g}",
+                str(one["code"] or one["state"]),
+                str(one["op"]),
+            ]
+            for one in self["questions"]
+        ]
+
+    def lines(self) -> list[str]:
+        """Return the table."""
+        return table_text(*self.table()) if self["questions"] else ["Nothing was asked yet."]
+
+    def __len__(self) -> int:
+        return len(self["questions"])
+
+    def _repr_html_(self) -> str:
+        return table_html(*self.table())
+
+
 class CardView(_Shown):
     """What the owner declared of a data set."""
 
@@ -153,14 +183,20 @@ class CardView(_Shown):
             f"{self['name']}, version {self['version']}, people: {self['people']}",
             f"unit of privacy: {unit}; epsilon {budget['epsilon']:g}, delta {budget['delta']:g}",
             f"may ask: {', '.join(self['who']) or 'nobody but the owner'}",
+            *([f"guarantee: {self['not_dp']}"] if "not_dp" in self.shape else []),
             *map(_table_line, self["tables"]),
             *table_text(*self.table()),
         ]
 
     def _repr_html_(self) -> str:
-        lines = self.lines()[: 3 + len(self["tables"])]
+        lines = self.lines()[: 3 + ("not_dp" in self.shape) + len(self["tables"])]
         head = "<br>".join(escape(line) for line in lines)
         return f"<p>{head}</p>{table_html(*self.table())}"
+
+
+def _or_unknown(error: float | None) -> str:
+    """Return the error; a formula has none where it divides by what may be zero at that price."""
+    return "-" if error is None else number_text(error, error)
 
 
 def _column_row(column: Mapping[str, Any]) -> list[str]:

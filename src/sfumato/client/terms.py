@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import Protocol, TypedDict, cast
+from typing import Literal, Protocol, TypedDict, cast
 
+from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
 
 Number = int | float | Decimal | Fraction
@@ -42,6 +43,29 @@ class AskTerms(PriceTerms, total=False):
     fresh: bool | None  # new noise instead of the standing answer; pays in full
 
 
+class TwinTerms(TypedDict, total=False):
+    """What a DP twin takes: its whole price, and how it is made."""
+
+    epsilon: Number
+    delta: Number | None  # left out, it is the card's; with one, noise is Gaussian
+    method: str  # independent, mst (if left out) or aim
+    rows: int | None  # people (or rows) of the first table; as many as measured, if left out
+    seed: str | None
+    op: str | None  # your own id: the same again pays once
+
+
+class RunTerms(TypedDict, total=False):
+    """What a run of a program takes besides its price."""
+
+    blocks: int  # of people; 50 if left out
+    trim: int  # blocks left out at each end
+    take: Literal["mean", "median"]  # of the blocks
+    delta: Number | None  # that may be spent; the card's if left out
+    cpu_s: Number  # processor time of one block
+    memory_mb: int  # of one block
+    op: str | None  # your own id: a retry with it pays once
+
+
 class FitTerms(TypedDict, total=False):
     """What a fit or a check takes: its whole price, and how a fit is reckoned."""
 
@@ -69,6 +93,19 @@ def terms_body(terms: Mapping[str, object]) -> Json:
     if top_up is not None and not isinstance(top_up, str):
         body["top_up"] = _op_of(top_up)
     return body
+
+
+def question_body(data_set: str, question: object, terms: Mapping[str, object]) -> Json:
+    """Return a question, in SQL or built, and its terms as they go over the wire."""
+    body: Json = {"data_set": data_set, **terms_body(terms)}
+    if isinstance(question, str):
+        return {**body, "sql": question}
+    built = getattr(question, "question", None)
+    if built is None:
+        raise Refused(
+            "not-in-language", "This is no question.", "Give SQL, or what a data set's steps build."
+        )
+    return {**body, "question": question_json(built())}
 
 
 def _op_of(answer: object) -> object:

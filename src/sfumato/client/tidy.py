@@ -36,6 +36,7 @@ COUNTS: Final = ("count", "count_values", "count_people")
 ADDITIVE: Final = (*COUNTS, "sum")
 ONE_GROUP: Final = r"each row counts as one person|at most \d+ rows? of a person count, .*"
 # what a question may say that a margin still adds up; anything else there, and we refuse
+BEFORE: Final = "Formulas are of the numbers as they were before."
 PLAIN: Final = {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows"}
 SAME: Final = {  # what both receipts say alike, and what to do when they do not
     "data_set": "Give answers about one data set.",
@@ -97,6 +98,8 @@ def tidied(answer: Answer, margins: Sequence[Answer]) -> Answer:
             whole = risen(answer, name, column.values, column.std)
             made = _with_column(made, place, whole, column, 0.0)
             notes[RISEN] = None
+    if any("formula" in answer.asked(name) for name in answer.columns):
+        notes[BEFORE] = None
     return replace(made, notes=tuple(notes))
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Protocol, Unpack
+from typing import Any, Protocol, Unpack
 
 from sfumato.client.answer import Answer
 from sfumato.client.builder import Builder, Steps
-from sfumato.client.shown import Budget, CardView, Price
-from sfumato.client.terms import AskTerms, Json, PriceTerms, terms_body
-from sfumato.core.question import question_json
+from sfumato.client.pipeline import Ranges, program_body
+from sfumato.client.progress import told_by_the_clock
+from sfumato.client.shown import Budget, CardView, History, Price
+from sfumato.client.terms import (
+    AskTerms,
+    Json,
+    Number,
+    PriceTerms,
+    RunTerms,
+    TwinTerms,
+    question_body,
+    terms_body,
+)
+from sfumato.client.twin import Twin
 from sfumato.wire import read_refusal
 
 
@@ -37,6 +48,14 @@ class Vault:
         found = self.call("data-sets", {})["data_sets"]
         cards = found if isinstance(found, list) else []
         return iter([DataSet(self, str(card["name"])) for card in cards])
+
+    def history(self, limit: int = 50) -> History:
+        """Return your own questions, the newest first."""
+        return History(self.call("history", {"limit": limit}))
+
+    def answer(self, op: str) -> Answer:
+        """Return an answer of yours again, by its operation; free."""
+        return Answer.of(self.call("answer", {"op": op}))
 
     def call(self, verb: str, body: Json) -> Json:
         """Return the service's answer, or raise its refusal."""
@@ -73,21 +92,79 @@ class DataSet(Steps):
 
     def ask(self, question: str | Builder, **terms: Unpack[AskTerms]) -> Answer:
         """Return a private answer and pay for it; asking the same again is free (see terms.py)."""
-        return Answer.of(self._vault.call("ask", self._body(question, terms)))
+        with told_by_the_clock("asking"):
+            return Answer.of(self._vault.call("ask", self._body(question, terms)))
 
     def price(self, question: str | Builder, **terms: Unpack[PriceTerms]) -> Price:
         """Return what asking would cost and how far off it would be; nothing is spent."""
         return Price(self._vault.call("price", self._body(question, terms)))
+
+    def stream(self, name: str) -> Answer:
+        """Return the running counts of what the owner has closed of a stream; free."""
+        return Answer.of(self._vault.call("stream", {"data_set": self.name, "stream": name}))
+
+    def twin(
+        self,
+        question: str | Builder | None = None,
+        *,
+        rows: int | None = None,
+        seed: str | None = None,
+    ) -> Twin:
+        """Return a look-alike made from the card alone: free, and no row is read.
+
+        With a question, some of its rows pass the question's filters and fall into every group.
+        """
+        body = {"data_set": self.name} if question is None else self._body(question, {})
+        more = {key: value for key, value in (("rows", rows), ("seed", seed)) if value is not None}
+        return Twin(self._vault.call("twin", {**body, **more}))
+
+    def dp_twin(self, **terms: Unpack[TwinTerms]) -> Twin:
+        """Return a synthetic data set from privately measured marginals, and pay for it.
+
+        The same `op` again is free and gives the same twin.
+        """
+        with told_by_the_clock("measuring"):
+            body = {"data_set": self.name, **terms_body(terms)}
+            return Twin(self._vault.call("dp-twin", body))
+
+    def run(
+        self,
+        function: Callable[[Any], object],
+        *,
+        outputs: Ranges,
+        epsilon: Number,
+        columns: Sequence[str] | None = None,
+        **terms: Unpack[RunTerms],
+    ) -> Answer:
+        """Return the private average, over blocks of people, of what your function says of each.
+
+        It travels as source text, gets the rows of a block as a pandas frame and gives a number, or
+        numbers by name; `outputs` declares their ranges: name -> (lower, upper[, step]). The owner
+        approves it once.
+        """
+        handed_in = self.submit(function, outputs=outputs, columns=columns)
+        body = {"data_set": self.name, "pipeline": handed_in["digest"], "epsilon": epsilon}
+        with told_by_the_clock("running"):
+            return Answer.of(self._vault.call("run-pipeline", {**body, **terms_body(terms)}))
+
+    def submit(
+        self,
+        function: Callable[[Any], object],
+        *,
+        outputs: Ranges,
+        columns: Sequence[str] | None = None,
+    ) -> Json:
+        """Hand in a function for the owner to approve; return its digest, state and errors."""
+        body = {"data_set": self.name, **program_body(function, outputs)}
+        named = {} if columns is None else {"columns": list(columns)}
+        return self._vault.call("submit-pipeline", {**body, **named})
 
     def begun(self) -> Builder:
         """Return a question that asks nothing yet."""
         return Builder(self.name, self)
 
     def _body(self, question: str | Builder, terms: Mapping[str, object]) -> Json:
-        body: Json = {"data_set": self.name, **terms_body(terms)}
-        if isinstance(question, Builder):
-            return {**body, "question": question_json(question.question())}
-        return {**body, "sql": question}
+        return question_body(self.name, question, terms)
 
     def __repr__(self) -> str:
         return f"DataSet({self.name!r})"

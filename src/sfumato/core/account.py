@@ -20,6 +20,7 @@ __all__ = [
     "Failed",
     "Head",
     "Outcome",
+    "Past",
     "Pending",
     "Reused",
     "Settled",
@@ -58,6 +59,7 @@ class Charge:
     debt: Debt
     body: dict[str, object]  # what is written into the chain: question, price, mechanism; no rows
     patience_s: int = 0  # how old another's reading of the same answer may be to be waited for
+    by_day: bool = False  # its entry says the day alone: when exactly it was is nobody's business
 
     def __post_init__(self) -> None:
         names = (self.user, self.op, self.request, self.answer_key, self.shape)
@@ -153,6 +155,16 @@ class Pending:
 
 
 Outcome = Charged | Standing | Failed | Exceeded | Reused | ShapeFrozen | Pending
+
+
+@dataclass(frozen=True)
+class Past:
+    """One operation of a user's: the entry that they paid by, and where it stands."""
+
+    op: str
+    state: str  # charged, answered or failed
+    entry: Entry  # charged, or repeated
+    ended: Entry | None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+from sfumato.core.bids import read_bids
 from sfumato.core.budget import Budget, read_delta, read_epsilon
 from sfumato.core.card_fields import as_count, as_table, as_text, as_texts, bad_card, check_known
 from sfumato.core.columns import Column, read_columns
@@ -16,6 +17,7 @@ from sfumato.core.refusal import Refused
 ROW: Final = "row"
 MAX_TABLES: Final = 20
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+ALONE, TWO_PEOPLE = "owner", "two people"  # whose word raises a cap of the data set
 NAMED: Final = "name is letters, digits, - and _, begins with a letter, up to 63"
 
 
@@ -67,6 +69,8 @@ class Card:
     delta_per_request: Fraction = Fraction(0)
     limits: Limits = field(default_factory=Limits)
     tables: tuple[Table, ...] = ()  # besides the one that has the card's own name
+    raised_by_two: bool = False  # no cap of the data set is raised without a second person
+    bids: tuple[str, ...] | None = None  # files of each person's folder, if the rows lie in BIDS
 
     @property
     def every_table(self) -> tuple[Table, ...]:
@@ -105,7 +109,7 @@ class Card:
 
 _CARD_KEYS: Final = {
     "unit", "people", "version", "budget", "nulls", "caps", "ask", "columns", "max_groups",
-    "max_rows", "size", "delta_per_request", "limits", "tables",
+    "max_rows", "size", "delta_per_request", "limits", "tables", "bids",
 }  # fmt: skip
 
 
@@ -114,7 +118,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
     _check_name(name)
     check_known(shape, _CARD_KEYS, "card")
     budget = _budget(shape.get("budget"), "budget", Fraction(0))
-    caps = as_table(shape.get("caps", {}), "caps", {"user", "group"})
+    caps = as_table(shape.get("caps", {}), "caps", {"user", "group", "raise"})
     ask = as_table(shape.get("ask", {}), "ask", {"who"})
     unit = as_text(shape.get("unit", ROW), "unit")
     columns, hidden = read_columns(as_table(shape.get("columns", {}), "columns", None))
@@ -142,7 +146,15 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         delta_per_request=delta_per_request,
         limits=limits,
         tables=tables,
+        raised_by_two=_raised_by_two(caps.get("raise", ALONE)),
+        bids=read_bids(shape["bids"], unit) if "bids" in shape else None,
     )
+
+
+def _raised_by_two(word: object) -> bool:
+    if word not in (ALONE, TWO_PEOPLE):
+        raise bad_card(f"caps.raise is {ALONE!r} or {TWO_PEOPLE!r}")
+    return word == TWO_PEOPLE
 
 
 def _check_keys(columns: tuple[Column, ...], limits: Limits) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 from fractions import Fraction
 
-from sfumato.core.card import Card, Table
+from sfumato.core.card import ALONE, TWO_PEOPLE, Card, Table
 from sfumato.core.columns import Column
 from sfumato.core.expression import Constant, Json
 
@@ -35,6 +35,7 @@ def card_json(card: Card) -> Json:
         "caps": {
             "user": None if card.user_cap is None else card.user_cap.as_json(),
             "group": None if card.group_cap is None else card.group_cap.as_json(),
+            "raise": TWO_PEOPLE if card.raised_by_two else ALONE,
         },
         "who": list(card.who),
         "max_groups": card.max_groups,
@@ -43,6 +44,7 @@ def card_json(card: Card) -> Json:
         "delta_per_request": float(card.delta_per_request),
         "columns": [_column_json(column) for column in card.columns],
         "tables": [_table_json(table) for table in card.tables],
+        **({} if card.bids is None else {"bids": list(card.bids)}),
     }
 
 
@@ -73,4 +75,5 @@ def _column_json(column: Column) -> Json:
         "upper": _bound(column, column.upper),
         "step": plain_number(column.step) if column.is_numeric else None,
         "keys": None if column.keys is None else [key_value(column, k) for k in column.keys],
+        **({"missing": float(column.missing)} if column.missing else {}),
     }

@@ -7,7 +7,7 @@ written today replays to the same sums for ever, so a new meaning gets a new nam
     account-opened    account, cap
     cap-set           account, cap
     charged           user, op, request, answer_key, shape, debits {account: debt}, body
-    repeated          user, op, request, answer_key, shape, debits {account: debt}, answer
+    repeated          user, op, request, answer_key, shape, debits {account: debt}, answer, body
     released          user, op, charge, answer_key, answer (SHA-256), first, payers [account]
     failed            user, op, charge, code, shape or null
     shape-frozen      shape; an operation was stopped that another worker had answered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from fractions import Fraction
 from typing import Final, Literal
@@ -39,6 +39,7 @@ class Column:
     upper: int | None = None
     step: Fraction = Fraction(1)
     keys: tuple[Constant, ...] | None = None
+    missing: Fraction = Fraction(0)  # about what share of the rows has no value; for twins alone
 
     @property
     def is_bounded(self) -> bool:
@@ -71,17 +72,30 @@ def read_columns(shape: Mapping[str, object]) -> tuple[tuple[Column, ...], tuple
     hidden: list[str] = []
     for name, value in shape.items():
         body = as_table(
-            value, f"columns.{name}", {"type", "lower", "upper", "step", "keys", "hidden"}
+            value,
+            f"columns.{name}",
+            {"type", "lower", "upper", "step", "keys", "hidden", "missing"},
         )
         if not name.strip() or len(name) > 200:
             raise bad_card("a column's name is empty or longer than 200 letters")
         if body.get("hidden", False) is True:
             hidden.append(name)
         else:
-            columns.append(_read_column(name, body))
+            made = _read_column(name, body)
+            columns.append(replace(made, missing=_read_missing(name, body)))
     if len({c.name.casefold() for c in columns}) < len(columns):
         raise bad_card("two columns have one name, letter case aside")
     return tuple(columns), tuple(hidden)
+
+
+def _read_missing(name: str, body: Mapping[str, object]) -> Fraction:
+    """Return what share of the rows has no value, as the owner says; none is told from the rows."""
+    if "missing" not in body:
+        return Fraction(0)
+    share = read_number(body["missing"], f"columns.{name}.missing")
+    if not 0 <= share <= 1:
+        raise bad_card(f"missing of column {name!r} is a share from 0 to 1")
+    return share
 
 
 def _read_column(name: str, body: Mapping[str, object]) -> Column:

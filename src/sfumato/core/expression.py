@@ -7,8 +7,8 @@ of a prepared table (`v3`, `k3`, `u0`), all numbers whole, in a measure. Text an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Rational
@@ -25,6 +25,8 @@ Unit = Literal["year", "quarter", "month", "week", "day", "hour"]
 UNITS: Final[tuple[Unit, ...]] = ("year", "quarter", "month", "week", "day", "hour")
 Field = Literal["year", "quarter", "month", "day", "weekday", "hour"]
 FIELDS: Final[tuple[Field, ...]] = ("year", "quarter", "month", "day", "weekday", "hour")
+CurveName = Literal["abs", "sqrt", "ln", "exp"]
+CURVES: Final[tuple[CurveName, ...]] = ("abs", "sqrt", "ln", "exp")
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,31 @@ class Part:
     of: Expr
 
 
-Expr = Ref | Literally | Arithmetic | Floor | Clamp | Coalesce | Case | Since | Part
+@dataclass(frozen=True)
+class Curve:
+    """A function of one number; null where it has no value. Of rows, only `abs` is reckoned."""
+
+    name: CurveName
+    of: Expr
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a released count or sum comes to over all rows of the answer with the same `by`.
+
+    Both are outputs by name; it stands in formulas only.
+    """
+
+    of: Expr
+    by: tuple[str, ...] = ()
+
+    @property
+    def called(self) -> str:
+        """Return how a row of the answer has it; no output is called so, for it is unprintable."""
+        return "\n" + spelled([*sorted(columns_of(self.of)), *self.by])
+
+
+Expr = Ref | Literally | Arithmetic | Floor | Clamp | Coalesce | Case | Since | Part | Curve | Total
 
 
 # --- conditions -------------------------------------------------------------------------------
@@ -187,6 +213,7 @@ class AnyOf:
 
 Predicate = Compare | Among | StartsWith | IsNull | Not | All | AnyOf
 Json = dict[str, object]
+MOST_POWER: Final = 8  # that a number is taken to by multiplying
 
 
 def parts_of(value: Expr | Predicate) -> tuple[Expr | Predicate, ...]:
@@ -219,6 +246,79 @@ def walk(value: Expr | Predicate) -> Iterator[Expr | Predicate]:
 def columns_of(value: Expr | Predicate) -> frozenset[str]:
     """Return the columns that the value depends on."""
     return frozenset(part.column for part in walk(value) if isinstance(part, Ref))
+
+
+def truth_of(condition: Predicate) -> Expr:
+    """Return true where the condition holds, false where it does not, null where nobody knows."""
+    sides = [(condition, Constant.of(True)), (Not(condition), Constant.of(False))]
+    return Case(tuple((when, Literally(constant)) for when, constant in sides), None)
+
+
+def one_where(condition: Predicate) -> Expr:
+    """Return one where the condition holds, and nothing elsewhere."""
+    return Case(((condition, Literally(Constant.of(1))),), None)
+
+
+def rounded(of: Expr, digits: int) -> Expr:
+    """Return the number to so many decimals (fewer than none: to tens, hundreds); halves go up."""
+    half = Literally(Constant.of(Fraction(1, 2)))
+    if digits == 0:
+        return Floor(Arithmetic("+", of, half))
+    fine = Literally(Constant.of(Fraction(10) ** digits))
+    whole = Floor(Arithmetic("+", Arithmetic("*", of, fine), half))
+    return Arithmetic("/", whole, fine)
+
+
+def power(of: Expr, exponent: Fraction) -> Expr:
+    """Return the number to that power: as products if it is whole, as a root or by logarithms else.
+
+    A product of two that cannot be below zero is known not to be, so even powers are of the size.
+    """
+    if exponent < 0:
+        return Arithmetic("/", Literally(Constant.of(1)), power(of, -exponent))
+    if exponent.denominator != 1:
+        if exponent == Fraction(1, 2):
+            return Curve("sqrt", of)
+        return Curve("exp", Arithmetic("*", Literally(Constant.of(exponent)), Curve("ln", of)))
+    if exponent > MOST_POWER:
+        raise malformed(f"A power above {MOST_POWER}")
+    if exponent == 0:  # which is one, but where there is nothing
+        raise malformed("A power of zero")
+    size: Expr = Curve("abs", of)
+    made: Expr = of if exponent % 2 else size
+    for _ in range(int(exponent) - 1):
+        made = Arithmetic("*", made, size)
+    return made
+
+
+def renamed(value: Expr, names: Mapping[str, str]) -> Expr:
+    """Return the expression with those columns under other names; of formulas, which are short."""
+    match value:
+        case Ref(column=column):
+            return Ref(names.get(column.casefold(), column))
+        case Arithmetic(sign=sign, left=left, right=right):
+            return Arithmetic(sign, renamed(left, names), renamed(right, names))
+        case Coalesce(parts=parts):
+            return Coalesce(tuple(renamed(part, names) for part in parts))
+        case Case(whens=whens, otherwise=otherwise):
+            pairs = tuple((_renamed(when, names), renamed(then, names)) for when, then in whens)
+            return Case(pairs, None if otherwise is None else renamed(otherwise, names))
+        case Literally():
+            return value
+        case Floor() | Clamp() | Since() | Part() | Curve():
+            return replace(value, of=renamed(value.of, names))
+        case Total(of=of, by=by):
+            return Total(renamed(of, names), tuple(names.get(n.casefold(), n) for n in by))
+
+
+def _renamed(value: Predicate, names: Mapping[str, str]) -> Predicate:
+    match value:
+        case Not(predicate=inner):
+            return Not(_renamed(inner, names))
+        case All(predicates=parts) | AnyOf(predicates=parts):
+            return replace(value, predicates=tuple(_renamed(part, names) for part in parts))
+        case _:
+            return replace(value, of=renamed(value.of, names))
 
 
 def canonical(predicate: Predicate) -> Predicate:

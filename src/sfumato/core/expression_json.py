@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.core.expression import (
+    CURVES,
     FIELDS,
     OPERATORS,
     SIGNS,
@@ -20,6 +21,7 @@ from sfumato.core.expression import (
     Coalesce,
     Compare,
     Constant,
+    Curve,
     Expr,
     Floor,
     IsNull,
@@ -31,6 +33,7 @@ from sfumato.core.expression import (
     Ref,
     Since,
     StartsWith,
+    Total,
     malformed,
     plain_text,
 )
@@ -70,6 +73,10 @@ def expression_json(expr: Expr) -> Json:
             return {"is": "since", "unit": unit, "of": expression_json(of_since)}
         case Part(field=field, of=of_part):
             return {"is": "part", "field": field, "of": expression_json(of_part)}
+        case Curve(name=name, of=of_curve):
+            return {"is": "curve", "name": name, "of": expression_json(of_curve)}
+        case Total(of=of_total, by=by):
+            return {"is": "total", "of": expression_json(of_total), "by": list(by)}
 
 
 def predicate_json(predicate: Predicate) -> Json:
@@ -236,6 +243,22 @@ def _part(body: _Body, depth: int) -> Expr:
     raise malformed("a field of time")
 
 
+def _curve(body: _Body, depth: int) -> Expr:
+    read_object(body, {"is", "name", "of"})
+    for name in CURVES:
+        if body.get("name") == name:
+            return Curve(name, read_expression(body.get("of"), depth))
+    raise malformed("a function")
+
+
+def _total(body: _Body, depth: int) -> Expr:
+    read_object(body, {"is", "of", "by"})
+    by = read_items(body.get("by", []))
+    if len(by) > MAX_PARTS:
+        raise malformed("a list of the question")
+    return Total(read_expression(body.get("of"), depth), tuple(plain_text(name) for name in by))
+
+
 def _compare(body: _Body, depth: int) -> Predicate:
     read_object(body, {"is", "of", "op", "to"})
     for operator in OPERATORS:
@@ -286,6 +309,8 @@ _EXPRESSIONS: Final[Mapping[str, Callable[[_Body, int], Expr]]] = {
     "case": _case,
     "since": _since,
     "part": _part,
+    "curve": _curve,
+    "total": _total,
 }
 _PREDICATES: Final[Mapping[str, Callable[[_Body, int], Predicate]]] = {
     "compare": _compare,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget, units_down
 from sfumato.core.compose import rho_within
-from sfumato.core.loss import Debt, PureEvent, debt_of
+from sfumato.core.loss import Debt
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def accepts(cap: Cap, spent: Debt, debt: Debt) -> bool:
     return pure or concentrated
 
 
+@lru_cache(maxsize=1024)
 def cap_of(budget: Budget) -> Cap:
     """Return the two tests that together promise the budget (proof: filters.proof.md).
 
@@ -73,6 +75,12 @@ def cap_of(budget: Budget) -> Cap:
         units_down(rho_within(budget.epsilon, conversion), RHO_UNITS),
         units_down(budget.delta * SPLIT.events, DELTA_UNITS),
     )
+
+
+def is_raised(before: Cap, after: Cap) -> bool:
+    """Say whether any sum of either test may grow further than it could."""
+    pairs = zip(astuple(before), astuple(after), strict=True)
+    return any(new > old for old, new in pairs)
 
 
 def largest_next_epsilon(cap: Cap, spent: Debt) -> Fraction:
@@ -98,4 +106,10 @@ def left(cap: Cap, spent: Debt) -> Left:
 def _takes_pure(cap: Cap, spent: Debt, units: int) -> bool:
     if units <= 0:
         return False
-    return accepts(cap, spent, debt_of(PureEvent(Fraction(units, EPSILON_UNITS))))
+    return accepts(cap, spent, _pure_debt(units))
+
+
+def _pure_debt(units: int) -> Debt:
+    """Return `debt_of` a pure epsilon of so many units, in whole numbers alone."""
+    rho = -(-(units**2) * RHO_UNITS // (2 * EPSILON_UNITS**2))
+    return Debt(units, 0, rho, 0)

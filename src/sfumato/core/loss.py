@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, units_up
 from sfumato.core.refusal import Bug
@@ -82,7 +83,23 @@ class ThresholdEvent:
         _check_loss(self.rho, self.tail, self.epsilon, self.delta)
 
 
-SingleEvent = PureEvent | GaussianEvent | ApproximateEvent | ThresholdEvent
+@dataclass(frozen=True)
+class ExponentialEvent:
+    """A choice by the exponential mechanism: (epsilon, 0)-DP, and of bounded range, so less rho."""
+
+    epsilon: Fraction
+    name: str = "exponential/1"
+
+    def __post_init__(self) -> None:
+        _check_loss(self.epsilon)
+
+    @property
+    def delta(self) -> Fraction:
+        """Return nothing: it is pure."""
+        return Fraction(0)
+
+
+SingleEvent = PureEvent | GaussianEvent | ApproximateEvent | ThresholdEvent | ExponentialEvent
 
 
 @dataclass(frozen=True)
@@ -106,6 +123,7 @@ class JointEvent:
 Event = SingleEvent | JointEvent
 
 
+@lru_cache(maxsize=1024)
 def debt_of(event: Event) -> Debt:
     """Return what the event costs under both tests, rounded up (proof: filters.proof.md)."""
     if isinstance(event, JointEvent):
@@ -119,6 +137,8 @@ def _exact(event: SingleEvent) -> tuple[Fraction, Fraction, Fraction, Fraction]:
     match event:
         case PureEvent(epsilon=epsilon):
             return epsilon, Fraction(0), epsilon**2 / 2, Fraction(0)
+        case ExponentialEvent(epsilon=epsilon):  # core/noise/choosing.proof.md
+            return epsilon, Fraction(0), epsilon**2 / 8, Fraction(0)
         case GaussianEvent(rho=rho, epsilon=epsilon, delta=delta):
             return epsilon, delta, rho, Fraction(0)
         case ApproximateEvent(epsilon=epsilon, delta=delta):

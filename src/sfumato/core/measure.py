@@ -7,13 +7,13 @@ alone; where one is private, the cells that exist come back with their keys, sea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import Expr, Predicate
+from sfumato.core.expression import Constant, Expr, Predicate
 
 Integers = NDArray[np.int64]
 TallyKind = Literal["rows", "values", "people", "sum", "histogram", "distinct"]
@@ -96,6 +96,7 @@ class Measure:
     table: int = 0  # which of the card's tables rows come from
     joins: tuple[Join, ...] = ()
     most_rows: int = 0  # that these tables may have by the card; what it may take follows from it
+    wanted: tuple[tuple[Constant, ...], ...] | None = None  # of all private keys these alone
 
     @property
     def is_public(self) -> bool:
@@ -109,6 +110,21 @@ class Measure:
         for key in self.keys:
             count *= key.size or 0
         return count
+
+    @property
+    def counted(self) -> Measure:
+        """Return all of it but the histograms: what private keys are chosen by, and their sums."""
+        kept = tuple(tally for tally in self.tallies if tally.kind != "histogram")
+        return replace(self, tallies=kept)
+
+    def listed(self, keys: tuple[tuple[Constant, ...], ...]) -> Measure:
+        """Return its histograms for these private keys alone, as cells in that order.
+
+        A person's groups are chosen among all of theirs first, so that nobody is in more of them
+        because their other groups are not wanted (rules.md, 16).
+        """
+        kept = tuple(tally for tally in self.tallies if tally.kind == "histogram")
+        return replace(self, tallies=kept, wanted=keys)
 
 
 @dataclass(frozen=True)

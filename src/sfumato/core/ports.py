@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,10 +18,12 @@ from sfumato.core.account import (
     Entry,
     Head,
     Outcome,
+    Past,
     Settled,
 )
 from sfumato.core.card import Card
 from sfumato.core.chain import Verdict
+from sfumato.core.expression import Predicate
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.sealed import Sealed
 
@@ -115,12 +118,19 @@ class LedgerStore(Protocol):
         """Return the account, opened with this cap if it was not there; never change a cap."""
         ...
 
-    def set_cap(self, account: str, cap: Cap) -> Account:
-        """Change an account's cap by the owner's word; what was spent stays spent."""
+    def set_cap(self, account: str, cap: Cap, before: Cap | None = None) -> Account:
+        """Change a cap by the owner's word, if `before` is it still; what was spent stays spent.
+
+        Return the account as it stands then.
+        """
         ...
 
     def account(self, account: str) -> Account | None:
         """Return the account as it stands, or None."""
+        ...
+
+    def accounts_of(self, names: Sequence[str]) -> tuple[Account, ...]:
+        """Return those of the named accounts that are there, in the order of the names."""
         ...
 
     def note(self, kind: str, body: dict[str, object]) -> Head:
@@ -129,6 +139,24 @@ class LedgerStore(Protocol):
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Yield the entries above that sequence number, in order."""
+        ...
+
+    def notes(self, kind: str, after: int = 0) -> tuple[Entry, ...]:
+        """Return the entries of that kind above that sequence number, in order."""
+        ...
+
+    def past(self, user: str, before: int, limit: int) -> tuple[Past, ...]:
+        """Return the user's operations that were paid before that entry, the newest first."""
+        ...
+
+    def past_of(self, user: str, op: str) -> Past | None:
+        """Return one operation of the user's, or None."""
+        ...
+
+    def charges(
+        self, before: int, limit: int, *, people: str | None = None, data_set: str | None = None
+    ) -> tuple[Entry, ...]:
+        """Return what was asked before that entry, of these people or data set, newest first."""
         ...
 
     def accounts(self) -> tuple[Account, ...]:
@@ -145,6 +173,10 @@ class LedgerStore(Protocol):
 
     def frozen(self) -> str | None:
         """Return why the ledger is frozen, or None."""
+        ...
+
+    def standing_with(self, seq: int) -> tuple[Head, str | None, Entry | None]:
+        """Return the head, why the ledger is frozen, and that entry, all as of one moment."""
         ...
 
     def freeze(self, reason: str) -> None:
@@ -206,6 +238,64 @@ class Engine(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class TakeOrder:
+    """An order to count one period of a stream, each person with the rows that are left to them."""
+
+    table: str  # the prepared table
+    where: Predicate  # which rows: of the period, and of the stream's filter
+    rows: int  # that a person has over the whole stream
+    end: int  # the number of the period, from 1
+    first: int  # the first period of the block that this one closes
+    before: str | None  # what was kept when the period before was closed; None before the first
+    target: str  # where what is to be kept goes, in a folder of its own
+    most_rows: int  # that the table may have by the card; what it may take follows from it
+
+
+class StreamEngine(Protocol):
+    """Where the rows of a stream live."""
+
+    def take(self, order: TakeOrder) -> Sealed[Cells]:
+        """Return the exact rows of the block that ends with the period; keep who used how many.
+
+        Nothing but the target is written. Whatever goes wrong raises `EngineStopped`, and says
+        nothing of the rows.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class KeptDay:
+    """What is kept of a closed period: its noisy block, and a file that only an engine reads."""
+
+    words: dict[str, object]
+    used: str  # the path of the engine's file
+
+
+class KeptStreams(Protocol):
+    """The private state of streams, beside the prepared tables; what is kept is durable, whole."""
+
+    def alone(self, stream: str) -> AbstractContextManager[None]:
+        """Hold the stream, so that no other process closes a period of it meanwhile."""
+        ...
+
+    def find(self, stream: str, end: int) -> KeptDay | None:
+        """Return what was kept when that period was taken, or None."""
+        ...
+
+    def draft(self, stream: str) -> AbstractContextManager[str]:
+        """Give a place in a private folder for what is not whole yet; it is gone afterwards."""
+        ...
+
+    def keep(self, stream: str, end: int, draft: str, words: dict[str, object]) -> KeptDay:
+        """Keep the draft as what the period left behind, in one step; a period is kept once."""
+        ...
+
+    def drop_before(self, stream: str, end: int) -> None:
+        """Remove what earlier periods left, and drafts of who was killed."""
+        ...
+
+
 class Signer(Protocol):
     """A key that signs receipts; the private half never leaves it."""
 
@@ -220,10 +310,22 @@ class Signer(Protocol):
 
 @dataclass(frozen=True)
 class Listing:
-    """A data set of the vault: its signed card and where its prepared table lies."""
+    """A data set of the vault: its signed card, where its prepared table lies, whose it is."""
 
     card: Card
     table: str
+    owner: str = "owner"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A user was put into a group for one data set."""
+
+    data_set: str
+    user: str
+    group: str
+    by: str
+    at: str
 
 
 class Catalogue(Protocol):
@@ -241,18 +343,46 @@ class Catalogue(Protocol):
         """Return every card that was ever signed here, all versions."""
         ...
 
-    def put(self, name: str, card_text: str, table: str, people: str, sketch: str) -> None:
+    def text(self, name: str) -> str:
+        """Return the current card of a known data set as it is kept, numbers exact."""
+        ...
+
+    def put(self, listing: Listing, card_text: str, people: str, sketch: str) -> None:
         """Make this the current version of the data set."""
         ...
 
-    def groups_of(self, user: str) -> tuple[str, ...]:
-        """Return the groups that the user was enrolled in."""
+    def groups_of(self, user: str, data_set: str = "") -> tuple[str, ...]:
+        """Return the groups that the user is in: enrolled in, or granted on this data set."""
         ...
 
     def enrol(self, user: str, group: str) -> None:
-        """Put the user into the group."""
+        """Put the user into the group, for every data set."""
         ...
 
-    def people(self) -> tuple[tuple[str, str], ...]:
-        """Return every people domain with its sketch file, one pair per prepared table."""
+    def grant(self, grant: Grant) -> None:
+        """Put the user into the group, for one data set."""
+        ...
+
+    def revoke(self, data_set: str, user: str) -> bool:
+        """Take from the user every grant on the data set; say whether there was one."""
+        ...
+
+    def grants(self, data_set: str) -> tuple[Grant, ...]:
+        """Return who was granted what on the data set."""
+        ...
+
+    def freeze(self, data_set: str, by: str, at: str) -> bool:
+        """Let the data set be asked nothing; say whether it was free before."""
+        ...
+
+    def thaw(self, data_set: str) -> bool:
+        """Let the data set be asked again; say whether it was frozen."""
+        ...
+
+    def is_frozen(self, data_set: str) -> bool:
+        """Say whether the data set is asked nothing, on whatever node."""
+        ...
+
+    def people(self, owner: str | None = None) -> tuple[tuple[str, str], ...]:
+        """Return people domains, of one owner or all, with the sketch file of each table."""
         ...

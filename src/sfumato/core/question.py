@@ -35,15 +35,19 @@ from sfumato.core.refusal import Refused
 Verb = Literal[
     "count", "count_values", "count_people", "count_distinct", "sum", "mean",
     "variance", "deviation", "covariance", "correlation", "slope", "intercept",
+    "population_variance", "population_deviation", "population_covariance",
     "quantile", "minimum", "maximum", "top", "running_count", "bounds", "first_above",
 ]  # fmt: skip
 VERBS: Final[tuple[Verb, ...]] = (
     "count", "count_values", "count_people", "count_distinct", "sum", "mean",
     "variance", "deviation", "covariance", "correlation", "slope", "intercept",
+    "population_variance", "population_deviation", "population_covariance",
     "quantile", "minimum", "maximum", "top", "running_count", "bounds", "first_above",
 )  # fmt: skip
-Reduction = Literal["count", "count_values", "sum", "minimum", "maximum"]
-REDUCTIONS: Final[tuple[Reduction, ...]] = ("count", "count_values", "sum", "minimum", "maximum")
+Reduction = Literal["count", "count_values", "sum", "mean", "minimum", "maximum"]
+REDUCTIONS: Final[tuple[Reduction, ...]] = (
+    "count", "count_values", "sum", "mean", "minimum", "maximum",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,18 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
+class Formula:
+    """A number made of released numbers, after the door: its columns are outputs, by name."""
+
+    expr: Expr
+
+
+@dataclass(frozen=True)
 class Output:
-    """One column of the answer: a key of the grouping, or an aggregate, under its name."""
+    """One column of the answer, under its name: a key, an aggregate, or a formula of aggregates."""
 
     name: str
-    of: Aggregate | Expr
+    of: Aggregate | Expr | Formula
     is_shown: bool = True
 
 
@@ -199,6 +210,8 @@ def _output_json(output: Output) -> Json:
     made: Json = {"name": output.name, "shown": output.is_shown}
     if isinstance(output.of, Aggregate):
         return {**made, **aggregate_json(output.of)}
+    if isinstance(output.of, Formula):
+        return {**made, "formula": expression_json(output.of.expr)}
     return {**made, "key": expression_json(output.of)}
 
 
@@ -243,12 +256,16 @@ def _read_key(shape: object) -> Expr:
 
 
 def _read_output(shape: object) -> Output:
-    body = read_object(shape, {"name", "shown", "key", "verb", "of", "at", "most", "within"})
+    body = read_object(
+        shape, {"name", "shown", "key", "formula", "verb", "of", "at", "most", "within"}
+    )
     name, shown = plain_text(body.get("name")), body.get("shown", True)
     if not isinstance(shown, bool):
         raise malformed("an output")
     if "key" in body:
         return Output(name, _read_key(body["key"]), shown)
+    if "formula" in body:
+        return Output(name, Formula(read_expression(body["formula"])), shown)
     return Output(name, _read_aggregate(body), shown)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
 from typing import Final, Literal
 
 import numpy as np
@@ -17,7 +19,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 MISS: Final = 0.05  # the interval holds at 95 %
-_Z95: Final = 1.959963984540054
 _HALVINGS: Final = 60
 
 
@@ -28,6 +29,7 @@ class Spread:
     kind: Literal["laplace", "gaussian"]
     top: float
     bottom: float
+    miss: float = MISS
 
     def reach(self, scale: float, miss: float) -> float:
         """Return a distance that one noise passes with at most that probability."""
@@ -39,25 +41,26 @@ class Spread:
 def ratio_interval(
     top: Floats, bottom: Floats, spread: Spread, *, lower: float, upper: float
 ) -> tuple[Floats, Floats]:
-    """Return, per cell, the plausible ratios within the public range, at 95 %.
+    """Return, per cell, the plausible ratios within the public range, at 95 % if not surer.
 
     Where the denominator cannot be told from zero, that is the whole range.
     """
-    far_top = spread.reach(spread.top, MISS / 2)
-    far_bottom = spread.reach(spread.bottom, MISS / 2)
+    far_top = spread.reach(spread.top, spread.miss / 2)
+    far_bottom = spread.reach(spread.bottom, spread.miss / 2)
     known = bottom > far_bottom
     divisor = np.where(known, bottom, far_bottom + 1)
     centre = top / divisor
     width = (far_top + np.abs(centre) * far_bottom) / (divisor - far_bottom) + 1
-    high = _edge(top, divisor, spread, centre, width)
-    low = _edge(top, divisor, spread, centre, -width)
+    low, high = _edges(top, divisor, spread, centre, np.stack([-width, width]))
     low = np.where(known, np.clip(low, lower, upper), lower)
     high = np.where(known, np.clip(high, lower, upper), upper)
     return low, high
 
 
-def _edge(top: Floats, bottom: Floats, spread: Spread, centre: Floats, width: Floats) -> Floats:
-    inside, outside = centre, centre + width
+def _edges(top: Floats, bottom: Floats, spread: Spread, centre: Floats, width: Floats) -> Floats:
+    """Return the ends on both sides, halving both at once."""
+    outside = centre + width
+    inside = np.broadcast_to(centre, outside.shape)
     for _ in range(_HALVINGS):
         middle = (inside + outside) / 2
         plausible = _is_plausible(top, bottom, spread, middle)
@@ -70,8 +73,13 @@ def _is_plausible(top: Floats, bottom: Floats, spread: Spread, theta: Floats) ->
     distance = np.maximum(np.abs(top - theta * bottom) - 1 - np.abs(theta), 0)
     second = np.abs(theta) * spread.bottom
     if spread.kind == "gaussian":
-        return np.asarray(distance <= _Z95 * np.hypot(spread.top, second))
-    return np.asarray(_laplace_tail(distance, spread.top, second) >= MISS)
+        return np.asarray(distance <= _normal(spread.miss) * np.hypot(spread.top, second))
+    return np.asarray(_laplace_tail(distance, spread.top, second) >= spread.miss)
+
+
+@lru_cache(maxsize=64)
+def _normal(miss: float) -> float:
+    return NormalDist().inv_cdf(1 - miss / 2)
 
 
 def _laplace_tail(distance: Floats, first: float, second: Floats) -> Floats:

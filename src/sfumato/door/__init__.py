@@ -4,6 +4,7 @@ from sfumato.door.accounts import (
     cap_json,
     data_set_account,
     debtors,
+    exceeded,
     group_account,
     left_json,
     people_account,
@@ -11,28 +12,77 @@ from sfumato.door.accounts import (
     spent_json,
     user_account,
 )
+from sfumato.door.ballots import (
+    LOCAL,
+    BallotCharge,
+    charge_ballot,
+    open_respondents,
+    respondent_account,
+)
+from sfumato.door.choose import choose
+from sfumato.door.diary import not_dp_json
 from sfumato.door.ledger import Ledger
+from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look
+from sfumato.door.pipeline import PipelineDoor, RunOrder, run_pipeline
+from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
 from sfumato.door.release import Asker, Door, Order, Release, release
+from sfumato.door.secure_sum import (
+    SumDoor,
+    SumOrder,
+    can_pay,
+    price_of,
+    sum_part,
+    summed_answer,
+)
+from sfumato.door.stream import StreamDoor, close_periods, find_stream, open_stream
+from sfumato.door.stream_shown import stream_answer
 from sfumato.door.top_up import priced_for, top_up_json
 
 __all__ = [
+    "LOCAL",
+    "OWNER_ONLY",
     "Asker",
+    "BallotCharge",
     "Door",
     "Ledger",
     "NoisePool",
     "Order",
+    "PipelineDoor",
+    "Plans",
     "Release",
+    "RunOrder",
+    "StreamDoor",
+    "SumDoor",
+    "SumOrder",
+    "beside_dp",
+    "can_pay",
     "cap_json",
+    "charge_ballot",
+    "choose",
+    "close_periods",
     "data_set_account",
     "debtors",
+    "exceeded",
+    "find_stream",
     "group_account",
+    "hand_out",
     "left_json",
+    "look",
+    "not_dp_json",
+    "open_respondents",
+    "open_stream",
     "people_account",
+    "price_of",
     "priced_for",
     "release",
+    "respondent_account",
+    "run_pipeline",
     "smallest_next",
     "spent_json",
+    "stream_answer",
+    "sum_part",
+    "summed_answer",
     "top_up_json",
     "user_account",
 ]

@@ -125,4 +125,5 @@ _KINDS = {
     "data-set": "data set",
     "group": "group",
     "user": "user",
+    "respondent": "invited person",
 }

@@ -12,13 +12,14 @@ import numpy as np
 from sfumato.core.account import Account, Standing
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
-from sfumato.core.expression import Constant, Json, spelled
+from sfumato.core.expression import Constant, Expr, Json, spelled
 from sfumato.core.expression_json import constant_json
 from sfumato.core.noise.blend import Blend, mean_of
-from sfumato.core.question import Aggregate, Output, aggregate_text, question_json
+from sfumato.core.question import Aggregate, Formula, aggregate_text, question_json
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import data_set_account, left_json, people_account, smallest_next
 from sfumato.door.ledger import Ledger
+from sfumato.door.locks.crowd import beside_dp
 from sfumato.door.locks.dp import GUARANTEE, Blurred, Keys
 from sfumato.door.top_up import RAISED, paid_json, top_up_json
 from sfumato.plan.after import Row, after, is_chosen_after
@@ -26,9 +27,13 @@ from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, spl
 from sfumato.plan.keys import PlanKey
 from sfumato.plan.plan import Plan
 from sfumato.plan.price import Priced
+from sfumato.plan.reckon import reckon
+from sfumato.plan.reckoning import Reckoning
+from sfumato.plan.totals import rows_of_totals
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Estimate, Integers, NoisyPart
 
+_Column = tuple[list[Any], list[Any], list[Any]]  # values, std, intervals: released JSON
 FORMATS: Final = ("answer/2", RAISED)  # what can be shown; the newest is written
 
 
@@ -121,7 +126,7 @@ def shown(priced: Priced, text: str) -> Json:
     if stored.get("format") not in FORMATS:
         raise Bug("a stored answer has a format that nobody reads")
     question = priced.plan.question
-    table = after(question, _table(priced.plan, stored))
+    table = after(question, _table(priced, stored))
     places = [i for i, output in enumerate(question.outputs) if output.is_shown]
     return {
         "columns": [question.outputs[i].name for i in places],
@@ -132,11 +137,20 @@ def shown(priced: Priced, text: str) -> Json:
     }
 
 
-def _table(plan: Plan, stored: Mapping[str, Any]) -> list[Row]:
+def _table(priced: Priced, stored: Mapping[str, Any]) -> list[Row]:
     """Return one row per cell, in the order of the asker's own GROUP BY."""
+    plan = priced.plan
     keys = _cell_keys(plan, stored)
+    found = {
+        output.name: _column(plan, output.of, stored["aggregates"], keys)
+        for output in plan.question.outputs
+        if not isinstance(output.of, Formula)
+    }
     columns = [
-        _column(plan, output, stored["aggregates"], keys) for output in plan.question.outputs
+        _reckoned(priced, output.of, stored, found)
+        if isinstance(output.of, Formula)
+        else found[output.name]
+        for output in plan.question.outputs
     ]
     rows = [
         Row(
@@ -147,6 +161,18 @@ def _table(plan: Plan, stored: Mapping[str, Any]) -> list[Row]:
         for place in range(_cells(plan, stored))
     ]
     return [rows[place] for place in _asked_order(plan, stored)]
+
+
+def _reckoned(
+    priced: Priced, formula: Formula, stored: Mapping[str, Any], columns: Mapping[str, _Column]
+) -> _Column:
+    """Return a formula of what was released: of the values as they stand, with their noise."""
+    if not _cells(priced.plan, stored):
+        return [], [], []
+    parts = [np.array(part, dtype=np.int64) for part in stored["parts"]]
+    values = {name: column[0] for name, column in columns.items()}
+    rows = rows_of_totals(formula.expr, values)
+    return reckon(Reckoning(priced.plan, formula, _with_all_draws(priced, parts), rows), values)
 
 
 def _cells(plan: Plan, stored: Mapping[str, Any]) -> int:
@@ -182,17 +208,14 @@ def _public_keys(plan: Plan, place: int) -> list[object]:
     return [keys[cell // below % len(keys)] for cell in range(plan.measure.cells)]
 
 
-_Column = tuple[list[Any], list[Any], list[Any]]  # values, std, intervals: released JSON
-
-
 def _column(
-    plan: Plan, output: Output, aggregates: Mapping[str, Any], keys: list[list[object]]
+    plan: Plan, of: Aggregate | Expr, aggregates: Mapping[str, Any], keys: list[list[object]]
 ) -> _Column:
-    if not isinstance(output.of, Aggregate):
-        values = keys[[key.of for key in plan.keys].index(output.of)]
+    if not isinstance(of, Aggregate):
+        values = keys[[key.of for key in plan.keys].index(of)]
         nothing: list[object] = [None] * len(values)
         return values, nothing, nothing
-    stored = aggregates[aggregate_text(output.of)]
+    stored = aggregates[aggregate_text(of)]
     pairs = zip(stored["low"], stored["high"], strict=True)
     bars = [None if low is None else [low, high] for low, high in pairs]
     return stored["values"], stored["std"], bars
@@ -244,8 +267,15 @@ def receipt(
         "split": split_in_words(priced),
         "odds": odds_of(accounts[people], "person" if card.by_person else "row"),
         "interval": _interval(priced.plan),
+        **not_dp_json(ledger, card.people),
         **ledger.sign(signed),
     }
+
+
+def not_dp_json(ledger: Ledger, people: str) -> Json:
+    """Return what is said beside DP where tables of the people were handed out without it."""
+    said = beside_dp(ledger.not_dp(people))
+    return {} if said is None else {"not_dp": said}
 
 
 def relation(card: Card) -> str:
@@ -254,10 +284,19 @@ def relation(card: Card) -> str:
 
 
 def _interval(plan: Plan) -> str:
-    return INTERVAL + (CHOSEN if is_chosen_after(plan.question) else "")
+    has_formula = any(isinstance(output.of, Formula) for output in plan.question.outputs)
+    chosen = CHOSEN if is_chosen_after(plan.question) else ""
+    return INTERVAL + (FORMULAS if has_formula else "") + chosen
 
 
-CHOSEN = "; it is not valid for rows that were chosen or ordered by their own noisy values"
+FORMULAS = (
+    "; a formula is of the released numbers: a sum's is exact, a quotient's is of Fieller's kind, "
+    "any other holds at 95 % or more; there is none where a divisor may be zero"
+)
+CHOSEN = (
+    "; it is not valid for rows that were chosen or ordered by their own noisy values, nor for the "
+    "branch that a CASE takes by them"
+)
 INTERVAL = (
     "95 %, for the noise alone; it leaves out what clamping and bounding a person's part cut off, "
     "and what sampling would add"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from sfumato.core.account import (
     Account,
@@ -26,7 +29,12 @@ from sfumato.door.accounts import exceeded
 
 WAIT_S = 90.0  # how long an asker waits for the same answer to somebody else
 PAUSE_S = 0.05  # between two looks at an answer that another is reading
+NOT_DP = "not-dp-release"  # the kind of entry of a table that was handed out without noise
 _WHOLE = 2**62  # more than any cap; the store debits no more than what is left
+
+
+def _always() -> None:
+    """Let everybody."""
 
 
 @dataclass(frozen=True)
@@ -36,27 +44,34 @@ class Ledger:
     store: LedgerStore
     anchor: Anchor
     signer: Signer
+    _handed_out: dict[str, tuple[int, Counter[str]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def check_history(self) -> None:
         """Refuse unless the anchor's mark stands in the ledger; freeze one that was rolled back.
 
         A missing anchor freezes nothing: it may come back, and until then nothing is charged.
         """
-        mark, head = self.anchor.read(), self.store.head()
-        if self.store.frozen() is None:
+        mark = self.anchor.read()  # first: the ledger may grow meanwhile, the mark may not
+        head, frozen, marked = self.store.standing_with(0 if mark is None else mark.seq)
+        if frozen is None:
             if mark is None:
                 raise _anchor_missing()
-            why = disagreement(mark, head, self.store.entry(mark.seq))
-            if why is not None:
-                self.store.freeze(why)
-        frozen = self.store.frozen()
-        if frozen is not None:
-            raise _frozen(frozen)
+            why = disagreement(mark, head, marked)
+            if why is None:
+                return
+            self.store.freeze(why)
+            frozen = self.store.frozen() or why
+        raise _frozen(frozen)
 
-    def charge(self, charge: Charge) -> Charged | Standing | Pending:
+    def charge(
+        self, charge: Charge, may_still: Callable[[], None] = _always
+    ) -> Charged | Standing | Pending:
         """Return when every debtor has paid, durably; or what stands; or refuse.
 
-        What the asker has paid for by another operation that is not over is `Pending`.
+        What the asker has paid for by another operation that is not over is `Pending`. Who waits
+        for another's answer may have lost their right to it meanwhile: `may_still` refuses then.
         """
         self.check_history()
         outcome = self.store.charge(charge)
@@ -67,6 +82,7 @@ class Ledger:
             if time.monotonic() > until:
                 raise _being_answered()
             time.sleep(PAUSE_S)
+            may_still()
             outcome = self.store.charge(charge)
         match outcome:
             case Charged() | Standing():
@@ -105,10 +121,24 @@ class Ledger:
         self.anchor.advance(head)
         return head
 
+    def not_dp(self, people: str) -> int:
+        """Return how many tables of these people were handed out without DP.
+
+        Entries only grow, so what was read once is not read again.
+        """
+        seen, counts = self._handed_out.get("", (0, Counter()))
+        fresh = self.store.notes(NOT_DP, seen)
+        if fresh:
+            found = Counter(str(json.loads(entry.body)["people"]) for entry in fresh)
+            seen, counts = fresh[-1].seq, counts + found
+            self._handed_out[""] = (seen, counts)
+        return counts[people]
+
     def accounts(self, names: tuple[str, ...]) -> dict[str, Account]:
         """Return those of the accounts that have been opened; each is read once."""
-        found = {name: self.store.account(name) for name in dict.fromkeys(names)}
-        return {name: account for name, account in found.items() if account is not None}
+        return {
+            account.name: account for account in self.store.accounts_of(list(dict.fromkeys(names)))
+        }
 
     def acknowledge(self, why: str) -> Head:
         """Go on by the owner's word: every cap counts as spent, lost or not."""

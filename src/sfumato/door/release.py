@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 from typing import Final, Never
 
@@ -12,11 +13,13 @@ from sfumato.core.account import Charge, Charged, Pending, Settled, Standing
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import debt_of
+from sfumato.core.measure import Cells
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
 from sfumato.core.ports import Engine, EngineStopped
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
+from sfumato.core.sealed import Sealed
 from sfumato.door.accounts import debtors
 from sfumato.door.diary import answer_text, answer_version, key_text, receipt, relation, shown
 from sfumato.door.ledger import Ledger, question_failed
@@ -27,20 +30,26 @@ from sfumato.door.locks.dp import (
     Choosing,
     Drawn,
     Kept,
+    Keys,
+    Listed,
+    Place,
     blurred,
     chosen,
     chosen_before,
 )
+from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
 from sfumato.door.top_up import priced_for
-from sfumato.plan.explain import in_words
-from sfumato.plan.plan import PEOPLE, Plan
+from sfumato.plan.explain import bounding_in_words, in_words
+from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
 from sfumato.plan.price import Priced
 from sfumato.plan.request import Request
 from sfumato.plan.verbs.verb import Mechanism
 
 PATIENCE_S: Final = 2 * 3600  # a reader who is older is gone; twice what an engine may take
 PATIENT_ROWS: Final = 100_000  # a second, of as many rows as the card lets the question have
+LONGEST_S: Final = 24 * 3600  # that anybody waits for the lists of many private keys
+FEW: Final = Fraction(1, 1000)  # odds of being shown
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,8 @@ class Door:
     ledger: Ledger
     engine: Engine
     pool: NoisePool
+    code: str = ""  # SHA-256 (hex) of the package that answers
+    plans: Plans = field(default_factory=Plans)
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,7 @@ class Order:
     op: str
     earlier: Callable[[str], Card | None]  # another version's card, for an answer given before
     fresh: bool = False
+    may_still: Callable[[], None] = lambda: None  # refuses whoever may not ask any more
 
 
 @dataclass(frozen=True)
@@ -86,8 +98,8 @@ def release(door: Door, order: Order) -> Release:
     order = _on_the_card_it_was_answered_on(door, order)
     priced = _priced(door, order, order.card)
     noise = _drawn(door.pool, priced)
-    charge = _charge(order, priced)
-    outcome = door.ledger.charge(charge)
+    charge = _charge(door, order, priced)
+    outcome = door.ledger.charge(charge, order.may_still)
     if isinstance(outcome, Pending):  # paid already, by an operation of the asker's own: go on
         charge = replace(charge, op=outcome.op)
         outcome = door.ledger.charge(charge)
@@ -102,7 +114,7 @@ def release(door: Door, order: Order) -> Release:
 
 
 def _priced(door: Door, order: Order, card: Card) -> Priced:
-    return priced_for(door.ledger, order.asker.user, card, order.request)
+    return priced_for(door.ledger, door.plans, order.asker.user, card, order.request)
 
 
 def _on_the_card_it_was_answered_on(door: Door, order: Order) -> Order:
@@ -132,7 +144,7 @@ def _draw(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
     return mechanism if isinstance(mechanism, Chooser) else pool.take(mechanism, cells)
 
 
-def _charge(order: Order, priced: Priced) -> Charge:
+def _charge(door: Door, order: Order, priced: Priced) -> Charge:
     identity: Json = {
         "plan": priced.plan.canonical(),
         "epsilon": str(priced.epsilon),
@@ -143,17 +155,22 @@ def _charge(order: Order, priced: Priced) -> Charge:
     shape = _digest(priced.plan.shape())
     fresh = {"fresh": [order.asker.user, order.op]} if order.fresh else {}
     raised = {} if priced.earlier is None else {"top_up_of": priced.earlier.digest}
+    request: Json = {**order.request.as_json(), "fresh": order.fresh}
     return Charge(
         user=order.asker.user,
         op=order.op,
-        request=_digest({**order.request.as_json(), "fresh": order.fresh}),
+        request=_digest(request),
         answer_key=_digest({**identity, **raised, **fresh}),
         shape=shape,
         debtors=debtors(order.card, order.asker.user, order.asker.groups),
         debt=debt_of(priced.event),
-        patience_s=max(PATIENCE_S, priced.plan.measure.most_rows // PATIENT_ROWS),
+        patience_s=patience_of(priced),
         body={
             "question": question_json(priced.plan.question),
+            "request": request,
+            "code": door.code,
+            "bounding": bounding_in_words(priced.plan),
+            "mechanism": priced.mechanism,
             "says": in_words(priced.plan),
             "shape": shape,
             "data_set": order.card.name,
@@ -170,6 +187,22 @@ def _charge(order: Order, priced: Priced) -> Charge:
             **raised,
         },
     )
+
+
+def patience_of(priced: Priced) -> int:
+    """Return how old a reading may be to be waited for: of card and price, never of the keys.
+
+    Lists of private keys are read so many keys at a time. A key is hardly ever shown of fewer
+    people than `FEW` says, and each of them has a row, so the card's rows say how many keys are to
+    be expected at most; but nobody waits longer than a day for that.
+    """
+    rows = priced.plan.measure.most_rows
+    once = max(PATIENCE_S, rows // PATIENT_ROWS)
+    if priced.selection is None or not priced.plan.has_lists:
+        return once
+    keys = rows // priced.selection.shown_from(FEW)
+    further = -(-keys // KEYS_AT_ONCE) * max(rows // PATIENT_ROWS, 1)
+    return max(once, min(once + further, LONGEST_S))
 
 
 def _digest(value: Json) -> str:
@@ -197,18 +230,48 @@ def _read(door: Door, order: Order, priced: Priced, charge: Charge, noise: list[
 
 def _blurred(door: Door, order: Order, priced: Priced, noise: list[Drawn]) -> Blurred:
     plan = priced.plan
+    if priced.selection is not None:
+        return _selected(door, order, priced)
     sealed = door.engine.measure(order.table, plan.measure)
     tallies = [plan.tally_of(place) for place in range(len(plan.parts))]
     if priced.earlier is not None and priced.earlier.keys is not None:
         return chosen_before(sealed, tallies, noise, _kept(door, plan, priced.earlier.keys))
-    if priced.selection is None:
-        return blurred(sealed, tallies, noise, door.pool.dice)
+    return blurred(sealed, tallies, noise, door.pool.dice)
+
+
+def _selected(door: Door, order: Order, priced: Priced) -> Blurred:
+    """Return the keys that are chosen, and their parts; histograms are read of those keys alone.
+
+    They are read so many keys at a time: how often the rows are read is told by how many keys are
+    released, and what a reading takes by the card.
+    """
+    plan = priced.plan
+    counted = plan.measure.counted
+
+    def further(keys: Keys) -> Iterator[Sealed[Cells]]:
+        wanted = [plan.wanted(key) for key in keys] if plan.has_lists else []
+        for start in range(0, len(wanted), KEYS_AT_ONCE):
+            block = tuple(wanted[start : start + KEYS_AT_ONCE])
+            yield door.engine.measure(order.table, plan.measure.listed(block))
 
     def draw(part: int, count: int) -> Drawn:
         return _draw(door.pool, priced.noises[part], count)
 
-    people = plan.measure.tallies.index(PEOPLE)
-    return chosen(sealed, tallies, Choosing(people, priced.selection, draw, door.pool.dice))
+    if priced.selection is None:
+        raise Bug("keys are chosen at no price")
+    people = counted.tallies.index(PEOPLE)
+    choosing = Choosing(people, priced.selection, draw, door.pool.dice, further)
+    sealed = door.engine.measure(order.table, counted)
+    return chosen(sealed, _places(plan), choosing)
+
+
+def _places(plan: Plan) -> list[Place]:
+    """Return where each part's tally stands, among what is added up or among the histograms."""
+    counted, lists = plan.measure.counted.tallies, plan.measure.listed(()).tallies
+    tallies = [bounded.part.tally for bounded in plan.parts]
+    return [
+        Listed(lists.index(tally)) if tally in lists else counted.index(tally) for tally in tallies
+    ]
 
 
 def _kept(door: Door, plan: Plan, keys: Sequence[Sequence[Json]]) -> Kept:

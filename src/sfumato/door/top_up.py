@@ -19,6 +19,7 @@ from sfumato.core.expression import Json
 from sfumato.core.noise.kind import Noise
 from sfumato.core.refusal import Refused
 from sfumato.door.ledger import Ledger
+from sfumato.door.plans import Plans
 from sfumato.plan.earlier import Draw, Earlier
 from sfumato.plan.price import Priced
 from sfumato.plan.request import Request, priced_request
@@ -26,10 +27,10 @@ from sfumato.plan.request import Request, priced_request
 RAISED: Final = "answer/3"  # the format that says what was paid for each draw
 
 
-def priced_for(ledger: Ledger, user: str, card: Card, request: Request) -> Priced:
+def priced_for(ledger: Ledger, plans: Plans, user: str, card: Card, request: Request) -> Priced:
     """Return what the request costs the user, as a top-up if it names an earlier answer."""
     if request.top_up is None:
-        return priced_request(card, request)
+        return plans.priced(card, request)
     return priced_request(card, request, earlier_of(ledger, user, request.top_up))
 
 

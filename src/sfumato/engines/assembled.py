@@ -31,7 +31,10 @@ class Layout:
     def of(measure: Measure) -> Layout:
         """Return the layout of the measure's answer."""
         sizes = tuple(t.size if t.kind == "histogram" else 0 for t in measure.tallies)
-        return Layout(measure.cells if measure.is_public else None, len(measure.keys), sizes)
+        cells = measure.cells if measure.is_public else None
+        if measure.wanted is not None:
+            cells = len(measure.wanted)
+        return Layout(cells, len(measure.keys), sizes)
 
     def as_json(self) -> Header:
         """Return the layout as it travels to a worker."""
@@ -125,10 +128,9 @@ def read_cells(layout: Layout, message: bytes) -> Cells | None:
     lengths = [count * (size or 1) for size in layout.sizes]
     if len(rest) != 8 * sum(lengths):
         return None
-    flat = np.frombuffer(rest, dtype="<i8").astype(np.int64)
-    ends = np.cumsum([0, *lengths])
-    parts = tuple(
-        flat[ends[i] : ends[i + 1]].reshape((count, size) if size else (count,)).copy()
-        for i, size in enumerate(layout.sizes)
-    )
-    return Cells(parts, keys)
+    parts, start = [], 0
+    for size, numbers in zip(layout.sizes, lengths, strict=True):
+        part = np.frombuffer(rest, dtype="<i8", count=numbers, offset=8 * start).astype(np.int64)
+        parts.append(part.reshape(count, size) if size else part)
+        start += numbers
+    return Cells(tuple(parts), keys)

@@ -16,12 +16,14 @@ from sfumato.core.expression import (
     Case,
     Clamp,
     Coalesce,
+    Curve,
     Expr,
     Floor,
     Literally,
     Part,
     Ref,
     Since,
+    Total,
 )
 from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.refusal import Bug
@@ -38,7 +40,10 @@ KeyKind = Literal["code", "number", "boolean", "date", "timestamp", "text"]
 
 @dataclass(frozen=True)
 class ColdKey:
-    """What a column g0, g1, ... of the answer means; a text is a code of the table `texts`."""
+    """What a column g0, g1, ... of the answer means.
+
+    A text is a code of the table `texts`; in a copy elsewhere, of the column of that name.
+    """
 
     kind: KeyKind
     texts: str | None = None
@@ -69,7 +74,7 @@ class Cold:
     tallies: tuple[ColdTally, ...]
     max_groups: int
     max_rows: int
-    crowds: str  # the table that says how many rows every few persons have
+    crowds: str  # the table that says how persons are to be shared out
     has_slot: bool = False  # then every row counts, and the first places are of few groups
 
     def as_json(self) -> dict[str, Any]:
@@ -109,7 +114,7 @@ def lower_cold(measure: Measure, known: Known) -> Cold | None:
         () if measure.is_public else read,
         group is not None and group.code is not None,
         len(values),
-        tuple(_tally(tally, values) for tally in measure.tallies),
+        tuple(cold_tally(tally, values) for tally in measure.tallies),
         measure.max_groups,
         measure.max_rows,
         stored_name("crowds", measure.table),
@@ -143,7 +148,7 @@ def _kind(expr: Expr, known: Known) -> KeyKind | None:
             return _KINDS.get(known.types[place]) if column[0] == "v" else "number"
         case Literally(constant=constant):
             return _KINDS.get(constant.kind)
-        case Arithmetic() | Floor() | Clamp() | Since() | Part():
+        case Arithmetic() | Floor() | Clamp() | Since() | Part() | Curve() | Total():
             return "number"
         case Coalesce(parts=parts):
             return _same([_kind(part, known) for part in parts])
@@ -238,7 +243,8 @@ def _value(place: int, value: Expr, is_summed: bool) -> Text:
     return filled(f"coalesce(CAST({{}} AS BIGINT), CAST({NULL} AS BIGINT)) AS w{place}", text)
 
 
-def _tally(tally: Tally, values: Sequence[Expr]) -> ColdTally:
+def cold_tally(tally: Tally, values: Sequence[Expr]) -> ColdTally:
+    """Return the tally as the kernel adds it up; `values` are the columns w0, w1, ..."""
     low, high = tally.clamp or (None, None)
     value = -1 if tally.value is None else values.index(tally.value)
     return ColdTally(tally.kind, value, tally.scale, tally.offset, low, high)

@@ -10,19 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sfumato.core.crowd.coded import Table
+from sfumato.core.crowd.reader import ReadOrder
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder
+from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder, TakeOrder
 from sfumato.core.refusal import Bug, Refused
+from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout, read_cells
+from sfumato.engines.census_read import read_census
 from sfumato.engines.child import Child
 from sfumato.engines.cold import lower_cold
 from sfumato.engines.frames import Header
 from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
-from sfumato.engines.orders import order_header
+from sfumato.engines.orders import order_header, path_of_block, split_header
 from sfumato.engines.ranked import lower_stored
 from sfumato.plan.lower import Statement, lower
-from sfumato.plan.print_values import Secret
+from sfumato.plan.print_values import Secret, print_predicate
 
 SALT_BYTES: Final = 32
 _START_S: Final = 60.0
@@ -30,6 +34,7 @@ _DEADLINE_S: Final = 60.0
 _ROW_S: Final = 0.5e-6  # of the slowest question, lower.py's windows, on one slow core
 _MEMORY_MB: Final = 4096
 _ROW_B: Final = 100  # of the same question
+_ONE_NUMBER: Final = Layout(1, 0, (0,))
 _MACHINE: Final = 0.75  # the share of the machine's memory that a worker may grow to
 
 
@@ -104,6 +109,36 @@ class DuckDBEngine:
             raise EngineStopped
         return sealed
 
+    def take(self, order: TakeOrder) -> Sealed[Cells]:
+        """Return the exact rows of a stream's block; the target holds who has used how many."""
+        target, rows = Path(order.target).absolute(), order.most_rows
+        spill = target.with_name("spill")
+        spill.mkdir(mode=0o700)
+        sealed = None
+        try:
+            sealed = self._measured(_take_header(order, target, spill), _ONE_NUMBER, rows)
+        finally:
+            shutil.rmtree(spill, ignore_errors=True)
+        if sealed is None or not _is_whole(target):
+            raise EngineStopped
+        target.chmod(0o600)
+        _sync(target)
+        return sealed
+
+    def split(self, order: SplitOrder) -> tuple[str, ...]:
+        """Write one file of rows a block into the private target; return their paths."""
+        spill = Path(order.target, "spill")
+        spill.mkdir(mode=0o700)
+        rows = order.most_rows
+        limits = self._limits.deadline_of(rows), self._limits.memory_of(rows)
+        try:
+            is_done = self._ask(split_header(order, spill), *limits) is not None
+        finally:
+            shutil.rmtree(spill, ignore_errors=True)
+        if not is_done:
+            raise EngineStopped
+        return tuple(path_of_block(order.target, block) for block in range(order.blocks))
+
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Copy a source into a prepared table and its people's sketch: both, whole, or neither."""
         target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
@@ -134,11 +169,7 @@ class DuckDBEngine:
     def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
         """Return the name and likely type of each column, for a proposed card; never a value."""
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
-        child = self._start(self._limits.memory_of(0))
-        try:
-            answer = child.ask({**request, "inner_table": inner_table}, self._limits.deadline_of(0))
-        finally:
-            child.kill()
+        answer = self._once({**request, "inner_table": inner_table}, self._limits.deadline_of(0))
         if answer is None or answer[0].get("ok") is not True:
             raise Refused(
                 "source-unreadable", "The source cannot be read.", "Hand in CSV, TSV or Parquet."
@@ -147,6 +178,22 @@ class DuckDBEngine:
             raise _refused(answer[0]["refused"])
         pairs = [_items(pair) for pair in _items(answer[0]["columns"])]
         return tuple((str(name), str(kind)) for name, kind in pairs)
+
+    def read(self, order: ReadOrder) -> Sealed[Table]:
+        """Return the source's columns as codes, for its owner; in a worker of its own."""
+        request: Header = {
+            "do": "count",
+            "source": str(Path(order.source).absolute()),
+            "inner_table": order.inner_table,
+            "columns": None if order.columns is None else list(order.columns),
+            "grouped": order.is_grouped,
+        }
+        answer = self._once(request, self._limits.prepare_deadline_s)
+        if answer is None or answer[0].get("ok") is not True:
+            raise _unreadable()
+        if "refused" in answer[0]:
+            raise _refused(answer[0]["refused"])
+        return Sealed(read_census(*answer, is_grouped=order.is_grouped))
 
     def forget(self, table: str) -> None:
         """Remove a prepared table and what is known of it."""
@@ -174,6 +221,14 @@ class DuckDBEngine:
     def worker_pid(self) -> int | None:
         """Return the process id of the worker, if there is one."""
         return None if self._child is None else self._child.pid
+
+    def _once(self, request: Header, deadline_s: float) -> tuple[Header, bytes] | None:
+        """Return the answer of a worker that is started for it and ended after it."""
+        child = self._start(self._limits.memory_of(0))
+        try:
+            return child.ask(request, deadline_s)
+        finally:
+            child.kill()
 
     def _measured(self, request: Header, layout: Layout, rows: int) -> Sealed[Cells] | None:
         answer = self._ask(request, self._limits.deadline_of(rows), self._limits.memory_of(rows))
@@ -254,6 +309,11 @@ def _publish(made: Path, target: Path) -> None:
     _sync(target.parent)
 
 
+def _is_whole(made: Path) -> bool:
+    """Say whether nothing of the table waits in a log beside it, where a full disk leaves it."""
+    return not made.with_name(made.name + ".wal").exists()
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -301,6 +361,22 @@ def _way(measure: Measure, tables: tuple[Known, ...]) -> Header:
         if cold is not None:
             return {"statements": [], "cold": cold.as_json()}
     return {"statements": [_statement_json(s) for s in lower(measure, "duckdb")]}
+
+
+def _take_header(order: TakeOrder, target: Path, spill: Path) -> Header:
+    where = print_predicate(order.where, "duckdb")
+    return {
+        "do": "take",
+        "table": str(Path(order.table).absolute()),
+        "where": where.sql,
+        "parameters": list(where.bound),
+        "rows": order.rows,
+        "end": order.end,
+        "first": order.first,
+        "before": None if order.before is None else str(Path(order.before).absolute()),
+        "target": str(target),
+        "spill": str(spill),
+    }
 
 
 def _statement_json(statement: Statement) -> Header:

@@ -20,5 +20,6 @@ def framed(header: Header, body: bytes = b"") -> bytes:
 def read_frame(read: Callable[[int], bytes]) -> tuple[Header, bytes]:
     """Return the next message; `read` returns exactly as many bytes as it is asked for."""
     header_length, body_length = _LENGTHS.unpack(read(_LENGTHS.size))
-    header: Header = json.loads(read(header_length))
-    return header, read(body_length)
+    rest = read(header_length + body_length)
+    header: Header = json.loads(rest[:header_length])
+    return header, rest[header_length:]

@@ -29,6 +29,7 @@ from sfumato.engines.kernel_types import (
     Part,
     Rows,
     Whole,
+    Words,
     chooses,
 )
 from sfumato.engines.known import CROWD_BITS
@@ -52,10 +53,10 @@ def add_up(connection: duckdb.DuckDBPyConnection, cold: Cold, salt: str, threads
     with ThreadPoolExecutor(max(1, min(threads, len(ranges)))) as pool:
         parts = (part for found in pool.map(part, ranges) for part in found)
         if cold.cells is not None:
-            return _dense(parts, cold, cold.cells)
+            return dense(parts, cold, cold.cells)
         if cells is not None:
-            return _named(connection, _found(_dense(parts, cold, cells), cold), cold)
-        return _named(connection, _merged([*parts], cold), cold)
+            return _named(connection, inhabited(dense(parts, cold, cells), cold), cold)
+        return _named(connection, merged([*parts], cold), cold)
 
 
 def _codes(connection: duckdb.DuckDBPyConnection, cold: Cold) -> int | None:
@@ -98,8 +99,23 @@ def _range_parts(  # noqa: PLR0913, PLR0917  # what a thread needs
 ) -> list[Part]:
     found = cursor.execute(cold.sql, [*cold.parameters, low, high]).fetchnumpy()
     columns = {name: _plain(column) for name, column in found.items()}
+
+    def order(some: Columns) -> Words:
+        return hashing.order(person_keys(cursor, low, high), some, cold, low)
+
+    return parts_of(columns, cold, cells, (low, high), order)
+
+
+def parts_of(
+    columns: Columns,
+    cold: Cold,
+    cells: int | None,
+    ends: tuple[int, int],
+    ordered: Callable[[Columns], Words],
+) -> list[Part]:
+    """Return what the persons of a range add; `ordered` tells the order of cells without ranks."""
     if cold.has_slot and cells is not None:
-        return [by_stored_slot(columns, cold, (low, high), cells)]
+        return [by_stored_slot(columns, cold, ends, cells)]
     if not len(columns["person"]):
         return []
     parts: list[Part] = []
@@ -111,12 +127,10 @@ def _range_parts(  # noqa: PLR0913, PLR0917  # what a thread needs
     columns = _in_order(columns)
     cell = _cell_column(columns, cold)
     order = None
-    if chooses(cold) and cold.has_rank:
-        order = columns["place"].astype(_U)
-    elif chooses(cold):
-        order = hashing.order(person_keys(cursor, low, high), columns, cold, low)
+    if chooses(cold):
+        order = columns["place"].astype(_U) if cold.has_rank else ordered(columns)
     rows = Rows(
-        columns["person"].astype(_U) - _U(low),
+        columns["person"].astype(_U) - _U(ends[0]),
         cell,
         order,
         tuple(columns[f"g{i}"] for i in range(len(cold.keys))),
@@ -183,7 +197,7 @@ def _narrow(code: Whole) -> Whole:
     return code - np.int64(least)
 
 
-def _dense(parts: Iterable[Part], cold: Cold, cells: int) -> Columns:
+def dense(parts: Iterable[Part], cold: Cold, cells: int) -> Columns:
     """Return the sums of all cells; a part is let go as soon as it is added."""
     totals = [np.zeros(cells, np.int64) for _ in cold.tallies]
     most = [0 for _ in cold.tallies]
@@ -196,14 +210,14 @@ def _dense(parts: Iterable[Part], cold: Cold, cells: int) -> Columns:
     return {"cell": np.arange(cells), **{f"t{i}": total for i, total in enumerate(totals)}}
 
 
-def _found(columns: Columns, cold: Cold) -> Part:
+def inhabited(columns: Columns, cold: Cold) -> Part:
     """Return only the cells in which there is somebody."""
     people = next(i for i, tally in enumerate(cold.tallies) if tally.kind == "people")
     there = np.flatnonzero(columns[f"t{people}"])
     return Part((there,), tuple(columns[f"t{i}"][there] for i in range(len(cold.tallies))), ())
 
 
-def _merged(parts: Sequence[Part], cold: Cold) -> Part:
+def merged(parts: Sequence[Part], cold: Cold) -> Part:
     """Return the sums of each cell over everybody, in the order of its keys."""
     most = [sum(part.most[i] for part in parts) for i in range(len(cold.tallies))]
     if any(bound > MOST for bound in most):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,8 +77,19 @@ def write_known(path: Path, known: tuple[Known, ...]) -> None:
 
 def read_known(table: Path) -> tuple[Known, ...]:
     """Return what is known of the tables; nothing where they have no ranks."""
+    path = path_of(table)
     try:
-        shape: Any = json.loads(path_of(table).read_text("ascii"))  # a file of our own
+        found = path.stat()
+    except OSError:
+        return ()
+    return _known_at(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+
+
+@lru_cache(maxsize=256)
+def _known_at(path: Path, _file: tuple[int, ...]) -> tuple[Known, ...]:
+    """Return what is known; read once for each file that has lain there."""
+    try:
+        shape: Any = json.loads(path.read_text("ascii"))  # a file of our own
     except (OSError, ValueError):
         return ()
     if shape.get("version") != VERSION:

@@ -27,6 +27,15 @@ def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBP
     return connection
 
 
+def made_whole(connection: duckdb.DuckDBPyConnection) -> None:
+    """Write all that was made into the one file; fails where the disk is full.
+
+    Closing would do so too, but says nothing where it fails: the rest stays in a log beside the
+    file, which is left behind when the file is moved to its place.
+    """
+    connection.execute("CHECKPOINT")
+
+
 def lock_statements(room: Room) -> tuple[str, ...]:
     """Return the statements that lock a connection; the order matters (M8)."""
     paths = ", ".join(quoted(path) for path in room.paths)

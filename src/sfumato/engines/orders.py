@@ -11,6 +11,7 @@ from sfumato.core.columns import Column
 from sfumato.core.expression import Constant
 from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.core.refusal import Bug
+from sfumato.core.sandbox import SplitOrder
 from sfumato.engines.frames import Header
 
 
@@ -47,6 +48,20 @@ def order_header(order: PrepareOrder, work: Path) -> Header:
         "work": str(work),
         "tables": [_table_json(table, source, card) for table, source in pairs],
         "sketches": [[domain, str(Path(path).absolute())] for domain, path in order.sketches],
+    }
+
+
+def split_header(order: SplitOrder, spill: Path) -> Header:
+    """Return the message that carries an order to split; the key is in it, and nowhere else."""
+    return {
+        "do": "split",
+        "table": str(Path(order.table).absolute()),
+        "person": order.person,
+        "columns": [[c.name, c.place, c.type, str(c.step)] for c in order.columns],
+        "blocks": order.blocks,
+        "key": order.key.hex(),
+        "target": str(Path(order.target).absolute()),
+        "spill": str(spill.absolute()),
     }
 
 
@@ -130,3 +145,8 @@ def _read_column(shape: object) -> Column:
             return Column(name, kind, lower, upper, Fraction(step), constants)
         case _:
             raise Bug("a column that is none")
+
+
+def path_of_block(target: str, block: int) -> str:
+    """Return where a block's rows are."""
+    return str(Path(target, f"{block}.tsv"))

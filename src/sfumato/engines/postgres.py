@@ -25,8 +25,9 @@ from sfumato.engines.assembled import Layout
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.frames import Header
 from sfumato.engines.postgres_child import START_S, Held
+from sfumato.engines.postgres_cold import lower_cold
 from sfumato.engines.postgres_copy import order_mark
-from sfumato.engines.postgres_ranks import by_ranks, ranked_key
+from sfumato.engines.postgres_ranks import Stored, by_ranks, ranked_place
 from sfumato.plan.lower import Statement, lower
 from sfumato.plan.print_values import Dialect, Secret
 
@@ -200,16 +201,21 @@ class PostgresEngine:
 def measure_request(
     measure: Measure, dialect: Dialect, names: tuple[str, ...], known: dict[str, Any], mark: str
 ) -> Header:
-    """Return the order that a driver carries out; ranks serve only under the secret they have."""
-    ranked = known["tables"][measure.table]["ranked"] if known["order"] == mark else ()
-    place = ranked_key(measure, ranked)
+    """Return the order that a driver carries out; measure, card and secret alone say which way."""
+    name = names[measure.table]
+    stored = Stored.read(known["tables"][measure.table], known["order"] == mark)
     statements = lower(measure, dialect, names)  # what is not ours is refused here, ranked or not
+    place = ranked_place(measure, stored)
+    cold = None
     if place is not None:
-        statements = (by_ranks(measure, place, dialect, names[measure.table]),)
+        statements = (by_ranks(measure, place, dialect, name),)
+    else:
+        cold = lower_cold(measure, stored, dialect, name)
     return {
         "do": "measure",
         "layout": Layout.of(measure).as_json(),
-        "statements": [_statement_json(statement) for statement in statements],
+        "statements": [] if cold else [_statement_json(statement) for statement in statements],
+        "cold": None if cold is None else cold.as_json(),
     }
 
 

@@ -1,8 +1,10 @@
 """What of a prepared DuckDB table goes to another engine, and in which shape.
 
 `person_key` goes as text (it is only ever spelled), `row_key` as a signed number in the same order.
-A person table gets the places that its public keys' cells and rows have in the secret order, so
-that the usual questions need no sorting (postgres_ranks.py).
+A person table gets the places that cells and rows have in the secret order, for each column of
+declared keys or private texts, so that the usual questions need no sorting (postgres_ranks.py). For
+PostgreSQL they are packed too: `a3` is person and place of the cell among the person's, `b3` code
+and place of the row in the cell, `a` person and place of the row among all of the person's.
 """
 
 from __future__ import annotations
@@ -16,21 +18,33 @@ from typing import Final, Literal
 import duckdb
 
 from sfumato.engines.frames import Header
+from sfumato.engines.kernel_types import PLACE_BITS
 from sfumato.engines.locked import Room, open_locked, quoted
 from sfumato.plan.lower_from import stored_name, table_name
 
 Shape = Literal["csv", "parquet"]
 _COPIED: Final = re.compile(r"[vk][0-9]{1,5}")
+_CODED: Final = re.compile(r"c[0-9]{1,5}")
 _FIRST_DAY: Final = {"DATE": "DATE '0001-01-01'", "TIMESTAMP": "TIMESTAMP '0001-01-01'"}
 
 
 @dataclass(frozen=True)
 class Copied:
-    """The file of a copy, its columns with their DuckDB types, and which keys have ranks."""
+    """The file of a copy, its columns with their DuckDB types, and of which there are ranks."""
 
     file: Path
     columns: tuple[tuple[str, str], ...]
-    ranked: tuple[int, ...]
+    ranked: tuple[int, ...]  # columns with declared keys
+    texts: tuple[int, ...]  # columns of private texts
+
+    @property
+    def ordered(self) -> tuple[int, ...]:
+        """Return the places of all columns whose cells are in a stored order."""
+        return self.ranked + self.texts
+
+    def as_json(self) -> Header:
+        """Return what is written down of the copy, for questions."""
+        return {"ranked": list(self.ranked), "texts": list(self.texts), "packed": True}
 
 
 def order_mark(salt: str) -> str:
@@ -85,59 +99,102 @@ def _copy(connection: duckdb.DuckDBPyConnection, copying: Copying, table: int) -
     name, target = table_name("duckdb", table), copying.file(table)
     described = connection.execute(f"DESCRIBE {name}").fetchall()
     types = {str(row[0]): str(row[1]) for row in described}
-    copied = _copied(types, target)
-    sql, secrets = _select(types, copied, name)
+    copied = _copied(types, target, copying.shape)
+    sql = _select(types, copied, table)
     into = f"{quoted(str(target))} ({_options(copying.shape, copied)})"
-    connection.execute(f"COPY ({sql}) TO {into}", [copying.salt] * secrets)
+    connection.execute(f"COPY ({sql}) TO {into}", [copying.salt] * len(copied.ordered))
     return copied
 
 
-def _copied(types: dict[str, str], file: Path) -> Copied:
+def _copied(types: dict[str, str], file: Path, shape: Shape) -> Copied:
     kept = {name: kind for name, kind in types.items() if _COPIED.fullmatch(name)}
     by_person = "person" in types
     ranked = tuple(int(name[1:]) for name in kept if name[0] == "k") if by_person else ()
+    texts = tuple(int(name[1:]) for name in types if _CODED.fullmatch(name)) if by_person else ()
     columns = {"person": "BIGINT", "person_key": "VARCHAR"} if by_person else {}
     columns |= {"row_key": "BIGINT"}
     columns |= {name: "BIGINT" if name[0] == "k" else kind for name, kind in kept.items()}
-    for place in ranked:
-        columns |= {f"g{place}": "BIGINT", f"n{place}": "BIGINT"}
-    return Copied(file, tuple(columns.items()), ranked)
+    for place in ranked + texts:
+        columns |= {f"g{place}": "INTEGER", f"n{place}": "INTEGER"}
+    columns |= {f"c{place}": "BIGINT" for place in texts}
+    if by_person and shape == "parquet":
+        columns |= {"rr": "INTEGER"}
+    elif by_person:
+        packed = ["a", *(f"{name}{place}" for place in ranked + texts for name in "ab")]
+        columns |= dict.fromkeys(packed, "BIGINT")
+    return Copied(file, tuple(columns.items()), ranked, texts)
 
 
-def _select(types: dict[str, str], copied: Copied, name: str) -> tuple[str, int]:
-    """Print the rows of the copy, and how often the secret is bound."""
+def _select(types: dict[str, str], copied: Copied, table: int) -> str:
+    """Print the rows of the copy; the secret is bound once for each stored order."""
     columns = ", ".join(f"{_column(column, types)} AS {column}" for column, _ in copied.columns)
-    hashed = "".join(f", {_cell_order(place)} AS h{place}" for place in copied.ranked)
+    one = "".join(f", one{place}" for place in copied.texts)
+    joins = "".join(f" LEFT JOIN {_one_code(place, table)}" for place in copied.texts)
+    source = f"SELECT r.*{one} FROM {table_name('duckdb', table)} AS r{joins}"
+    hashed = "".join(f", {_cell_order(place, types)} AS h{place}" for place in copied.ordered)
+    ranked = "".join(f", {text}" for place in copied.ordered for text in _ranks(place, types))
     order = "person, row_key" if "person" in types else "row_key"
-    sql = f"SELECT {columns} FROM (SELECT *{hashed} FROM {name}) ORDER BY {order}"
-    return sql, len(copied.ranked)
+    inner = f"SELECT *{ranked} FROM (SELECT *{hashed} FROM ({source}))"
+    return f"SELECT {columns} FROM ({inner}) ORDER BY {order}"
 
 
-def _cell_order(place: int) -> str:
+def _one_code(place: int, table: int) -> str:
+    """Print the codes of a column of texts, and for texts that are one in the copy, one of them."""
+    same = f"min(code) OVER (PARTITION BY {_without_nul('value')})"
+    texts = stored_name(f"texts{place}", table)
+    return (
+        f"(SELECT code, {same} AS one{place} FROM {texts}) AS t{place} ON t{place}.code = c{place}"
+    )
+
+
+def _code(place: int, types: dict[str, str]) -> str:
+    return f"k{place}" if f"k{place}" in types else f"one{place}"
+
+
+def _cell_order(place: int, types: dict[str, str]) -> str:
     """Print the keyed order of a person's cells, the same text as plan/lower.py has."""
-    text = f"? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || CAST(k{place} AS VARCHAR)"
-    return f"CASE WHEN k{place} IS NOT NULL THEN md5_number({text}) >> 64 END"
+    code = _code(place, types)
+    cell = f"CAST(k{place} AS VARCHAR)" if code[0] == "k" else _without_nul(f"v{place}")
+    text = f"? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || {cell}"
+    return f"CASE WHEN {code} IS NOT NULL THEN md5_number({text}) >> 64 END"
+
+
+def _ranks(place: int, types: dict[str, str]) -> tuple[str, str]:
+    """Print the place of the row's cell among the person's, and the row's place in the cell."""
+    code = _code(place, types)
+    cell = f"dense_rank() OVER (PARTITION BY person ORDER BY h{place} NULLS LAST, {code})"
+    row = f"row_number() OVER (PARTITION BY person, {code} ORDER BY row_key)"
+    there = f"CASE WHEN {code} IS NOT NULL THEN"
+    return (
+        f"CAST({there} {cell} END AS INTEGER) AS g{place}",
+        f"CAST({there} {row} END AS INTEGER) AS n{place}",
+    )
+
+
+def _without_nul(text: str) -> str:
+    """Print the text as PostgreSQL can hold it, which knows no letter NUL."""
+    return f"replace({text}, chr(0), chr(65533))"
 
 
 def _column(name: str, types: dict[str, str]) -> str:
-    place = name[1:]
-    match name[0], name:
+    letter, place = name[0], name[1:]
+    match letter, name:
         case _, "person_key":
             return "CAST(person_key AS VARCHAR)"
         case _, "row_key":  # of 64 bits without a sign: the same order with one
             return "CAST(CAST(row_key AS HUGEINT) - 9223372036854775808 AS BIGINT)"
-        case "v", _ if types[name] == "VARCHAR":  # no letter NUL is known to PostgreSQL
-            return f"replace({name}, chr(0), chr(65533))"
-        case "v", _ if types[name] in _FIRST_DAY:  # nor a year before the first
+        case _, "a":
+            return f"CAST(person AS BIGINT) << {PLACE_BITS} | rr"
+        case "a", _:
+            return f"CAST(person AS BIGINT) << {PLACE_BITS} | g{place}"
+        case "b", _:
+            return f"CAST({_code(int(place), types)} AS BIGINT) << {PLACE_BITS} | n{place}"
+        case "c", _:
+            return f"one{place}"
+        case "v", _ if types[name] == "VARCHAR":
+            return _without_nul(name)
+        case "v", _ if types[name] in _FIRST_DAY:  # PostgreSQL has no year before the first
             return f"CASE WHEN {name} >= {_FIRST_DAY[types[name]]} THEN {name} END"
-        case "g", _:
-            ranks = (
-                f"dense_rank() OVER (PARTITION BY person ORDER BY h{place} NULLS LAST, k{place})"
-            )
-            return f"CASE WHEN k{place} IS NOT NULL THEN {ranks} END"
-        case "n", _:
-            ranks = f"row_number() OVER (PARTITION BY person, k{place} ORDER BY row_key)"
-            return f"CASE WHEN k{place} IS NOT NULL THEN {ranks} END"
     return name
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import psycopg
 
 _HIDDEN: Final = "pg_authid", "pg_largeobject", "pg_statistic", "pg_user_mapping", "pg_subscription"
-_FILES: Final = (
+FILES: Final = (
     r"^(pg_read_file|pg_read_binary_file|pg_ls_.*|pg_stat_file|pg_file_.*|lo_import|lo_export"
     r"|pg_reload_conf|pg_rotate_logfile|pg_logdir_ls)$"
 )
@@ -63,7 +63,7 @@ DOORS: Final[dict[str, str]] = {
 def open_doors(link: psycopg.Connection[Any], role: str, schema: str) -> tuple[str, ...]:
     """Return the names of the doors that stand open to whoever holds the connection."""
     asked = ", ".join(f"coalesce(({condition}), true)" for condition in DOORS.values())
-    known = {"role": role, "schema": schema, "hidden": list(_HIDDEN), "files": _FILES}
+    known = {"role": role, "schema": schema, "hidden": list(_HIDDEN), "files": FILES}
     with link.cursor() as cursor:
         found = cursor.execute(f"SELECT {asked}".encode(), known).fetchone() or ()
     return tuple(name for name, is_open in zip(DOORS, found, strict=True) if is_open)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, LiteralString, cast
@@ -15,14 +16,18 @@ import psycopg
 from psycopg import sql
 
 from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
+from sfumato.engines.cold import Cold
 from sfumato.engines.frames import Header
+from sfumato.engines.packed import Extent, extent_sql
 from sfumato.engines.postgres_child import Deed, serve
 from sfumato.engines.postgres_copy import Copied, copy_out, copying_of
 from sfumato.engines.postgres_doors import open_doors
+from sfumato.engines.postgres_kernel import Link, add_up, extent_of
 from sfumato.engines.postgres_role import make_reader, unmake_reader, welcome_reader
 
 _TYPES: Final = {"VARCHAR": 'TEXT COLLATE "C"', "TIMESTAMP": "TIMESTAMP(6)"}
 _PIECE: Final = 1 << 20
+LINES: Final = 2  # over which a server hands out rows, as many as it gives a query of its own
 _OURS: Final = re.compile(r"rows_[0-9a-f]{24}_[0-9]{1,3}")
 _LINE: Final[dict[str, Any]] = {  # a server that is gone is noticed within a minute
     "autocommit": True, "connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 10,
@@ -50,24 +55,44 @@ _SESSION: Final = {
 
 @dataclass
 class Asker:
-    """What the child holds between two questions: the salt, the reader's address, a connection."""
+    """What the child holds between two questions: the salt, the reader's address, connections."""
 
     start: Header
-    link: psycopg.Connection[tuple[Any, ...]] | None = None
+    links: list[Link] = field(default_factory=list)
+    extents: dict[str, Extent] = field(default_factory=dict)  # a copied table never changes
 
     def measure(self, request: Header) -> bytes:
         """Return the cells of a measure, as bytes."""
         assembly = Assembly(Layout.read(request["layout"]))
-        link = self._linked()
-        with link.transaction():
-            link.execute("SET TRANSACTION READ ONLY")
-            timeout = str(request["timeout_ms"])
-            link.execute("SELECT set_config('statement_timeout', %s, true)", (timeout,))
+        timeout, cold = str(request["timeout_ms"]), request["cold"]
+        if cold is not None:
+            with self._lines(LINES, timeout) as links:
+                read = Cold.read(cold)
+                assembly.add(range(len(read.tallies)), self._added_up(links, read))
+            return cells_bytes(assembly.cells())
+        with self._lines(1, timeout) as links:
             for statement in cast(list[dict[str, Any]], request["statements"]):
-                assembly.add(statement["tallies"], self._asked(link, statement))
+                assembly.add(statement["tallies"], self._asked(links[0], statement))
         return cells_bytes(assembly.cells())
 
-    def _asked(self, link: psycopg.Connection[tuple[Any, ...]], said: Mapping[str, Any]) -> Columns:
+    @contextmanager
+    def _lines(self, count: int, timeout_ms: str) -> Iterator[list[Link]]:
+        """Hand out connections, each in a transaction of its own that can only read."""
+        links = [self._linked(0), *self._further(count)]
+        with ExitStack() as stack:
+            for link in links:
+                stack.enter_context(link.transaction())
+                link.execute("SET TRANSACTION READ ONLY")
+                link.execute("SELECT set_config('statement_timeout', %s, true)", (timeout_ms,))
+            yield links
+
+    def _added_up(self, links: list[Link], cold: Cold) -> Columns:
+        asked = extent_sql(cold)
+        if asked not in self.extents:
+            self.extents[asked] = extent_of(links[0], cold)
+        return add_up(links, cold, self.extents[asked], str(self.start["salt"]))
+
+    def _asked(self, link: Link, said: Mapping[str, Any]) -> Columns:
         text = said["sql"].replace("%", "%%").replace("?", "%s")  # what is ours has no ? in a text
         bound = [self.start["salt"] if p is None else p for p in said["parameters"]]
         with link.cursor() as cursor:
@@ -77,9 +102,19 @@ class Asker:
         columns = zip(*rows, strict=True) if rows else ((),) * len(names)
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
 
-    def _linked(self) -> psycopg.Connection[tuple[Any, ...]]:
-        if self.link is not None and _is_alive(self.link):
-            return self.link
+    def _further(self, count: int) -> Iterator[Link]:
+        """Yield connections after the first; a server that has no more to give is no fault."""
+        with suppress(psycopg.OperationalError):
+            for place in range(1, count):
+                yield self._linked(place)
+
+    def _linked(self, place: int) -> Link:
+        """Return a connection of the reader's; one that was cut is laid again."""
+        if place < len(self.links) and _is_alive(self.links[place]):
+            return self.links[place]
+        for old in self.links[place:]:
+            old.close()
+        del self.links[place:]
         link = psycopg.connect(str(self.start["reader"]), **_LINE)
         settings = {**_SESSION, "work_mem": f"{self.start['work_mem_mb']}MB"}
         for name, value in settings.items():
@@ -87,7 +122,7 @@ class Asker:
         if self._doors(link):  # a reader who may do more is never asked
             link.close()
             raise PermissionError
-        self.link = link
+        self.links.append(link)
         return link
 
     def _doors(self, link: psycopg.Connection[Any]) -> tuple[str, ...]:
@@ -140,14 +175,15 @@ class Asker:
             for name, _ in named:
                 table = sql.Identifier(str(self.start["schema"]), name)
                 link.execute(sql.SQL("VACUUM (FREEZE, ANALYZE) {}").format(table))
-        known = [{"table": name, "ranked": copied.ranked} for name, copied in named]
+        known = [{"table": name, **copied.as_json()} for name, copied in named]
         return json.dumps({"tables": known}).encode("ascii")
 
-    def _fill(
-        self, link: psycopg.Connection[tuple[Any, ...]], table: sql.Identifier, copied: Copied
-    ) -> None:
+    def _fill(self, link: Link, table: sql.Identifier, copied: Copied) -> None:
         link.execute(_table_sql(table, copied))
         _copy_in(link, table, copied.file)
+        if "person" in dict(copied.columns):  # rows lie person by person: a range is found by few
+            range_index = "CREATE INDEX ON {} USING brin (person) WITH (pages_per_range = 16)"
+            link.execute(sql.SQL(range_index).format(table))
         reader = sql.Identifier(str(self.start["role"]))
         link.execute(sql.SQL("REVOKE ALL ON {} FROM PUBLIC").format(table))
         link.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(table, reader))
@@ -176,7 +212,7 @@ def _table_sql(table: sql.Identifier, copied: Copied) -> sql.Composed:
     return sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(columns))
 
 
-def _copy_in(link: psycopg.Connection[tuple[Any, ...]], table: sql.Identifier, file: Path) -> None:
+def _copy_in(link: Link, table: sql.Identifier, file: Path) -> None:
     text = sql.SQL("COPY {} FROM STDIN (FORMAT csv, NULL '')").format(table)
     with file.open("rb") as source, link.cursor() as cursor, cursor.copy(text) as copy:
         while piece := source.read(_PIECE):

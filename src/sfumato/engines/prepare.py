@@ -15,13 +15,14 @@ from sfumato.core.columns import Column
 from sfumato.core.refusal import Refused
 from sfumato.engines.frames import Header
 from sfumato.engines.known import CROWD_BITS, coded
-from sfumato.engines.locked import Room, open_locked
+from sfumato.engines.locked import Room, made_whole, open_locked
 from sfumato.engines.orders import Order, TableOrder, read_order
 from sfumato.engines.parts import parts_of, write_parts
 from sfumato.engines.prepare_sql import (
     group_key,
     rank_type,
     ranks,
+    secret_name,
     secret_number,
     spelled,
     stored,
@@ -42,7 +43,9 @@ def prepared(room: Room, salt: str, message: Header) -> Header:
     room = replace(room, paths=tuple(paths))
     connection = open_locked(str(Path(order.work, "rows.duckdb")), room, read_only=False)
     try:
-        return {"same_people": list(_made(connection, order, salt))}
+        people = list(_made(connection, order, salt))
+        made_whole(connection)
+        return {"same_people": people}
     except Refused as refused:
         return {"refused": [refused.code, refused.cause, refused.next_step]}
     finally:
@@ -189,6 +192,7 @@ def _write_persons(
 
     `person` is a dense code and changes when others come or go; it only tells people apart.
     Whatever has an order is ordered by `person_key` and `row_key`, which depend on nobody else.
+    `who` is the same for a person in every version, and no two people have one (stream.proof.md).
     """
     everybody = " UNION ALL ".join(f"SELECT {_UNIT} FROM {_staging(table)}" for table in tables)
     connection.execute(
@@ -199,7 +203,9 @@ def _write_persons(
         [salt],
     )
     connection.execute(
-        "CREATE TABLE people AS SELECT person, person_key FROM persons ORDER BY person"
+        f"CREATE TABLE people AS SELECT person, person_key, {secret_name('who', _UNIT)} AS who"
+        " FROM persons ORDER BY person",
+        [salt],
     )
 
 

@@ -37,6 +37,8 @@ def lower_stored(measure: Measure, known: Known) -> tuple[Statement, ...] | None
     All that is counted or summed comes from stored parts, else from stored ranks; histograms come
     from ranks, one statement for each. Where one tally is not served, none is.
     """
+    if measure.wanted is not None:
+        return None
     added = tuple(i for i, t in enumerate(measure.tallies) if t.kind in ADDED)
     others = tuple(i for i in range(len(measure.tallies)) if i not in added)
     statements = [lower_histogram(measure, known, i) for i in others]

@@ -15,7 +15,7 @@ from sfumato.engines.locked import named, quoted
 from sfumato.engines.orders import TableOrder
 from sfumato.engines.prepare_sql import trimmed
 
-_NO_NULLS: Final = "\ue000 no text is null here \ue000"  # the card alone says what is null
+NO_NULLS: Final = "\ue000 no text is null here \ue000"  # the card alone says what is null
 _CSV: Final = (".csv", ".tsv")
 _PARQUET: Final = (".parquet", ".pq")
 _DUCKDB: Final = (".duckdb", ".ddb", ".db")
@@ -91,7 +91,7 @@ def _text_source(order: TableOrder, suffix: str) -> Source:
     read = (
         f"read_csv({quoted(order.source)}, auto_detect = false, header = true,"
         f" delim = {quoted(separator)}, quote = '\"', escape = '\"', strict_mode = true,"
-        f" nullstr = {quoted(_NO_NULLS)}, columns = {{{columns}}})"
+        f" nullstr = {quoted(NO_NULLS)}, columns = {{{columns}}})"
     )
     return Source(tuple(names), _texts([f"c{i}" for i in range(len(names))], read))
 

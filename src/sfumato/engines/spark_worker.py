@@ -8,16 +8,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
+from sfumato.engines.cold import Cold
 from sfumato.engines.frames import Header
+from sfumato.engines.packed import Extent, extent_sql
 from sfumato.engines.postgres_child import Deed, serve
 from sfumato.engines.postgres_copy import copy_out, copying_of
+from sfumato.engines.spark_kernel import add_up
 
 _SILENT: Final = "rootLogger.level = off\n"
 _CONF: Final = {
@@ -43,12 +46,17 @@ class Asker:
     start: Header
     session: Any = None  # pyspark is imported when it is needed, and has no types of its own
     tables: tuple[object, ...] = ()
+    extents: dict[str, Extent] = field(default_factory=dict)
 
     def measure(self, request: Header) -> bytes:
         """Return the cells of a measure, as bytes."""
         assembly = Assembly(Layout.read(request["layout"]))
         tables: Any = request["tables"]  # a message of our own parent
         self._open(tables)
+        if request["cold"] is not None:
+            cold = Cold.read(request["cold"])
+            assembly.add(range(len(cold.tallies)), self._added_up(cold))
+            return cells_bytes(assembly.cells())
         statements: Any = request["statements"]
         for statement in statements:
             assembly.add(statement["tallies"], self._asked(statement))
@@ -57,7 +65,7 @@ class Asker:
     def load(self, request: Header) -> bytes:
         """Write each prepared table's rows as Parquet; return what is known of them."""
         copies = copy_out(copying_of(request, self.start, "parquet"))
-        return json.dumps({"tables": [{"ranked": copied.ranked} for copied in copies]}).encode()
+        return json.dumps({"tables": [copied.as_json() for copied in copies]}).encode()
 
     def probe(self, _request: Header) -> bytes:
         """Return what is set otherwise than it was said, where that keeps rows to ourselves."""
@@ -77,6 +85,14 @@ class Asker:
         columns = zip(*rows, strict=True) if rows else ((),) * len(names)
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
 
+    def _added_up(self, cold: Cold) -> Columns:
+        """Return the cells' columns; what is kept between two questions is of the same tables."""
+        asked = extent_sql(cold)
+        if asked not in self.extents:
+            (found,) = self.session.sql(asked).collect()
+            self.extents[asked] = Extent(*map(int, found))
+        return add_up(self.session, cold, self.extents[asked], str(self.start["salt"]))
+
     def _open(self, paths: list[tuple[str, str]]) -> None:
         """Give each table its name, unless these have theirs already."""
         if self.session is None:
@@ -86,7 +102,7 @@ class Asker:
         if self.tables != tables:
             for name, path, _ in found:
                 self.session.read.parquet(f"file://{path}").createOrReplaceTempView(name)
-            self.tables = tables
+            self.tables, self.extents = tables, {}
 
 
 def _array(name: str, values: tuple[Any, ...]) -> np.ndarray[Any, Any]:
@@ -99,6 +115,7 @@ def _array(name: str, values: tuple[Any, ...]) -> np.ndarray[Any, Any]:
 
 def _session(start: Header) -> Any:  # a SparkSession
     _set_environment(start)
+    import pyarrow  # noqa: F401  # by which rows come: that it lacks shows before a question does
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.getOrCreate()

@@ -45,11 +45,16 @@ class Worker:
         found = Path(path).stat()
         table = (path, found.st_dev, found.st_ino, found.st_mtime_ns)
         if self.connection is None or self.table != table:
-            if self.connection is not None:
-                self.connection.close()
+            self.close()
             self.connection = open_locked(path, self.room, read_only=True)
             self.table = table
         return self.connection
+
+    def close(self) -> None:
+        """Let go of the table."""
+        if self.connection is not None:
+            self.connection.close()
+        self.connection, self.table = None, ()
 
 
 def main() -> None:
@@ -132,6 +137,21 @@ def _prepare(worker: Worker, request: Header) -> bytes:
     return framed({"ok": True, **prepared(worker.room, worker.salt, request)})
 
 
+def _take(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.taking import taken
+
+    worker.close()  # one process cannot open a table twice
+    return framed({"ok": True}, cells_bytes(taken(worker.room, request)))
+
+
+def _split(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.splitting import split
+
+    worker.close()  # one process cannot open a table twice
+    split(worker.room, request)
+    return framed({"ok": True})
+
+
 def _probe(worker: Worker, _request: Header) -> bytes:
     from sfumato.engines.probes import open_probes
 
@@ -144,11 +164,21 @@ def _describe(worker: Worker, request: Header) -> bytes:
     return framed({"ok": True, **described(worker.room, request)})
 
 
+def _count(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.census import counted
+
+    header, body = counted(worker.room, request)
+    return framed({"ok": True, **header}, body)
+
+
 _DEEDS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
     "measure": _measure,
     "prepare": _prepare,
     "describe": _describe,
+    "count": _count,
     "probe": _probe,
+    "take": _take,
+    "split": _split,
 }
 
 

@@ -2,59 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Final
+from dataclasses import dataclass
 
-from sfumato.services.queries import Asked, Queries
-from sfumato.wire import Json, Refused, read_ask_shape, refusal_shape
+from sfumato.faces.desk import Desk
+from sfumato.faces.job_desk import finished_here
+from sfumato.services.access import Caller
+from sfumato.wire import BY_VERB, Json, Refused, bad_request, refusal_shape
+
+JOBS = ("begin", "add")  # verbs that give a job, which this process works on itself
 
 
 @dataclass(frozen=True)
 class LocalTransport:
     """Speaks the wire's shapes to the services of one vault, on behalf of one user."""
 
-    queries: Queries
-    user: str
+    desk: Desk
+    caller: Caller
 
     def call(self, verb: str, body: Json) -> Json:
         """Return the answer's shape, or the refusal's."""
         try:
-            return _CALLS[verb](self, body)
+            if verb not in BY_VERB:
+                raise bad_request(f"there is no verb {verb!r}")
+            answer = self.desk.done(verb, self.caller, body)
+            return finished_here(self.desk, self.caller, answer) if verb in JOBS else answer
         except Refused as refused:
             shape = refusal_shape(refused)
         return shape
-
-
-def _ask(transport: LocalTransport, body: Mapping[str, object]) -> Json:
-    release = transport.queries.ask(transport.user, _asked(body))
-    return {**release.answer, "receipt": release.receipt}
-
-
-def _price(transport: LocalTransport, body: Mapping[str, object]) -> Json:
-    return transport.queries.price(transport.user, _asked(body))
-
-
-def _budget(transport: LocalTransport, body: Mapping[str, object]) -> Json:
-    return transport.queries.budget(transport.user, str(body["data_set"]))
-
-
-def _card(transport: LocalTransport, body: Mapping[str, object]) -> Json:
-    return transport.queries.card(transport.user, str(body["data_set"]))
-
-
-def _data_sets(transport: LocalTransport, _body: Mapping[str, object]) -> Json:
-    return {"data_sets": transport.queries.data_sets(transport.user)}
-
-
-def _asked(body: Mapping[str, object]) -> Asked:
-    return Asked(**asdict(read_ask_shape(body)))
-
-
-_CALLS: Final[Mapping[str, Callable[[LocalTransport, Mapping[str, object]], Json]]] = {
-    "ask": _ask,
-    "price": _price,
-    "budget": _budget,
-    "card": _card,
-    "data-sets": _data_sets,
-}

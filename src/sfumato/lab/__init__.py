@@ -1,6 +1,7 @@
 """Attacks on synthetic data: why leaving out names, or adding home-made noise, hides nobody."""
 
-from sfumato.lab.attacks.linkage import Between, Linkage, Uniqueness, in_bands, link, uniqueness
+from sfumato.core.crowd.subsets import Uniqueness
+from sfumato.lab.attacks.linkage import Between, Linkage, in_bands, link, uniqueness
 from sfumato.lab.attacks.loo import (
     Guessed,
     Rebuilt,

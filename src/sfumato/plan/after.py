@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sfumato.core.expression import (
     All,
     Among,
     AnyOf,
+    Arithmetic,
+    Case,
     Compare,
-    Constant,
     Expr,
     IsNull,
     Not,
     Predicate,
     Ref,
     StartsWith,
+    columns_of,
+    parts_of,
 )
-from sfumato.core.question import Aggregate, Question
-from sfumato.core.refusal import Bug, Refused
+from sfumato.core.question import Aggregate, Formula, Question
+from sfumato.core.refusal import Refused
+from sfumato.plan.forms import divisor_of
+from sfumato.plan.formulas import check_formula
+from sfumato.plan.released import holds
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,21 @@ class Row:
 
 
 def is_chosen_after(question: Question) -> bool:
-    """Say whether rows are chosen or ordered by their own noisy values (rules.md, 17)."""
-    noisy = {o.name for o in question.outputs if isinstance(o.of, Aggregate)}
+    """Say whether rows or values are chosen by their own noisy values (rules.md, 17)."""
+    if any(_chooses(o.of.expr) for o in question.outputs if isinstance(o.of, Formula)):
+        return True
+    noisy = {o.name for o in question.outputs if isinstance(o.of, Aggregate | Formula)}
     by_value = any(order.by in noisy for order in question.order)
     return question.having is not None or (by_value and question.limit is not None)
+
+
+def _chooses(expr: Expr | Predicate) -> bool:
+    """Say whether a CASE in a formula takes its branch by a noisy number."""
+    if isinstance(expr, Case) and any(columns_of(when) for when, _ in expr.whens):
+        return True
+    if isinstance(expr, Arithmetic) and expr.sign == "/":
+        expr = replace(expr, right=divisor_of(expr.right))
+    return any(_chooses(part) for part in parts_of(expr))
 
 
 def after(question: Question, rows: Sequence[Row]) -> list[Row]:
@@ -46,13 +62,17 @@ def after(question: Question, rows: Sequence[Row]) -> list[Row]:
     kept = list(rows)
     if question.having is not None:
         having = question.having
-        kept = [row for row in kept if _holds(having, names, row) is True]
+        kept = [row for row in kept if holds(having, _by_name(names, row)) is True]
     for order in reversed(question.order):
         place = names[order.by]
         known = [row for row in kept if row.values[place] is not None]
         known.sort(key=lambda row: _sortable(row.values[place]), reverse=order.is_falling)
         kept = known + [row for row in kept if row.values[place] is None]
     return kept if question.limit is None else kept[: question.limit]
+
+
+def _by_name(names: Mapping[str, int], row: Row) -> dict[str, Any]:
+    return {name: row.values[place] for name, place in names.items()}
 
 
 def _sortable(value: Any) -> tuple[int, Any]:  # numbers before texts
@@ -71,14 +91,22 @@ def check_having(predicate: Predicate, kinds: Mapping[str, str]) -> None:
             for part in parts:
                 check_having(part, kinds)
         case IsNull(of=of):
-            _name(of)
+            _kind(of, kinds)
         case StartsWith(of=of):
-            _check_kind(kinds[_name(of)], "text")
+            _check_kind(_kind(of, kinds), "text")
         case Compare(of=of, constant=constant):
-            _check_kind(kinds[_name(of)], constant.kind)
+            _check_kind(_kind(of, kinds), constant.kind)
         case Among(of=of, constants=constants):
             for constant in constants:
-                _check_kind(kinds[_name(of)], constant.kind)
+                _check_kind(_kind(of, kinds), constant.kind)
+
+
+def _kind(of: Expr, kinds: Mapping[str, str]) -> str:
+    """Return what a side of HAVING is: a column of the answer, or a formula, which is a number."""
+    if isinstance(of, Ref):
+        return kinds[of.column]
+    check_formula(of, kinds)
+    return "number"
 
 
 def _check_kind(kind: str, wanted: str) -> None:
@@ -88,56 +116,3 @@ def _check_kind(kind: str, wanted: str) -> None:
             f"HAVING compares a {kind} with a {wanted}.",
             "Compare numbers with numbers and texts with texts.",
         )
-
-
-def _name(of: Expr) -> str:
-    if not isinstance(of, Ref):
-        raise Refused(
-            "not-in-language",
-            "HAVING compares a column of the answer with a constant.",
-            "Name the value with AS in SELECT and compare that.",
-        )
-    return of.column
-
-
-def _holds(predicate: Predicate, names: dict[str, int], row: Row) -> bool | None:
-    match predicate:
-        case Not(predicate=inner):
-            truth = _holds(inner, names, row)
-            return None if truth is None else not truth
-        case All(predicates=parts):
-            truths = [_holds(part, names, row) for part in parts]
-            return False if False in truths else None if None in truths else True
-        case AnyOf(predicates=parts):
-            truths = [_holds(part, names, row) for part in parts]
-            return True if True in truths else None if None in truths else False
-        case _:
-            return _simple(predicate, row.values[names[_name(predicate.of)]])
-
-
-def _simple(predicate: Compare | Among | StartsWith | IsNull, value: Any) -> bool | None:
-    if isinstance(predicate, IsNull):
-        return value is None
-    if value is None:
-        return None
-    match predicate:
-        case Compare(operator=operator, constant=constant):
-            order = _order(value, constant)
-            signs = {"=": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
-            return order in signs[operator]
-        case Among(constants=constants):
-            return any(_order(value, constant) == 0 for constant in constants)
-        case StartsWith(letters=letters):
-            return str(value).startswith(letters)
-
-
-def _order(value: Any, constant: Constant) -> int:
-    if constant.kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
-        number = Fraction(repr(value))  # the number that is shown
-        return (number > constant.number) - (number < constant.number)
-    if constant.kind == "boolean" and isinstance(value, bool):
-        wanted = constant.text == "true"
-        return (value > wanted) - (value < wanted)
-    if constant.kind == "text" and isinstance(value, str):
-        return (value > constant.text) - (value < constant.text)
-    raise Bug("a released value is not of the type that the plan promised")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from sfumato.core.expression import Json
+from sfumato.core.expression import Case, Constant, Json, Literally, renamed
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
-from sfumato.core.question import EachPerson, Question
+from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question
 from sfumato.plan.plan import Bounded, Plan
 from sfumato.plan.price import Priced, Selection
 from sfumato.plan.verbs import verb_of
@@ -20,7 +20,7 @@ def in_words(plan: Plan) -> str:
     """Return what the question asks, as a sentence without a full stop."""
     question = plan.question
     asked = " and ".join(verb_of(a.aggregate.verb).says(a) for a in plan.asked)
-    parts = [asked]
+    parts = [asked, *_formulas_in_words(question)]
     if question.group_by:
         parts.append("for each " + " and ".join(map(expr_in_words, question.group_by)))
     if question.where is not None:
@@ -30,6 +30,20 @@ def in_words(plan: Plan) -> str:
     if question.source is not None:
         parts.append(f"over one row for each person ({_source_in_words(question.source)})")
     return ", ".join(parts)
+
+
+def _formulas_in_words(question: Question) -> list[str]:
+    unseen = {o.name.casefold(): o.name.partition(") ")[2] for o in question.outputs if _is_ours(o)}
+    return [
+        f"then {output.name} = {expr_in_words(renamed(output.of.expr, unseen))}"
+        for output in question.outputs
+        if isinstance(output.of, Formula) and output.is_shown
+    ]
+
+
+def _is_ours(output: Output) -> bool:
+    """Say whether the name is one that the reader of SQL gave: `(3) sum_cost`."""
+    return not output.is_shown and output.name.startswith("(")
 
 
 def _tables_in_words(question: Question) -> str:
@@ -58,7 +72,20 @@ def bounding_in_words(plan: Plan) -> str:
         return "each person counts once"
     groups, rows = plan.measure.max_groups, plan.measure.max_rows
     where = f" in each of at most {groups} {_plural(groups, 'group')}" if groups > 1 else ""
-    return f"at most {rows} {_plural(rows, 'row')} of a person{where} count, chosen at random"
+    made = f"at most {rows} {_plural(rows, 'row')} of a person{where} count, chosen at random"
+    if not any(_is_of_people(asked.aggregate) for asked in plan.asked):
+        return made
+    return f"{made}; a person meets a condition if one of these rows does"
+
+
+def _is_of_people(aggregate: Aggregate) -> bool:
+    """Say whether it counts people with a condition: a one for each (scope.py)."""
+    ends = (Constant.of(0), Constant.of(1))
+    match aggregate.of:
+        case (Case(whens=((_, Literally(one)),), otherwise=None),):
+            return aggregate.verb == "sum" and aggregate.within == ends and one == ends[1]
+        case _:
+            return False
 
 
 def split_in_words(priced: Priced) -> list[Json]:

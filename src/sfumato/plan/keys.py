@@ -29,11 +29,6 @@ class PlanKey:
     unit: Unit | None
 
     @property
-    def is_declared_column(self) -> bool:
-        """Say whether this is exactly a column with declared keys (rules.md, 10)."""
-        return isinstance(self.key.value, Ref) and self.key.size is not None
-
-    @property
     def shown_kind(self) -> str:
         """Return what a key is once it is shown: a number, a text or a boolean."""
         if self.unit is None and self.kind in ("integer", "number"):
@@ -47,6 +42,27 @@ class PlanKey:
         if key.kind == "number":
             return plain_number(key.number)
         return key.text
+
+    def physical(self, value: object) -> Constant:
+        """Return a key, as the engine found it, as a constant that its column is compared with."""
+        if self._is_whole:
+            return number(Fraction(int(str(value))))
+        if self.kind == "boolean":
+            return Constant.of(bool(value))
+        if self.kind == "date":
+            return Constant("date", str(value)[:10])
+        return Constant("timestamp" if self.kind == "timestamp" else "text", str(value))
+
+    @property
+    def any_constant(self) -> Constant:
+        """Return some constant of the kind that its column is compared with."""
+        is_time = self.kind in ("date", "timestamp") and not self._is_whole
+        return self.physical("2000-01-01" if is_time else 0)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Say whether its column holds codes, periods or steps."""
+        return self.keys is not None or self.unit is not None or self.kind in ("integer", "number")
 
     def read(self, value: object) -> Constant:
         """Return a private key, as the engine found it, in canonical spelling."""

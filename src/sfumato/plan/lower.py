@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import Final
 
 from sfumato.core.expression import Expr, Ref
-from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
+from sfumato.core.measure import Key, Measure, PerPerson, Tally
 from sfumato.core.refusal import Bug
-from sfumato.plan.lower_from import Rows, rows_of, table_name
+from sfumato.plan.lower_from import Rows, reduced, rows_of, table_name
 from sfumato.plan.print_values import (
     Bound,
     Dialect,
@@ -21,9 +22,12 @@ from sfumato.plan.print_values import (
     Text,
     filled,
     joined,
+    ordered_digest,
     print_expr,
     print_predicate,
 )
+from sfumato.plan.print_wanted import print_wanted
+from sfumato.plan.remembered import Remembered
 
 ADDED: Final = ("rows", "values", "people", "sum")  # tallies that one statement adds up together
 WIDE: Final[dict[Dialect, str]] = {
@@ -51,7 +55,24 @@ def lower(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
 ) -> tuple[Statement, ...]:
     """Return the statements that add the measure up over prepared tables, without empty cells."""
-    _check(measure)
+    _check(measure)  # first: to a memory, True is 1
+    asked = measure, dialect, names
+    return LOWERED.made(asked, lambda: _lowered(*asked), _size)
+
+
+def _size(statements: tuple[Statement, ...]) -> int:
+    """Return the bytes of the statements, and of their measure, which each of them writes out."""
+    texts = [str(text) for one in statements for text in (one.sql, *one.parameters)]
+    return _OF_A_LETTER * len(texts[0]) + sum(map(getsizeof, texts))
+
+
+LOWERED: Final[Remembered[tuple[Statement, ...]]] = Remembered(32 * 1024 * 1024)
+_OF_A_LETTER: Final = 40  # bytes of a measure for a letter of a statement; few letters, many values
+
+
+def _lowered(
+    measure: Measure, dialect: Dialect, names: tuple[str, ...] | None
+) -> tuple[Statement, ...]:
     last = max((measure.table, *(join.table for join in measure.joins)))
     names = names or tuple(table_name(dialect, table) for table in range(last + 1))
     printer = _Printer(measure, dialect, rows_of(measure, names))
@@ -66,6 +87,8 @@ def lower(
 
 
 def _check(measure: Measure) -> None:
+    if measure.wanted is not None and any(t.kind != "histogram" for t in measure.tallies):
+        raise Bug("only histograms are counted of wanted keys")
     bounds = [measure.max_groups, measure.max_rows]
     bounds += [key.size for key in measure.keys if key.size is not None]
     bounds += [t.size for t in measure.tallies if t.kind == "histogram"]
@@ -100,12 +123,28 @@ class _Printer:
     def histogram(self, place: int) -> Statement:
         tally = self.measure.tallies[place]
         code = self._column(tally)
+        if self.measure.wanted is not None:
+            return self._of_wanted(place, tally.size, code)
         body = (
             f"\nSELECT {self._cells}, CAST({code} AS BIGINT) AS code, count(*) AS t0\n"
             f"FROM {self._kept}\nWHERE {code} BETWEEN 0 AND {tally.size - 1}"
             f"{self._kept_where}\nGROUP BY {self._cells}, {code}"
         )
         return self._statement(body, (place,))
+
+    def _of_wanted(self, place: int, size: int, code: str) -> Statement:
+        """Print the histogram of the keys that are wanted, each person's groups bounded before."""
+        wanted = print_wanted(self.measure.wanted or (), self.dialect)
+        body = (
+            f"\nSELECT wanted.cell AS cell, CAST({code} AS BIGINT) AS code, count(*) AS t0\n"
+            f"FROM (SELECT * FROM {self._kept}) AS kept JOIN wanted ON {wanted.on}\n"
+            f"WHERE {code} BETWEEN 0 AND {size - 1}{self._kept_where}\n"
+            f"GROUP BY wanted.cell, {code}"
+        )
+        picked = self._picked()
+        bounding = self._bounding() if self._is_bounded else Text("")
+        sql = f"WITH {picked.sql}{bounding.sql},\n{wanted.rows.sql}{body}"
+        return Statement(sql, (*picked.bound, *bounding.bound, *wanted.rows.bound), (place,))
 
     def distinct(self, place: int) -> Statement:
         tally = self.measure.tallies[place]
@@ -184,14 +223,12 @@ class _Printer:
         if self.measure.where is not None:
             conditions.append(print_predicate(self.measure.where, self.dialect))
         where = filled("\n    WHERE {}", joined(" AND ", conditions)) if conditions else Text("")
+        of_rows = filled("\n    SELECT {}\n    FROM {}{}", joined(", ", columns), source, where)
+        if not self.measure.keys:  # one cell, and every row is in it: nothing to look at
+            return filled("{}picked AS ({}\n)", first, of_rows)
         there = " AND ".join(f"{cell} IS NOT NULL" for cell in self._cell_columns)
         return filled(
-            f"{{}}picked AS (\n  SELECT * FROM (\n    SELECT {{}}\n    FROM {{}}{{}}\n  ) AS r"
-            f"\n  WHERE {there}\n)",
-            first,
-            joined(", ", columns),
-            source,
-            where,
+            f"{{}}picked AS (\n  SELECT * FROM ({{}}\n  ) AS r\n  WHERE {there}\n)", first, of_rows
         )
 
     def _cell_texts(self) -> list[Text]:
@@ -257,7 +294,7 @@ class _Printer:
             spelt[1:] = [f"CAST(length({s}) AS {string}) || '=' || {s}" for s in spelt[1:]]
         salt = "CAST(? AS TEXT)" if self.dialect == "postgres" else "?"
         text = f"{salt} || ':{tag}:' || " + " || ':' || ".join(spelt)
-        return _ordered_digest(text, self.dialect)
+        return ordered_digest(text, self.dialect)
 
     @property
     def _kept(self) -> str:
@@ -311,7 +348,11 @@ class _Printer:
         return f"{scaled} + CAST({tally.offset} AS {wide}) * {count}"
 
     def _totals(self, texts: Sequence[str], source: str, where: str) -> str:
-        tallies = "".join(f", CAST({text} AS BIGINT) AS t{i}" for i, text in enumerate(texts))
+        numbers = [f"CAST({text} AS BIGINT)" for text in texts]
+        if not self.measure.keys:  # one cell, there without rows too; twice as quick as a grouping
+            whole = "".join(f", coalesce({number}, 0) AS t{i}" for i, number in enumerate(numbers))
+            return f"\nSELECT CAST(0 AS BIGINT) AS cell{whole}\nFROM {source}{where}"
+        tallies = "".join(f", {number} AS t{i}" for i, number in enumerate(numbers))
         return f"\nSELECT {self._cells}{tallies}\nFROM {source}{where}\nGROUP BY {self._cells}"
 
     # --- one row for each person ---
@@ -327,13 +368,13 @@ class _Printer:
         if source.where is not None:
             conditions.append(print_predicate(source.where, self.dialect))
         order = ", ".join((*self.rows.order, *(f"x{i}" for i in range(len(values)))))
-        reduced = "".join(
-            f", {_reduced(column, values)} AS u{i}" for i, column in enumerate(source.columns)
+        people = "".join(
+            f", {reduced(column, values)} AS u{i}" for i, column in enumerate(source.columns)
         )
         return filled(
             f"mine AS (\n  SELECT *, row_number() OVER (PARTITION BY person ORDER BY {order})"
             f" AS nth\n  FROM (SELECT {{}} FROM {self.rows.sql} WHERE {{}}) AS r\n),\n"
-            f"people AS (\n  SELECT person{reduced}\n  FROM mine\n"
+            f"people AS (\n  SELECT person{people}\n  FROM mine\n"
             f"  WHERE nth <= {source.max_rows}\n  GROUP BY person\n),\n",
             joined(", ", columns),
             joined(" AND ", conditions),
@@ -346,32 +387,3 @@ def wide_sum(column: str, dialect: Dialect) -> str:
         return f"sum({column})"  # a HUGEINT or NUMERIC by itself
     upper, lower = f"sum(shiftright({column}, 31))", f"sum({column} & 2147483647)"
     return f"(CAST({upper} AS {WIDE[dialect]}) * 2147483648 + {lower})"
-
-
-def _ordered_digest(text: str, dialect: Dialect) -> str:
-    """Print the last eight bytes of the text's MD5 as a little-endian number, or as its hex digits.
-
-    DuckDB's md5_number is little-endian, so its upper half begins with the last byte of the digest.
-    The others turn the sixteen last hex digits round, two by two: each letter of the pattern
-    becomes the digit that stands at its place in the alphabet.
-    """
-    if dialect == "duckdb":
-        return f"md5_number({text}) >> 64"
-    digest = f"md5(CAST({text} AS BINARY))" if dialect == "spark" else f"md5({text})"
-    turned = f"translate('opmnklijghefcdab', 'abcdefghijklmnop', substr({digest}, 17))"
-    return f'{turned} COLLATE "C"' if dialect == "postgres" else turned
-
-
-def _reduced(column: Reduced, values: Sequence[Expr]) -> str:
-    if column.value is None:
-        return "count(*)"
-    name = f"x{values.index(column.value)}"
-    match column.kind:
-        case "values":
-            return f"count({name})"
-        case "sum":
-            return f"CAST(sum({name}) AS BIGINT)"
-        case "min" | "max":
-            return f"{column.kind}({name})"
-        case "rows":
-            raise Bug("a count of rows has no value")

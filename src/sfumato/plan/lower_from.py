@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.expression import columns_of
-from sfumato.core.measure import Join, Measure
+from sfumato.core.expression import Expr, columns_of
+from sfumato.core.measure import Join, Measure, Reduced
 from sfumato.core.refusal import Bug
 from sfumato.plan.print_values import COLUMN, Dialect
 
@@ -85,3 +85,19 @@ def _within(join: Join, i: int, column: int, kind: str) -> str:
     if column >= join.start + join.width:
         raise Bug("a measure names a column beyond its tables")
     return f"r{i}.{kind}{column - join.start}"
+
+
+def reduced(column: Reduced, values: Sequence[Expr]) -> str:
+    """Print a column of a per-person table over the values x0, x1, ... of their rows."""
+    if column.value is None:
+        return "count(*)"
+    name = f"x{values.index(column.value)}"
+    match column.kind:
+        case "values":
+            return f"count({name})"
+        case "sum":
+            return f"CAST(sum({name}) AS BIGINT)"
+        case "min" | "max":
+            return f"{column.kind}({name})"
+        case "rows":
+            raise Bug("a count of rows has no value")

@@ -12,7 +12,15 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.expression import Arithmetic, Clamp, Constant, Expr, Literally
+from sfumato.core.expression import (
+    Arithmetic,
+    Case,
+    Clamp,
+    Compare,
+    Constant,
+    Expr,
+    Literally,
+)
 from sfumato.core.refusal import Bug, Refused
 from sfumato.plan.known import Typed, number, whole
 
@@ -216,6 +224,18 @@ def floored(side: Typed) -> Typed:
         Fraction(1),
         side,
     )
+
+
+def size_of(side: Typed) -> Typed:
+    """Return the number without its sign: itself, if it has none, so that powers stay short."""
+    side = plain(side)
+    if side.lower >= 0:
+        return side
+    turned = Arithmetic("-", whole(0), side.physical)
+    physical = Case(((Compare(side.physical, "<", number(0)), turned),), side.physical)
+    ends = abs(side.lower), abs(side.upper)
+    least = 0 if side.lower <= 0 <= side.upper else min(ends)
+    return number_between(physical, least, max(ends), side.step, side)
 
 
 def clamped(side: Typed, lower: Constant | None, upper: Constant | None) -> Typed:

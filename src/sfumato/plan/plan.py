@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from sfumato.core.card import Card
 from sfumato.core.columns import Column
-from sfumato.core.expression import Expr, Json, Predicate, columns_of, spelled
+from sfumato.core.expression import Constant, Expr, Json, Predicate, columns_of, spelled
 from sfumato.core.expression_json import expression_json, predicate_json
 from sfumato.core.measure import Measure, PerPerson, Reduced, Tally
 from sfumato.core.noise.running import Axis
@@ -20,6 +20,7 @@ from sfumato.core.noise.tree import Tree, tree_for_gaussian, tree_for_laplace
 from sfumato.core.question import (
     Aggregate,
     EachPerson,
+    Formula,
     Question,
     aggregate_json,
     joins_json,
@@ -27,11 +28,12 @@ from sfumato.core.question import (
 )
 from sfumato.core.refusal import Bug, Refused
 from sfumato.plan.after import check_having
+from sfumato.plan.formulas import is_number
 from sfumato.plan.keys import PlanKey, plan_key
 from sfumato.plan.known import Scope, Typed
 from sfumato.plan.lower import lower
 from sfumato.plan.numbers import plain
-from sfumato.plan.rules import checked, everything
+from sfumato.plan.rules import checked, of_rows
 from sfumato.plan.running import axis_of, with_periods
 from sfumato.plan.scope import card_scope, in_cards_spelling, most_inner_rows, physical, scope_of
 from sfumato.plan.split import wanted_of, weights_of
@@ -44,8 +46,8 @@ MAX_TOTAL: Final = 2**62  # no sum, even of every row at its bound, may pass thi
 MAX_CELLS: Final = 1_000_000
 MAX_POINTS: Final = 2**16  # of the list that a choice is made from
 MAX_COUNTS: Final = 4_000_000  # of all histograms of an answer together
+KEYS_AT_ONCE: Final = 1_000  # private keys of which lists are counted in one reading
 CHOICES: Final = ("quantile", "minimum", "maximum", "top", "bounds", "first_above")
-UNORDERED: Final = ("top", "bounds", "first_above")  # what HAVING cannot compare
 PEOPLE: Final = Tally("people")
 
 
@@ -118,8 +120,22 @@ class Plan:
         """Return where the tally of a part stands among the measure's."""
         return self.measure.tallies.index(self.parts[place].part.tally)
 
+    @property
+    def has_lists(self) -> bool:
+        """Say whether something is chosen from a public list, by how many rows stand for what."""
+        return any(tally.kind == "histogram" for tally in self.measure.tallies)
+
+    def wanted(self, cell: Sequence[object]) -> tuple[Constant, ...]:
+        """Return a private key, as the engine found it, as what its columns are compared with."""
+        pairs = zip(self.keys, cell, strict=True)
+        return tuple(key.physical(value) for key, value in pairs)
+
     def canonical(self) -> Json:
         """Return what decides the answer, however it is named and in whatever order asked."""
+        return self._canonical
+
+    @cached_property
+    def _canonical(self) -> Json:
         question = self.question
         return {
             "people": self.card.people,
@@ -141,6 +157,10 @@ class Plan:
 
     def digest(self) -> str:
         """Return what stands for the canonical plan: one digest, one answer under one price."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         return hashlib.sha256(spelled(self.canonical()).encode()).hexdigest()
 
     def shape(self) -> Json:
@@ -159,7 +179,7 @@ class Plan:
         }
 
     def _columns(self) -> list[Column]:
-        names = {name for value in everything(self.question) for name in columns_of(value)}
+        names = {name for value in of_rows(self.question) for name in columns_of(value)}
         return [column for column in self.card.columns if column.name in names]
 
 
@@ -199,8 +219,16 @@ def make_plan(card: Card, question: Question, split: Mapping[str, Fraction] | No
         joins=view.joins,
         most_rows=card.limits.rows,
     )
-    lower(measure, "duckdb")  # what is too long to be written out is refused before it is paid
+    for part in (measure,) if measure.is_public else (measure.counted, *_of_any_key(measure, keys)):
+        lower(part, "duckdb")  # what is too long to be written out is refused before it is paid
     return Plan(card, question, measure, parts, keys, asked)
+
+
+def _of_any_key(measure: Measure, keys: Sequence[PlanKey]) -> list[Measure]:
+    """Return the histograms of private keys as they are asked for, if there are any."""
+    if all(tally.kind != "histogram" for tally in measure.tallies):
+        return []
+    return [measure.listed((tuple(key.any_constant for key in keys),))]
 
 
 def _inner_where(question: Question) -> Predicate | None:
@@ -225,8 +253,8 @@ def _kinds(question: Question, keys: Sequence[PlanKey]) -> dict[str, str]:
     of_keys = {key.of: key.shown_kind for key in keys}
     kinds: dict[str, str] = {}
     for output in question.outputs:
-        if isinstance(output.of, Aggregate):
-            kinds[output.name] = "list" if output.of.verb in UNORDERED else "number"
+        if isinstance(output.of, Aggregate | Formula):
+            kinds[output.name] = "number" if is_number(output) else "list"
         else:
             kinds[output.name] = of_keys[output.of]
     return kinds
@@ -244,16 +272,13 @@ def _bounds(card: Card, question: Question, keys: Sequence[PlanKey]) -> tuple[in
 def _points(question: Question, keys: Sequence[PlanKey]) -> int:
     """Return how long a list a choice may be made from, by what all of them leave room for.
 
-    With private keys there is none: how much it took would hang on how many keys the rows have.
+    Of private keys, those that were selected are read so many at a time; so how much room it takes
+    hangs on no row.
     """
     choices = sum(aggregate.verb in CHOICES for aggregate in question.aggregates)
-    if choices and any(key.key.size is None for key in keys):
-        raise Refused(
-            "keys-needed",
-            "Quantiles and most frequent values are chosen for public keys only.",
-            "Group by a column with declared keys or by public bins, or ask without groups.",
-        )
     cells = math.prod(key.key.size or 1 for key in keys)
+    if any(key.key.size is None for key in keys):
+        cells = KEYS_AT_ONCE
     return max(1, min(MAX_POINTS, MAX_COUNTS // (cells * max(choices, 1))))
 
 
@@ -307,7 +332,8 @@ def _source(view: View, question: Question, source: EachPerson) -> PerPerson:
     columns = []
     for column in source.columns:
         value = None if column.of is None else _side(column.of, scope).physical
-        columns.append(Reduced(kinds[column.verb], value))  # type: ignore[arg-type]  # of a closed table
+        verbs = ("sum", "count_values") if column.verb == "mean" else (column.verb,)
+        columns += [Reduced(kinds[verb], value) for verb in verbs]  # type: ignore[arg-type]  # of a closed table
     where = None if source.where is None else physical(source.where, scope)
     return PerPerson(where, tuple(columns), most_inner_rows(view.card, question))
 

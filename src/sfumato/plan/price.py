@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.budget import MAX_EPSILON, MIN_EPSILON
-from sfumato.core.compose import rho_within
+from sfumato.core.compose import epsilon_at, rho_within
 from sfumato.core.loss import (
     ApproximateEvent,
     Event,
@@ -35,14 +35,16 @@ from sfumato.core.noise.selection import (
 )
 from sfumato.core.noise.threshold import Threshold, threshold_for
 from sfumato.core.ports import Dice
-from sfumato.core.question import Aggregate, Output
+from sfumato.core.question import Aggregate, Formula
 from sfumato.core.refusal import Bug, Refused
 from sfumato.plan.earlier import Earlier
+from sfumato.plan.foreseen import margin_of_formula
 from sfumato.plan.plan import Bounded, Plan
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Mechanism
 from sfumato.plan.words import expr_in_words
 
+Wanted = Mapping[Aggregate | Formula, Fraction]  # margins at 95 %
 STEP: Final = Fraction(1, 10**6)  # an epsilon that we find for an error is a multiple of this
 
 
@@ -122,23 +124,30 @@ class Priced:
         found = (self.means[place] for place in self.plan.parts_of(aggregate))
         return tuple(noise for noise in found if isinstance(noise, Noise))
 
-    def rank_error(self, aggregate: Aggregate) -> int | None:
+    def rank_error(self, aggregate: Aggregate | Formula) -> int | None:
         """Return by how many rows the rank of a quantile may be off, at 95 %."""
+        if isinstance(aggregate, Formula):
+            return None
         for place in self.plan.parts_of(aggregate):
             mechanism = self.noises[place]
             if isinstance(mechanism, Chooser):
                 return mechanism.rank_error()
         return None
 
-    def margin(self, aggregate: Aggregate, people: int | None) -> float | None:
-        """Return the expected half-interval at 95 %; None where it needs a size nobody gave."""
-        asked = self.plan.asked_of(aggregate)
-        for place in self.plan.parts_of(aggregate):
+    def margin(self, of: Aggregate | Formula, people: int | None) -> float | None:
+        """Return the expected half-interval at 95 %; None where it needs a size nobody gave.
+
+        It is infinite where a formula divides by what cannot be told from zero at that price.
+        """
+        size = people or self.plan.card.size
+        if isinstance(of, Formula):
+            return margin_of_formula(self.plan, of, self.means, size)
+        for place in self.plan.parts_of(of):
             mechanism = self.noises[place]
             if isinstance(mechanism, Running):
                 return mechanism.margin()
-        size = people or self.plan.card.size
-        return verb_of(aggregate.verb).margin(asked, self.noises_of(aggregate), size)
+        asked = self.plan.asked_of(of)
+        return verb_of(of.verb).margin(asked, self.noises_of(of), size)
 
 
 LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))  # epsilons to choose among
@@ -185,11 +194,28 @@ def _values(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:
     return concentrated if _total(concentrated) < _total(pure) else pure
 
 
+def price_at_rho(plan: Plan, rho: Fraction, delta: Fraction) -> Priced:
+    """Return the plan with Gaussian noise of that rho; its own epsilon is what delta makes of it.
+
+    For questions of which many add up to one price: the sum of their rho is what counts.
+    """
+    if plan.selects_keys or any(b.part.choice is not None for b in plan.parts):
+        raise Bug("a price in rho is for counts and sums over public keys")
+    priced = _with_gaussian(plan, GaussianEvent(rho, epsilon_at(rho, delta), delta))
+    if not _is_drawable(priced):
+        raise Refused(
+            "noise-out-of-range",
+            "At that price the noise is wider than can be drawn exactly.",
+            "Choose a larger epsilon.",
+        )
+    return priced
+
+
 def price_for_errors(
     plan: Plan, margins: Mapping[str, Fraction], delta: Fraction, people: int | None
 ) -> Priced:
     """Return the smallest price at which every named column is within its margin at 95 %."""
-    wanted = {_aggregate_named(plan, name): margin for name, margin in margins.items()}
+    wanted = {_number_named(plan, name): margin for name, margin in margins.items()}
     _check_reach(price_at(plan, MAX_EPSILON, delta), wanted, people)
     low, high = int(MIN_EPSILON / STEP) - 1, int(MAX_EPSILON / STEP)
     while high - low > 1:
@@ -201,7 +227,9 @@ def price_for_errors(
     return price_at(plan, high * STEP, delta)
 
 
-def _meets(priced: Priced, wanted: Mapping[Aggregate, Fraction], people: int | None) -> bool:
+def _meets(
+    priced: Priced, wanted: Mapping[Aggregate | Formula, Fraction], people: int | None
+) -> bool:
     return _is_drawable(priced) and all(
         (priced.margin(a, people) or 0) <= margin for a, margin in wanted.items()
     )
@@ -211,13 +239,14 @@ def _is_drawable(priced: Priced) -> bool:
     return all(noise.is_drawable() for noise in priced.noises)
 
 
-def _check_reach(priced: Priced, wanted: Mapping[Aggregate, Fraction], people: int | None) -> None:
-    for aggregate in wanted:
-        asked = priced.plan.asked_of(aggregate)
-        if priced.margin(aggregate, people) is None:
+def _check_reach(
+    priced: Priced, wanted: Mapping[Aggregate | Formula, Fraction], people: int | None
+) -> None:
+    for of in wanted:
+        if priced.margin(of, people) is None:
             raise Refused(
                 "error-needs-size",
-                f"The error of {verb_of(aggregate.verb).says(asked)} depends on how many people "
+                f"The error of {_said(priced.plan, of)} depends on how many people "
                 "it covers, and that number is private.",
                 "Give your own guess with --people N, or name an epsilon.",
             )
@@ -229,19 +258,22 @@ def _check_reach(priced: Priced, wanted: Mapping[Aggregate, Fraction], people: i
         )
 
 
-def _aggregate_named(plan: Plan, name: str) -> Aggregate:
-    for output in plan.question.outputs:
-        if output.name.casefold() == name.casefold() and isinstance(output.of, Aggregate):
+def _said(plan: Plan, of: Aggregate | Formula) -> str:
+    if isinstance(of, Formula):
+        return expr_in_words(of.expr)
+    return verb_of(of.verb).says(plan.asked_of(of))
+
+
+def _number_named(plan: Plan, name: str) -> Aggregate | Formula:
+    numbers = [o for o in plan.question.outputs if isinstance(o.of, Aggregate | Formula)]
+    for output in numbers:
+        if output.name.casefold() == name.casefold() and isinstance(output.of, Aggregate | Formula):
             return output.of
     raise Refused(
         "unknown-column",
-        f"The answer has no aggregate named {name!r}.",
-        "Name one of: " + ", ".join(o.name for o in _aggregate_outputs(plan)) + ".",
+        f"The answer has no number named {name!r}.",
+        "Name one of: " + ", ".join(o.name for o in numbers if o.is_shown) + ".",
     )
-
-
-def _aggregate_outputs(plan: Plan) -> tuple[Output, ...]:
-    return tuple(o for o in plan.question.outputs if isinstance(o.of, Aggregate))
 
 
 def _with_laplace(plan: Plan, epsilon: Fraction) -> Priced:

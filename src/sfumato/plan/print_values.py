@@ -25,6 +25,7 @@ from sfumato.core.expression import (
     Coalesce,
     Compare,
     Constant,
+    Curve,
     Expr,
     Field,
     Floor,
@@ -37,6 +38,7 @@ from sfumato.core.expression import (
     Ref,
     Since,
     StartsWith,
+    Total,
     Unit,
 )
 from sfumato.core.refusal import Bug, Refused
@@ -109,6 +111,8 @@ def print_expr(expr: Expr, dialect: Dialect) -> Text:
             return _part(field, print_expr(of, dialect), dialect)
         case Floor():
             raise Bug("a floor of a whole number reached the printer")
+        case Curve() | Total():
+            raise Bug("what is reckoned of released numbers reached the printer")
 
 
 def _column(column: str) -> str:
@@ -315,3 +319,17 @@ def _constant(constant: Constant, dialect: Dialect) -> Text:
 def _text(text: str, dialect: Dialect) -> Text:
     """Print a text; compared byte by byte in every engine."""
     return Text('CAST(? AS TEXT) COLLATE "C"' if dialect == "postgres" else "?", (text,))
+
+
+def ordered_digest(text: str, dialect: Dialect) -> str:
+    """Print the last eight bytes of the text's MD5 as a little-endian number, or as its hex digits.
+
+    DuckDB's md5_number is little-endian, so its upper half begins with the last byte of the digest.
+    The others turn the sixteen last hex digits round, two by two: each letter of the pattern
+    becomes the digit that stands at its place in the alphabet.
+    """
+    if dialect == "duckdb":
+        return f"md5_number({text}) >> 64"
+    digest = f"md5(CAST({text} AS BINARY))" if dialect == "spark" else f"md5({text})"
+    turned = f"translate('opmnklijghefcdab', 'abcdefghijklmnop', substr({digest}, 17))"
+    return f'{turned} COLLATE "C"' if dialect == "postgres" else turned

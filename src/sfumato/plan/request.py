@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
-from sfumato.core.question import Question, question_json
+from sfumato.core.question import Question, question_json, read_question
 from sfumato.core.refusal import Refused
 from sfumato.plan.earlier import Earlier
 from sfumato.plan.plan import make_plan
-from sfumato.plan.price import Priced, price_at, price_for_errors
+from sfumato.plan.price import Priced, price_at, price_at_rho, price_for_errors
 from sfumato.plan.top_up import top_up_at
 
 
@@ -27,6 +28,7 @@ class Request:
     people: int | None = None
     top_up: str | None = None  # the asker's own operation whose answer this raises
     split: Mapping[str, Fraction] | None = None  # shares of the price, by column of the answer
+    rho: Fraction | None = None  # instead of an epsilon: Gaussian noise of that rho, for a twin
 
     def as_json(self) -> Json:
         """Return what was asked as it was asked; what an operation id stands for."""
@@ -39,11 +41,26 @@ class Request:
             "people": self.people,
             **({} if self.top_up is None else {"top_up": self.top_up}),
             **self._split_json(),
+            **({} if self.rho is None else {"rho": str(self.rho)}),
         }
 
     def _split_json(self) -> Json:
         shares = sorted((self.split or {}).items())
         return {"split": [[name, str(share)] for name, share in shares]} if shares else {}
+
+
+def read_request(shape: Mapping[str, Any]) -> Request:  # Any: JSON that `as_json` wrote
+    """Return the request that was written down as it was asked."""
+    return Request(
+        question=read_question(shape["question"]),
+        epsilon=None if shape["epsilon"] is None else Fraction(shape["epsilon"]),
+        margins={name: Fraction(margin) for name, margin in shape["margins"]},
+        delta=None if shape["delta"] is None else Fraction(shape["delta"]),
+        people=shape["people"],
+        top_up=shape.get("top_up"),
+        split={name: Fraction(share) for name, share in shape.get("split", [])},
+        rho=None if shape.get("rho") is None else Fraction(shape["rho"]),
+    )
 
 
 def priced_request(card: Card, request: Request, earlier: Earlier | None = None) -> Priced:
@@ -55,6 +72,8 @@ def priced_request(card: Card, request: Request, earlier: Earlier | None = None)
     if earlier is not None:
         return top_up_at(plan, earlier, _whole(request), request.delta)
     delta = card.delta_per_request if request.delta is None else request.delta
+    if request.rho is not None:
+        return price_at_rho(plan, request.rho, delta)
     if (request.epsilon is None) == (not request.margins):
         raise Refused(
             "bad-budget",

@@ -7,8 +7,10 @@ from typing import Final
 
 from sfumato.core.card import Card
 from sfumato.core.expression import Expr, Predicate, columns_of, walk
-from sfumato.core.question import Aggregate, Question
+from sfumato.core.question import Aggregate, Formula, Question
 from sfumato.core.refusal import Refused
+from sfumato.plan.formulas import check_formula, is_number
+from sfumato.plan.totals import check_totals
 from sfumato.plan.words import expr_in_words
 
 Rule = Callable[[Card, Question], None]
@@ -40,13 +42,23 @@ def is_not_too_large(_card: Card, question: Question) -> None:
 
 def everything(question: Question) -> tuple[Expr | Predicate, ...]:
     """Return every expression and condition of the question."""
+    formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
+    having = () if question.having is None else (question.having,)
+    return (*of_rows(question), *formulas, *having)
+
+
+def of_rows(question: Question) -> tuple[Expr | Predicate, ...]:
+    """Return every expression and condition about rows: all but what works on released values."""
     source = question.source
     inner: list[Expr | Predicate | None] = []
     if source is not None:
         inner = [source.where, *(column.of for column in source.columns)]
-    outer: list[Expr | Predicate | None] = [question.where, question.having, *question.group_by]
+    outer: list[Expr | Predicate | None] = [question.where, *question.group_by]
     for output in question.outputs:
-        outer += output.of.of if isinstance(output.of, Aggregate) else (output.of,)
+        if isinstance(output.of, Aggregate):
+            outer += output.of.of
+        elif not isinstance(output.of, Formula):
+            outer.append(output.of)
     return tuple(value for value in (*inner, *outer) if value is not None)
 
 
@@ -79,7 +91,9 @@ def groups_are_distinct(_card: Card, question: Question) -> None:
 def outputs_are_grouped(_card: Card, question: Question) -> None:
     """A plain column in the answer must be one that the question groups by."""
     for output in question.outputs:
-        if not isinstance(output.of, Aggregate) and output.of not in question.group_by:
+        if isinstance(output.of, Aggregate | Formula):
+            continue
+        if output.of not in question.group_by:
             raise Refused(
                 "not-in-language",
                 f"{expr_in_words(output.of)!r} stands in the answer but not in GROUP BY.",
@@ -101,6 +115,20 @@ def what_comes_after_names_outputs(_card: Card, question: Question) -> None:
             "It has: " + ", ".join(sorted(names)) + ".",
             column=unknown[0],
         )
+
+
+def formulas_are_of_aggregates(_card: Card, question: Question) -> None:
+    """A formula is reckoned of released numbers of the same answer, and of nothing else."""
+    numbers = (o for o in question.outputs if is_number(o) and isinstance(o.of, Aggregate))
+    kinds = {output.name: "number" for output in numbers}
+    for output in question.outputs:
+        if isinstance(output.of, Formula):
+            check_formula(output.of.expr, kinds)
+
+
+def totals_are_of_counts_and_sums(_card: Card, question: Question) -> None:
+    """A total over the answer's rows is of numbers whose noise is known, and of all rows."""
+    check_totals(question)
 
 
 def a_table_of_people_needs_people(card: Card, question: Question) -> None:
@@ -149,6 +177,8 @@ RULES: Final[tuple[Rule, ...]] = (
     groups_are_distinct,
     outputs_are_grouped,
     what_comes_after_names_outputs,
+    formulas_are_of_aggregates,
+    totals_are_of_counts_and_sums,
     a_table_of_people_needs_people,
     bounds_are_sensible,
 )

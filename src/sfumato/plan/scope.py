@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import Final
 
 from sfumato.core.card import Card
 from sfumato.core.columns import read_constant
@@ -18,6 +19,7 @@ from sfumato.core.expression import (
     Coalesce,
     Compare,
     Constant,
+    Curve,
     Expr,
     Floor,
     IsNull,
@@ -28,15 +30,19 @@ from sfumato.core.expression import (
     Ref,
     Since,
     StartsWith,
+    Total,
     canonical,
+    one_where,
 )
-from sfumato.core.question import Aggregate, EachPerson, Output, Question, Reduce
+from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question, Reduce
 from sfumato.core.refusal import Refused
-from sfumato.plan.known import Scope, Typed, column_type, number
+from sfumato.plan.known import Scope, Typed, column_type, number, whole
 from sfumato.plan.numbers import plain, within_reach
 from sfumato.plan.periods import first_of_period, period_of_text
 from sfumato.plan.tables import View
-from sfumato.plan.typed import typed
+from sfumato.plan.typed import not_of_rows, typed
+
+FINE: Final = 100  # parts of a step that a person's mean is rounded down to
 
 # --- scopes ------------------------------------------------------------------------------------
 
@@ -58,8 +64,8 @@ def people_scope(view: View, source: EachPerson, most_rows: int) -> Scope:
     """Return the columns of a table with one row for each person."""
     inner = card_scope(view)
     columns: dict[str, Typed] = {}
-    for place, column in enumerate(source.columns):
-        columns[column.name.casefold()] = _reduced(column, inner, Ref(f"u{place}"), most_rows)
+    for column, place in zip(source.columns, inner_places(source), strict=True):
+        columns[column.name.casefold()] = _reduced(column, inner, place, most_rows)
 
     def find(name: str) -> Typed:
         found = columns.get(name.casefold())
@@ -83,7 +89,17 @@ def _unknown(name: str, source: EachPerson) -> Refused:
     )
 
 
-def _reduced(column: Reduce, inner: Scope, place: Ref, most: int) -> Typed:
+def inner_places(source: EachPerson) -> list[int]:
+    """Return where each column's first tally stands; a mean is a sum and, next to it, a count."""
+    places, place = [], 0
+    for column in source.columns:
+        places.append(place)
+        place += 2 if column.verb == "mean" else 1
+    return places
+
+
+def _reduced(column: Reduce, inner: Scope, at: int, most: int) -> Typed:
+    place = Ref(f"u{at}")
     if column.of is None:
         if column.verb != "count":
             raise Refused("not-in-language", f"{column.verb} needs a column.", "Name a column.")
@@ -100,7 +116,7 @@ def _reduced(column: Reduce, inner: Scope, place: Ref, most: int) -> Typed:
     has_order = side.unit is None and (side.is_number or side.kind in ("date", "timestamp"))
     if column.verb in ("minimum", "maximum") and has_order:
         return replace(side, physical=place, keys=None, code=None)
-    if column.verb != "sum" or not side.is_number:
+    if column.verb not in ("sum", "mean") or not side.is_number:
         raise Refused(
             "type-mismatch",
             f"The inner SELECT cannot take {column.verb} of a {side.kind}.",
@@ -109,7 +125,20 @@ def _reduced(column: Reduce, inner: Scope, place: Ref, most: int) -> Typed:
     _check_bounded(side)
     lower, upper = min(side.lower, side.lower * most), max(side.upper, side.upper * most)
     made = replace(side, physical=place, lower=lower, upper=upper, keys=None, code=None)
-    return within_reach(made)
+    return within_reach(made if column.verb == "sum" else _mean(side, made, Ref(f"u{at + 1}")))
+
+
+def _mean(side: Typed, total: Typed, count: Ref) -> Typed:
+    """Return a person's mean, rounded down to a hundredth of the column's step; null of nothing."""
+    wide = replace(total, lower=total.lower * FINE, upper=total.upper * FINE)
+    above = Arithmetic("*", within_reach(wide).physical, whole(FINE))
+    return replace(
+        total,
+        physical=Arithmetic("/", above, count),
+        lower=side.lower * FINE,
+        upper=side.upper * FINE,
+        step=side.step / FINE,
+    )
 
 
 def _check_bounded(side: Typed) -> None:
@@ -177,6 +206,12 @@ def _stored(side: Typed, constant: Constant) -> Constant:
 def _spelled_constant(side: Typed, constant: Constant) -> Constant:
     """Return the constant in the type's own spelling, or refuse what is not of that type."""
     if constant.kind == "boolean":
+        if side.kind != "boolean":
+            raise Refused(
+                "type-mismatch",
+                f"A {side.kind} is neither true nor false.",
+                "Compare it, as in x > 0; to make a number whole, write ROUND(x) or FLOOR(x).",
+            )
         value: object = constant.text == "true"
     elif constant.kind == "number":
         value = constant.number
@@ -212,6 +247,10 @@ def spelled_expr(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
             return Since(unit, inner(of))
         case Part(field=field, of=of):
             return Part(field, inner(of))
+        case Curve(name=name, of=of):
+            return Curve(name, inner(of))
+        case Total():
+            raise not_of_rows("A total over the answer's rows")
 
 
 def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
@@ -288,13 +327,36 @@ def _names(view: View, question: Question) -> Mapping[str, str]:
 
 def _output(view: View, question: Question, output: Output, scope: Scope) -> Output:
     names = _names(view, question)
+    if isinstance(output.of, Formula):
+        return output  # of outputs, by their names
     if not isinstance(output.of, Aggregate):
         return replace(output, of=spelled_expr(output.of, scope, names))
     is_inner = question.source is not None and any(name in names for name in view.people)
     if not is_inner and _counts_people(view, output.of):
         return replace(output, of=Aggregate("count_people"))
+    narrowed = None if is_inner else _people_where(view, output.of)
+    if narrowed is not None:
+        return replace(output, of=_have_a_row(spelled_predicate(narrowed, scope, names)))
     of = tuple(spelled_expr(side, scope, names) for side in output.of.of)
     return replace(output, of=replace(output.of, of=of))
+
+
+def _people_where(view: View, aggregate: Aggregate) -> Predicate | None:
+    """Return the condition of COUNT(DISTINCT CASE WHEN condition THEN person END), if it is that.
+
+    `COUNT(DISTINCT person) FILTER (WHERE condition)` is read as that too.
+    """
+    match aggregate:
+        case Aggregate(verb="count_distinct", of=(Case(whens=((when, then),), otherwise=None),)):
+            is_person = _counts_people(view, Aggregate("count_distinct", (then,)))
+            return when if is_person else None
+        case _:
+            return None
+
+
+def _have_a_row(condition: Predicate) -> Aggregate:
+    """Return the number of people with such a row: a one for each, cut to one a person and cell."""
+    return Aggregate("sum", (one_where(condition),), within=(Constant.of(0), Constant.of(1)))
 
 
 def _counts_people(view: View, aggregate: Aggregate) -> bool:

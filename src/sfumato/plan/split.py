@@ -64,10 +64,11 @@ def _named(question: Question, name: str) -> Aggregate:
     for output in question.outputs:
         if output.name.casefold() == name.casefold() and isinstance(output.of, Aggregate):
             return output.of
-    names = [o.name for o in question.outputs if isinstance(o.of, Aggregate)]
+    names = [o.name for o in question.outputs if isinstance(o.of, Aggregate) and o.is_shown]
     raise Refused(
         "unknown-column",
         f"The answer has no aggregate named {name!r}.",
-        "Name one of: " + ", ".join(names) + ".",
+        "Name one of: " + (", ".join(names) or "none") + "; a formula's aggregates are named by "
+        "asking for them too: SUM(x) AS s, COUNT(*) AS n, s / n AS r.",
         column=name,
     )

@@ -8,12 +8,14 @@ from typing import Final
 
 from sqlglot import exp
 
-from sfumato.core.expression import Case, Constant, Expr, Literally, Predicate
+from sfumato.core.expression import Case, Expr, Predicate, one_where
 from sfumato.core.question import Aggregate, Reduce, Reduction, Verb
 from sfumato.plan.sql_expressions import expression, predicate
+from sfumato.plan.sql_functions import TOTALS
 from sfumato.plan.sql_leaves import constant_of, only, outside
 
 _WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that stands in GROUP BY."
+_WITHIN: Final = "Write PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)."
 _RUNNING: Final = "Write RUNNING_COUNT(*), or SUM(COUNT(*)) OVER (ORDER BY the period)."
 NAMES: Final[Mapping[Verb, str]] = {
     "count": "count",
@@ -26,6 +28,9 @@ NAMES: Final[Mapping[Verb, str]] = {
     "deviation": "stddev_{}",
     "covariance": "covar_{}",
     "correlation": "corr_{}",
+    "population_variance": "var_pop_{}",
+    "population_deviation": "stddev_pop_{}",
+    "population_covariance": "covar_pop_{}",
     "slope": "slope_{}",
     "intercept": "intercept_{}",
     "quantile": "quantile_{}",
@@ -42,7 +47,14 @@ def is_aggregate(node: exp.Expr) -> bool:
     """Say whether the node is a function that adds rows up."""
     if type(node) is exp.Anonymous:
         return node.name.casefold() in _OURS
-    return type(node) in _READERS
+    return type(node) in _READERS and not is_total(node)
+
+
+def is_total(node: exp.Expr) -> bool:
+    """Say whether the node is a total over the answer's rows: SUM(an aggregate) OVER (…)."""
+    if type(node) is not exp.Window or node.args.get("order") is not None:
+        return False
+    return type(node.this) is exp.Sum and is_aggregate(node.this.this)
 
 
 def aggregates(node: exp.Expr) -> tuple[Aggregate, ...]:
@@ -98,6 +110,45 @@ def _quantile(node: exp.Expr) -> tuple[Aggregate, ...]:
     listed = points.expressions if type(points) is exp.Array else [points]
     of = (expression(node.this),)
     return tuple(Aggregate("quantile", of, at=_share(point)) for point in listed)
+
+
+def _quantile_of(node: exp.Expr) -> tuple[Aggregate, ...]:
+    """Read QUANTILE(x, p) and APPROX_QUANTILE(x, p): every quantile is a point of a public grid."""
+    only(node, {"this", "quantile"})
+    of = (expression(node.this),)
+    return (Aggregate("quantile", of, at=_share(node.args["quantile"])),)
+
+
+def _within_group(node: exp.Expr) -> tuple[Aggregate, ...]:
+    """Read PERCENTILE_CONT(p) WITHIN GROUP (ORDER BY x), and MODE() so."""
+    only(node, {"this", "expression"})
+    called, order = node.this, node.expression
+    only(order, {"expressions"})
+    if type(called) not in (exp.PercentileCont, exp.PercentileDisc, exp.Mode):
+        raise outside(node, "WITHIN GROUP is of quantiles and of MODE", _WITHIN)
+    if len(order.expressions) != 1:
+        raise outside(node, "WITHIN GROUP takes one column", _WITHIN)
+    (ordered,) = order.expressions
+    only(ordered, {"this", "desc", "nulls_first"})
+    of, is_falling = (expression(ordered.this),), bool(ordered.args.get("desc"))
+    if type(called) is exp.Mode:
+        only(called, set())
+        return (Aggregate("top", of, most=1),)
+    only(called, {"this"})
+    points = called.this
+    listed = points.expressions if type(points) is exp.Array else [points]
+    shares = [1 - _share(point) if is_falling else _share(point) for point in listed]
+    return tuple(Aggregate("quantile", of, at=share) for share in shares)
+
+
+def _approximately_distinct(node: exp.Expr) -> tuple[Aggregate, ...]:
+    only(node, {"this"})
+    return (Aggregate("count_distinct", (expression(node.this),)),)
+
+
+def _count_if(node: exp.Expr) -> tuple[Aggregate, ...]:
+    only(node, {"this"})
+    return (_narrowed(node, Aggregate("count"), predicate(node.this)),)
 
 
 def _share(node: exp.Expr) -> Fraction:
@@ -168,28 +219,30 @@ def _window(node: exp.Expr) -> tuple[Aggregate, ...]:
     summed = node.this
     is_count = type(summed) is exp.Sum and type(summed.this) is exp.Count
     if not is_count:
-        raise outside(node, "windows are not answered", _RUNNING)
+        raise outside(node, "this window is not answered", TOTALS)
     only(summed, {"this"})
     if _count(summed.this) != (Aggregate("count"),):
-        raise outside(node, "windows are not answered", _RUNNING)
+        raise outside(node, "this window is not answered", TOTALS)
     return (Aggregate("running_count", (_window_order(node),)),)
 
 
 def _window_order(node: exp.Expr) -> Expr:
     order = node.args.get("order")
     if order is None:
-        raise outside(node, "windows are not answered", _RUNNING)
+        raise outside(node, "this window is not answered", TOTALS)
     only(order, {"expressions"})
     if len(order.expressions) != 1:
         raise outside(node, "a running count runs along one period", _RUNNING)
     (ordered,) = order.expressions
-    only(ordered, {"this", "nulls_first"}, {"desc": "a running count runs from the first on"})
+    only(ordered, {"this", "nulls_first"})
     return expression(ordered.this)
 
 
 def check_windows(select: exp.Select, groups: Sequence[Expr]) -> None:
     """Refuse a window that would run across the other columns of GROUP BY: ours do not."""
     for window in select.find_all(exp.Window):
+        if is_total(window):
+            continue
         parts = {expression(part) for part in window.args.get("partition_by") or ()}
         if parts != set(groups) - {_window_order(window)}:
             raise outside(
@@ -210,9 +263,8 @@ def _filtered(node: exp.Expr) -> tuple[Aggregate, ...]:
 
 def _narrowed(node: exp.Expr, aggregate: Aggregate, condition: Predicate) -> Aggregate:
     if aggregate.verb == "count":
-        one: Expr = Literally(Constant.of(1))
-        return Aggregate("count_values", (Case(((condition, one),), None),))
-    if len(aggregate.of) != 1 or aggregate.verb in ("count_distinct", "running_count"):
+        return Aggregate("count_values", (one_where(condition),))
+    if len(aggregate.of) != 1 or aggregate.verb == "running_count":
         raise outside(node, "this aggregate takes no FILTER", "Put the condition into WHERE.")
     of = Case(((condition, aggregate.of[0]),), None)
     return Aggregate(aggregate.verb, (of,), at=aggregate.at, most=aggregate.most)
@@ -227,12 +279,21 @@ _READERS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], tuple[Aggregate, ..
     exp.Variance: _of_one("variance"),
     exp.Stddev: _of_one("deviation"),
     exp.StddevSamp: _of_one("deviation"),
+    exp.VariancePop: _of_one("population_variance"),
+    exp.StddevPop: _of_one("population_deviation"),
     exp.CovarSamp: _of_two("covariance"),
+    exp.CovarPop: _of_two("population_covariance"),
     exp.Corr: _of_two("correlation"),
     exp.RegrSlope: _of_two("slope"),
     exp.RegrIntercept: _of_two("intercept"),
     exp.Median: _median,
     exp.PercentileCont: _quantile,
+    exp.PercentileDisc: _quantile,
+    exp.Quantile: _quantile_of,
+    exp.ApproxQuantile: _quantile_of,
+    exp.WithinGroup: _within_group,
+    exp.ApproxDistinct: _approximately_distinct,
+    exp.CountIf: _count_if,
     exp.ApproxTopK: _top,
     exp.Mode: _mode,
     exp.Filter: _filtered,
@@ -244,19 +305,19 @@ _REDUCTIONS: Final[Mapping[Verb, Reduction]] = {
     "count": "count",
     "count_values": "count_values",
     "sum": "sum",
+    "mean": "mean",
     "minimum": "minimum",
     "maximum": "maximum",
 }
 
 
-def reduction(node: exp.Expr, name: str) -> Reduce:
-    """Return the column of a per-person table, or refuse."""
-    for aggregate in aggregates(node):
-        verb = _REDUCTIONS.get(aggregate.verb)
-        if verb is not None:
-            return Reduce(name, verb, aggregate.of[0] if aggregate.of else None)
-    raise outside(
-        node,
-        "this is not answered for each person",
-        "Use COUNT, SUM, MIN or MAX in the inner SELECT.",
-    )
+def reduction(node: exp.Expr, name: str, aggregate: Aggregate) -> Reduce:
+    """Return the column of a per-person table that the aggregate is, or refuse."""
+    verb = _REDUCTIONS.get(aggregate.verb)
+    if verb is None or aggregate.most is not None:
+        raise outside(
+            node,
+            "this is not answered for each person",
+            "Use COUNT, SUM, AVG, MIN or MAX in the inner SELECT.",
+        )
+    return Reduce(name, verb, aggregate.of[0] if aggregate.of else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Final
 
 from sqlglot import exp
@@ -18,29 +19,28 @@ from sfumato.core.expression import (
     Compare,
     Constant,
     Expr,
-    Field,
     Floor,
     IsNull,
     Literally,
     Not,
     Operator,
-    Part,
     Predicate,
     Ref,
     Sign,
     Since,
     StartsWith,
-    Unit,
+    rounded,
 )
+from sfumato.plan.sql_functions import OF_A_NUMBER, OfNumber
+from sfumato.plan.sql_hints import CONDITIONS as A_CONDITION
+from sfumato.plan.sql_hints import EXPRESSIONS, called, hint_of
 from sfumato.plan.sql_leaves import column_of, constant_of, is_constant, only, outside
 from sfumato.plan.sql_text import MAX_DEPTH, too_large
+from sfumato.plan.sql_times import OF_A_TIME
 
 MAX_AMONG: Final = 500
 MAX_WHENS: Final = 100
-_CONDITIONS: Final = "Use =, <>, <, <=, >, >=, IN, BETWEEN, LIKE 'x%', IS NULL, AND, OR, NOT."
-_EXPRESSIONS: Final = (
-    "Use columns, constants, + - * /, FLOOR, LEAST, GREATEST, COALESCE, CASE, date_trunc, extract."
-)
+MOST_DIGITS: Final = 15  # that a number is rounded to
 
 
 def expression(node: exp.Expr, depth: int = 0) -> Expr:
@@ -51,8 +51,7 @@ def expression(node: exp.Expr, depth: int = 0) -> Expr:
         return Literally(constant_of(node))
     reader = _READERS.get(type(node))
     if reader is None:
-        hint = _HINTS.get(type(node), _EXPRESSIONS)
-        raise outside(node, "this expression is not answered", hint)
+        raise outside(node, called(node), hint_of(node, EXPRESSIONS))
     return reader(node, depth + 1)
 
 
@@ -70,8 +69,8 @@ def predicate(node: exp.Expr, depth: int = 0) -> Predicate:
         case exp.Paren():
             only(node, {"this"})
             return predicate(node.this, depth + 1)
-        case exp.Column():
-            return Compare(Ref(column_of(node)), "=", Constant.of(True))
+        case exp.Column() | exp.Coalesce() | exp.Case() | exp.If():
+            return Compare(expression(node, depth + 1), "=", Constant.of(True))
         case _:
             return _simple(node, depth + 1)
 
@@ -102,6 +101,16 @@ def _negative(node: exp.Expr, depth: int) -> Expr:
 def _floor(node: exp.Expr, depth: int) -> Expr:
     only(node, {"this"})
     return Floor(expression(node.this, depth))
+
+
+def _rounded(node: exp.Expr, depth: int) -> Expr:
+    """Read ROUND(x, digits) as FLOOR(x * 10^digits + 1/2) / 10^digits: a half goes up."""
+    only(node, {"this", "decimals"})
+    digits = node.args.get("decimals")
+    number = Fraction(0) if digits is None else constant_of(digits).number
+    if number.denominator != 1 or abs(number) > MOST_DIGITS:
+        raise outside(node, f"ROUND takes at most {MOST_DIGITS} digits", "Write ROUND(x, 2).")
+    return rounded(expression(node.this, depth), int(number))
 
 
 def _bound(node: exp.Expr, depth: int) -> Expr:
@@ -167,71 +176,82 @@ def _null_if(node: exp.Expr, depth: int) -> Expr:
     return Case(((Not(Compare(of, "=", constant_of(node.expression))), of),), None)
 
 
-def _trunc(node: exp.Expr, depth: int) -> Expr:
-    only(node, {"this", "unit"})
-    unit = _UNITS.get(node.args["unit"].name.casefold()) if node.args.get("unit") else None
-    if unit is None:
-        raise outside(node, "this unit of time is not answered", f"Use {', '.join(_UNITS)}.")
-    return Since(unit, expression(node.this, depth))
-
-
-def _extract(node: exp.Expr, depth: int) -> Expr:
-    only(node, {"this", "expression"})
-    field = _FIELDS.get(str(node.this.name).casefold())
-    if field is None:
-        raise outside(node, "this field of time is not answered", f"Use {', '.join(_FIELDS)}.")
-    return Part(field, expression(node.expression, depth))
-
-
-def _field(node: exp.Expr, depth: int) -> Expr:
+def _ceiled(node: exp.Expr, depth: int) -> Expr:
     only(node, {"this"})
-    return Part(_FIELD_CALLS[type(node)], expression(node.this, depth))
+    below = Literally(Constant.of(0))
+    return Arithmetic("-", below, Floor(Arithmetic("-", below, expression(node.this, depth))))
+
+
+def _cast(node: exp.Expr, depth: int) -> Expr:
+    """Read what a cast does to a row: a date of a time, a number of what is true or false.
+
+    A float of a number is the number, wherever only a number can stand.
+    """
+    only(node, {"this", "to"})
+    kind, of = node.args["to"].this, node.this
+    if node.args["to"].expressions:
+        raise outside(node, "a type has no digits here", "Write ROUND(x, 2).")
+    if kind is exp.DataType.Type.DATE:
+        return Since("day", expression(of, depth))
+    if kind in exp.DataType.INTEGER_TYPES:
+        return _one_or_zero(of, depth)
+    above = _above(node)
+    if kind in _FLOATS and isinstance(above, _OF_NUMBERS):
+        made = expression(of, depth)  # of numbers alone: compared, a text would stay a text
+        is_compared = isinstance(above, exp.Predicate)
+        return Arithmetic("+", made, Literally(Constant.of(0))) if is_compared else made
+    raise outside(node, "casts are not answered", hint_of(node, EXPRESSIONS))
+
+
+def _above(node: exp.Expr) -> exp.Expr | None:
+    above = node.parent
+    while type(above) is exp.Paren:
+        above = above.parent
+    return above
+
+
+def _one_or_zero(node: exp.Expr, depth: int) -> Expr:
+    """Read CAST(x AS INT) as one where x is true and zero where it is false; of nothing else."""
+    when = predicate(node, depth) if _is_condition(node.unnest()) else None
+    when = when or Compare(expression(node, depth), "=", Constant.of(True))
+    one, zero = (Literally(Constant.of(number)) for number in (1, 0))
+    return Case(((when, one), (Not(when), zero)), None)
+
+
+def _is_condition(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Condition) and type(node) in CONDITIONS
+
+
+def _of_number(read: OfNumber) -> Callable[[exp.Expr, int], Expr]:
+    return lambda node, depth: read(node, lambda of: expression(of, depth))
 
 
 _ARITHMETIC: Final[Mapping[type[exp.Expr], Sign]] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/",
 }  # fmt: skip
-_UNITS: Final[Mapping[str, Unit]] = {
-    "year": "year", "quarter": "quarter", "month": "month", "week": "week", "day": "day",
-    "hour": "hour",
-}  # fmt: skip
-_FIELDS: Final[Mapping[str, Field]] = {
-    "year": "year", "quarter": "quarter", "month": "month", "day": "day", "isodow": "weekday",
-    "hour": "hour",
-}  # fmt: skip
-_FIELD_CALLS: Final[Mapping[type[exp.Expr], Field]] = {
-    exp.Year: "year", exp.Quarter: "quarter", exp.Month: "month", exp.Day: "day",
-    exp.DayOfMonth: "day", exp.DayOfWeekIso: "weekday", exp.Hour: "hour",
-}  # fmt: skip
+_FLOATS: Final = (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT)
+_OF_NUMBERS: Final = (
+    exp.Binary, exp.Neg, exp.Sum, exp.Avg, exp.Variance, exp.Stddev, exp.StddevSamp,
+    exp.VariancePop, exp.StddevPop, exp.Floor, exp.Ceil, exp.Round, exp.Abs,
+)  # fmt: skip
 _READERS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr, int], Expr]]] = {
     exp.Column: _ref,
     exp.Paren: _paren,
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
     exp.Neg: _negative,
     exp.Floor: _floor,
+    exp.Round: _rounded,
+    exp.Ceil: _ceiled,
+    **{kind: _of_number(read) for kind, read in {**OF_A_NUMBER, **OF_A_TIME}.items()},
     exp.Least: _bound,
     exp.Greatest: _bound,
     exp.Coalesce: _coalesce,
     exp.Case: _case,
     exp.If: _if,
     exp.Nullif: _null_if,
-    exp.TimestampTrunc: _trunc,
-    exp.DateTrunc: _trunc,
-    exp.Extract: _extract,
-    **dict.fromkeys(_FIELD_CALLS, _field),
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
 }
-_HINTS: Final[Mapping[type[exp.Expr], str]] = {
-    exp.IntDiv: "Write FLOOR(a / b).",
-    exp.Round: "Write FLOOR(x + 0.5).",
-    exp.Abs: "Write CASE WHEN x < 0 THEN -x ELSE x END.",
-    exp.Mod: "Write a - FLOOR(a / b) * b.",
-    exp.Cast: "Leave the cast out: every column has the type that its card declares.",
-    exp.TryCast: "Leave the cast out: every column has the type that its card declares.",
-    exp.Subquery: "A sub-select stands in FROM and groups by the person.",
-    exp.Window: "Windows over rows are not answered; aggregate for each person in an inner SELECT.",
-    exp.DayOfWeek: "Write isodow(day): 1 is Monday.",
-}
-
 
 # --- conditions -------------------------------------------------------------------------------
 
@@ -260,10 +280,13 @@ def _simple(node: exp.Expr, depth: int) -> Predicate:
             return _among(node, depth)
         case exp.Like():
             return _like(node, depth)
+        case exp.StartsWith():
+            only(node, {"this", "expression"})
+            return StartsWith(expression(node.this, depth), constant_of(node.expression).text)
         case exp.Is():
             return _is(node, depth)
         case _:
-            raise outside(node, "this condition is not answered", _CONDITIONS)
+            raise outside(node, "this condition is not answered", hint_of(node, A_CONDITION))
 
 
 def _is(node: exp.Expr, depth: int) -> Predicate:
@@ -290,7 +313,7 @@ def _compare(node: exp.Expr, operator: Operator, depth: int) -> Predicate:
 
 
 def _among(node: exp.In, depth: int) -> Predicate:
-    only(node, {"this", "expressions"}, {"query": "IN takes a list of constants"})
+    only(node, {"this", "expressions"})
     if not node.expressions:
         raise outside(node, "this list is empty", "Name at least one constant.")
     if len(node.expressions) > MAX_AMONG:
@@ -299,7 +322,13 @@ def _among(node: exp.In, depth: int) -> Predicate:
 
 
 def _like(node: exp.Expr, depth: int) -> Predicate:
-    only(node, {"this", "expression"})
+    only(node, {"this", "expression", "negate"})
+    if node.args.get("negate"):
+        return Not(_like_text(node, depth))
+    return _like_text(node, depth)
+
+
+def _like_text(node: exp.Expr, depth: int) -> Predicate:
     of, pattern = expression(node.this, depth), node.expression
     text = str(pattern.name) if type(pattern) is exp.Literal and pattern.is_string else "%%"
     letters = text.removesuffix("%")
@@ -318,6 +347,9 @@ _OPERATORS: Final[Mapping[type[exp.Expr], Operator]] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
+CONDITIONS: Final = frozenset(
+    (*_OPERATORS, exp.And, exp.Or, exp.Not, exp.Between, exp.In, exp.Like, exp.StartsWith, exp.Is)
+)  # what is read as a condition wherever it stands alone
 _FLIPPED: Final[Mapping[Operator, Operator]] = {
     "=": "=",
     "!=": "!=",

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from sqlglot import exp
 
 from sfumato.core.card import NAME
-from sfumato.core.question import EachPerson, Joined, Reduce
-from sfumato.plan.sql_aggregates import reduction
-from sfumato.plan.sql_expressions import predicate
+from sfumato.core.question import EachPerson, Joined
+from sfumato.plan.sql_inner import each_person, put_in
 from sfumato.plan.sql_leaves import column_of, only, outside
+from sfumato.plan.sql_rows import is_of_rows, put_rows_in
+from sfumato.plan.sql_text import too_large
 
-HINTS: Final[Mapping[str, str]] = {
-    "distinct": "DISTINCT rows never leave",
-    "offset": "OFFSET is not answered",
-}
+MOST_INNER: Final = 8  # inner SELECTs, one in another
 
 
 @dataclass(frozen=True)
@@ -34,41 +32,96 @@ class From:
         return self.table, *(joined.table for joined in self.joins)
 
 
+@dataclass(frozen=True)
+class Named:
+    """An inner SELECT that WITH names, and those that stand before it: it may be of them."""
+
+    select: exp.Expr
+    before: Mapping[str, Named]
+
+
+@dataclass(frozen=True)
+class Inner:
+    """An inner SELECT with what the outer one calls it, and what it may itself name."""
+
+    select: exp.Expr
+    names: frozenset[str]
+    known: Mapping[str, Named]
+
+
 def read_from(select: exp.Select, data_set: str) -> From:
     """Return what the SELECT is asked of; columns lose their alias, or get their table's name."""
-    source = select.args.get("from_")
-    if source is None:
-        raise outside(select, "the question names no data set", f"Add FROM {data_set}.")
-    named = _with(select.args.get("with_"))
-    table, joins = source.this, select.args.get("joins") or []
-    if type(table) is exp.Subquery:
-        if named:
-            raise outside(table, "WITH and an inner SELECT do not go together", "Use one of them.")
+    with_ = select.args.get("with_")
+    named = _with(with_)
+    reader = _Reader(data_set)
+    made = reader.read(select, named)
+    unused = sorted(set(named) - reader.used)
+    if unused:
+        raise outside(with_, f"FROM uses no {unused[0]!r}", "Write FROM its name, or leave it out.")
+    return made
+
+
+@dataclass
+class _Reader:
+    """Reads what a SELECT is of, and keeps which names of WITH were used."""
+
+    data_set: str
+    used: set[str] = field(default_factory=set)
+
+    def read(self, select: exp.Select, known: Mapping[str, Named]) -> From:
+        inner = self._of_people(select, known)
+        if inner is None:
+            return self._tables(select)
+        if select.args.get("joins"):
+            raise outside(inner.select, "an inner SELECT is not joined", "Join inside of it.")
+        _unaliased(select, dict.fromkeys(inner.names, ""))
+        if type(inner.select) is exp.Select and self._of_people(inner.select, inner.known):
+            raise outside(
+                inner.select, "an inner SELECT has none of its own", f"Write FROM {self.data_set}."
+            )
+        made = each_person(inner.select)
+        source = self._tables(made.select)
+        put_in(select, made)
+        return From(made.table(), source.table, source.joins)
+
+    def _of_people(self, select: exp.Select, known: Mapping[str, Named]) -> Inner | None:
+        """Return the inner SELECT by person, if there is one; those of rows are put in before."""
+        for _ in range(MOST_INNER):
+            inner = self._inner(select, known)
+            if inner is None or not is_of_rows(inner.select):
+                return inner
+            put_rows_in(select, inner.select, inner.names)
+            known = inner.known
+        raise too_large(f"{MOST_INNER} inner SELECTs")
+
+    def _inner(self, select: exp.Select, known: Mapping[str, Named]) -> Inner | None:
+        source = select.args.get("from_")
+        if source is None:
+            raise outside(select, "the question names no data set", f"Add FROM {self.data_set}.")
+        table, name = source.this, source.this.name.casefold()
+        if type(table) is exp.Subquery:
+            only(table, {"this", "alias"})
+            return Inner(table.this, frozenset({_alias(table)}), known)
+        if type(table) is not exp.Table or name not in known:
+            return None
         only(table, {"this", "alias"})
-        return _inner(select, table, table.this, data_set)
-    name = _table(table, data_set)
-    if named:
-        if name.casefold() not in named:
-            raise outside(table, "FROM names another table than WITH", "Write FROM its name.")
-        return _inner(select, table, named[name.casefold()], data_set)
-    aliases = {_alias(table): name}
-    joined = tuple(_joined(node, aliases, data_set) for node in joins)
-    _unaliased(select, aliases if joined else {**aliases, name.casefold(): ""})
-    return From(None, name, joined)
+        self.used.add(name)
+        found = known[name]
+        return Inner(found.select.copy(), frozenset({_alias(table), name}), found.before)
 
-
-def _inner(select: exp.Select, table: exp.Expr, inner: exp.Expr, data_set: str) -> From:
-    if select.args.get("joins"):
-        raise outside(table, "an inner SELECT is not joined", "Join inside of it.")
-    names = {_alias(table): "", **({table.name.casefold(): ""} if table.name else {})}
-    _unaliased(select, names)
-    return _each_person(inner, data_set)
+    def _tables(self, select: exp.Select) -> From:
+        table, joins = select.args["from_"].this, select.args.get("joins") or []
+        name = _table(table, self.data_set)
+        aliases = {_alias(table): name}
+        joined = tuple(_joined(node, aliases, self.data_set) for node in joins)
+        _unaliased(select, aliases if joined else {**aliases, name.casefold(): ""})
+        return From(None, name, joined)
 
 
 def _table(table: exp.Expr, data_set: str) -> str:
     if type(table) is not exp.Table or type(table.this) is not exp.Identifier:
         raise outside(table, "FROM takes a table of the data set", f"Write FROM {data_set}.")
-    only(table, {"this", "alias"}, HINTS)
+    only(table, {"this", "alias"})
     if not NAME.fullmatch(table.name):
         raise outside(table, "FROM takes a table of the data set", f"Write FROM {data_set}.")
     return str(table.name)
@@ -83,11 +136,7 @@ def _alias(table: exp.Expr) -> str:
 
 def _joined(node: exp.Expr, aliases: dict[str, str], data_set: str) -> Joined:
     """Read one join; its alias is known from then on."""
-    only(
-        node,
-        {"this", "side", "kind", "on", "using"},
-        {"method": "NATURAL, ASOF and POSITIONAL JOIN are not read"},
-    )
+    only(node, {"this", "side", "kind", "on", "using"})
     side, kind = (str(node.args.get(key) or "").upper() for key in ("side", "kind"))
     if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
         raise outside(node, f"{side or kind} JOIN is not answered", "Write JOIN or LEFT JOIN.")
@@ -140,48 +189,17 @@ def _rename(column: exp.Column, table: str) -> None:
     column.set("table", None)
 
 
-def _with(node: exp.Expr | None) -> dict[str, exp.Expr]:
-    """Return the one named inner SELECT."""
+def _with(node: exp.Expr | None) -> dict[str, Named]:
+    """Return the inner SELECTs by name, each with those that it may be of."""
     if node is None:
         return {}
-    only(node, {"expressions"}, {"recursive": "RECURSIVE is not answered"})
-    if len(node.expressions) != 1:
-        raise outside(node, "WITH takes one inner SELECT", "Write one, grouped by the person.")
-    (named,) = node.expressions
-    only(named, {"this", "alias"})
-    only(named.args["alias"], {"this"})
-    return {str(named.alias).casefold(): named.this}
-
-
-def _each_person(node: exp.Expr, data_set: str) -> From:
-    """Read SELECT person, aggregates FROM tables WHERE … GROUP BY person."""
-    if type(node) is not exp.Select:
-        raise outside(node, "only SELECT is answered")
-    only(node, {"expressions", "from_", "joins", "where", "group"}, HINTS)
-    source = read_from(node, data_set)
-    if source.each_person is not None:
-        raise outside(node, "an inner SELECT has none of its own", f"Write FROM {data_set}.")
-    by = _person(node, node.args.get("group"))
-    columns = [c for c in (_inner_column(item, by) for item in node.expressions) if c is not None]
-    where = node.args.get("where")
-    made = EachPerson(tuple(columns), None if where is None else predicate(where.this), by)
-    return From(made, source.table, source.joins)
-
-
-def _person(select: exp.Select, group: exp.Expr | None) -> str:
-    if group is not None:
-        only(group, {"expressions"}, {"all": "GROUP BY ALL is not read"})
-    if group is None or len(group.expressions) != 1:
-        raise outside(
-            select, "an inner SELECT groups by the person", "Write GROUP BY the card's unit."
-        )
-    return column_of(group.expressions[0])
-
-
-def _inner_column(item: exp.Expr, by: str) -> Reduce | None:
-    name, node = (item.alias, item.this) if type(item) is exp.Alias else ("", item)
-    if type(node) is exp.Column and column_of(node).casefold() == by.casefold():
-        return None
-    if not name:
-        raise outside(item, "a column of an inner SELECT needs a name", "Add AS n.")
-    return reduction(node, name)
+    only(node, {"expressions"})
+    found: dict[str, Named] = {}
+    for named in node.expressions:
+        only(named, {"this", "alias"})
+        only(named.args["alias"], {"this"})
+        name = str(named.alias).casefold()
+        if name in found:
+            raise outside(named, f"the name {name!r} is given twice", "Give each its own.")
+        found[name] = Named(named.this, dict(found))
+    return found

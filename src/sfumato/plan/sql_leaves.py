@@ -12,6 +12,7 @@ from sqlglot import exp
 from sfumato.core.budget import read_number
 from sfumato.core.expression import Constant
 from sfumato.core.refusal import Refused
+from sfumato.plan.sql_hints import ARGUMENTS
 
 
 def column_of(node: exp.Expr) -> str:
@@ -25,6 +26,8 @@ def column_of(node: exp.Expr) -> str:
 
 def constant_of(node: exp.Expr) -> Constant:
     reader = _CONSTANTS.get(type(node))
+    if type(node) is exp.Null:
+        raise outside(node.parent, "nothing is equal to NULL", "Write x IS NULL.")
     if reader is None:
         raise outside(node, "a constant is needed here", "Compare a column with a constant.")
     return reader(node)
@@ -84,17 +87,26 @@ def _number(node: exp.Expr) -> Fraction:
         number = Decimal("NaN")
     if not number.is_finite():
         raise outside(node, "this is not a plain number")
-    return read_number(number, "a number in the question")
+    try:
+        return read_number(number, "a number in the question")
+    except Refused:
+        raise outside(node, "this number is too long", "Write fewer digits.") from None
 
 
-def only(node: exp.Expr, known: set[str], hints: Mapping[str, str] | None = None) -> None:
+def only(
+    node: exp.Expr, known: set[str], hints: Mapping[str, tuple[str, str]] | None = None
+) -> None:
     """Refuse the node if it carries anything that its reader does not know."""
     for name, value in node.args.items():
         if name not in known and value not in (None, False, []):
+            what, instead = (hints or ARGUMENTS).get(name, (f"{_said(name)} is not answered", ""))
             raise outside(
-                value if isinstance(value, exp.Expr) else node,
-                (hints or {}).get(name, f"{name.strip('_').upper()} is not answered"),
+                value if isinstance(value, exp.Expr) else node, what, instead or "Leave it out."
             )
+
+
+def _said(name: str) -> str:
+    return name.strip("_").upper()
 
 
 def outside(node: exp.Expr | None, what: str, next_step: str = "Leave it out.") -> Refused:
@@ -105,12 +117,13 @@ def outside(node: exp.Expr | None, what: str, next_step: str = "Leave it out.") 
 
 
 def _place(node: exp.Expr | None) -> tuple[int, int] | None:
-    if node is None:
-        return None
-    for part in node.walk():
-        line, column = part.meta.get("line"), part.meta.get("col")
-        start, end = part.meta.get("start"), part.meta.get("end")
-        if isinstance(line, int) and isinstance(column, int):
-            width = end - start if isinstance(start, int) and isinstance(end, int) else 0
-            return line, max(1, column - width)
+    """Return where the node stands, or what stands around it: not every node knows its own."""
+    while node is not None:
+        for part in node.walk():
+            line, column = part.meta.get("line"), part.meta.get("col")
+            start, end = part.meta.get("start"), part.meta.get("end")
+            if isinstance(line, int) and isinstance(column, int):
+                width = end - start if isinstance(start, int) and isinstance(end, int) else 0
+                return line, max(1, column - width)
+        node = node.parent
     return None

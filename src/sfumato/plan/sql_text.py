@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import Token, TokenType, exp
@@ -12,6 +13,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 
 from sfumato.core.refusal import Refused
+from sfumato.plan.sql_hints import UNION, hint_of_sub_select
 from sfumato.plan.sql_leaves import outside
 
 MAX_TEXT: Final = 16 * 1024
@@ -22,7 +24,19 @@ _WORDS: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenTyp
 _STRAY: Final = (SqlglotError, RecursionError, ValueError, LookupError, AttributeError, TypeError)
 
 
-def parsed(text: str) -> exp.Select:
+@dataclass(frozen=True)
+class Parsed:
+    """The one SELECT that a text is; and the refusal that is due once the whole of it was read.
+
+    It is due for what the parser has dropped. What is refused for itself is refused before: that
+    says more.
+    """
+
+    select: exp.Select
+    lost: Refused | None
+
+
+def parsed(text: str) -> Parsed:
     """Return the one SELECT that the text is, or refuse."""
     tokens = _checked_tokens(text)
     try:
@@ -36,36 +50,81 @@ def parsed(text: str) -> exp.Select:
             "Write SELECT aggregates FROM the data set WHERE conditions GROUP BY columns.",
         )
     tree = trees[0]
+    if isinstance(tree, exp.SetOperation):
+        raise outside(tree, "two SELECTs are not put together", UNION)
     if type(tree) is not exp.Select:
         raise outside(tree, "only SELECT is answered")
-    _check_whole(tokens, tree)
-    return tree
+    return Parsed(tree, _lost(tokens, tree))
 
 
-def _check_whole(tokens: Sequence[Token], tree: exp.Select) -> None:
-    """Refuse a text of which the parser has dropped something, an argument too many say."""
+def _lost(tokens: Sequence[Token], tree: exp.Select) -> Refused | None:
+    """Return the refusal of a text of which the parser has dropped something; or nothing."""
+    said = _words(tokens)
+    if said <= _leaves(tree):
+        return None
     try:
-        said, kept = _words(tokens), _words(DuckDB().tokenize(tree.sql(dialect="duckdb")))
+        kept = _words(DuckDB().tokenize(tree.sql(dialect="duckdb")))
     except _STRAY:
         said, kept = Counter({"it": 1}), Counter()
     lost = sorted((said - kept).elements())
-    if lost:
-        raise Refused(
-            "not-in-language",
-            f"A part of the question has no meaning here: {lost[0][:40]!r}.",
-            "Leave it out.",
-        )
+    if not lost:
+        return None
+    where = next((f" (line {t.line})" for t in tokens if t.text.casefold() == lost[0]), "")
+    return Refused(
+        "not-in-language",
+        f"A part of the question has no meaning here: {lost[0][:40]!r}{where}.",
+        "Leave it out.",
+    )
+
+
+def check_sub_selects(tree: exp.Select) -> None:
+    """Refuse a SELECT that stands in an expression: FROM and WITH are the places for one."""
+    for inner in tree.find_all(exp.Select):
+        above = inner.parent
+        is_alone = type(above) is exp.Subquery and type(above.parent) in (exp.From, exp.Join)
+        if inner is tree or is_alone or type(above) is exp.CTE:
+            continue
+        if type(above) is exp.Subquery:
+            above = above.parent
+        raise outside(inner, "a SELECT in an expression is not answered", hint_of_sub_select(above))
+
+
+def _leaves(tree: exp.Select) -> Counter[str]:
+    """Count the names and constants that stand in the tree: a few times quicker than printing it.
+
+    What a word became another way (a unit, a type) is not among them; then it is printed.
+    """
+    found: Counter[str] = Counter()
+    for node in tree.walk():
+        if type(node) is exp.Literal:
+            found["a number" if not node.is_string else node.name.casefold()] += 1
+        elif type(node) in _LEAVES:
+            found[node.name.casefold()] += 1
+    return found
+
+
+_LEAVES: Final = (exp.Identifier, exp.Var)
 
 
 def _words(tokens: Sequence[Token]) -> Counter[str]:
     """Count the names and constants of a text; functions are called otherwise once printed."""
-    after = [*(token.token_type for token in tokens[1:]), None]
-    pairs = zip(tokens, after, strict=True)
+    before = ["", *(token.text.casefold() for token in tokens[:-1])]
+    after = [*(token.text.casefold() for token in tokens[1:]), ""]
     return Counter(
         "a number" if token.token_type is TokenType.NUMBER else token.text.casefold()
-        for token, next_type in pairs
-        if token.token_type in _WORDS and next_type is not TokenType.L_PAREN
+        for token, *near in zip(tokens, before, after, strict=True)
+        if token.token_type in _WORDS and not _is_of_grammar(token.text.casefold(), *near)
     )
+
+
+def _is_of_grammar(word: str, before: str, after: str) -> bool:
+    """Say whether the word is a function's name, or one that is understood but printed otherwise.
+
+    NULLS LAST is how rows are ordered anyway, and WITHIN GROUP another spelling of a quantile.
+    """
+    if after == "(" or (word, after) == ("within", "group"):
+        return True
+    return (word, after) == ("nulls", "last") or (before, word) == ("nulls", "last")
 
 
 def too_large(what: str) -> Refused:

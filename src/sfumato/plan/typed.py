@@ -14,6 +14,7 @@ from sfumato.core.expression import (
     Coalesce,
     Compare,
     Constant,
+    Curve,
     Expr,
     Floor,
     IsNull,
@@ -23,6 +24,7 @@ from sfumato.core.expression import (
     Predicate,
     Ref,
     Since,
+    Total,
     Unit,
 )
 from sfumato.core.refusal import Bug, Refused
@@ -36,6 +38,7 @@ from sfumato.plan.numbers import (
     number_between,
     plain,
     scaled,
+    size_of,
 )
 from sfumato.plan.periods import period_of_day
 
@@ -68,6 +71,21 @@ def typed(expr: Expr, scope: Scope) -> Typed:
             return _since(unit, typed(of, scope))
         case Part(field=field, of=of):
             return _part(expr, field, typed(of, scope))
+        case Curve(name="abs", of=of):
+            return size_of(as_number(typed(of, scope), "ABS"))
+        case Curve(name=name):
+            raise not_of_rows(name.upper())
+        case Total():
+            raise not_of_rows("A total over the answer's rows")
+
+
+def not_of_rows(what: str) -> Refused:
+    """Return the refusal of what is reckoned of released numbers only."""
+    return Refused(
+        "not-in-language",
+        f"{what} is reckoned of numbers of the answer, not of rows: rows are added up exactly.",
+        "Take it of an aggregate, as in SQRT(AVG(x)), or group rows by bins or CASE.",
+    )
 
 
 def _literal(constant: Constant) -> Typed:

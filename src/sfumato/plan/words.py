@@ -13,6 +13,7 @@ from sfumato.core.expression import (
     Coalesce,
     Compare,
     Constant,
+    Curve,
     Expr,
     Floor,
     IsNull,
@@ -23,6 +24,7 @@ from sfumato.core.expression import (
     Ref,
     Since,
     StartsWith,
+    Total,
 )
 
 
@@ -49,6 +51,11 @@ def expr_in_words(expr: Expr) -> str:
             return f"the {unit} of {expr_in_words(of)}"
         case Part(field=field, of=of):
             return f"the {field} number of {expr_in_words(of)}"
+        case Curve(name=name, of=of):
+            return f"{name}({expr_in_words(of)})"
+        case Total(of=of, by=by):
+            within = f" with the same {', '.join(by)}" if by else ""
+            return f"the total of {expr_in_words(of)} over all rows{within}"
 
 
 def _clamp(of: str, lower: Constant | None, upper: Constant | None) -> str:

@@ -2,6 +2,7 @@
 
 Two slots, each in a sector of its own and with its own checksum, are written in turn, so that a
 torn write leaves the mark before it. Writers take a file lock: an older head never covers a newer.
+Marks that wait at once cost one sync: the newest of them is made durable, and it stands for all.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from sfumato.core.account import AnchorMark, Head
 from sfumato.core.chain import canonical
 from sfumato.core.refusal import Refused
+from sfumato.stores.together import Together
 
 SLOTS: Final = (0, 4096)  # a sector each, whether sectors have 512 or 4096 bytes
 SLOT_BYTES: Final = 1024
@@ -31,6 +34,8 @@ class FileAnchor:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._synced: AnchorMark | None = None  # the last that was made durable from here
+        self._marks: Together[AnchorMark, None] = Together(self._advanced, self._newest_first)
 
     def read(self) -> AnchorMark | None:
         """Return the last mark, or None if no slot holds one (`missing` says why)."""
@@ -45,7 +50,15 @@ class FileAnchor:
 
     def advance(self, head: Head) -> None:
         """Make the mark durable; a mark never goes back within an epoch, nor to an earlier one."""
-        mark = AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
+        self._marks.done(AnchorMark(head.ledger, head.epoch, head.seq, head.hash))
+
+    def _newest_first(self, marks: Sequence[AnchorMark]) -> None:
+        """Make the newest durable; then the others, each by itself, have nothing left to do."""
+        self._advanced(max(marks, key=_place_of))
+
+    def _advanced(self, mark: AnchorMark) -> None:
+        if _is_covered(mark, self._synced):
+            return
         is_written = False
         with contextlib.suppress(OSError), _locked(self._path) as file:
             slots = _read_slots(file)
@@ -54,6 +67,7 @@ class FileAnchor:
             else:
                 os.fdatasync(file)  # a newer mark's writer may have been killed before its sync
             is_written = True
+            self._synced = mark
         if not is_written:
             raise Refused(
                 "anchor-missing",
@@ -67,11 +81,24 @@ class FileAnchor:
         with contextlib.suppress(OSError):
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                fcntl.flock(file, fcntl.LOCK_SH)
                 slots = _read_slots(file)
+                if None in slots:  # it is being written, or damaged: look while nobody writes
+                    fcntl.flock(file, fcntl.LOCK_SH)
+                    slots = _read_slots(file)
             finally:
                 os.close(file)
         return slots
+
+
+def _place_of(mark: AnchorMark) -> tuple[int, int]:
+    return mark.epoch, mark.seq
+
+
+def _is_covered(mark: AnchorMark, synced: AnchorMark | None) -> bool:
+    """Say whether a mark that we have made durable says all that this one would."""
+    if synced is None or synced.ledger != mark.ledger:
+        return False
+    return mark == synced or _place_of(mark) < _place_of(synced)
 
 
 def _is_news(old: AnchorMark | None, new: AnchorMark) -> bool:
@@ -129,7 +156,7 @@ def _read_slots(file: int) -> list[AnchorMark | None]:
 
 def _newest(slots: list[AnchorMark | None]) -> AnchorMark | None:
     marks = [mark for mark in slots if mark is not None]
-    return max(marks, key=lambda mark: (mark.epoch, mark.seq), default=None)
+    return max(marks, key=_place_of, default=None)
 
 
 def _older(slots: list[AnchorMark | None]) -> int:
@@ -154,6 +181,7 @@ def _checksum(text: bytes) -> bytes:
     return hashlib.sha256(_DOMAIN + text).hexdigest().encode("ascii")
 
 
+@lru_cache(maxsize=8)
 def _mark_in(slot: bytes) -> AnchorMark | None:
     """Return the mark, or None if the slot is empty, torn or altered."""
     checksum, text = slot[:64], slot[64:].rstrip(b"\n")

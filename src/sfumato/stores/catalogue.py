@@ -1,92 +1,151 @@
-"""The catalogue in a file of its own: signed cards and groups; never a row."""
+"""The catalogue: signed cards, whose they are, groups and grants; never a row."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Final
-
-import apsw
+from typing import Any, Final
 
 from sfumato.core.card import Card
-from sfumato.core.ports import Listing
+from sfumato.core.ports import Grant, Listing
+from sfumato.stores.records import Records
 
-_TABLES: Final = """
-CREATE TABLE IF NOT EXISTS versions (
-  id INTEGER PRIMARY KEY, name TEXT NOT NULL, card TEXT NOT NULL, place TEXT NOT NULL,
-  people TEXT NOT NULL, sketch TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS members (
-  person TEXT NOT NULL, team TEXT NOT NULL, PRIMARY KEY (person, team)) STRICT;
-"""
+_TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS versions (
+        id {integer} NOT NULL PRIMARY KEY, name TEXT NOT NULL, card TEXT NOT NULL,
+        place TEXT NOT NULL, people TEXT NOT NULL, sketch TEXT NOT NULL, owner TEXT NOT NULL
+    ){table_end}""",
+    """CREATE TABLE IF NOT EXISTS members (
+        person TEXT NOT NULL, team TEXT NOT NULL, PRIMARY KEY (person, team)
+    ){table_end}""",
+    """CREATE TABLE IF NOT EXISTS grants (
+        data_set TEXT NOT NULL, person TEXT NOT NULL, team TEXT NOT NULL, granter TEXT NOT NULL,
+        at TEXT NOT NULL, PRIMARY KEY (data_set, person, team)
+    ){table_end}""",
+    """CREATE TABLE IF NOT EXISTS frozen_data_sets (
+        data_set TEXT NOT NULL PRIMARY KEY, freezer TEXT NOT NULL, at TEXT NOT NULL
+    ){table_end}""",
+)
+_CURRENT: Final = "SELECT name, card, place, owner FROM versions"
 
 
-class SQLiteCatalogue:
+class SqlCatalogue:
     """Data sets and groups; every version is kept, the newest is current."""
 
-    def __init__(self, path: Path, read: Callable[[str, str], Card]) -> None:
-        self._path = path
+    def __init__(self, records: Records, read: Callable[[str, str], Card]) -> None:
+        self._records = records
         self._read = read
-        self._connection: tuple[int, apsw.Connection] | None = None
-        self._rows(_TABLES)
-        path.chmod(0o600)
+        self._last: dict[int, Listing] = {}  # by its id: a version never changes
+        records.make(_TABLES)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all data sets, sorted."""
-        rows = self._rows("SELECT DISTINCT name FROM versions ORDER BY name")
-        return tuple(str(name) for (name,) in rows)
+        rows = self._records.rows("SELECT DISTINCT name FROM versions")
+        return tuple(sorted(str(name) for (name,) in rows))
 
     def find(self, name: str) -> Listing | None:
         """Return the current version of a data set, letter case aside, or None."""
         if not name.isprintable():  # half a letter cannot be looked for
             return None
-        rows = self._rows(
-            "SELECT name, card, place FROM versions WHERE lower(name) = lower(?) "
-            "ORDER BY id DESC LIMIT 1",
-            (name,),
+        rows = self._records.rows(
+            "SELECT max(id) FROM versions WHERE lower(name) = lower(?)", (name,)
         )
-        return next((Listing(self._read(str(n), str(c)), str(p)) for n, c, p in rows), None)
+        return None if rows[0][0] is None else self._listing(int(rows[0][0]))
 
     def cards(self) -> tuple[Card, ...]:
         """Return every card that was ever signed here, all versions."""
-        rows = self._rows("SELECT name, card FROM versions ORDER BY id")
+        rows = self._records.rows("SELECT name, card FROM versions ORDER BY id")
         return tuple(self._read(str(name), str(card)) for name, card in rows)
 
-    def put(self, name: str, card_text: str, table: str, people: str, sketch: str) -> None:
-        """Make this the current version of the data set."""
-        self._rows(
-            "INSERT INTO versions (name, card, place, people, sketch) VALUES (?, ?, ?, ?, ?)",
-            (name, card_text, table, people, sketch),
-        )
+    def text(self, name: str) -> str:
+        """Return the current card of a known data set as it is kept, numbers exact."""
+        sql = "SELECT card FROM versions WHERE lower(name) = lower(?) ORDER BY id DESC LIMIT 1"
+        return str(self._records.rows(sql, (name,))[0][0])
 
-    def groups_of(self, user: str) -> tuple[str, ...]:
-        """Return the groups that the user was enrolled in."""
-        rows = self._rows("SELECT team FROM members WHERE person = ? ORDER BY team", (user,))
-        return tuple(str(team) for (team,) in rows)
+    def put(self, listing: Listing, card_text: str, people: str, sketch: str) -> None:
+        """Make this the current version of the data set."""
+        with self._records.change() as link:
+            found = link.rows("SELECT coalesce(max(id), 0) + 1 FROM versions")
+            link.change(
+                "INSERT INTO versions (id, name, card, place, people, sketch, owner)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (found[0][0], listing.card.name, card_text, listing.table, people, sketch,
+                 listing.owner),
+            )  # fmt: skip
+
+    def groups_of(self, user: str, data_set: str = "") -> tuple[str, ...]:
+        """Return the groups that the user is in: enrolled in, or granted on this data set."""
+        rows = self._records.rows(
+            "SELECT team FROM members WHERE person = ?"
+            " UNION SELECT team FROM grants WHERE person = ? AND lower(data_set) = lower(?)",
+            (user, user, data_set),
+        )
+        return tuple(sorted(str(team) for (team,) in rows))
 
     def enrol(self, user: str, group: str) -> None:
-        """Put the user into the group."""
-        self._rows("INSERT OR IGNORE INTO members VALUES (?, ?)", (user, group))
+        """Put the user into the group, for every data set."""
+        with self._records.change() as link:
+            link.change(
+                "INSERT INTO members (person, team) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (user, group),
+            )
 
-    def people(self) -> tuple[tuple[str, str], ...]:
-        """Return every people domain with its sketch file, one pair per prepared table."""
-        rows = self._rows("SELECT people, sketch FROM versions ORDER BY id")
-        return tuple((str(people), str(sketch)) for people, sketch in rows)
+    def grant(self, grant: Grant) -> None:
+        """Put the user into the group, for one data set."""
+        with self._records.change() as link:
+            link.change(
+                "INSERT INTO grants (data_set, person, team, granter, at) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO NOTHING",
+                (grant.data_set, grant.user, grant.group, grant.by, grant.at),
+            )
+
+    def revoke(self, data_set: str, user: str) -> bool:
+        """Take from the user every grant on the data set; say whether there was one."""
+        with self._records.change() as link:
+            sql = "DELETE FROM grants WHERE lower(data_set) = lower(?) AND person = ?"
+            return link.change(sql, (data_set, user)) > 0
+
+    def grants(self, data_set: str) -> tuple[Grant, ...]:
+        """Return who was granted what on the data set."""
+        rows = self._records.rows(
+            "SELECT data_set, person, team, granter, at FROM grants"
+            " WHERE lower(data_set) = lower(?)",
+            (data_set,),
+        )
+        return tuple(sorted((Grant(*map(str, row)) for row in rows), key=lambda g: (g.user, g.at)))
+
+    def freeze(self, data_set: str, by: str, at: str) -> bool:
+        """Let the data set be asked nothing; say whether it was free before."""
+        sql = (
+            "INSERT INTO frozen_data_sets (data_set, freezer, at) VALUES (?, ?, ?)"
+            " ON CONFLICT DO NOTHING"
+        )
+        with self._records.change() as link:
+            return link.change(sql, (data_set.casefold(), by, at)) > 0
+
+    def thaw(self, data_set: str) -> bool:
+        """Let the data set be asked again; say whether it was frozen."""
+        with self._records.change() as link:
+            sql = "DELETE FROM frozen_data_sets WHERE data_set = ?"
+            return link.change(sql, (data_set.casefold(),)) > 0
+
+    def is_frozen(self, data_set: str) -> bool:
+        """Say whether the data set is asked nothing, on whatever node."""
+        sql = "SELECT 1 FROM frozen_data_sets WHERE data_set = ?"
+        return bool(self._records.rows(sql, (data_set.casefold(),)))
+
+    def people(self, owner: str | None = None) -> tuple[tuple[str, str], ...]:
+        """Return people domains, of one owner or all, with the sketch file of each table."""
+        rows = self._records.rows("SELECT people, sketch, owner FROM versions ORDER BY id")
+        return tuple((str(p), str(s)) for p, s, whose in rows if owner in (None, whose))
 
     def close(self) -> None:
-        """Let go of the file."""
-        if self._connection is not None and self._connection[0] == os.getpid():
-            self._connection[1].close()
-        self._connection = None
+        """Let go of the database."""
+        self._records.close()
 
-    def _rows(self, sql: str, values: tuple[str, ...] = ()) -> list[tuple[object, ...]]:
-        return list(self._open().execute(sql, values))
-
-    def _open(self) -> apsw.Connection:
-        """Return this process's connection: SQLite's do not live through a fork."""
-        if self._connection is None or self._connection[0] != os.getpid():
-            connection = apsw.Connection(str(self._path))
-            connection.set_busy_timeout(30_000)
-            connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
-            self._connection = (os.getpid(), connection)
-        return self._connection[1]
+    def _listing(self, version: int) -> Listing:
+        """Return one version; its card is read once."""
+        if version not in self._last:
+            row: tuple[Any, ...] = self._records.rows(f"{_CURRENT} WHERE id = ?", (version,))[0]
+            name, text, place, owner = map(str, row)
+            self._last[version] = Listing(self._read(name, text), place, owner)
+        return self._last[version]

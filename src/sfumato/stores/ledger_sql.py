@@ -1,14 +1,11 @@
-"""The ledger over any SQL database: a method is one transaction, durable when it returns."""
+"""The ledger over any SQL database: whatever a method writes is durable when it returns."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, TypeVar
-from weakref import WeakSet
+from typing import Any, Final
 
 from sfumato.core import chain
 from sfumato.core.account import (
@@ -20,118 +17,149 @@ from sfumato.core.account import (
     Exceeded,
     Head,
     Outcome,
+    Past,
     Settled,
 )
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Bug, Refused
-from sfumato.stores import comparison, rows, steps
+from sfumato.stores import comparison, past, rows, steps
+from sfumato.stores.held import Held
 from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
 from sfumato.stores.tables import statements
+from sfumato.stores.together import Ended, Together
 from sfumato.stores.work import CannotPay, Work
 
 _PAGE: Final = 1000
-T = TypeVar("T")
+Act = Callable[[Work], object]
 
 
 class SqlLedger:
-    """A LedgerStore; it holds one connection, made when first needed, and the last head it saw.
+    """A LedgerStore: one connection that writes, one that looks, and the last head it saw.
 
-    Safe under threads (a lock). After a fork the child leaves the parent's connection alone and
-    makes its own.
+    Safe under threads. What waits to be written at once is written together (`together.py`): in
+    one transaction, each act accepted or refused by itself, and nobody told before all of it is
+    durable. After a fork the child leaves the parent's connections alone and makes its own.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._lock = threading.RLock()
-        self._link: Link | None = None
+        self._writing = Held(self._connected)
+        self._looking = Held(self._connected)
         self._seen: Head | None = None
-        _OPEN.add(self)
+        self._acts: Together[Act, Any] = Together(self._alone, self._together)  # Any: each its own
 
     def charge(self, charge: Charge) -> Outcome:
         """Debit every account or none, once per operation; or return what already stands."""
         try:
-            with self._work() as work:
-                return steps.charge(work, charge)
+            outcome: Outcome = self._acts.done(lambda work: steps.charge(work, charge))
         except CannotPay as refusal:
             return Exceeded(refusal.account)
+        return outcome
 
     def settle(self, user: str, op: str, answer: str) -> Settled:
         """Store a charged operation's answer; the first one under its key stands for ever."""
-        with self._work() as work:
-            return steps.settle(work, user, op, answer)
+        settled: Settled = self._acts.done(lambda work: steps.settle(work, user, op, answer))
+        return settled
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:
         """Mark a charged operation as failed; a shape that is given is frozen for everyone."""
-        with self._work() as work:
-            return steps.fail(work, user, op, code=code, shape=shape)
+        ended: Settled = self._acts.done(
+            lambda work: steps.fail(work, user, op, code=code, shape=shape)
+        )
+        return ended
 
     def thaw_shape(self, shape: str) -> None:
         """Let a frozen shape of question be asked again."""
-        with self._work() as work:
-            steps.thaw_shape(work, shape)
+        self._acts.done(lambda work: steps.thaw_shape(work, shape))
 
     def open_account(self, account: str, cap: Cap) -> Account:
         """Return the account, opened with this cap if it was not there; never change a cap."""
-        with self._work() as work:
-            return steps.open_account(work, account, cap)
+        opened: Account = self._acts.done(lambda work: steps.open_account(work, account, cap))
+        return opened
 
-    def set_cap(self, account: str, cap: Cap) -> Account:
-        """Change an account's cap by the owner's word; what was spent stays spent."""
-        with self._work() as work:
-            return steps.set_cap(work, account, cap)
+    def set_cap(self, account: str, cap: Cap, before: Cap | None = None) -> Account:
+        """Change a cap, if `before` is it still; return the account as it stands then."""
+        made: Account = self._acts.done(lambda work: steps.set_cap(work, account, cap, before))
+        return made
 
     def note(self, kind: str, body: dict[str, object]) -> Head:
         """Append an owner's act to the chain; it cannot pass for one of the ledger's own."""
         if kind in chain.KINDS:
             raise Bug(f"the kind {kind!r} is the ledger's own")
-        with self._work() as work:
-            work.append(kind, body)
-            return work.head
+        head: Head = self._acts.done(lambda work: steps.note(work, kind, body))
+        return head
 
     def freeze(self, reason: str) -> None:
         """Stop every charge until the owner acknowledges; the first reason stays."""
-        with self._work() as work:
-            work.freeze(reason)
+        self._acts.done(lambda work: work.freeze(reason))
 
     def acknowledge(self, debits: dict[str, steps.Amounts], why: str) -> Head:
         """Open a new epoch, debit what may be lost (up to the caps, never past them), thaw."""
-        with self._work() as work:
-            return steps.acknowledge(work, debits, why, origin=work.link.origin())
+        head: Head = self._acts.done(
+            lambda work: steps.acknowledge(work, debits, why, origin=work.link.origin())
+        )
+        return head
 
     def head(self) -> Head:
         """Return the ledger's identity, epoch, last sequence number and hash."""
-        return self._read(rows.standing).head
+        return self._looking.seen(rows.standing).head
 
     def frozen(self) -> str | None:
         """Return why the ledger is frozen, or None."""
-        return self._read(rows.standing).frozen
+        return self._looking.seen(rows.standing).frozen
+
+    def standing_with(self, seq: int) -> tuple[Head, str | None, Entry | None]:
+        """Return the head, why the ledger is frozen, and that entry, all as of one moment."""
+        return self._looking.seen(lambda link: rows.standing_with(link, seq))
 
     def frozen_shapes(self) -> tuple[str, ...]:
         """Return the shapes of question that wait for the owner."""
-        return self._read(rows.frozen_shapes)
+        return self._looking.seen(rows.frozen_shapes)
 
     def account(self, account: str) -> Account | None:
         """Return the account as it stands, or None."""
-        return self._read(lambda link: rows.account(link, account))
+        return self._looking.seen(lambda link: rows.account(link, account))
+
+    def accounts_of(self, names: Sequence[str]) -> tuple[Account, ...]:
+        """Return those of the named accounts that are there, in the order of the names."""
+        return self._looking.seen(lambda link: rows.accounts_of(link, names))
 
     def accounts(self) -> tuple[Account, ...]:
         """Return every account, by name."""
-        return self._read(rows.accounts)
+        return self._looking.seen(rows.accounts)
 
     def answer_of(self, user: str, op: str) -> str | None:
         """Return the answer that the user's operation was given, or None."""
-        return self._read(lambda link: rows.answer_of(link, user, op))
+        return self._looking.seen(lambda link: rows.answer_of(link, user, op))
 
     def entry(self, seq: int) -> Entry | None:
         """Return one entry, or None."""
-        return self._read(lambda link: rows.entry(link, seq))
+        return self._looking.seen(lambda link: rows.entry(link, seq))
+
+    def past(self, user: str, before: int, limit: int) -> tuple[Past, ...]:
+        """Return the user's operations that were paid before that entry, the newest first."""
+        return self._looking.seen(lambda link: past.past(link, user, before, limit))
+
+    def past_of(self, user: str, op: str) -> Past | None:
+        """Return one operation of the user's, or None."""
+        return self._looking.seen(lambda link: past.past_of(link, user, op))
+
+    def charges(
+        self, before: int, limit: int, *, people: str | None = None, data_set: str | None = None
+    ) -> tuple[Entry, ...]:
+        """Return what was asked before that entry, of these people or data set, newest first."""
+        return self._looking.seen(lambda link: past.charges(link, before, limit, people, data_set))
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Yield the entries above that sequence number, in order, a page at a time."""
-        while page := self._read(partial(rows.entry_page, after=after, size=_PAGE)):
+        while page := self._looking.seen(partial(rows.entry_page, after=after, size=_PAGE)):
             yield from page
             after = page[-1].seq
+
+    def notes(self, kind: str, after: int = 0) -> tuple[Entry, ...]:
+        """Return the entries of that kind above that sequence number, in order."""
+        return self._looking.seen(lambda link: rows.entries_of(link, kind, after))
 
     def verify(self) -> chain.Verdict:
         """Replay the whole chain and compare every row of state with it, as of one moment."""
@@ -140,15 +168,36 @@ class SqlLedger:
             return comparison.compare(link)
 
     def close(self) -> None:
-        """Let go of the connection; the next call makes a new one."""
-        with self._lock:
-            self._drop()
+        """Let go of the connections; the next call makes new ones."""
+        for held in (self._writing, self._looking):
+            held.drop()
+
+    def _alone(self, act: Act) -> object:
+        """Return what one act gives, in a transaction of its own."""
+        with self._work() as work:
+            return act(work)
+
+    def _together(self, acts: Sequence[Act]) -> list[Ended[object]] | None:
+        """Return how each act ended, in one transaction; None where nothing of it was kept.
+
+        What goes wrong at the commit is told to all of them: nobody knows if it took place.
+        """
+        ended: list[Ended[object]] | None = None
+        error: Exception | None = None
+        try:
+            with self._work() as work:
+                ended = [_within(work, act) for act in acts]
+        except (Refused, Bug) as told:
+            error = told
+        if ended is None or error is None:
+            return ended
+        return [Ended(error=error)] * len(acts)
 
     @contextmanager
     def _work(self) -> Iterator[Work]:
         """Hold the head; commit when the block ends, undo everything when it raises."""
-        with self._lock:
-            work = self._read(self._hold_head)
+        with self._writing.lock:
+            work = self._writing.seen(self._hold_head)
             code: FaultCode
             try:
                 yield work
@@ -161,7 +210,7 @@ class SqlLedger:
             except BaseException:
                 self._undo(work.link)
                 raise
-            self._drop()  # whether a failed commit took place is asked of the disk, not of memory
+            self.close()  # whether a failed commit took place is asked of the disk, not of memory
         raise spoken(code)
 
     @contextmanager
@@ -178,20 +227,6 @@ class SqlLedger:
             if link is not None:
                 link.close()
         raise spoken(code)
-
-    def _read(self, look: Callable[[Link], T]) -> T:
-        """Return what is seen through the connection; a lost one is made anew, once."""
-        with self._lock:
-            code: FaultCode
-            for is_last in (False, True):
-                try:
-                    return look(self._connected())
-                except Fault as fault:
-                    code = fault.code
-                self._drop()
-                if is_last or code != "lost":
-                    raise spoken(code)
-        raise Bug("unreachable")
 
     def _hold_head(self, link: Link) -> Work:
         work = self._held(link)
@@ -221,15 +256,13 @@ class SqlLedger:
         return "the ledger has lost entries that this process has seen"
 
     def _connected(self) -> Link:
-        if self._link is None:
-            link = self._database.connect()
-            try:
-                self._freeze_if_moved(link)
-            except BaseException:
-                link.close()
-                raise
-            self._link = link
-        return self._link
+        link = self._database.connect()
+        try:
+            self._freeze_if_moved(link)
+        except BaseException:
+            link.close()
+            raise
+        return link
 
     def _freeze_if_moved(self, link: Link) -> None:
         """Freeze a ledger in another database: a replica was promoted, or a copy restored."""
@@ -246,19 +279,19 @@ class SqlLedger:
         try:
             link.rollback()
         except Fault:
-            self._drop()
+            self._writing.drop()
 
-    def _drop(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
 
-    def _leave_parent(self) -> None:
-        """In a forked child: keep the parent's connection untouched, and make our own."""
-        if self._link is not None:
-            _LEFT.append(self._link)
-        self._link = None
-        self._lock = threading.RLock()
+def _within(work: Work, act: Act) -> Ended[object]:
+    """Return how one of several acts ended; one that is refused leaves nothing behind."""
+    before = work.marked()
+    error: Exception
+    try:
+        return Ended(act(work))
+    except (CannotPay, Refused, Bug) as refusal:
+        error = refusal
+    work.go_back(before)
+    return Ended(error=error)
 
 
 def create_ledger(database: Database, clock: Clock, dice: Dice) -> SqlLedger:
@@ -309,15 +342,3 @@ def _make(link: Link, database: Database, clock: Clock, dice: Dice) -> None:
     rows.add_entry(link, first)
     sql = "INSERT INTO ledger_head (id, ledger, epoch, seq, hash, origin) VALUES (1, ?, 1, 1, ?, ?)"
     link.change(sql, (name, first.hash, origin))
-
-
-_OPEN: Final[WeakSet[SqlLedger]] = WeakSet()
-_LEFT: Final[list[Link]] = []  # kept for ever: closing one here would end the parent's transactions
-
-
-def _after_fork() -> None:
-    for ledger in list(_OPEN):
-        ledger._leave_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -55,6 +55,10 @@ class Dialect:
 class Link(Protocol):
     """One open connection; statements use `?`; whatever goes wrong leaves as a Fault."""
 
+    def check_place(self) -> None:
+        """Raise a Fault if what the connection leads to is not what lies in its place now."""
+        ...
+
     def begin(self) -> None:
         """Start a transaction that may write."""
         ...

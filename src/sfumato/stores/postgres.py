@@ -14,6 +14,7 @@ from sfumato.core.ports import Clock, Dice
 from sfumato.stores import ledger_sql
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Dialect, Fault, FaultCode
+from sfumato.stores.records import Records
 from sfumato.stores.tables import APPEND_ONLY
 
 _ERRORS: Final = (psycopg.Error, UnicodeError, OverflowError)
@@ -34,6 +35,11 @@ def create_ledger(url: str, clock: Clock, dice: Dice, *, wait_s: float = 10) -> 
 def open_ledger(url: str, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
     """Return the ledger that lies in the connection's first schema."""
     return ledger_sql.open_ledger(_PostgresSchema(url, wait_s), clock)
+
+
+def open_records(url: str, *, wait_s: float = 10) -> Records:
+    """Return the records in the connection's first schema, beside the ledger."""
+    return Records(_PostgresSchema(url, wait_s))
 
 
 def _guards() -> tuple[str, ...]:
@@ -95,6 +101,9 @@ class PostgresLink:
         self.rollback()
         if found != _SOUND:
             raise Fault("unsound")
+
+    def check_place(self) -> None:
+        """Do nothing: a server's rows are not exchanged beneath its connections."""
 
     def begin(self) -> None:
         self.change(self._begin)

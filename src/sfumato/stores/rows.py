@@ -14,7 +14,7 @@ from sfumato.core.refusal import Bug
 from sfumato.stores.link import Fault, Link
 from sfumato.stores.tables import SUMS
 
-_ENTRY: Final = "seq, epoch, at, kind, body, prev, hash"
+ENTRY: Final = "seq, epoch, at, kind, body, prev, hash"
 _ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" for n in SUMS)])
 
 
@@ -50,15 +50,30 @@ def standing(link: Link, lock: str = "") -> Standing:
     return Standing(Head(ledger, epoch, seq, made), frozen, origin)
 
 
+def standing_with(link: Link, seq: int) -> tuple[Head, str | None, Entry | None]:
+    """Return the head, why the ledger is frozen, and that entry or None, by one look."""
+    named = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
+    found = link.rows(
+        f"SELECT h.ledger, h.epoch, h.seq, h.hash, h.frozen, {named}"
+        " FROM ledger_head h LEFT JOIN ledger_entries e ON e.seq = ?",
+        (seq,),
+    )
+    if len(found) != 1:
+        raise Fault("broken")
+    ledger, epoch, last, made, frozen, *of_entry = found[0]
+    entry = None if of_entry[0] is None else Entry(*of_entry)
+    return Head(ledger, epoch, last, made), frozen, entry
+
+
 def add_entry(link: Link, entry: Entry) -> None:
     """Insert one entry of the chain."""
     values = (entry.seq, entry.epoch, entry.at, entry.kind, entry.body, entry.prev, entry.hash)
-    link.change(f"INSERT INTO ledger_entries ({_ENTRY}) VALUES ({marks(7)})", values)
+    link.change(f"INSERT INTO ledger_entries ({ENTRY}) VALUES ({marks(7)})", values)
 
 
 def entry(link: Link, seq: int) -> Entry | None:
     """Return one entry, or None."""
-    found = link.rows(f"SELECT {_ENTRY} FROM ledger_entries WHERE seq = ?", (seq,))
+    found = link.rows(f"SELECT {ENTRY} FROM ledger_entries WHERE seq = ?", (seq,))
     return Entry(*found[0]) if found else None
 
 
@@ -71,8 +86,14 @@ def entry_body(link: Link, seq: int) -> Body:
 
 def entry_page(link: Link, after: int, size: int) -> list[Entry]:
     """Return the next entries above a sequence number, in order."""
-    sql = f"SELECT {_ENTRY} FROM ledger_entries WHERE seq > ? ORDER BY seq LIMIT ?"
+    sql = f"SELECT {ENTRY} FROM ledger_entries WHERE seq > ? ORDER BY seq LIMIT ?"
     return [Entry(*row) for row in link.rows(sql, (after, size))]
+
+
+def entries_of(link: Link, kind: str, after: int) -> tuple[Entry, ...]:
+    """Return the entries of a kind above a sequence number, in order."""
+    sql = f"SELECT {ENTRY} FROM ledger_entries WHERE seq > ? AND kind = ? ORDER BY seq"
+    return tuple(Entry(*row) for row in link.rows(sql, (after, kind)))
 
 
 def account(link: Link, name: str) -> Account | None:
@@ -171,6 +192,16 @@ def add_answer(link: Link, answer_key: str, seq: int, answer: str) -> None:
     link.change(sql, (answer_key, seq, answer))
 
 
+def shape_and_answer(link: Link, shape: str, answer_key: str) -> tuple[bool, str | None]:
+    """Return whether the shape is frozen, and the answer that stands under the key, by one look."""
+    sql = (
+        "SELECT (SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?),"
+        " (SELECT answer FROM ledger_answers WHERE answer_key = ?)"
+    )
+    frozen, answer = link.rows(sql, (shape, answer_key))[0]
+    return frozen is not None, answer
+
+
 def without_payers(link: Link, answer_key: str, names: Sequence[str]) -> list[str]:
     """Return the names that have not paid for the answer, in their order."""
     sql = "SELECT account FROM ledger_payers WHERE answer_key = ? AND account IN"
@@ -181,9 +212,10 @@ def without_payers(link: Link, answer_key: str, names: Sequence[str]) -> list[st
 
 def add_payers(link: Link, answer_key: str, seq: int, names: Sequence[str]) -> None:
     """Remember who has paid for an answer."""
-    for name in names:
-        sql = "INSERT INTO ledger_payers (answer_key, account, seq) VALUES (?, ?, ?)"
-        link.change(sql, (answer_key, name, seq))
+    if names:
+        each = ", ".join("(?, ?, ?)" for _ in names)
+        values = [value for name in names for value in (answer_key, name, seq)]
+        link.change(f"INSERT INTO ledger_payers (answer_key, account, seq) VALUES {each}", values)
 
 
 def marks(count: int) -> str:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import apsw
 
@@ -16,6 +16,7 @@ from sfumato.core.refusal import Bug, Refused
 from sfumato.stores import ledger_sql
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Dialect, Fault, FaultCode
+from sfumato.stores.records import Records
 from sfumato.stores.tables import APPEND_ONLY
 
 OLDEST: Final = (3, 51, 3)  # before it, a reset of the WAL could corrupt the file
@@ -24,9 +25,10 @@ _ERRORS: Final = (apsw.Error, UnicodeError, OverflowError)
 _SETTINGS: Final = (
     "foreign_keys = ON",
     "trusted_schema = OFF",
-    "journal_mode = WAL",
+    "journal_mode = {journal}",
     "synchronous = FULL",
 )
+Journal = Literal["wal", "truncate"]
 
 
 def create_ledger(path: Path, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
@@ -42,6 +44,22 @@ def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
             "vault-missing", "The ledger's file is not there.", "Restore it, or make a vault."
         )
     return ledger_sql.open_ledger(_SqliteFile(path, wait_s), clock)
+
+
+def open_records(path: Path, *, wait_s: float = 30) -> Records:
+    """Return the records in a file that only its owner may read; an absent one is made."""
+    _make_file(path)
+    return Records(_SqliteFile(path, wait_s))
+
+
+def open_forgetful_records(path: Path, *, wait_s: float = 30) -> Records:
+    """Return records in a file beside which no journal says what was written before what.
+
+    A WAL keeps the pages of a thousand commits, in order. Here the journal holds what the last
+    commit replaced, and is emptied when it is over.
+    """
+    _make_file(path)
+    return Records(_SqliteFile(path, wait_s, "truncate"))
 
 
 def _make_file(path: Path) -> None:
@@ -70,6 +88,7 @@ class _SqliteFile:
 
     path: Path
     wait_s: float
+    journal: Journal = "wal"
 
     @property
     def dialect(self) -> Dialect:
@@ -83,13 +102,13 @@ class _SqliteFile:
         )
 
     def connect(self) -> SqliteLink:
-        return SqliteLink(self.path, self.wait_s)
+        return SqliteLink(self.path, self.wait_s, self.journal)
 
 
 class SqliteLink:
     """One open connection to a SQLite file, checked to keep what it acknowledges."""
 
-    def __init__(self, path: Path, wait_s: float) -> None:
+    def __init__(self, path: Path, wait_s: float, journal: Journal = "wal") -> None:
         if tuple(map(int, apsw.sqlite_lib_version().split("."))) < OLDEST:
             raise Bug("this SQLite is too old to hold a ledger")
         self._path = path
@@ -97,22 +116,27 @@ class SqliteLink:
         self._raw = _opened(path)
         self._raw.set_busy_timeout(int(wait_s * 1000))
         try:
-            self._make_settings()
+            self._make_settings(journal)
         except Fault:
             self.close()
             raise
 
-    def _make_settings(self) -> None:
+    def _make_settings(self, journal: Journal) -> None:
         for setting in _SETTINGS:
-            self.rows(f"PRAGMA {setting}")
-        wanted = {"journal_mode": "wal", "synchronous": _FULL, "foreign_keys": 1}
+            self.rows(f"PRAGMA {setting.format(journal=journal)}")
+        if journal == "truncate":
+            self.rows("PRAGMA secure_delete = ON")
+        wanted = {"journal_mode": journal, "synchronous": _FULL, "foreign_keys": 1}
         found = {name: self.rows(f"PRAGMA {name}")[0][0] for name in wanted}
         if found != wanted:
             raise Fault("unsound")
 
-    def begin(self) -> None:
+    def check_place(self) -> None:
         if _file_of(self._path) != self._file:
-            raise Fault("lost")  # moved or replaced: what we wrote now would go into a deleted file
+            raise Fault("lost")  # moved or replaced: what we see and write is in a deleted file
+
+    def begin(self) -> None:
+        self.check_place()
         self.rows("BEGIN IMMEDIATE")
 
     def begin_reading(self) -> None:

@@ -42,9 +42,9 @@ def charge(work: Work, asked: Charge) -> Outcome:
     known = rows.operation(work.link, asked.user, asked.op)
     if known is not None:
         return _known_operation(work, asked, known)
-    if is_shape_frozen(work, asked.shape):
+    is_frozen, answer = rows.shape_and_answer(work.link, asked.shape, asked.answer_key)
+    if is_frozen:
         return ShapeFrozen(asked.shape)
-    answer = rows.standing_answer(work.link, asked.answer_key)
     if answer is not None:
         return _repeat(work, asked, answer)
     reading = _reading(work, asked)
@@ -87,15 +87,24 @@ def _known_operation(work: Work, asked: Charge, known: Operation) -> Outcome:
 def _pay_in_full(work: Work, asked: Charge) -> Charged:
     names = _debit(work, asked, [debtor.account for debtor in asked.debtors])
     said = {**_asked(asked, names), "body": asked.body}
-    seq = work.append("charged", said).seq
+    seq = work.append("charged", said, at=_day(work.now()) if asked.by_day else None).seq
     rows.add_operation(work.link, _operation(asked, "charged", seq))
     return Charged(work.head, seq, rows.accounts_of(work.link, names), paid_before=False)
+
+
+def _day(now: str) -> str:
+    """Return the day's first moment."""
+    return (
+        datetime.fromisoformat(now)
+        .replace(hour=0, minute=0, second=0)
+        .isoformat(timespec="seconds")
+    )
 
 
 def _repeat(work: Work, asked: Charge, answer: str) -> Standing:
     names = [debtor.account for debtor in asked.debtors]
     owing = _debit(work, asked, rows.without_payers(work.link, asked.answer_key, names))
-    said = {**_asked(asked, owing), "answer": _sha256(answer)}
+    said = {**_asked(asked, owing), "answer": _sha256(answer), "body": asked.body}
     seq = work.append("repeated", said).seq
     rows.add_payers(work.link, asked.answer_key, seq, owing)
     rows.add_operation(work.link, _operation(asked, "answered", seq))
@@ -136,12 +145,12 @@ def settle(work: Work, user: str, op: str, answer: str) -> Settled:
     known = _charged_operation(work, user, op)
     if known.state == "failed":
         raise Bug("a failed operation cannot be settled")
-    if known.state == "charged":
-        _release(work, known, answer)
-    return Settled(work.head, known.seq, _answer_of(work, known))
+    stands = _answer_of(work, known) if known.state == "answered" else _release(work, known, answer)
+    return Settled(work.head, known.seq, stands)
 
 
-def _release(work: Work, known: Operation, answer: str) -> None:
+def _release(work: Work, known: Operation, answer: str) -> str:
+    """Return the answer that stands now: this one, or one that stood before it."""
     standing = rows.standing_answer(work.link, known.answer_key)
     debtors = list(rows.entry_body(work.link, known.seq)["debits"])
     payers = (
@@ -161,6 +170,7 @@ def _release(work: Work, known: Operation, answer: str) -> None:
         rows.add_answer(work.link, known.answer_key, seq, answer)
     rows.add_payers(work.link, known.answer_key, seq, payers)
     rows.end_operation(work.link, known, "answered", seq)
+    return answer if standing is None else standing
 
 
 def fail(work: Work, user: str, op: str, *, code: str, shape: str | None) -> Settled:
@@ -226,15 +236,26 @@ def open_account(work: Work, name: str, cap: Cap) -> Account:
     return rows.accounts_of(work.link, [name])[0]
 
 
-def set_cap(work: Work, name: str, cap: Cap) -> Account:
-    """Change a cap; below what is spent, the account stays as it is and cannot pay."""
+def set_cap(work: Work, name: str, cap: Cap, before: Cap | None = None) -> Account:
+    """Change a cap, unless it is not what it was held to be; return the account as it stands.
+
+    Below what is spent, the account stays as it is and cannot pay.
+    """
     found = _account(work, name)
+    if before is not None and found.cap != before:
+        return found
     work.append("cap-set", {"account": name, "cap": chain.cap_list(cap)})
     lowered = 0 if accepts(cap, found.spent, Debt()) else 1
     columns = ", ".join(f"cap_{part} = ?" for part in SUMS)
     sql = f"UPDATE ledger_accounts SET {columns}, lowered = ? WHERE name = ?"
     work.link.change(sql, (*chain.cap_list(cap), lowered, name))
     return Account(name, cap, found.spent)
+
+
+def note(work: Work, kind: str, body: dict[str, object]) -> Head:
+    """Append an owner's act; return where the chain stands then."""
+    work.append(kind, body)
+    return work.head
 
 
 def acknowledge(work: Work, debits: dict[str, Amounts], why: str, *, origin: str) -> Head:

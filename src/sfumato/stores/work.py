@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sfumato.core.account import Account, Cap, Entry, Head
 from sfumato.core.chain import MOST, canonical, cap_list, debt_list, next_entry
@@ -34,12 +34,30 @@ class Work:
     origin: str
     is_dirty: bool = False
 
-    def append(self, kind: str, body: dict[str, object], *, epoch: int | None = None) -> Entry:
+    def marked(self) -> Work:
+        """Return how the transaction stands now, so that it can be gone back to."""
+        self.link.change("SAVEPOINT act")  # the newest of the name is the one that is meant
+        return replace(self)
+
+    def go_back(self, before: Work) -> None:
+        """Undo what was done since the newest mark, here and in the database."""
+        self.link.change("ROLLBACK TO SAVEPOINT act")
+        self.head, self.frozen = before.head, before.frozen
+        self.origin, self.is_dirty = before.origin, before.is_dirty
+
+    def append(
+        self,
+        kind: str,
+        body: dict[str, object],
+        *,
+        epoch: int | None = None,
+        at: str | None = None,
+    ) -> Entry:
         """Add an entry to the chain and move the head onto it."""
         made = next_entry(
             self.head,
             epoch=epoch or self.head.epoch,
-            at=self.now(),
+            at=at or self.now(),
             kind=kind,
             body=canonical(body),
         )

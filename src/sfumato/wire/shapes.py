@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from sfumato.core.refusal import CODES, Refused
 
 Json = dict[str, object]
+_RATIO = re.compile(r"([0-9]{1,90})/([1-9][0-9]{0,90})")
 _ASK = {
     "data_set", "sql", "question", "epsilon", "error", "delta", "people", "max_groups", "max_rows",
     "op", "fresh", "top_up", "split",
@@ -42,18 +45,16 @@ def read_ask_shape(body: Mapping[str, object]) -> AskShape:
     if data_set is None or (sql is None) == (body.get("question") is None):
         raise _malformed("a data set and one of sql and question are needed")
     fresh = body.get("fresh", False)
-    error, split = body.get("error"), body.get("split")
-    if not isinstance(error, dict | None) or not isinstance(split, dict | None):
-        raise _malformed("error and split are objects")
+    error, split = _numbers(body, "error"), _numbers(body, "split")
     if not isinstance(fresh, bool):
         raise _malformed("fresh is true or false")
     return AskShape(
         data_set=data_set,
         sql=sql,
         question=body.get("question"),
-        epsilon=body.get("epsilon"),
+        epsilon=read_number(body.get("epsilon")),
         error=error,
-        delta=body.get("delta"),
+        delta=read_number(body.get("delta")),
         people=_count(body, "people"),
         max_groups=_count(body, "max_groups"),
         max_rows=_count(body, "max_rows"),
@@ -94,6 +95,19 @@ def _text(body: Mapping[str, object], key: str) -> str | None:
     return value
 
 
+def read_number(value: object) -> object:
+    """Return a number as it came; a ratio, which no JSON number spells, comes as a text."""
+    ratio = _RATIO.fullmatch(value) if isinstance(value, str) else None
+    return value if ratio is None else Fraction(int(ratio[1]), int(ratio[2]))
+
+
+def _numbers(body: Mapping[str, object], key: str) -> Mapping[str, object] | None:
+    pairs = body.get(key)
+    if not isinstance(pairs, dict | None):
+        raise _malformed(f"{key} is an object")
+    return None if pairs is None else {name: read_number(value) for name, value in pairs.items()}
+
+
 def _count(body: Mapping[str, object], key: str) -> int | None:
     value = body.get(key)
     if value is None:
@@ -101,6 +115,23 @@ def _count(body: Mapping[str, object], key: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**10:
         raise _malformed(f"{key} is a whole number from 1")
     return value
+
+
+def read_card_shape(value: object) -> Json:
+    """Return a card as it travels, its fractions exact; what it means is checked by its reader."""
+    if not isinstance(value, dict):
+        raise _malformed("card is an object")
+    return {str(key): _exact(part) if key in _EXACT else part for key, part in value.items()}
+
+
+_EXACT = {"budget", "caps", "delta_per_request", "columns", "tables"}
+_PLAIN = {"keys", "type", "unit", "key", "raise"}  # whose texts are texts, whatever they look like
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: part if key in _PLAIN else _exact(part) for key, part in value.items()}
+    return read_number(value)
 
 
 def _malformed(what: str) -> Refused:

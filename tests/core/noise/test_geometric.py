@@ -12,8 +12,14 @@ from scipy import stats
 
 from chance import ColumnDice, SeededDice
 from noise_checks import ALARM, p_value
-from sfumato.core.noise.geometric import bits_below, digit_law, geometric_law, sample
-from sfumato.core.noise.table import certified_floors
+from sfumato.core.noise.geometric import (
+    bits_below,
+    digit_law,
+    digit_widths,
+    geometric_law,
+    sample,
+)
+from sfumato.core.noise.table import MAX_OUTCOME, certified_floors
 from sfumato.core.refusal import Bug, Refused
 
 DRAWS = 200_000
@@ -28,7 +34,9 @@ def geometric_bins(scale: Fraction, bins: int) -> tuple[NDArray[np.int64], NDArr
     return edges, np.diff(sums)
 
 
-@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(10), Fraction(1000), Fraction(10**12)])
+@pytest.mark.parametrize(
+    "scale", [Fraction(n) for n in ("1/2", 7, 8, 10, 1000, 10**12, 2**50)], ids=str
+)
 def test_geometric_draws_follow_the_law(scale: Fraction) -> None:
     draws = sample(scale, DRAWS, SeededDice(1))
     assert p_value(draws, *geometric_bins(scale, 100)) > ALARM
@@ -76,10 +84,9 @@ ZEROS = bytes(2**17)
 
 @pytest.mark.parametrize("scale", [Fraction(64), Fraction(1000), Fraction(10**5), Fraction(10**7)])
 def test_over_all_cells_each_digit_comes_as_often_as_its_law_says(scale: Fraction) -> None:
-    low_bits = bits_below(scale)
-    places = [max(0, low_bits - 8 * (i + 1)) for i in range(-(-low_bits // 8))]
-    for digit, place in enumerate(places):
-        width = min(8, low_bits - 8 * digit)
+    place = bits_below(scale)
+    for digit, width in enumerate(digit_widths(place)):
+        place -= width
         columns = [ZEROS] * (1 + digit) + [CELLS]
         draws = sample(scale, 2**16, ColumnDice(*columns))
         chances = np.exp(-np.arange(2**width) * 2.0**place / float(scale))
@@ -90,13 +97,27 @@ def test_over_all_cells_each_digit_comes_as_often_as_its_law_says(scale: Fractio
 
 def test_over_all_cells_the_top_comes_as_often_as_its_law_says() -> None:
     draws = sample(Fraction(1000), 2**16, ColumnDice(CELLS))
-    sums = -np.expm1(-np.arange(1, 100) * 16 / 1000) * 2**16
-    assert np.abs(np.cumsum(np.bincount(draws >> 4))[:99] - sums).max() < 1 + 1e-6
+    sums = -np.expm1(-np.arange(1, 50) * 128 / 1000) * 2**16
+    assert np.abs(np.cumsum(np.bincount(draws >> 7))[:49] - sums).max() < 1 + 1e-6
 
 
-@pytest.mark.parametrize("scale", [Fraction(64), Fraction(1000), Fraction(10**9), Fraction(2**50)])
-def test_the_top_has_a_scale_between_32_and_64(scale: Fraction) -> None:
-    assert 32 <= scale / 2 ** bits_below(scale) < 64
+@pytest.mark.parametrize("scale", [Fraction(8), Fraction(1000), Fraction(10**9), Fraction(2**50)])
+def test_the_top_has_a_scale_between_4_and_8(scale: Fraction) -> None:
+    assert 4 <= scale / 2 ** bits_below(scale) < 8
+
+
+def test_the_widths_of_the_digits_add_up_and_none_is_over_seven() -> None:
+    for low_bits in range(bits_below(Fraction(2**50)) + 1):
+        widths = digit_widths(low_bits)
+        assert sum(widths) == low_bits
+        assert all(low_bits // len(widths) <= width <= 7 for width in widths)
+
+
+def test_the_widest_draw_that_is_let_through_fits_into_64_bits() -> None:
+    low_bits = bits_below(Fraction(2**50))
+    assert (MAX_OUTCOME << low_bits) + (
+        1 << low_bits
+    ) < 2**63  # Laplace adds one to all digits full
 
 
 def test_noise_too_wide_for_64_bits_is_refused() -> None:

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from chance import CountingDice, ScriptedDice, SeededDice
 from noise_checks import ALARM, decimal_exp, laplace_bins, p_value
 from sfumato.core.noise.laplace import epsilon_for, interval, sample, scale_for, std, tail
+from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
-from sfumato.dice import SystemDice
+from sfumato.dice import StretchedDice, SystemDice
 
 DRAWS = 200_000
-SCALES = [Fraction(n) for n in (1, 10, 63, 64, 100, 1000, 10**4, 10**8, 10**12)]
+SCALES = [Fraction(n) for n in (1, 7, 8, 63, 64, 100, 1000, 10**4, 10**8, 10**12)]
 CONFIDENCE = Fraction(95, 100)
 SOME_SCALES = st.fractions(min_value=Fraction(1, 100), max_value=200, max_denominator=1000)
 SOME_CONFIDENCES = st.fractions(min_value=Fraction(1, 100), max_value=Fraction(99999, 100000))
@@ -89,7 +90,7 @@ def test_a_draw_goes_on_into_the_tail_as_far_as_the_bits_do() -> None:
 
 def test_most_draws_take_little_more_than_16_bits_each() -> None:
     dice = CountingDice(8)
-    sample(Fraction(10), 100_000, dice)
+    sample(Fraction(5), 100_000, dice)
     assert dice.given < 100_000 * 2.4
 
 
@@ -155,12 +156,12 @@ def test_an_error_out_of_reach_is_refused(margin: Fraction) -> None:
         epsilon_for(10**6, margin, CONFIDENCE)
 
 
-def first_draws_of_a_fork(count: int) -> bytes:
+def first_draws_of_a_fork(count: int, dice: Dice) -> bytes:
     """What a forked worker draws first."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, sample(Fraction(1000), count, SystemDice()).tobytes())
+        os.write(write, sample(Fraction(1000), count, dice).tobytes())
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
@@ -169,8 +170,11 @@ def first_draws_of_a_fork(count: int) -> bytes:
     return drawn
 
 
-def test_no_forked_worker_repeats_the_noise_of_another() -> None:
-    sample(Fraction(1000), 1000, SystemDice())  # the tables are warm before the fork
-    workers = [first_draws_of_a_fork(1000) for _ in range(8)]
-    assert len(workers[0]) == 8 * 1000
+@pytest.mark.parametrize(
+    "dice", [SystemDice(), StretchedDice()], ids=lambda one: type(one).__name__
+)
+def test_no_forked_worker_repeats_the_noise_of_another(dice: Dice) -> None:
+    sample(Fraction(1000), 4000, dice)  # the tables are warm before the fork
+    workers = [first_draws_of_a_fork(4000, dice) for _ in range(8)]
+    assert len(workers[0]) == 8 * 4000
     assert len(set(workers)) == 8

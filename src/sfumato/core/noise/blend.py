@@ -1,8 +1,8 @@
 """The noise of a weighted mean of independent draws of one kind: what a topped-up answer has.
 
 The weights are the inverse variances, which makes the mean as precise as independent draws can
-be. How far it may be off at 95 % comes from the law of the weighted sum itself, on a fine grid,
-rounded outwards (blend.proof.md).
+be. How far it may be off at 95 % comes from the law of the weighted sum itself (weighted.py,
+blend.proof.md).
 """
 
 from __future__ import annotations
@@ -19,16 +19,13 @@ from numpy.typing import NDArray
 
 from sfumato.core.expression import Json
 from sfumato.core.noise.kind import CONFIDENCE, Noise
+from sfumato.core.noise.weighted import std_of, within_of
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-FINE: Final = 1000  # grid cells to a standard deviation
-FAR: Final = 15  # standard deviations that the grid reaches to each side
 LEAST: Final = 1e-300  # a variance below this counts as this, so that weights exist
-GIVEN_AWAY: Final = 1e-6  # of the chance to miss: more than floats and a cut grid can lose
-LISTED: Final = 1 << 12  # up to this sigma a Gaussian is summed weight by weight
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,7 @@ class Blend(Noise):
 
     def std(self) -> float:
         """Return the standard deviation of the mean, in steps."""
-        pairs = zip(self.weights(), self.draws, strict=True)
-        return math.hypot(*(weight * draw.std() for weight, draw in pairs))
+        return std_of(self.weights(), self.draws)
 
     def margin(self) -> float:
         """Return a t with |noise| <= t at 95 %, in steps."""
@@ -102,58 +98,5 @@ def _weights(draws: tuple[Noise, ...]) -> tuple[float, ...]:
     return tuple(one / math.fsum(precise) for one in precise)
 
 
-@lru_cache(maxsize=1024)
 def _within(noise: Blend, confidence: Fraction) -> float:
-    """Return a t that is enough: the grid's, and what rounding to the grid may have moved."""
-    std = noise.std()
-    if std < LEAST**0.5:
-        return 0.0
-    cell = std / FINE
-    law = _convolved(
-        [_on_grid(w, d, cell) for w, d in zip(noise.weights(), noise.draws, strict=True)]
-    )
-    middle = len(law) // 2
-    inside = law[middle] + np.cumsum(
-        np.concatenate([[0.0], law[middle + 1 :] + law[:middle][::-1]])
-    )
-    enough = np.flatnonzero(inside >= float(confidence) + GIVEN_AWAY)
-    if not enough.size:
-        raise Bug("the grid of a mean's noise does not reach that far")
-    return float((enough[0] + len(noise.draws) / 2) * cell)
-
-
-def _on_grid(weight: float, draw: Noise, cell: float) -> Floats:
-    """Return the chances that the weighted draw is nearest to each point of the grid."""
-    edges = (np.arange(-FAR * FINE, FAR * FINE + 2) - 0.5) * cell / weight
-    return np.diff(_below(draw, np.floor(edges)))
-
-
-def _below(draw: Noise, places: Floats) -> Floats:
-    """Return P(X <= k) for whole places k, as floats."""
-    if draw.kind == "laplace":
-        return _laplace_below(float(draw.parameter), places)
-    sigma = draw.width()
-    if sigma > LISTED:  # the two laws differ by less than one part in 12 sigma^2
-        return np.array([math.erfc(-(k + 0.5) / (sigma * math.sqrt(2))) / 2 for k in places])
-    far = math.ceil(40 * sigma) + 1
-    weights = np.exp(-(np.arange(-far, far + 1) ** 2) / (2 * float(draw.parameter)))
-    sums = np.concatenate([[0.0], np.cumsum(weights)]) / weights.sum()
-    return np.asarray(sums[np.clip(places + far + 1, 0, 2 * far + 1).astype(np.int64)])
-
-
-def _laplace_below(scale: float, places: Floats) -> Floats:
-    """Return P(X <= k) = 1 - a^(k+1)/(1+a) from zero on, and a^-k/(1+a) below."""
-    above = np.exp(-(np.abs(places) + (places >= 0)) / scale) / (1 + math.exp(-1 / scale))
-    return np.asarray(np.where(places >= 0, 1 - above, above))
-
-
-def _convolved(laws: Sequence[Floats]) -> Floats:
-    """Return the law of the sum, on as many cells as each has: what falls outside is missing."""
-    size = len(laws[0])
-    length = 1 << (len(laws) * size).bit_length()
-    spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
-    for law in laws:
-        spectrum = spectrum * np.fft.rfft(law, length)
-    whole = np.fft.irfft(spectrum, length)
-    start = (len(laws) - 1) * (size // 2)
-    return np.asarray(np.maximum(whole[start : start + size], 0.0))
+    return within_of(noise.weights(), noise.draws, confidence)

@@ -40,7 +40,8 @@ from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
 
 MAX_VARIANCE: Final = Fraction(1 << 100)
-NARROW: Final = 64  # up to this sigma one table holds the whole law
+NARROW: Final = 16  # up to this sigma one table holds the whole law
+SUMMED: Final = 64  # up to this sigma an interval is found by summing
 RHO_GRID: Final = 10**9  # a rho found for an error is a multiple of 1/this
 MAX_RHO: Final = 10**6 // 2  # what MAX_EPSILON costs as epsilon**2 / 2
 COIN_BITS: Final = 32
@@ -81,13 +82,13 @@ def _draw_wide(variance: Fraction, count: int, dice: Dice) -> Integers:
     kept: list[Integers] = []
     missing = count
     while missing > 0:
-        kept.append(_attempt(variance, missing + missing // 32 + 8, dice))
+        kept.append(_attempt(variance, missing + missing // 12 + 8, dice))
         missing -= kept[-1].size
     return np.concatenate([*kept, np.zeros(0, dtype=np.int64)])[:count]
 
 
 def _attempt(variance: Fraction, count: int, dice: Dice) -> Integers:
-    """Return those of that many proposals m*Q + R that are kept: about 98 of 100."""
+    """Return those of that many proposals m*Q + R that are kept: 19 of 20, or more."""
     low_bits = bits_below(variance)
     top = draw_from(_half_table(variance / (1 << 2 * low_bits)), count, dice)
     rest = _bits(low_bits, count, dice)
@@ -99,8 +100,8 @@ def _attempt(variance: Fraction, count: int, dice: Dice) -> Integers:
 
 
 def bits_below(variance: Fraction) -> int:
-    """Return s such that sigma / 2**s lies in [32, 64), for a variance of at least 32**2."""
-    return (int(variance).bit_length() - 11) // 2
+    """Return s such that sigma / 2**s lies in [8, 16), for a variance of at least 8**2."""
+    return (int(variance).bit_length() - 7) // 2
 
 
 def _bits(width: int, count: int, dice: Dice) -> Integers:
@@ -119,7 +120,7 @@ class _Odds:
 
     def estimate(self, top: Integers, rest: Integers) -> NDArray[np.float64]:
         """Return 2**32 times the chance, closer to it than COIN_MARGIN."""
-        part = rest * 2.0**-self.low_bits  # exact: at most 45 bits
+        part = rest * 2.0**-self.low_bits  # exact: at most 47 bits
         half_m_squared = float((1 << 2 * self.low_bits) / (2 * self.variance))
         chances: NDArray[np.float64] = np.exp(part * (2 * top + part) * -half_m_squared)
         return chances * 2.0**COIN_BITS
@@ -212,7 +213,7 @@ def std(variance: Fraction) -> float:
 
 def interval(variance: Fraction, confidence: Fraction) -> int:
     """Return the smallest t with P(|X| <= t) >= confidence; from sigma 64 on, rarely one more."""
-    if variance < NARROW**2:
+    if variance < SUMMED**2:
         return _interval_exact(variance, confidence)
     return _interval_safe(variance, confidence)
 

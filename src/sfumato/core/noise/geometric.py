@@ -1,8 +1,8 @@
 """The exact geometric law P(k) = (1-a) a**k, k = 0, 1, 2, ..., with a = exp(-1/scale).
 
 For a wide scale the draw is put together from binary digits, which are independent
-(geometric.proof.md): a small geometric on top, and below it truncated geometrics of at most eight
-bits each.
+(geometric.proof.md): a small geometric on top, and below it truncated geometrics of at most seven
+bits each. So a scale that nobody has used before has some hundreds of thresholds, not thousands.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from sfumato.core.noise.certified import Interval, exp_minus, one_minus, product, ratio
+from sfumato.core.noise.certified import Interval, exp_minus, one_minus, ratio
 from sfumato.core.noise.table import Integers, Law, Table, draw_from, in_chunks, table_of
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
 
 MAX_SCALE: Final = Fraction(1 << 50)
-TOP_SCALE: Final = 64  # above this the low digits are drawn apart
-DIGIT_BITS: Final = 8
+TOP_SCALE: Final = 8  # from here on the low digits are drawn apart
+DIGIT_BITS: Final = 7  # at most
 
 
 def sample(scale: Fraction, count: int, dice: Dice) -> Integers:
@@ -32,8 +32,7 @@ def draw_geometric(scale: Fraction, count: int, dice: Dice) -> Integers:
     """Return one chunk of geometric draws: the top, then digit after digit."""
     low_bits = bits_below(scale)
     numbers = draw_from(_top_table(scale / (1 << low_bits)), count, dice)
-    while low_bits:
-        width = min(DIGIT_BITS, low_bits)
+    for width in digit_widths(low_bits):
         low_bits -= width
         digits = draw_from(_digit_table(scale / (1 << low_bits), width), count, dice)
         numbers = (numbers << width) | digits
@@ -41,8 +40,14 @@ def draw_geometric(scale: Fraction, count: int, dice: Dice) -> Integers:
 
 
 def bits_below(scale: Fraction) -> int:
-    """Return how many binary digits are drawn apart, so that the top's scale is below 64."""
-    return max(0, (int(scale) // TOP_SCALE).bit_length())
+    """Return how many binary digits are drawn apart, so that the top's scale is below 8."""
+    return (int(scale) // TOP_SCALE).bit_length()
+
+
+def digit_widths(low_bits: int) -> list[int]:
+    """Return the widths of the digits, from the top: as few as can be, and as even as can be."""
+    count = -(-low_bits // DIGIT_BITS)
+    return [(low_bits + place) // count for place in range(count)]
 
 
 def check_scale(scale: Fraction) -> None:
@@ -59,9 +64,10 @@ def check_scale(scale: Fraction) -> None:
 
 def falling(start: Interval, factor: Interval, bits: int) -> Iterator[Interval]:
     """Yield bounds of 1 - start, 1 - start*factor, 1 - start*factor**2, ... without end."""
+    one, (low, high), (least, most) = 1 << bits, start, factor
     while True:
-        yield one_minus(start, bits)
-        start = product(start, factor, bits)
+        yield one - high, one - low
+        low, high = low * least >> bits, -(-high * most >> bits)
 
 
 @lru_cache(maxsize=64)

@@ -38,6 +38,10 @@ class Noise:
         """Return the smallest t with |noise| <= t at that confidence, in whole steps."""
         return _within(self, confidence)
 
+    def miss(self) -> Fraction:
+        """Return how often an interval made of it may miss."""
+        return 1 - CONFIDENCE
+
     def width(self) -> float:
         """Return the scale of the Laplace or the sigma of the Gaussian."""
         if self.kind == "laplace":

@@ -33,7 +33,7 @@ def permute_and_flip(utilities: Integers, rate: Fraction, dice: Dice) -> int:
     if utilities.ndim != 1 or utilities.size == 0:
         raise Bug("permute-and-flip needs at least one candidate")
     heads = np.flatnonzero(_coins(rate, _gaps(utilities), dice))
-    return int(heads[_pick(heads.size, dice)])
+    return int(heads[pick_below(heads.size, dice)])
 
 
 def _gaps(utilities: Integers) -> Words:
@@ -59,7 +59,7 @@ def _exact_coin(rate: Fraction, gap: int, head: int, dice: Dice) -> bool:
     return is_uniform_below(uniform, lambda bits: exp_minus(rate * gap, bits), dice)
 
 
-def _pick(count: int, dice: Dice) -> int:
+def pick_below(count: int, dice: Dice) -> int:
     """Return a number below the count, each as likely: floor(u * count) of a uniform u."""
     uniform = Uniform(int.from_bytes(dice.draw(PICK_BITS // 8), "little"), PICK_BITS)
     while (first := _floor_of(uniform.prefix * count, uniform)) != _floor_of(

@@ -31,7 +31,7 @@ CELL_BITS: Final = 16
 REST_BITS: Final = 48
 FLOOR_BITS: Final = 64
 CHUNK: Final = 1 << 16  # draws handled at once, so that the work stays in the cache
-MAX_OUTCOME: Final = 1 << 17  # with 45 digits below it still fits
+MAX_OUTCOME: Final = (1 << 15) - 2  # with 48 binary digits below it, and one more, it still fits
 _TOP: Final = (1 << FLOOR_BITS) - 1
 _FIRST_BITS: Final = 192
 _OPEN: Final = -1
@@ -79,16 +79,18 @@ def _floors_at(law: Law, bits: int) -> list[int] | None:
 def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
     """Return the outcome of each cell, or -1 where a threshold leaves it open."""
     cells = (floors >> np.uint64(REST_BITS)).astype(np.int64)
-    past_outcome = np.cumsum(np.bincount(cells, minlength=1 << CELL_BITS))  # floors in it or before
-    first_outcome = np.concatenate([[0], past_outcome[:-1]])
-    return np.where(first_outcome == past_outcome, first_outcome, _OPEN).astype(np.int16)
+    cells_between = np.diff(cells, prepend=0, append=1 << CELL_BITS)
+    guide = np.repeat(np.arange(floors.size + 1, dtype=np.int16), cells_between)
+    guide[cells] = _OPEN
+    return guide
 
 
 def draw_from(table: Table, count: int, dice: Dice) -> Integers:
     """Return that many independent draws from the law."""
     cells = np.frombuffer(dice.draw(2 * count), dtype="<u2")
-    outcomes: Integers = table.guide[cells].astype(np.int64)
-    undecided = np.flatnonzero(outcomes < 0)
+    found = table.guide.take(cells, mode="clip")  # every cell is in the guide: nothing is clipped
+    undecided = np.flatnonzero(found < 0)
+    outcomes: Integers = found.astype(np.int64)
     if undecided.size:
         outcomes[undecided] = _search(table, cells[undecided], dice)
     return outcomes

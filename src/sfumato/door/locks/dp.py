@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -11,11 +12,14 @@ from numpy.typing import NDArray
 
 from sfumato.core.measure import Cells
 from sfumato.core.noise.chooser import Chooser
+from sfumato.core.noise.median import choose_median
 from sfumato.core.noise.running import Running
+from sfumato.core.noise.spanning import chosen_tree, chosen_worst
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Bug
 from sfumato.core.sealed import Sealed
 from sfumato.door.unseal import unseal
+from sfumato.plan.distances import Distances
 from sfumato.plan.price import Selection
 
 GUARANTEE: Final = "central-dp"
@@ -42,6 +46,17 @@ class Choosing:
     selection: Selection
     draw: Callable[[int, int], Drawn]  # part, count -> fresh noise, or how to choose
     dice: Dice
+    further: Callable[[Keys], Iterable[Sealed[Cells]]] = lambda _: ()  # histograms of kept keys
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Where a histogram of kept keys stands among those that were counted of them."""
+
+    among_lists: int
+
+
+Place = int | Listed  # of a part's tally, among what was added up or among the histograms
 
 
 @dataclass(frozen=True)
@@ -72,7 +87,7 @@ def blurred(
     return Blurred(tuple(_softened(exact.parts[tally], with_, dice) for tally, with_ in pairs))
 
 
-def chosen(sealed: Sealed[Cells], tallies: Sequence[int], choosing: Choosing) -> Blurred:
+def chosen(sealed: Sealed[Cells], tallies: Sequence[Place], choosing: Choosing) -> Blurred:
     """Return the parts of those keys that private selection keeps, each with its own noise.
 
     What is not kept leaves no trace: neither its row nor its noise (rules.md, 16). The keys come
@@ -84,11 +99,34 @@ def chosen(sealed: Sealed[Cells], tallies: Sequence[int], choosing: Choosing) ->
     kept = choosing.selection.keep(exact.parts[choosing.people], choosing.dice)
     places = np.flatnonzero(kept)
     keys = tuple(exact.keys[place] for place in places.tolist())
+    lists = _chosen_of_lists(keys, tallies, choosing)
     parts = tuple(
-        _softened(exact.parts[tally][places], choosing.draw(part, len(places)), choosing.dice)
+        lists[part]
+        if isinstance(tally, Listed)
+        else _softened(exact.parts[tally][places], choosing.draw(part, len(places)), choosing.dice)
         for part, tally in enumerate(tallies)
     )
     return Blurred(parts, keys)
+
+
+def _chosen_of_lists(
+    keys: Keys, tallies: Sequence[Place], choosing: Choosing
+) -> dict[int, IntegerArray]:
+    """Return what is chosen for each kept key, by part; lists of some keys are held at a time."""
+    listed = {part: tally for part, tally in enumerate(tallies) if isinstance(tally, Listed)}
+    found: dict[int, list[IntegerArray]] = {part: [] for part in listed}
+    for sealed in choosing.further(keys):
+        exact = unseal(sealed)
+        for part, tally in listed.items():
+            counts = exact.parts[tally.among_lists]
+            drawn = choosing.draw(part, len(counts))
+            found[part].append(_softened(counts, drawn, choosing.dice))
+    if any(sum(map(len, several)) != len(keys) for several in found.values()):
+        raise Bug("the engine answered other keys than were kept")
+    return {
+        part: np.concatenate(several) if several else np.zeros((0, 1), dtype=np.int64)
+        for part, several in found.items()
+    }
 
 
 def chosen_before(
@@ -106,6 +144,31 @@ def chosen_before(
     pairs = zip(tallies, drawn, strict=True)
     parts = (_softened(_at(exact.parts[tally], places), with_, kept.dice) for tally, with_ in pairs)
     return Blurred(tuple(parts))
+
+
+def blocks_added(
+    sealed: Sealed[IntegerArray], trim: int, drawn: Sequence[NDArray[np.int64]]
+) -> tuple[int, ...]:
+    """Return each output's sum over blocks, the lowest and highest left out, with its own noise.
+
+    What a block says was clamped before; one block moves a sum by the width of the range at most
+    (core/noise/blocks.proof.md).
+    """
+    ordered = np.sort(unseal(sealed), axis=0)
+    sums = ordered[trim : len(ordered) - trim].sum(axis=0, dtype=np.int64)
+    return tuple(_sum(sums, np.concatenate(drawn)).tolist())
+
+
+def blocks_in_the_middle(
+    sealed: Sealed[IntegerArray], steps: Sequence[int], epsilon: Fraction, dice: Dice
+) -> tuple[int, ...]:
+    """Return, for each number, a point of its range in the middle of what the blocks say.
+
+    Each is chosen at that epsilon (core/noise/median.proof.md).
+    """
+    said = unseal(sealed)
+    pairs = zip(said.T, steps, strict=True)
+    return tuple(choose_median(values, top, epsilon, dice) for values, top in pairs)
 
 
 def _at(part: IntegerArray, places: Sequence[int | None]) -> IntegerArray:
@@ -127,3 +190,20 @@ def _sum(part: IntegerArray, drawn: NDArray[np.int64]) -> IntegerArray:
     if np.any(np.abs(part) > LARGEST):
         raise Bug("a part passed the bound that the plan proved")
     return np.add(part, drawn)
+
+
+def farthest(sealed: Sequence[Sealed[Cells]], distances: Distances, dice: Dice) -> tuple[int, ...]:
+    """Return which candidates were chosen; how far any of them lies stays in here."""
+    utilities = np.array(
+        [
+            one.weight * (int(np.abs(unseal(held).parts[0] - expected).sum()) - one.penalty)
+            for held, expected, one in zip(
+                sealed, distances.expected, distances.candidates, strict=True
+            )
+        ],
+        dtype=np.int64,
+    )
+    if distances.kind == "tree":
+        ends = [one.ends for one in distances.candidates]
+        return chosen_tree(utilities, ends, distances.rate, dice)
+    return (chosen_worst(utilities, distances.rate, dice),)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.faces.cli.shell import Shell, working
+from sfumato.services.data_sets import is_identifier, is_name
 from sfumato.wire import Refused
 
 
@@ -19,7 +20,7 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
             f"Fill it in and run: sfumato add {name} {source} --card {target}",
         )
     with working("Reading the columns"):
-        columns = vault.owner.data_sets.describe(source, table)
+        columns = vault.describe(source, table) if table else vault.describe(source)
     target.write_text(proposed(name, columns))
     shell.show(
         {"proposed": str(target), "columns": [list(pair) for pair in columns]},
@@ -31,7 +32,7 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
 
 def proposed(name: str, columns: list[tuple[str, str]]) -> str:
     """Return the text of a card to be filled in."""
-    unit = next((c for c, _ in columns if _is_identifier(c)), None)
+    unit = next((c for c, _ in columns if is_identifier(c)), None)
     lines = [
         f"# The card of {name!r}. What stands here is public; a column that is not here does not",
         "# exist for anyone. Bounds and keys come from what you know, never from the rows.",
@@ -50,7 +51,7 @@ def proposed(name: str, columns: list[tuple[str, str]]) -> str:
 
 
 def _column(column: str, kind: str) -> list[str]:
-    if _is_identifier(column) or _is_name(column):
+    if is_identifier(column) or is_name(column):
         return ["hidden = true"]
     lines = [f"type = {_quoted(kind)}"]
     if kind in ("integer", "number"):
@@ -59,16 +60,6 @@ def _column(column: str, kind: str) -> list[str]:
     if kind == "text":
         lines += ['# keys = ["...", "..."]        # public keys; without them no GROUP BY']
     return lines
-
-
-def _is_identifier(column: str) -> bool:
-    word = column.strip().casefold()
-    return word in ("id", "pid", "ssn") or word.endswith(("_id", " id", "-id"))
-
-
-def _is_name(column: str) -> bool:
-    word = column.strip().casefold()
-    return word in ("name", "email", "e-mail", "phone", "address") or word.endswith("_name")
 
 
 def _quoted(text: str) -> str:

@@ -26,7 +26,7 @@ def ledger(shell: Shell, last: int) -> None:
 
 
 def _show_last(shell: Shell, last: int) -> None:
-    with shell.open() as vault:
+    with shell.open_folder() as vault:
         store = vault.owner.ledger.store
         entries = list(store.entries(max(store.head().seq - last, 0)))
     shape = [
@@ -48,7 +48,7 @@ def _gist(body: dict[str, Any]) -> str:
 @command
 def verify(shell: Shell, receipt: str | None) -> None:
     """Recompute the whole chain and every account's sum; or look whether a receipt stands in it."""
-    with shell.open() as vault, working("Verifying"):
+    with shell.open_folder() as vault, working("Verifying"):
         stands = receipt is None or vault.house.ledger.present(_receipt(receipt))
         verdict = vault.house.ledger.verified()
     if receipt is not None:
@@ -73,7 +73,7 @@ def verify(shell: Shell, receipt: str | None) -> None:
 @command
 def acknowledge(shell: Shell, why: str) -> None:
     """Thaw a frozen ledger, as owner: what may have been lost counts as spent."""
-    with shell.open() as vault:
+    with shell.open_folder() as vault:
         head = vault.owner.data_sets.acknowledge(why)
     shape = {"acknowledged": True, "epoch": head.epoch, "seq": head.seq}
     shell.show(
@@ -86,7 +86,7 @@ def acknowledge(shell: Shell, why: str) -> None:
 @command
 def thaw(shell: Shell, shape: str | None) -> None:
     """List the questions that were stopped; or let one of them be asked again."""
-    with shell.open() as vault:
+    with shell.open_folder() as vault:
         if shape is not None:
             vault.owner.data_sets.thaw(shape)
         waiting = vault.owner.data_sets.frozen_questions()
@@ -105,7 +105,7 @@ def thaw(shell: Shell, shape: str | None) -> None:
 def raise_cap(shell: Shell, people: str, **options: str) -> None:
     """Change the cap of PEOPLE, as owner with a second person; what was spent stays spent."""
     epsilon, delta = number(options["epsilon"], "epsilon"), number(options["delta"], "delta")
-    with shell.open() as vault:
+    with shell.open_folder() as vault:
         vault.owner.data_sets.raise_cap(
             people, epsilon, delta, why=options["why"], approver=options["approver"]
         )

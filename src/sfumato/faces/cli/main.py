@@ -7,24 +7,63 @@ from collections.abc import Sequence
 
 import click
 
-from sfumato.faces.cli import ledger, owner, researcher, tour
+from sfumato.faces.cli import (
+    anonymity,
+    federate,
+    lab,
+    lab_audit,
+    ledger,
+    owner,
+    pipeline,
+    researcher,
+    serve,
+    sheets,
+    signing,
+    stream,
+    survey,
+    tour,
+    twin,
+)
 from sfumato.faces.cli.shell import FAULT, REFUSED, App, Shell
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--vault", metavar="DIR", envvar="SFUMATO_VAULT", help="The vault's folder.")
+@click.option(
+    "--vault",
+    metavar="DIR|URL",
+    envvar="SFUMATO_VAULT",
+    help="The vault's folder, or where it is served.",
+)
 @click.option("--user", metavar="NAME", envvar="SFUMATO_USER", default="owner", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def cli(context: click.Context, vault: str | None, user: str, as_json: bool) -> None:
     """Learn from sensitive data without seeing a person in it.
 
-    Owners: init, add, enrol. Researchers: datasets, card, price, ask, budget.
+    Owners: init, add, enrol, stream, survey, anonymity. Researchers: datasets, card, twin,
+    price, ask, budget, pipeline. Several sites as one: federate.
+    The lab, on synthetic data: attack, audit, lab.
     """
     context.obj = Shell(context.obj, vault, user, as_json)
 
 
-for _group in (owner.COMMANDS, researcher.COMMANDS, ledger.COMMANDS, tour.COMMANDS):
+for _group in (
+    owner.COMMANDS,
+    researcher.COMMANDS,
+    ledger.COMMANDS,
+    serve.COMMANDS,
+    sheets.COMMANDS,
+    signing.COMMANDS,
+    stream.COMMANDS,
+    survey.COMMANDS,
+    pipeline.COMMANDS,
+    tour.COMMANDS,
+    twin.COMMANDS,
+    lab.COMMANDS,
+    lab_audit.COMMANDS,
+    anonymity.COMMANDS,
+    federate.COMMANDS,
+):
     for _command in _group:
         cli.add_command(_command)
 

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from sfumato.faces.cli.guide import guided_card
-from sfumato.faces.cli.shell import Shell, command, working
-from sfumato.wire import Refused
+from sfumato.faces.cli.shell import Shell, command, connections_of, working
+from sfumato.wire import Refused, read_connection
 
 
 @click.command("init")
@@ -44,7 +44,14 @@ def init(shell: Shell, folder: str, **options: str | None) -> None:
 
 @click.command("add")
 @click.argument("name")
-@click.argument("source", type=click.Path(exists=True, dir_okay=False))
+@click.argument("source")
+@click.option(
+    "--connection",
+    "connections",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="A database to take rows from, if the vault is a folder; a service has its own.",
+)
 @click.option("--card", type=click.Path(exists=True, dir_okay=False), help="The card, as TOML.")
 @click.option("--table", help="The table, if SOURCE is a DuckDB file with several.")
 @click.option(
@@ -61,27 +68,45 @@ def init(shell: Shell, folder: str, **options: str | None) -> None:
 )
 @command
 def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) -> None:
-    """Add a data set with its card, or a new version of one; without --card, propose a card."""
-    with shell.open() as vault:
+    """Add a data set with its card, or a new version of one; without --card, propose a card.
+
+    SOURCE is a file, or a table of a connection: connection:NAME/SCHEMA.TABLE.
+    """
+    _check_source(source)
+    with shell.open(connections_of(options["connections"])) as vault:
         if card is None:
             guided_card(shell, vault, name, source, options["table"])
             return
         shape = _read_toml(card)
         with working("Preparing the rows"):
-            signed = vault.add(
-                name,
-                source,
-                shape,
-                inner_table=options["table"],
-                different_people=options["different_people"],
-                tables=_tables(options["tables"]),
-            )
+            signed = vault.add(name, source, shape, **_where(shell, options))
     shell.show(
         {"added": signed.name, "version": signed.version, "people": signed.people},
         f"Added {signed.name}, version {signed.version}, charged to the people "
         f"{signed.people!r}.\n"
         f"Next: sfumato price {signed.name} 'SELECT COUNT(*) FROM {signed.name}' --epsilon 0.1",
     )
+
+
+def _check_source(source: str) -> None:
+    """Refuse what is neither a file that is there nor a table of a connection."""
+    if read_connection(source) is None and not Path(source).is_file():
+        raise click.BadParameter(f"there is no file {source!r}", param_hint="SOURCE")
+
+
+def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what besides is said of the rows; a served vault is told less."""
+    said = {
+        "tables": _tables(options["tables"]),
+        "different_people": options["different_people"],
+    }
+    if not shell.is_remote:
+        return {**said, "inner_table": options["table"]}
+    if options["table"] is not None:
+        raise Refused(
+            "not-allowed", "--table is for a vault in a folder.", "Send a file with one table."
+        )
+    return said
 
 
 def _tables(pairs: tuple[str, ...]) -> dict[str, str]:

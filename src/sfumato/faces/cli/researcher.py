@@ -87,20 +87,25 @@ def ask(shell: Shell, **options: Any) -> None:
         answer = vault[options["name"]].ask(
             options["sql"], **body, op=options["op"], fresh=options["fresh"]
         )
-    shape = {
+    shell.show(answer_shape(answer), repr(answer))
+    if options["plot"]:
+        draw(answer, options["plot"])
+
+
+def answer_shape(answer: Answer) -> dict[str, object]:
+    """Return an answer as one JSON object."""
+    return {
         "columns": answer.columns,
         "rows": answer.rows,
         "std": answer.std,
         "interval": answer.interval,
         "guarantee": answer.guarantee,
         "receipt": answer.receipt,
+        **({"arrays": answer.arrays} if answer.arrays else {}),
     }
-    shell.show(shape, repr(answer))
-    if options["plot"]:
-        _draw(answer, options["plot"])
 
 
-def _draw(answer: Answer, path: str) -> None:
+def draw(answer: Answer, path: str) -> None:
     """Save the picture; an answer that has none was paid for and shown all the same."""
     try:
         answer.plot().save(path)
@@ -139,4 +144,24 @@ def _number(options: dict[str, Any], name: str) -> Any:
     return None if options[name] is None else number(options[name], name)
 
 
-COMMANDS = (data_sets, card, price, ask, budget)
+@click.command("history")
+@click.option("--last", type=click.IntRange(1, 1000), default=50, show_default=True)
+@command
+def history(shell: Shell, last: int) -> None:
+    """List your own questions, the newest first."""
+    with shell.open() as vault:
+        shown = vault.history(last)
+    shell.show(shown.shape, repr(shown))
+
+
+@click.command("answer")
+@click.argument("op", metavar="OPERATION")
+@command
+def answer(shell: Shell, op: str) -> None:
+    """Show an answer of yours again, by its operation; free."""
+    with shell.open() as vault:
+        found = vault.answer(op)
+    shell.show(answer_shape(found), repr(found))
+
+
+COMMANDS = (data_sets, card, price, ask, budget, history, answer)

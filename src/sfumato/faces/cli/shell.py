@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import click
 
+from sfumato.services.anonymity import Anonymity
 from sfumato.services.queries import decimal_of
 from sfumato.wire import Json, Refused, refusal_shape
 
@@ -36,12 +38,50 @@ class App(Protocol):
         """Make a new vault."""
         ...
 
-    def open(self, folder: str, *, user: str = "owner") -> Any:  # Any: the app's own vault
+    def connect(self, url: str, *, token: str) -> Any:  # Any: the client's vault
+        """Open a vault that is served."""
+        ...
+
+    def open(
+        self, folder: str, *, user: str = "owner", connections: Mapping[str, str] | None = None
+    ) -> Any:  # Any: the app's own vault
         """Open a vault."""
         ...
 
-    def checkup(self, folder: str | None) -> list[tuple[str, bool, str]]:
-        """Return what is there and what is missing: name, whether it is well, what to do."""
+    def serve(
+        self, folder: str, *, ledger: str | None, say: Callable[[str], None], **how: Any
+    ) -> None:  # Any: see faces/cli/serve.py
+        """Serve a vault over HTTP until told to stop."""
+        ...
+
+    def serve_lab(self, port: int, say: Callable[[str], None]) -> None:
+        """Serve the lab's pages to this machine until told to stop."""
+        ...
+
+    def federation(
+        self, agreement: str, *, key: str, sites: Mapping[str, Any], heard: Callable[[Any], None]
+    ) -> Any:  # Any: the client's vaults, and the progress of a round
+        """Return several sites, to be asked as one."""
+        ...
+
+    def new_convener(self, path: str) -> str:
+        """Write a new convener's key to a file; return its public half."""
+        ...
+
+    def federate_demo(self, folder: str, sites: int, say: Callable[[str], None]) -> Any:
+        """Start sites on this machine, ask them together and kill one; return what came."""
+        ...
+
+    def anonymity(self) -> Anonymity:
+        """Return what measures and recodes an owner's own files."""
+        ...
+
+    def draw(self, count: int) -> bytes:
+        """Return that many fresh random bytes."""
+        ...
+
+    def checkup(self, folder: str | None) -> list[tuple[str, bool, str, str | None]]:
+        """Return what was looked at: name, whether it is well, what is so, what brings it."""
         ...
 
 
@@ -54,15 +94,38 @@ class Shell:
     user: str
     as_json: bool
 
-    def open(self) -> Any:
-        """Open the vault that was named, or refuse."""
+    @property
+    def is_remote(self) -> bool:
+        """Say whether the vault is a service's."""
+        return (self.vault or "").startswith(("http://", "https://"))
+
+    def open(self, connections: tuple[tuple[str, str], ...] = ()) -> Any:
+        """Open the vault that was named, in its folder or over HTTP, or refuse."""
+        from sfumato.faces.cli.signing import token_for
+
         if self.vault is None:
             raise Refused(
                 "vault-missing",
                 "No vault was named.",
                 "Give --vault DIR, or set SFUMATO_VAULT; `sfumato init DIR` makes one.",
             )
-        return self.app.open(self.vault, user=self.user)
+        if self.is_remote:
+            if connections:
+                raise Refused(
+                    "not-allowed", "A service has its own connections.", "Leave --connection out."
+                )
+            return self.app.connect(self.vault, token=token_for(self.vault))
+        return self.app.open(self.vault, user=self.user, connections=dict(connections))
+
+    def open_folder(self) -> Any:
+        """Open the vault in its folder; refuse one that is served."""
+        if self.is_remote:
+            raise Refused(
+                "not-allowed",
+                "This is done where the vault's folder lies.",
+                "Run it there with --vault DIR, or use the console.",
+            )
+        return self.open()
 
     def show(self, shape: Mapping[str, object], lines: str) -> None:
         """Print one JSON object, or the lines for people."""
@@ -80,7 +143,11 @@ class Shell:
 def command(function: F) -> F:
     """Give a command the shared options; turn a refusal into status 3."""
 
-    @click.option("--vault", metavar="DIR", help="The vault's folder (or SFUMATO_VAULT).")
+    @click.option(
+        "--vault",
+        metavar="DIR|URL",
+        help="The vault's folder, or where it is served (SFUMATO_VAULT).",
+    )
     @click.option("--user", metavar="NAME", help="Ask as this user (or SFUMATO_USER).")
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     @click.pass_context
@@ -119,6 +186,14 @@ def pairs_of(pairs: tuple[str, ...], option: str) -> Json | None:
         if not sign or not column:
             raise click.BadParameter("write COLUMN=X", param_hint=f"--{option}")
     return {column: number(text, f"{option} of {column}") for column, _, text in read}
+
+
+def connections_of(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return name and file from each NAME=FILE."""
+    read = [pair.partition("=") for pair in pairs]
+    if any(not name or not path for name, _, path in read):
+        raise click.BadParameter("write NAME=FILE", param_hint="--connection")
+    return tuple((name, str(Path(path).absolute())) for name, _, path in read)
 
 
 @contextmanager

@@ -26,16 +26,21 @@ def demo(shell: Shell) -> None:
 @click.command("doctor")
 @command
 def doctor(shell: Shell) -> None:
-    """Check the engine, the sandbox and the ledger; say what is missing and how to get it."""
+    """Start every part for real; say what is missing, what for, and the command that brings it."""
     findings = shell.app.checkup(shell.vault)
     shape = {
-        "ok": all(well for _, well, _ in findings),
-        "checks": [{"name": n, "ok": well, "says": says} for n, well, says in findings],
+        "ok": all(well for _, well, _, _ in findings),
+        "checks": [{"name": n, "ok": w, "says": says, "get": get} for n, w, says, get in findings],
     }
-    lines = [f"{'ok ' if well else 'NO '} {name}: {says}" for name, well, says in findings]
-    shell.show(shape, "\n".join(lines))
+    shell.show(shape, "\n".join(line for finding in findings for line in _lines(*finding)))
     if not shape["ok"]:
         click.get_current_context().exit(REFUSED)
+
+
+def _lines(name: str, is_well: bool, says: str, get: str | None) -> list[str]:
+    """Return how a finding is printed: `--` is something that is absent and not needed."""
+    mark = "NO" if not is_well else "ok" if get is None else "--"
+    return [f"{mark}  {name}: {says}", *([f"      {get}"] if get else [])]
 
 
 COMMANDS = (demo, doctor)

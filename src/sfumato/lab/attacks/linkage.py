@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from sfumato.core.crowd.subsets import Uniqueness
 from sfumato.core.refusal import Refused
 
+TOLD: Final = 8  # facts that a finding names before it counts the rest
 Value = str | int | float | bool
 Row = Mapping[str, Value]
 
@@ -46,32 +49,12 @@ class Linkage:
         """Return the outcome in plain words."""
         if not self.matches:
             return "Nobody fits."
-        facts = ", ".join(f"{name} = {_spell(value)}" for name, value in self.learnt.items())
+        facts = _facts(self.learnt)
         if self.is_found:
             return f"Found: exactly one row fits. Learnt: {facts or 'nothing new'}."
         if self.learnt:
             return f"{len(self.matches)} rows fit, and all of them say: {facts}."
         return f"{len(self.matches)} rows fit, and they agree on nothing else."
-
-
-@dataclass(frozen=True)
-class Uniqueness:
-    """How many rows nobody shares, when these columns are known."""
-
-    columns: tuple[str, ...]
-    rows: int
-    unique: int
-    smallest: int  # the size of the smallest group of rows that look alike
-
-    @property
-    def share(self) -> float:
-        """Return the share of the rows that are unique."""
-        return self.unique / self.rows if self.rows else 0.0
-
-    @property
-    def finding(self) -> str:
-        """Return the outcome in plain words."""
-        return f"{self.share:.0%} of {self.rows:,} are unique by {' + '.join(self.columns)}."
 
 
 def link(rows: Sequence[Row], knowledge: Knowledge) -> Linkage:
@@ -121,6 +104,12 @@ def _unique_by(rows: Sequence[Row], columns: tuple[str, ...]) -> Uniqueness:
 
 def _band(value: Value, width: int) -> Value:
     return value if isinstance(value, str | bool) else int(value // width) * width
+
+
+def _facts(learnt: Row) -> str:
+    told = [f"{name} = {_spell(value)}" for name, value in learnt.items()]
+    more = len(told) - TOLD
+    return ", ".join(told[:TOLD]) + (f", and {more} columns more" if more > 0 else "")
 
 
 def _spell(value: Value) -> str:

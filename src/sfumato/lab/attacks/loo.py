@@ -94,6 +94,20 @@ def rebuild(released: ArrayLike, known: Mapping[int, float]) -> FloatArray:
     return guesses
 
 
+def rebuild_from_others(released: ArrayLike, values: Sequence[float]) -> FloatArray:
+    """Return a guess for each person by who knows all others, where every mean has its own noise.
+
+    Everybody's mean but the person's own holds them, so every one of those gives a guess, and the
+    middle of all guesses has little of the noise left.
+    """
+    means, truths = np.asarray(released, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    others = len(truths) - 1
+    each = others * means + truths  # everybody's sum, as each mean tells it
+    sums = (each.sum(axis=-1, keepdims=True) - each) / others  # as all means but one's own tell it
+    guesses: FloatArray = sums - (truths.sum() - truths)
+    return guesses
+
+
 def distances_from_mean(released: ArrayLike) -> FloatArray:
     """Return each person's value less everybody's mean, from the released means alone."""
     means = np.asarray(released, dtype=np.float64)

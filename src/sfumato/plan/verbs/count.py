@@ -17,6 +17,7 @@ from sfumato.plan.verbs.verb import (
     Verb,
     check_sides,
     in_units,
+    one_each,
     spread_evenly,
 )
 
@@ -99,7 +100,7 @@ def _says_distinct(asked: Asked) -> str:
     return f"the number of different values of {asked.in_words()}"
 
 
-COUNT = Verb(_check_rows, _row_parts, _finish, _margin, _says_rows)
-COUNT_VALUES = Verb(_check_values, _value_parts, _finish, _margin, _says_values)
-COUNT_PEOPLE = Verb(_check_people, _people_parts, _finish, _margin, _says_people)
-COUNT_DISTINCT = Verb(_check_values, _distinct_parts, _finish, _margin, _says_distinct)
+COUNT = Verb(_check_rows, _row_parts, _finish, _margin, _says_rows, one_each)
+COUNT_VALUES = Verb(_check_values, _value_parts, _finish, _margin, _says_values, one_each)
+COUNT_PEOPLE = Verb(_check_people, _people_parts, _finish, _margin, _says_people, one_each)
+COUNT_DISTINCT = Verb(_check_values, _distinct_parts, _finish, _margin, _says_distinct, one_each)

@@ -71,7 +71,7 @@ def _finish(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
 
 
 def _spread(top: Noise, bottom: Noise) -> Spread:
-    return Spread(bottom.kind, top.width() / 2, bottom.width())
+    return Spread(bottom.kind, top.width() / 2, bottom.width(), miss=float(bottom.miss()))
 
 
 def _std(shift: Floats, count: Floats, top: Noise, bottom: Noise) -> Floats:

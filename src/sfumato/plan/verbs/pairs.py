@@ -29,6 +29,8 @@ from sfumato.plan.verbs.moments import (
     second_of,
 )
 from sfumato.plan.verbs.variance import (
+    SAMPLE,
+    WHOLE,
     check_spread,
     grids_of,
     most_variance,
@@ -84,12 +86,20 @@ def _pair(asked: Asked, squared: Squared) -> Pair:
 
 
 def _covariance(pair: Pair) -> Statistic:
+    return _of_products(pair, SAMPLE)
+
+
+def _population_covariance(pair: Pair) -> Statistic:
+    return _of_products(pair, WHOLE)
+
+
+def _of_products(pair: Pair, less: int) -> Statistic:
     def of(ranges: Sequence[Range], _ridge: Ridge) -> Range:
-        made = pair.products(ranges).over(ranges[0].shifted(-1))
+        made = pair.products(ranges).over(ranges[0].shifted(-less))
         return made.scaled(pair.y.unit * pair.x.unit)
 
     def bounds(rows: Floats) -> tuple[Floats, Floats]:
-        most = np.sqrt(most_variance(pair.y, rows) * most_variance(pair.x, rows))
+        most = np.sqrt(most_variance(pair.y, rows, less) * most_variance(pair.x, rows, less))
         return -most, most
 
     return Statistic(of, bounds)
@@ -195,6 +205,9 @@ def _typical(pair: Pair, size: int) -> list[float]:
 
 
 COVARIANCE = _verb(_covariance, lambda _y, _x: (), "the sample covariance of {} and {}")
+POPULATION_COVARIANCE = _verb(
+    _population_covariance, lambda _y, _x: (), "the population covariance of {} and {}"
+)
 CORRELATION = _verb(_correlation, lambda y, x: (y, x), "the correlation of {} and {}")
 SLOPE = _verb(_slope, lambda _y, x: (x,), "the slope of {} by {}")
 INTERCEPT = _verb(_intercept, lambda _y, x: (x,), "the value of {} where {} is 0, on a line")

@@ -7,6 +7,7 @@ One row moves the sum by at most max(|lower|, |upper|) steps: it is there or it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from sfumato.core.measure import Tally
 from sfumato.core.noise.kind import Noise
@@ -87,4 +88,8 @@ def _says(asked: Asked) -> str:
     return f"the sum of {asked.in_words()}"
 
 
-SUM = Verb(_check, _parts, _finish, _margin, _says)
+def _unit(asked: Asked) -> Fraction:
+    return asked.side.step
+
+
+SUM = Verb(_check, _parts, _finish, _margin, _says, _unit)

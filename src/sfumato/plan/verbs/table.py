@@ -10,11 +10,22 @@ from sfumato.core.refusal import Refused
 from sfumato.plan.verbs.choice import MAXIMUM, MINIMUM, QUANTILE, TOP
 from sfumato.plan.verbs.count import COUNT, COUNT_DISTINCT, COUNT_PEOPLE, COUNT_VALUES
 from sfumato.plan.verbs.mean import MEAN
-from sfumato.plan.verbs.pairs import CORRELATION, COVARIANCE, INTERCEPT, SLOPE
+from sfumato.plan.verbs.pairs import (
+    CORRELATION,
+    COVARIANCE,
+    INTERCEPT,
+    POPULATION_COVARIANCE,
+    SLOPE,
+)
 from sfumato.plan.verbs.running import RUNNING_COUNT
 from sfumato.plan.verbs.search import BOUNDS, FIRST_ABOVE
 from sfumato.plan.verbs.sum import SUM
-from sfumato.plan.verbs.variance import DEVIATION, VARIANCE
+from sfumato.plan.verbs.variance import (
+    DEVIATION,
+    POPULATION_DEVIATION,
+    POPULATION_VARIANCE,
+    VARIANCE,
+)
 from sfumato.plan.verbs.verb import Verb
 
 VERBS: Final[Mapping[VerbName, Verb]] = {
@@ -26,7 +37,10 @@ VERBS: Final[Mapping[VerbName, Verb]] = {
     "mean": MEAN,
     "variance": VARIANCE,
     "deviation": DEVIATION,
+    "population_variance": POPULATION_VARIANCE,
+    "population_deviation": POPULATION_DEVIATION,
     "covariance": COVARIANCE,
+    "population_covariance": POPULATION_COVARIANCE,
     "correlation": CORRELATION,
     "slope": SLOPE,
     "intercept": INTERCEPT,

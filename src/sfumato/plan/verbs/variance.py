@@ -1,4 +1,4 @@
-"""VAR_SAMP(expression) and STDDEV_SAMP(expression): of a sample, divided by n - 1.
+"""VAR_SAMP(x) and STDDEV_SAMP(x), divided by n - 1; VAR_POP(x) and STDDEV_POP(x), divided by n.
 
 With y twice the distance from the public middle, the variance is (S2 - S1^2/n)/(n - 1) of the noisy
 sums of y and of its squares, times the square of half a step; clamped to what n numbers between the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -39,6 +40,8 @@ from sfumato.plan.verbs.verb import (
     check_sides,
 )
 
+SAMPLE: Final = 1  # what is taken off the number of rows that a sum of squares is divided by
+WHOLE: Final = 0  # of a population
 Change = Callable[[Range], Range]
 
 
@@ -85,9 +88,9 @@ def squares(grid: Grid, second: Moment | None, rows: Range, part: Range | None) 
     return rows.scaled(middle).minus(part.scaled(2 * second.factor))
 
 
-def most_variance(grid: Grid, rows: Floats) -> Floats:
-    """Return the largest sample variance of so many numbers between the bounds."""
-    return np.asarray(grid.range**2 / 4 * rows / (rows - 1))
+def most_variance(grid: Grid, rows: Floats, less: int = SAMPLE) -> Floats:
+    """Return the largest variance of so many numbers between the bounds."""
+    return np.asarray(grid.range**2 / 4 * rows / (rows - less))
 
 
 def _check(asked: Asked) -> None:
@@ -106,28 +109,28 @@ def _parts(asked: Asked) -> tuple[Part, ...]:
     return tuple(moment.part for moment in _moments(asked, grid))
 
 
-def _statistic(grid: Grid, moments: Sequence[Moment], change: Change) -> Statistic:
+def _statistic(grid: Grid, moments: Sequence[Moment], change: Change, less: int) -> Statistic:
     second = moments[2] if len(moments) > 2 else None
 
     def of(ranges: Sequence[Range], _ridge: Ridge) -> Range:
         rows, first = ranges[0], ranges[1]
         total = squares(grid, second, rows, ranges[2] if second is not None else None)
-        spread = about(total, first, first, rows).over(rows.shifted(-1))
+        spread = about(total, first, first, rows).over(rows.shifted(-less))
         return change(spread.scaled(grid.unit**2))
 
     def bounds(rows: Floats) -> tuple[Floats, Floats]:
-        most = most_variance(grid, rows)
+        most = most_variance(grid, rows, less)
         made = change(Range(np.zeros(most.shape), most))
         return made.low, made.high
 
     return Statistic(of, bounds)
 
 
-def _verb(change: Change, says: str) -> Verb:
+def _verb(change: Change, less: int, says: str) -> Verb:
     def finish(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
         (grid,) = grids_of(asked)
         moments = _moments(asked, grid)
-        return estimated(_statistic(grid, moments, change), moments, parts)
+        return estimated(_statistic(grid, moments, change, less), moments, parts)
 
     def margin(asked: Asked, noises: Sequence[Noise], size: int | None) -> float | None:
         """Return it for numbers spread evenly over the upper half of their range.
@@ -139,7 +142,7 @@ def _verb(change: Change, says: str) -> Verb:
         (grid,) = grids_of(asked)
         moments = _moments(asked, grid)
         typical = [size, size * grid.top / 2, *(typical_second(grid, m, size) for m in moments[2:])]
-        return expected(_statistic(grid, moments, change), moments, noises, typical=typical)
+        return expected(_statistic(grid, moments, change, less), moments, noises, typical=typical)
 
     def said(asked: Asked) -> str:
         return f"the {says} of {asked.in_words()}"
@@ -153,5 +156,11 @@ def typical_second(grid: Grid, second: Moment, size: int) -> float:
     return size * (middle - grid.top**2 / 3) / (2 * second.factor)
 
 
-VARIANCE = _verb(lambda spread: spread, "sample variance")
-DEVIATION = _verb(Range.root, "sample standard deviation")
+def _unchanged(spread: Range) -> Range:
+    return spread
+
+
+VARIANCE = _verb(_unchanged, SAMPLE, "sample variance")
+DEVIATION = _verb(Range.root, SAMPLE, "sample standard deviation")
+POPULATION_VARIANCE = _verb(_unchanged, WHOLE, "population variance")
+POPULATION_DEVIATION = _verb(Range.root, WHOLE, "population standard deviation")

@@ -104,13 +104,22 @@ class Asked:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb as plain functions; adding one is adding one of these to the table."""
+    """A verb as plain functions; adding one is adding one of these to the table.
+
+    `unit` is given where the answer is its one part in units of that size, and nothing else.
+    """
 
     check: Callable[[Asked], None]
     parts: Callable[[Asked], tuple[Part, ...]]
     finish: Callable[[Asked, Sequence[NoisyPart]], Estimate]
     margin: Callable[[Asked, Sequence[Noise], int | None], float | None]
     says: Callable[[Asked], str]
+    unit: Callable[[Asked], Fraction] | None = None
+
+
+def one_each(_asked: Asked) -> Fraction:
+    """Return one: the part is the answer as it stands."""
+    return Fraction(1)
 
 
 def check_sides(asked: Asked, count: int) -> None:
@@ -130,7 +139,9 @@ def check_number(asked: Asked, side: Typed) -> None:
         raise Refused(
             "type-mismatch",
             f"{name!r} is {side.kind}, and only numbers can be added up.",
-            "Count it instead, or choose a column of type integer or number.",
+            "Write CASE WHEN it THEN 1 ELSE 0 END, or COUNT_IF(it)."
+            if side.kind == "boolean"
+            else "Count it instead, or choose a column of type integer or number.",
             column=name,
         )
     if not side.is_bounded:

@@ -1,5 +1,8 @@
 """What an owner does: add a data set with its card, enrol users, thaw what was stopped."""
 
-from sfumato.services.data_sets.data_sets import DataSets, Source, card_shape
+from sfumato.services.data_sets.card_text import card_shape
+from sfumato.services.data_sets.data_sets import DataSets
+from sfumato.services.data_sets.proposed import is_identifier, is_name, proposed_card
+from sfumato.services.data_sets.source import Source
 
-__all__ = ["DataSets", "Source", "card_shape"]
+__all__ = ["DataSets", "Source", "card_shape", "is_identifier", "is_name", "proposed_card"]

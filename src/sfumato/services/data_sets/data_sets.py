@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import date, datetime
-from decimal import Decimal
-from fractions import Fraction
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
+from sfumato.core.access import Caller
 from sfumato.core.account import Head
 from sfumato.core.budget import Budget, read_delta, read_epsilon
-from sfumato.core.card import Card, Table, read_card
+from sfumato.core.card import Card, read_card
 from sfumato.core.card_shown import card_json
 from sfumato.core.expression import Json
-from sfumato.core.filters import Cap, cap_of
+from sfumato.core.filters import Cap, cap_of, is_raised
 from sfumato.core.ports import (
     Catalogue,
     Dice,
     Engine,
     EngineStopped,
+    Listing,
     PrepareOrder,
-    SourceFile,
 )
 from sfumato.core.refusal import Refused
 from sfumato.door import (
@@ -37,41 +34,13 @@ from sfumato.door import (
     people_account,
     user_account,
 )
+from sfumato.services.data_sets.amend import amended, check_in_force
+from sfumato.services.data_sets.beside import check_beside, check_raise
+from sfumato.services.data_sets.card_text import card_shape, card_text
+from sfumato.services.data_sets.one_add import now_or_never, one_at_a_time
+from sfumato.services.data_sets.source import Source
 
-
-@dataclass(frozen=True)
-class Source:
-    """Where the rows come from, and how sure the owner is whose they are."""
-
-    path: str
-    inner_table: str | None = None
-    different_people: str | None = None  # the second person who confirms that they are others
-    tables: Mapping[str, str] = field(default_factory=dict)  # the files of the card's other tables
-
-    def files(self, card: Card) -> tuple[SourceFile, ...]:
-        """Return the file of each of the card's tables, its own first, or refuse."""
-        given = {name.casefold(): path for name, path in self.tables.items()}
-        own = SourceFile(self.path, self.inner_table)
-        files = (own, *(self._file(table, given) for table in card.tables))
-        if given:
-            raise Refused(
-                "source-unreadable",
-                f"The card has no table {sorted(given)[0]!r}.",
-                "Declare it under [tables] on the card, or leave its file out.",
-            )
-        return files
-
-    def _file(self, table: Table, given: dict[str, str]) -> SourceFile:
-        path = given.pop(table.name.casefold(), None)
-        if path is not None:
-            return SourceFile(path)
-        if self.path.casefold().endswith((".duckdb", ".ddb", ".db")):
-            return SourceFile(self.path, table.name)
-        raise Refused(
-            "source-unreadable",
-            f"No file was given for the table {table.name!r}.",
-            f"Add --with {table.name}=FILE.",
-        )
+OWNER: Final = "owner"  # whoever holds the vault's folder; see docs/sharp-edges.md
 
 
 @dataclass(frozen=True)
@@ -85,27 +54,93 @@ class DataSets:
     salt: bytes
     folder: Path
 
-    def add(self, name: str, source: Source, shape: Mapping[str, object]) -> Card:
+    def add(
+        self, name: str, source: Source, shape: Mapping[str, object], owner: str = OWNER
+    ) -> Card:
         """Prepare the source, make the card the current version, and sign it into the ledger."""
-        with _one_at_a_time(self.folder / "add.lock"):
-            return self._add(read_card(name, shape), source, shape)
+        with one_at_a_time(self.folder / "add.lock"):
+            return self._add(read_card(name, shape), source, shape, owner)
 
-    def _add(self, card: Card, source: Source, shape: Mapping[str, object]) -> Card:
-        self._check_new(card, source)
+    def _add(self, card: Card, source: Source, shape: Mapping[str, object], owner: str) -> Card:
+        self._check_owner(card, owner)
+        self._check_new(card, source.different_people, owner)
+        self._check_others(card, source.different_people, owner)
+        before = self.catalogue.find(card.name)
         stem = self.dice.draw(12).hex()
         self._sweep()
         table, sketch = self._table(stem), self.folder / "people" / f"{stem}.json"
-        self._prepare(card, source, table, sketch)
+        self._prepare(card, source, (table, sketch), owner)
         kept = False
         try:
-            place = str(table), card.people, str(sketch)
-            self.catalogue.put(card.name, card_text(shape), *place)
+            listing = Listing(card, str(table), owner)
+            self.catalogue.put(listing, card_text(shape), card.people, str(sketch))
             kept = True
         finally:
             if not kept:
                 self._drop(table, sketch)
-        self._sign(card, source)
+        self._sign(card, None if before is None else before.card, source.different_people)
         return card
+
+    def amend(
+        self,
+        caller: Caller,
+        name: str,
+        changes: Mapping[str, object],
+        instead_of: str | None = None,
+    ) -> Card:
+        """Make a new version of the caller's card current, on the rows as they are prepared.
+
+        It takes the place of the version `instead_of`, if one is named, and of no other.
+        """
+        with now_or_never(self.folder / "add.lock"):
+            listing = self.catalogue.find(name) if caller.reaches(name) else None
+            if listing is None or listing.owner != caller.user:
+                raise Refused(
+                    "unknown-data-set",
+                    "You have brought no data set of that name.",
+                    "See your data sets; only who has added one decides about it.",
+                )
+            check_in_force(listing.card, instead_of)
+            shape = card_shape(self.catalogue.text(listing.card.name))
+            card, made = amended(listing.card, shape, changes)
+            self._check_new(card, None, caller.user)
+            sketch = self.folder / "people" / f"{Path(listing.table).stem}.json"
+            self.catalogue.put(
+                replace(listing, card=card), card_text(made), card.people, str(sketch)
+            )
+            self._sign(card, listing.card, None)
+            return card
+
+    def standing(self, name: str, shape: Mapping[str, object], owner: str) -> bool:
+        """Say whether an add that was killed had put this card in force; sign it if it had."""
+        with one_at_a_time(self.folder / "add.lock"):
+            listing = self.catalogue.find(name)
+            if listing is None or listing.owner != owner or listing.card != read_card(name, shape):
+                return False
+            if not self._is_signed(listing.card):
+                self._sign(listing.card, None, None)
+            return True
+
+    def _is_signed(self, card: Card) -> bool:
+        for entry in self.ledger.store.entries():
+            if entry.kind == "card-signed":
+                said = json.loads(entry.body)["card"]
+                if (said["name"], said["version"]) == (card.name, card.version):
+                    return True
+        return False
+
+    def _check_owner(self, card: Card, owner: str) -> None:
+        """Refuse a data set, or people, that another owner has brought."""
+        for name in self.catalogue.names():
+            known = self.catalogue.find(name)
+            if known is None or known.owner == owner:
+                continue
+            if card.name.casefold() == name.casefold() or card.people == known.card.people:
+                raise Refused(
+                    "not-allowed",
+                    "Another owner has brought a data set of that name, or of these people.",
+                    "Choose another name, or ask them to add it.",
+                )
 
     def _table(self, stem: str) -> Path:
         return self.folder / "tables" / f"{stem}.duckdb"
@@ -124,6 +159,14 @@ class DataSets:
         found = {left.name.partition(".")[0] for left in (self.folder / "tables").iterdir()}
         for stem in sorted(found - kept - {""}):
             self._drop(self._table(stem), self.folder / "people" / f"{stem}.json")
+
+    def check_card(self, name: str, shape: Mapping[str, object], owner: str) -> str:
+        """Return whose rows these are; or refuse a card that contradicts one that was signed."""
+        card = read_card(name, shape)
+        self._check_owner(card, owner)
+        for signed in self.catalogue.cards():
+            check_beside(card, signed)
+        return card.people
 
     def describe(self, source: str, inner_table: str | None = None) -> list[tuple[str, str]]:
         """Return the source's column names and likely types, for the owner to make a card of."""
@@ -196,22 +239,43 @@ class DataSets:
                 }
         return list(found.values())
 
-    def _check_new(self, card: Card, source: Source) -> None:
+    def _check_new(self, card: Card, different_people: str | None, owner: str) -> None:
         """Refuse what would renew a budget: a version again, other people, another unit."""
         self.ledger.check_history()
-        if source.different_people is not None:
-            _check_approver(source.different_people)
+        if different_people is not None:
+            _check_approver(different_people, owner)
         for signed in self.catalogue.cards():
-            _check_beside(card, signed)
+            check_beside(card, signed)
+        current = self.catalogue.find(card.name)
+        if current is not None:
+            check_raise(card, current.card)
         self._check_catalogue()
         head = self.ledger.store.head()
         known = self.ledger.store.account(people_account(card.people)) is not None
-        if head.epoch > 1 and not known and source.different_people is None:
+        if head.epoch > 1 and not known and different_people is None:
             raise Refused(
                 "same-people",
                 "This ledger has lost entries once, so it cannot show that the people "
                 f"{card.people!r} have not spent a budget already.",
                 "If a second person confirms that they have not, add --different-people NAME.",
+            )
+
+    def _check_others(self, card: Card, different_people: str | None, owner: str) -> None:
+        """Refuse rows, whoever's they are, where another owner keeps people under another budget.
+
+        To compare the rows with another's, and say what came out, would tell who is among them.
+        More rows of people that one has already may be of another's people too.
+        """
+        listings = [self.catalogue.find(name) for name in self.catalogue.names()]
+        has_others = any(
+            x is not None and x.owner != owner and x.card.people != card.people for x in listings
+        )
+        if has_others and different_people is None:
+            raise Refused(
+                "second-person-needed",
+                "Other owners keep people here, and nobody compares your rows with theirs for you.",
+                "Have a second person confirm that yours are others: --different-people NAME, or "
+                "different_people over HTTP.",
             )
 
     def _check_catalogue(self) -> None:
@@ -227,8 +291,13 @@ class DataSets:
                         "Restore the vault's catalogue.sqlite from its newest backup.",
                     )
 
-    def _prepare(self, card: Card, source: Source, table: Path, sketch: Path) -> None:
-        others = tuple((d, s) for d, s in self.catalogue.people() if d != card.people)
+    def _prepare(self, card: Card, source: Source, places: tuple[Path, Path], owner: str) -> None:
+        """Prepare the rows, and compare whose they are with the owner's own other people.
+
+        What others have brought decides nothing that this owner is told (see `_check_others`).
+        """
+        table, sketch = places
+        others = tuple((d, s) for d, s in self.catalogue.people(owner) if d != card.people)
         order = PrepareOrder(
             sources=source.files(card),
             target=str(table),
@@ -248,150 +317,66 @@ class DataSets:
                 people=list(same),
             )
 
-    def _sign(self, card: Card, source: Source) -> None:
+    def _sign(self, card: Card, before: Card | None, different_people: str | None) -> None:
         """Open the accounts and set their caps (never a people's), and write the card down."""
         self.ledger.store.open_account(people_account(card.people), cap_of(card.budget))
         self.ledger.store.open_account(data_set_account(card.name), cap_of(card.budget))
-        for account, cap in self._caps(card):
+        for account, cap in self._caps(card, before):
             self.ledger.store.set_cap(account, cap)
         self.ledger.note(
             "card-signed",
             {
                 "card": card_json(card),
                 "digest": hashlib.sha256(repr(card).encode()).hexdigest(),
-                "different_people": source.different_people,
+                "different_people": different_people,
             },
         )
 
-    def _caps(self, card: Card) -> list[tuple[str, Cap]]:
-        """Return the open accounts of the data set whose cap the card changes."""
-        wanted = {data_set_account(card.name): card.budget}
-        for account in self.ledger.store.accounts():
-            if account.name.startswith(user_account(card.name, "")):
-                wanted[account.name] = card.user_cap or card.budget
-            elif account.name.startswith(group_account(card.name, "")):
-                wanted[account.name] = card.group_cap or card.budget
-        opened = self.ledger.accounts(tuple(wanted))
-        caps = {name: cap_of(budget) for name, budget in wanted.items()}
-        return [(name, cap) for name, cap in caps.items() if opened[name].cap != cap]
+    def _caps(self, card: Card, before: Card | None) -> list[tuple[str, Cap]]:
+        """Return the open accounts of the data set whose cap the card changes.
+
+        A cap that the owner has set for one of them stays until the card's own figure changes.
+        """
+        accounts = self.ledger.store.accounts()
+        found: list[tuple[str, Cap]] = []
+        for stem, of in (
+            (data_set_account(card.name), _budget_of),
+            (user_account(card.name, ""), _user_cap_of),
+            (group_account(card.name, ""), _group_cap_of),
+        ):
+            cap = cap_of(of(card))
+            if before is not None and cap == cap_of(of(before)):
+                continue
+            of_stem = [a for a in accounts if a.name == stem or _is_under(a.name, stem)]
+            found += [(a.name, cap) for a in of_stem if a.cap != cap]
+        held = {a.name: a.cap for a in accounts}
+        return [
+            (name, cap)
+            for name, cap in found
+            if not (card.raised_by_two and is_raised(held[name], cap))
+        ]
 
 
-def _check_approver(name: str) -> None:
+def _budget_of(card: Card) -> Budget:
+    return card.budget
+
+
+def _user_cap_of(card: Card) -> Budget:
+    return card.user_cap or card.budget
+
+
+def _group_cap_of(card: Card) -> Budget:
+    return card.group_cap or card.budget
+
+
+def _is_under(account: str, stem: str) -> bool:
+    return stem.endswith("/") and account.startswith(stem)
+
+
+def _check_approver(name: str, owner: str = OWNER) -> None:
     """Refuse a second person who is nobody, or the owner again."""
     word = name.strip()
-    if not 1 <= len(word) <= 100 or not word.isprintable() or word.casefold() == "owner":
+    if not 1 <= len(word) <= 100 or not word.isprintable() or word.casefold() == owner.casefold():
         raise Refused(
             "not-allowed", "The second person has no name of their own.", "Name who agreed."
         )
-
-
-@contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
-    """Hold a lock between processes: what was checked before a data set is added stays true."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _check_beside(card: Card, signed: Card) -> None:
-    """Refuse a card that contradicts one that was signed before."""
-    if card.name.casefold() == signed.name.casefold():
-        if card.name != signed.name:
-            raise Refused(
-                "data-set-exists",
-                f"There is a data set {signed.name!r}, letter case aside.",
-                f"Write its name as {signed.name!r}, or choose another.",
-            )
-        if card.version == signed.version:
-            raise Refused(
-                "data-set-exists",
-                f"{card.name!r} had a version {card.version!r} already.",
-                "Declare a new version on the card; its budget goes on, it does not renew.",
-            )
-        if card.people != signed.people:
-            raise Refused(
-                "same-people",
-                f"{card.name!r} is of the people {signed.people!r}.",
-                f'Keep people = "{signed.people}" on the card.',
-            )
-        if card.unit.casefold() != signed.unit.casefold():
-            raise Refused(
-                "bad-card",
-                f"The unit of {card.name!r} is {signed.unit!r}.",
-                "Keep the unit; another unit is another promise.",
-            )
-        _check_tables(card, signed)
-    if card.people != signed.people and card.people.casefold() == signed.people.casefold():
-        raise Refused(
-            "same-people",
-            f"There are people {signed.people!r}, letter case aside.",
-            "Spell them as they are spelled, or choose another name.",
-        )
-    if card.people == signed.people and card.by_person != signed.by_person:
-        raise Refused(
-            "bad-card",
-            f"The budget of the people {card.people!r} is counted by "
-            + ("person" if signed.by_person else "row")
-            + f" (see {signed.name!r}), and this card's unit is another.",
-            "Use the same unit, or give these people a name of their own.",
-        )
-
-
-def _check_tables(card: Card, signed: Card) -> None:
-    """Refuse a table whose rows were people's and are public now, or are other people's."""
-    before = {table.name.casefold(): table for table in signed.tables}
-    for table in card.tables:
-        known = before.get(table.name.casefold())
-        if known is None:
-            continue
-        of = [(t.unit or "").casefold() for t in (table, known)]
-        if table.is_public != known.is_public or of[0] != of[1]:
-            raise Refused(
-                "bad-card",
-                f"The rows of table {known.name!r} were "
-                + ("public." if known.is_public else f"those of {known.unit!r}."),
-                "Keep it so, or give the table another name; another unit is another promise.",
-            )
-
-
-def card_text(shape: Mapping[str, object]) -> str:
-    """Return the card's shape as JSON whose numbers keep their spelling."""
-    return json.dumps(_plain(shape))  # in the order of the card: columns are found by place
-
-
-def card_shape(text: str) -> Json:
-    """Return the shape again, numbers exact."""
-    shape = json.loads(text, parse_float=Decimal)
-    if not isinstance(shape, dict):
-        raise Refused("bad-card", "The stored card is no table.", "Add the data set again.")
-    return {str(key): _exact(value) for key, value in shape.items()}
-
-
-_TAG = "exact decimal: "
-_RATIO = "exact ratio: "
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, Decimal):
-        return _TAG + str(value)
-    if isinstance(value, Fraction):
-        return _RATIO + str(value)
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    return value
-
-
-def _exact(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _exact(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_exact(inner) for inner in value]
-    if isinstance(value, str) and value.startswith(_TAG):
-        return Decimal(value[len(_TAG) :])
-    if isinstance(value, str) and value.startswith(_RATIO):
-        return Fraction(value[len(_RATIO) :])
-    return value

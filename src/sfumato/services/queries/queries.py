@@ -8,24 +8,27 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
+from sfumato.core.access import Caller
 from sfumato.core.account import Account
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
 from sfumato.core.card import Card
 from sfumato.core.card_shown import card_json
-from sfumato.core.expression import Json
+from sfumato.core.expression import Json, columns_of
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt, debt_of
 from sfumato.core.ports import Catalogue, Dice, Listing
-from sfumato.core.question import Aggregate, Question, read_question
+from sfumato.core.question import Aggregate, Formula, Question, read_question
 from sfumato.core.refusal import Refused
 from sfumato.door import (
     Asker,
     Door,
     Order,
+    Plans,
     Release,
     cap_json,
     debtors,
     left_json,
+    not_dp_json,
     priced_for,
     release,
     smallest_next,
@@ -34,11 +37,10 @@ from sfumato.door import (
 )
 from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, split_in_words
 from sfumato.plan.price import Priced, offers
-from sfumato.plan.read_sql import read_sql
-from sfumato.plan.request import Request
+from sfumato.plan.request import Request, read_request
 from sfumato.plan.top_up import one_draw_at
+from sfumato.services.queries.history import asked_before, history
 
-OWNER = "owner"  # whoever holds the vault's folder; see docs/sharp-edges.md
 SIZES = (10, 100, 1_000, 10_000, 100_000)  # group sizes that a price is shown for
 
 
@@ -69,61 +71,100 @@ class Queries:
     catalogue: Catalogue
     dice: Dice
 
-    def asker(self, user: str) -> Asker:
-        """Return the user with the groups they are enrolled in."""
-        if not 1 <= len(user) <= 100 or not user.isprintable():
-            raise Refused(
-                "unknown-user",
-                "A user is 1 to 100 printable letters.",
-                "Name yourself with --user NAME, or SFUMATO_USER.",
-            )
-        return Asker(user, self.catalogue.groups_of(user))
-
-    def ask(self, user: str, asked: Asked) -> Release:
+    def ask(self, caller: Caller, asked: Asked) -> Release:
         """Return the released answer, charged; or refuse."""
-        asker = self.asker(user)
-        listing = self._listing(asker, asked.data_set)
-        groups = tuple(g for g in asker.groups if g in listing.card.who)
-        order = Order(
+        asker, listing = self._listing(caller, asked.data_set)
+        self._check_frozen(listing)
+
+        def may_still() -> None:
+            self._check_frozen(self._listing(caller, asked.data_set)[1])
+
+        order = self._order(asker, listing, asked)
+        return release(self.door, replace(order, may_still=may_still))
+
+    def _order(self, asker: Asker, listing: Listing, asked: Asked) -> Order:
+        return Order(
             card=listing.card,
             table=listing.table,
-            request=_request(listing.card, asked),
-            asker=Asker(user, groups),
+            request=self._request(listing.card, asked),
+            asker=asker,
             op=self._operation(asked.op),
             earlier=partial(self._card_of, listing.card.name),
             fresh=asked.fresh,
         )
-        return release(self.door, order)
 
-    def price(self, user: str, asked: Asked) -> Json:
+    def answered(self, caller: Caller, asked: Asked) -> Release | None:
+        """Return the answer that stands under the asker's own operation, or None; reads no row."""
+        asker, listing = self._listing(caller, asked.data_set)
+        if self.door.ledger.answer_of(caller.user, self._operation(asked.op)) is None:
+            return None
+        return release(self.door, self._order(asker, listing, asked))
+
+    def price(self, caller: Caller, asked: Asked) -> Json:
         """Return what the question would cost and how far off it would be; nothing is spent."""
-        listing = self._listing(self.asker(user), asked.data_set)
-        request = _request(listing.card, asked)
-        priced = priced_for(self.door.ledger, user, listing.card, request)
-        return self._price_json(listing.card, priced, asked.people, user)
+        asker, listing = self._listing(caller, asked.data_set)
+        request = self._request(listing.card, asked)
+        door = self.door
+        priced = priced_for(door.ledger, door.plans, asker.user, listing.card, request)
+        return self._price_json(listing.card, priced, asked.people, asker)
 
-    def budget(self, user: str, data_set: str) -> Json:
+    def budget(self, caller: Caller, data_set: str) -> Json:
         """Return the caps, what is spent and what is left, of the data set and whom it touches."""
-        asker = self.asker(user)
-        card = self._listing(asker, data_set).card
-        accounts = self._accounts(card, asker)
+        asker, listing = self._listing(caller, data_set)
+        accounts = self._accounts(listing.card, asker)
         people, data, *others = accounts
         return {
             **_account_json(data),
             "next_epsilon": smallest_next(accounts),
-            "people": {"domain": card.people, **_account_json(people)},
+            "people": {"domain": listing.card.people, **_account_json(people)},
             "yours": {account.name: _account_json(account) for account in others},
         }
 
-    def card(self, user: str, data_set: str) -> Json:
-        """Return the card of a data set that the user may ask."""
-        return card_json(self._listing(self.asker(user), data_set).card)
+    def history(self, caller: Caller, before: int, limit: int) -> Json:
+        """Return a page of the caller's own questions, the newest first."""
+        page = history(self.door.ledger, caller.user, before, limit)
+        questions = page["questions"] if isinstance(page["questions"], list) else []
+        return {**page, "questions": [q for q in questions if caller.reaches(str(q["data_set"]))]}
 
-    def data_sets(self, user: str) -> list[Json]:
-        """Return the cards of all data sets that the user may ask."""
-        asker = self.asker(user)
-        found = [self.catalogue.find(name) for name in self.catalogue.names()]
-        return [card_json(f.card) for f in found if f is not None and _may_ask(asker, f.card)]
+    def answer(self, caller: Caller, op: str) -> Release:
+        """Return an answer of the caller's again, as it was asked; nothing is charged or read."""
+        body = asked_before(self.door.ledger, caller.user, op)
+        asker, listing = self._listing(caller, str(body["data_set"]))
+        order = Order(
+            card=listing.card,
+            table=listing.table,
+            request=read_request(body["request"]),
+            asker=asker,
+            op=op,
+            earlier=partial(self._card_of, listing.card.name),
+            fresh=bool(body["request"]["fresh"]),
+        )
+        return release(self.door, order)
+
+    def card(self, caller: Caller, data_set: str) -> Json:
+        """Return the card of a data set that the caller may ask."""
+        card = self._listing(caller, data_set)[1].card
+        beside = not_dp_json(self.door.ledger, card.people)
+        return {**card_json(card), "frozen": self.catalogue.is_frozen(card.name), **beside}
+
+    def data_sets(self, caller: Caller) -> list[Json]:
+        """Return the cards of all data sets that the caller may ask."""
+        _check_name(caller.user)
+        names = [name for name in self.catalogue.names() if caller.reaches(name)]
+        found = [self.catalogue.find(name) for name in names]
+        return [card_json(f.card) for f in found if f is not None and self._asker(caller, f)]
+
+    def _request(self, card: Card, asked: Asked) -> Request:
+        error, split = asked.error or {}, asked.split or {}
+        return Request(
+            question=_question(self.door.plans, card, asked),
+            epsilon=None if asked.epsilon is None else read_epsilon(asked.epsilon),
+            margins={name: read_positive(x, f"error of {name}") for name, x in error.items()},
+            delta=None if asked.delta is None else read_delta(asked.delta),
+            people=asked.people,
+            top_up=asked.top_up,
+            split={name: read_positive(x, f"share of {name}") for name, x in split.items()},
+        )
 
     def _card_of(self, name: str, version: str) -> Card | None:
         """Return the card of an earlier version, under which an answer was given."""
@@ -132,15 +173,35 @@ class Queries:
                 return card
         return None
 
-    def _listing(self, asker: Asker, data_set: str) -> Listing:
-        listing = self.catalogue.find(data_set)
-        if listing is None or not _may_ask(asker, listing.card):
+    def _listing(self, caller: Caller, data_set: str) -> tuple[Asker, Listing]:
+        """Return the data set and its asker, with the groups that let them ask; or refuse."""
+        _check_name(caller.user)
+        listing = self.catalogue.find(data_set) if caller.reaches(data_set) else None
+        asker = None if listing is None else self._asker(caller, listing)
+        if listing is None or asker is None:
             raise Refused(
                 "unknown-data-set",
-                f"There is no data set {data_set!r} that {asker.user!r} may ask.",
+                f"There is no data set {data_set!r} that {caller.user!r} may ask.",
                 "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
             )
-        return listing
+        return asker, listing
+
+    def _check_frozen(self, listing: Listing) -> None:
+        """Refuse before any charge while the owner lets nobody ask."""
+        if self.catalogue.is_frozen(listing.card.name):
+            raise Refused(
+                "data-set-frozen",
+                f"The owner of {listing.card.name!r} has frozen it, so nobody asks it. "
+                "You paid nothing.",
+                "Wait until it is thawed, or ask its owner.",
+            )
+
+    def _asker(self, caller: Caller, listing: Listing) -> Asker | None:
+        """Return the caller as one who may ask, or None: the owner may, and the card's groups."""
+        groups = self.catalogue.groups_of(caller.user, listing.card.name)
+        shared = tuple(group for group in groups if group in listing.card.who)
+        may_ask = caller.user == listing.owner or listing.card.lets_ask(shared)
+        return Asker(caller.user, shared) if may_ask else None
 
     def _operation(self, op: str | None) -> str:
         if op is None:
@@ -154,25 +215,24 @@ class Queries:
         return op
 
     def _accounts(self, card: Card, asker: Asker) -> list[Account]:
-        groups = tuple(g for g in asker.groups if g in card.who)
-        paying = debtors(card, asker.user, groups)
+        paying = debtors(card, asker.user, asker.groups)
         known = self.door.ledger.accounts(tuple(d.account for d in paying))
         return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
 
-    def _price_json(self, card: Card, priced: Priced, people: int | None, user: str) -> Json:
+    def _price_json(self, card: Card, priced: Priced, people: int | None, asker: Asker) -> Json:
         plan = priced.plan
-        accounts = self._accounts(card, self.asker(user))
+        accounts = self._accounts(card, asker)
         debt = debt_of(priced.event)
         after = accounts[0].spent + debt
-        named = {o.name: o.of for o in plan.question.outputs if isinstance(o.of, Aggregate)}
+        named = numbers_of(plan.question)
         return {
             "epsilon": float(priced.epsilon),
             "delta": float(priced.delta),
-            "error": {name: priced.margin(of, people) for name, of in named.items()},
+            "error": {name: _margin(priced, of, people) for name, of in named.items()},
             "error_by_people": {
-                name: [[size, priced.margin(of, size)] for size in SIZES]
+                name: sizes
                 for name, of in named.items()
-                if priced.margin(of, people) is None and priced.margin(of, SIZES[0]) is not None
+                if _margin(priced, of, people) is None and (sizes := _by_size(priced, of))
             },
             "rank_error": {
                 name: error
@@ -182,7 +242,7 @@ class Queries:
             "at": [
                 {
                     "epsilon": float(offer.epsilon),
-                    "error": {name: offer.margin(of, people) for name, of in named.items()},
+                    "error": {name: _margin(offer, of, people) for name, of in named.items()},
                     "sure": sure_at(accounts[0].spent.epsilon, offer.epsilon),
                 }
                 for offer in offers(plan, priced)
@@ -205,7 +265,29 @@ class Queries:
         }
 
 
-def _raising(priced: Priced, named: Mapping[str, Aggregate], people: int | None) -> Json:
+def numbers_of(question: Question) -> dict[str, Aggregate | Formula]:
+    """Return the numbers of the answer by name, without those that only a formula is made of."""
+    formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
+    within = {name for expr in formulas for name in columns_of(expr)}
+    return {
+        o.name: o.of
+        for o in question.outputs
+        if isinstance(o.of, Aggregate | Formula) and (o.is_shown or o.name not in within)
+    }
+
+
+def _margin(priced: Priced, of: Aggregate | Formula, people: int | None) -> float | None:
+    """Return the margin; None too where it is infinite, for JSON has no such number."""
+    margin = priced.margin(of, people)
+    return None if margin is None or math.isinf(margin) else margin
+
+
+def _by_size(priced: Priced, of: Aggregate | Formula) -> list[list[float]]:
+    sizes = ((size, _margin(priced, of, size)) for size in SIZES)
+    return [[size, margin] for size, margin in sizes if margin is not None]
+
+
+def _raising(priced: Priced, named: Mapping[str, Aggregate | Formula], people: int | None) -> Json:
     """Return what a top-up raises, and what one new draw at the whole price would give."""
     raised = top_up_json(priced)
     if raised is None:
@@ -215,7 +297,7 @@ def _raising(priced: Priced, named: Mapping[str, Aggregate], people: int | None)
         "epsilon": float(one.epsilon),
         "delta": float(one.delta),
         "mechanism": one.mechanism,
-        "error": {name: one.margin(of, people) for name, of in named.items()},
+        "error": {name: _margin(one, of, people) for name, of in named.items()},
     }
     return {"top_up": {**raised, "one_draw": instead}}
 
@@ -229,8 +311,13 @@ def _fits(accounts: list[Account], debt: Debt) -> bool:
     return all(accepts(account.cap, account.spent, debt) for account in accounts)
 
 
-def _may_ask(asker: Asker, card: Card) -> bool:
-    return asker.user == OWNER or card.lets_ask(asker.groups)
+def _check_name(user: str) -> None:
+    if not 1 <= len(user) <= 100 or not user.isprintable():
+        raise Refused(
+            "unknown-user",
+            "A user is 1 to 100 printable letters.",
+            "Name yourself with --user NAME, or SFUMATO_USER.",
+        )
 
 
 def _account_json(account: Account) -> Json:
@@ -239,19 +326,6 @@ def _account_json(account: Account) -> Json:
         "spent": spent_json(account),
         "left": left_json(account),
     }
-
-
-def _request(card: Card, asked: Asked) -> Request:
-    error, split = asked.error or {}, asked.split or {}
-    return Request(
-        question=_question(card, asked),
-        epsilon=None if asked.epsilon is None else read_epsilon(asked.epsilon),
-        margins={name: read_positive(x, f"error of {name}") for name, x in error.items()},
-        delta=None if asked.delta is None else read_delta(asked.delta),
-        people=asked.people,
-        top_up=asked.top_up,
-        split={name: read_positive(x, f"share of {name}") for name, x in split.items()},
-    )
 
 
 def _bounded(question: Question, asked: Asked) -> Question:
@@ -263,9 +337,9 @@ def _bounded(question: Question, asked: Asked) -> Question:
     )
 
 
-def _question(card: Card, asked: Asked) -> Question:
+def _question(plans: Plans, card: Card, asked: Asked) -> Question:
     if asked.sql is not None:
-        return read_sql(asked.sql, card.name, max_groups=asked.max_groups, max_rows=asked.max_rows)
+        return plans.question(asked.sql, card.name, asked.max_groups, asked.max_rows)
     question = _bounded(read_question(asked.question), asked)
     if question.data_set.casefold() != card.name.casefold():
         raise Refused(

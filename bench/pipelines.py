@@ -1,0 +1,67 @@
+"""Programs in the sandbox: what a block costs beside the program itself."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from sfumato.core.outputs import read_outputs
+from sfumato.core.sandbox import BlockJob, SandboxLimits
+from sfumato.dice import SystemDice
+from sfumato.sandbox import Bubblewrap, environment, slot_s
+
+BLOCKS, PEOPLE = 200, 50
+LIMITS = SandboxLimits(cpu_s=0.08)
+NOTHING = "def f(rows):\n return 170.0\n"
+MEAN = "def f(rows):\n return rows['height'].mean()\n"
+
+
+def run() -> list[dict[str, object]]:
+    """Return how long a job of 200 blocks takes, and what is left out of it for the padding."""
+    began = time.perf_counter()
+    made = environment()
+    rows: list[dict[str, object]] = [_row("environment (copied once)", began)]
+    sandbox = Bubblewrap(lambda: made, SystemDice(), sleep=lambda _: None)
+    began = time.perf_counter()
+    sandbox.check(LIMITS)
+    rows.append(_row(f"{sandbox.lanes(LIMITS)} warm bubbles", began))
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = _inputs(Path(folder))
+        for name, source in (("a constant", NOTHING), ("a pandas mean", MEAN)):
+            began = time.perf_counter()
+            sandbox.run(_job(source, inputs))
+            taken = time.perf_counter() - began
+            lanes = sandbox.lanes(LIMITS)
+            rows.append({
+                "what": f"{name}, {BLOCKS} blocks of {PEOPLE} rows", "seconds": taken,
+                "ms a block and bubble": taken * 1000 * lanes / BLOCKS,
+                "slot it is padded to, s": slot_s(BLOCKS, lanes, LIMITS),
+            })  # fmt: skip
+    sandbox.close()
+    return rows
+
+
+def _row(what: str, began: float) -> dict[str, object]:
+    return {"what": what, "seconds": time.perf_counter() - began}
+
+
+def _inputs(folder: Path) -> tuple[str, ...]:
+    draws = np.random.default_rng(7)
+    paths = []
+    for block in range(BLOCKS):
+        heights = draws.normal(170, 10, PEOPLE)
+        path = folder / f"{block}.tsv"
+        path.write_text("height\n" + "".join(f"{height:.1f}\n" for height in heights))
+        paths.append(str(path))
+    return tuple(paths)
+
+
+def _job(source: str, inputs: tuple[str, ...]) -> BlockJob:
+    program: dict[str, object] = {
+        "kind": "function", "source": source, "name": "f", "outputs": ["m"],
+    }  # fmt: skip
+    outputs = read_outputs([{"name": "m", "lower": 100, "upper": 220}])
+    return BlockJob(program, inputs, outputs, LIMITS)

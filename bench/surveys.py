@@ -1,0 +1,77 @@
+"""How many randomised reports a served vault takes in a second, each over HTTP and each durable.
+
+`python -m bench.surveys`. The reports are made before, with the survey's own key, so that nothing
+but intake is measured: every one is verified, read, counted and synced before it is answered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+import sfumato
+from bench.load import line, request
+from sfumato.client.respondent import shown
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from served import served
+from surveys import design
+
+REPORTS: Final = 30_000
+CLIENTS: Final = 64
+
+
+def run(reports: int = REPORTS) -> list[dict[str, object]]:
+    """Return a line for intake, and one for the same reports again."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
+        vault = Path(folder, "vault")
+        sfumato.create(vault, anchor=Path(folder, "anchor"))
+        with sfumato.open(vault) as house:
+            made = house.call("publish-survey", {"survey": design(people=reports)})
+            survey = str(made["survey"])
+        bodies = list(_bodies(vault, survey, reports))
+        with served(vault) as service:
+            return [
+                line(
+                    f"{name}, {CLIENTS} clients",
+                    service,
+                    _next(survey, iter(bodies)),
+                    CLIENTS,
+                    None,
+                )
+                for name in (f"reports, {CLIENTS} clients", "the same again")
+            ]
+
+
+def _next(survey: str, bodies: Iterator[bytes]):  # type: ignore[no-untyped-def]  # as load has it
+    path = f"/v1/surveys/{survey}/reports"
+    return lambda _client: request("POST", path, "", next(bodies))
+
+
+def _bodies(vault: Path, survey: str, reports: int) -> Iterator[bytes]:
+    """Yield reports under tokens that the survey's key has signed."""
+    pem = (vault / "keys" / "ballots" / f"{survey}.pem").read_bytes()
+    key = load_pem_private_key(pem, None)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    for number in range(reports):
+        token = os.urandom(32)
+        signature = key.sign(token, padding.PSS(padding.MGF1(SHA384()), 48), SHA384())
+        said = f"0.0.{number % 3} 1.0.{number % 4}"
+        body = {"token": shown(token), "signature": shown(signature), "said": said}
+        yield json.dumps(body).encode()
+
+
+if __name__ == "__main__":
+    from bench.__main__ import main
+
+    main(["surveys"])

@@ -1,0 +1,52 @@
+"""Conditions as a builder is given them: by column, and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sfumato.core.expression import (
+    All,
+    Among,
+    Compare,
+    Constant,
+    IsNull,
+    Not,
+    Predicate,
+    Ref,
+)
+from sfumato.core.refusal import Refused
+
+
+def joined(conditions: tuple[Predicate, ...]) -> Predicate | None:
+    """Return all conditions as one, if there are any."""
+    if not conditions:
+        return None
+    return conditions[0] if len(conditions) == 1 else All(conditions)
+
+
+def of_column(name: str, value: object) -> Predicate:
+    """Return what a value, a list, a pair or None says of a column."""
+    if value is None:
+        return IsNull(Ref(name))
+    if value is Ellipsis:
+        return Not(IsNull(Ref(name)))
+    if isinstance(value, tuple):
+        return _between(name, value)
+    if isinstance(value, list | set | frozenset):
+        return Among(Ref(name), tuple(Constant.of(v) for v in value))
+    return Compare(Ref(name), "=", Constant.of(value))
+
+
+def _between(name: str, pair: Sequence[object]) -> Predicate:
+    if len(pair) != 2 or pair[0] is pair[1] is None:
+        raise Refused(
+            "not-in-language",
+            f"The range of {name!r} is not (low, high).",
+            f"Write {name}=(65, None) for 65 and above.",
+        )
+    ends: list[Predicate] = []
+    if pair[0] is not None:
+        ends.append(Compare(Ref(name), ">=", Constant.of(pair[0])))
+    if pair[1] is not None:
+        ends.append(Compare(Ref(name), "<=", Constant.of(pair[1])))
+    return ends[0] if len(ends) == 1 else All(tuple(ends))

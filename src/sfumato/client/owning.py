@@ -1,0 +1,119 @@
+"""What an owner does with a vault that is served: bring rows, let users ask, count streams."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Final, Protocol, cast
+
+from sfumato.client.builder import Builder
+from sfumato.client.terms import Json, Number
+from sfumato.core.question import question_json
+from sfumato.core.refusal import Refused
+from sfumato.wire import read_connection, read_refusal
+
+PAUSE_S: Final = 0.5
+OVER: Final = ("done", "failed", "cancelled")
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Added:
+    """A data set that was added, or a new version of one."""
+
+    name: str
+    version: str
+    people: str
+
+
+class Service(Protocol):
+    """What an owner's acts need: the verbs, and a way to send a file."""
+
+    def call(self, verb: str, body: Json) -> Json:
+        """Return the service's answer, or raise its refusal."""
+        ...
+
+    def send(self, path: Path) -> str:
+        """Return the id of a file that was sent."""
+        ...
+
+
+def add(
+    service: Service,
+    name: str,
+    card: Mapping[str, object],
+    files: Mapping[str, Path],
+    different_people: str | None = None,
+) -> Added:
+    """Send the files, add them with the card, and wait for it; "" is the card's own table."""
+    body: Json = {"name": name, "card": _plain(card), **_rows(service, files)}
+    if different_people is not None:
+        body["different_people"] = different_people
+    job = service.call("add", body)
+    while job["state"] not in OVER:
+        time.sleep(PAUSE_S)
+        job = service.call("job", {"job": job["job"]})
+    refused = read_refusal({"refused": job.get("failed")})
+    if refused is not None:
+        raise refused
+    found = service.call("card", {"data_set": name})
+    return Added(str(found["name"]), str(found["version"]), str(found["people"]))
+
+
+def _rows(service: Service, files: Mapping[str, Path]) -> Json:
+    """Return where the rows are: files that are sent now, or tables of one connection."""
+    there = {table: read_connection(os.fspath(path)) for table, path in files.items()}
+    found = {table: pair for table, pair in there.items() if pair is not None}
+    if not found:
+        sent = {table: service.send(path) for table, path in files.items()}
+        return {"upload": sent.pop(""), "tables": sent}
+    if len(found) < len(files) or len({connection for connection, _ in found.values()}) > 1:
+        raise Refused(
+            "source-unreadable",
+            "All tables of a data set are files, or tables of one connection.",
+            "Name them all in one way.",
+        )
+    named = {table: name for table, (_, name) in found.items()}
+    return {"connection": found[""][0], "table": named.pop(""), "tables": named}
+
+
+def described(service: Service, source: Path) -> list[tuple[str, str]]:
+    """Return the names and likely types of a source's columns, as the service reads them."""
+    there = read_connection(os.fspath(source))
+    if there is None:
+        found = service.call("proposed", {"upload": service.send(source)})
+    else:
+        found = service.call("proposed-table", {"connection": there[0], "table": there[1]})
+    columns = cast("list[dict[str, str]]", found["columns"])
+    return [(column["name"], column["type"]) for column in columns]
+
+
+def stream_body(question: str | Builder, terms: Mapping[str, Number | str]) -> Json:
+    """Return what opens a stream, as it goes over the wire."""
+    asked: Json = (
+        {"sql": question}
+        if isinstance(question, str)
+        else {"question": question_json(question.question())}
+    )
+    return {**asked, **terms}
+
+
+def only_here(what: str) -> Callable[..., None]:
+    """Return a method that refuses what is done in the vault's folder alone."""
+
+    def refuse(*_values: object, **_named: object) -> None:
+        raise Refused("not-allowed", f"{what} is done in the vault's folder.", "Run it there.")
+
+    return refuse
+
+
+def _plain(value: object) -> object:
+    """Return a card's value as it goes over the wire: dates as texts, numbers exact."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value.isoformat() if isinstance(value, date) else value

@@ -1,0 +1,49 @@
+"""A researcher's own function, as it travels: its source text, and the numbers that it gives."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sfumato.client.terms import Json, Number
+from sfumato.core.refusal import Refused
+
+# name -> lower, upper, and perhaps step; or those by name, with the shape of an array
+Ranges = Mapping[str, Sequence[Number] | Mapping[str, Any]]
+
+
+def program_body(function: Callable[[Any], object], outputs: Ranges) -> Json:
+    """Return the function and its outputs as they go over the wire; or refuse."""
+    name = getattr(function, "__name__", "")
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        source = ""
+    if not name.isidentifier() or not source.startswith("def "):
+        raise Refused(
+            "bad-pipeline",
+            "The function's source text cannot be had, or it has no name.",
+            "Write it as a plain `def` in a file or a cell; it imports what it needs inside.",
+        )
+    return {"source": source, "name": name, "outputs": outputs_body(outputs)}
+
+
+def outputs_body(outputs: Ranges) -> list[Json]:
+    """Return the declared ranges as they go over the wire; or refuse."""
+    made: list[Json] = []
+    for name, bounds in outputs.items():
+        if isinstance(bounds, Mapping):
+            shape = {"shape": list(bounds["shape"])} if "shape" in bounds else {}
+            made.append({"name": name, **bounds, **shape})
+            continue
+        if not 2 <= len(bounds) <= 3:
+            raise Refused(
+                "bad-pipeline",
+                f"The range of output {name!r} is not (lower, upper) or (lower, upper, step).",
+                "Declare both ends from knowledge, not from the rows.",
+            )
+        keys = ("name", "lower", "upper", "step")
+        made.append(dict(zip(keys, (name, *bounds), strict=False)))
+    return made

@@ -1,0 +1,55 @@
+"""Long work says, by the clock alone, that it goes on; in a notebook and at Python's prompt."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+QUIET_S: Final = 2.0  # what is over by then says nothing
+WIDTH: Final = 24
+
+
+@contextmanager
+def told_by_the_clock(what: str) -> Iterator[None]:
+    """Show a moving bar with the seconds gone by, where somebody looks on."""
+    if not _is_looked_at():
+        yield
+        return
+    done = threading.Event()
+    teller = threading.Thread(target=_tell, args=(what, done), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def _is_looked_at() -> bool:
+    return "ipykernel" in sys.modules or hasattr(sys, "ps1")
+
+
+def _tell(what: str, done: threading.Event) -> None:
+    start = time.monotonic()
+    if done.wait(QUIET_S):
+        return
+    while not done.wait(0.25):
+        spent = time.monotonic() - start
+        _write(f"\r{what} {bar(spent)} {spent:.0f} s")
+    _write("\r" + " " * (len(what) + WIDTH + 12) + "\r")
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def bar(spent_s: float) -> str:
+    """Return a bar that moves with time: how much is left, nobody may know."""
+    place = int(spent_s * 4) % (2 * (WIDTH - 1))
+    place = min(place, 2 * (WIDTH - 1) - place)
+    return "[" + " " * place + "=" + " " * (WIDTH - 1 - place) + "]"

@@ -1,0 +1,347 @@
+"""A vault that another machine serves: the same verbs, over HTTP, from one conversation.
+
+A conversation says what to send and is told what came back; who sends it, one that waits or one
+that does not, is not its business. What is repeated carries the operation id of the first try, so
+that a question pays once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from sfumato.client import owning
+from sfumato.client.builder import Builder
+from sfumato.client.owning import Added
+from sfumato.client.terms import Json, Number
+from sfumato.client.vault import Vault
+from sfumato.core.refusal import Refused
+from sfumato.wire import BY_VERB, WIRE, bad_request, json_text, read_refusal
+
+TIMEOUT_S: Final = 300.0  # an answer may wait its turn
+PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request, whole."""
+
+    method: str
+    path: str
+    body: str | None
+    query: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came back: a status and a body, or nothing (status 0)."""
+
+    status: int
+    body: bytes
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Wait so long before going on."""
+
+    seconds: float
+
+
+Draw = Callable[[int], bytes]  # of random bytes, for operation ids
+Conversation = Generator[Sent | Pause, Came | None, Json]
+
+
+def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
+    """Return what the verb gives, asking again where the service was down or busy."""
+    request = _request(verb, body, draw)
+    last: Json = {}
+    for pause in (*PAUSES_S, None):
+        came = yield request
+        if came is None:
+            raise _unreachable()
+        if came.status not in (0, 429, 503):
+            return _read(came)
+        last = _read(came) if came.body else {}
+        if pause is None:
+            break
+        yield Pause(max(pause, came.retry_after_s or 0.0))
+    if last:
+        return last
+    raise _unreachable()
+
+
+PADDED: Final = 2048  # more than a ballot has: what is encrypted shows no length of a report
+
+
+def _request(verb: str, body: Json, draw: Draw) -> Sent:
+    route = BY_VERB.get(verb)
+    if route is None:
+        raise bad_request(f"there is no verb {verb!r}")
+    rest = dict(body)
+    places = {place: _in_a_path(place, str(rest.pop(place))) for place in route.places}
+    query = {key: str(rest.pop(key)) for key in (route.query or {}) if key in rest}
+    if verb in ("ask", "begin", "add"):
+        rest.setdefault("op", draw(16).hex())
+    text = None if route.body is None else json_text(rest)
+    if text is not None and verb in ("survey-token", "survey-report"):
+        text = text.ljust(PADDED)
+    return Sent(route.method, route.path.format(**places), text, query)
+
+
+def _in_a_path(place: str, name: str) -> str:
+    """Return the name as it stands in an address; what cannot stand there is nobody's name."""
+    if "/" in name or name in (".", ".."):
+        code = _NO_SUCH.get(place, "bad-request")
+        raise Refused(
+            code, f"There is no {place.replace('_', ' ')} {name!r}.", "See what there is."
+        )
+    return quote(name, safe="")
+
+
+_NO_SUCH: Final = {"data_set": "unknown-data-set", "user": "unknown-user"}
+
+
+def _read(came: Came) -> Json:
+    body: Json | None = None
+    try:
+        body = read_json_loosely(came.body)
+    except Refused:
+        body = None
+    if body is None or (came.status >= 400 and read_refusal(body) is None):
+        raise _unreachable()
+    return body
+
+
+def read_json_loosely(text: bytes) -> Json:
+    """Return an answer; its numbers are floats again, as in an embedded vault."""
+    import json
+
+    try:
+        read = json.loads(text)
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        raise _unreachable()
+    return read
+
+
+def _unreachable() -> Refused:
+    return Refused(
+        "service-down", "The service cannot be reached, or what answers is none.", "Try later."
+    )
+
+
+class HttpTransport:
+    """Speaks to a service, and waits for it."""
+
+    def __init__(self, url: str, token: str, draw: Draw) -> None:
+        import httpx
+
+        self._http = httpx.Client(**_settings(url, token))
+        self._lost = httpx.TransportError
+        self._draw = draw
+
+    def call(self, verb: str, body: Json) -> Json:
+        """Return the answer's shape, or the refusal's."""
+        talk = conversation(verb, body, self._draw)
+        step = next(talk)
+        while True:
+            try:
+                step = talk.send(self._done(step))
+            except StopIteration as ended:
+                made: Json = ended.value
+                return made
+
+    def send(self, path: Path) -> Json:
+        """Send a file as it is, a part at a time; return the answer's shape, or the refusal's."""
+        route = BY_VERB["upload"]
+        kind = {"Content-Type": "application/octet-stream"}
+        with path.open("rb") as file:
+            try:
+                came = _came(
+                    self._http.request(
+                        route.method,
+                        route.path,
+                        params={"name": path.name},
+                        content=iter(lambda: file.read(1 << 20), b""),
+                        headers={**kind, "Content-Length": str(path.stat().st_size)},
+                    )
+                )
+            except self._lost:
+                came = Came(0, b"")
+        return _read(came)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._http.close()
+
+    def _done(self, step: Sent | Pause) -> Came | None:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        try:
+            return _came(self._http.request(**_arguments(step)))
+        except self._lost:
+            return Came(0, b"")
+
+
+class AsyncTransport:
+    """Speaks to a service without holding up the loop."""
+
+    def __init__(self, url: str, token: str, draw: Draw) -> None:
+        import httpx
+
+        self._http = httpx.AsyncClient(**_settings(url, token))
+        self._lost = httpx.TransportError
+        self._draw = draw
+
+    async def call(self, verb: str, body: Json) -> Json:
+        """Return the answer's shape, or the refusal's."""
+        talk = conversation(verb, body, self._draw)
+        step = next(talk)
+        while True:
+            try:
+                step = talk.send(await self._done(step))
+            except StopIteration as ended:
+                made: Json = ended.value
+                return made
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._http.aclose()
+
+    async def _done(self, step: Sent | Pause) -> Came | None:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return _came(await self._http.request(**_arguments(step)))
+        except self._lost:
+            return Came(0, b"")
+
+
+class RemoteVault(Vault):
+    """A vault that a service holds; the same objects and methods as of an open folder."""
+
+    def __init__(self, transport: HttpTransport) -> None:
+        super().__init__(transport)
+        self._remote = transport
+
+    def add(
+        self,
+        name: str,
+        source: str | os.PathLike[str],
+        card: Mapping[str, object],
+        *,
+        different_people: str | None = None,
+        tables: Mapping[str, str | os.PathLike[str]] | None = None,
+    ) -> Added:
+        """Send rows, and add them as a data set or a new version of one; the owner's act.
+
+        A table of a connection of the service is `connection:NAME/SCHEMA.TABLE`.
+        """
+        files = {"": source, **(tables or {})}
+        return owning.add(self, name, card, files, different_people)
+
+    def describe(self, source: str | os.PathLike[str]) -> list[tuple[str, str]]:
+        """Return the names and likely types of a file's columns, for the owner's proposed card."""
+        return owning.described(self, source)
+
+    def grant(self, data_set: str, user: str, group: str | None = None) -> Json:
+        """Let a user ask a data set of yours, in a group that its card lets ask."""
+        body: Json = {"data_set": data_set, "user": user}
+        return self.call("grant", body if group is None else {**body, "group": group})
+
+    def open_stream(
+        self, data_set: str, name: str, question: str | Builder, **terms: Number | str
+    ) -> Json:
+        """Open a running count that goes on; see `OpenVault.open_stream` for its terms."""
+        asked = owning.stream_body(question, terms)
+        return self.call("open-stream", {"data_set": data_set, "stream": name, **asked})
+
+    def close_days(self, data_set: str, name: str, *, until: str) -> Json:
+        """Close a stream's open periods up to that day, in order; a period is closed for good."""
+        body: Json = {"data_set": data_set, "stream": name, "until": until}
+        return self.call("close-stream", body)
+
+    def send(self, path: str | os.PathLike[str]) -> str:
+        """Return the id of a file that was sent to the service."""
+        answer = self._remote.send(Path(path))
+        refused = read_refusal(answer)
+        if refused is not None:
+            raise refused
+        return str(answer["upload"])
+
+    enrol = owning.only_here("Enrolling for every data set")
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._remote.close()
+
+    def __enter__(self) -> RemoteVault:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(url: str, *, token: str, draw: Draw) -> RemoteVault:
+    """Return the vault that is served at the URL, for whoever the token was made for."""
+    with contextlib.ExitStack() as held:
+        vault = held.enter_context(RemoteVault(HttpTransport(url, token, draw)))
+        check_wire(vault.call("hello", {}).get("wire"))
+        held.pop_all()
+    return vault
+
+
+def check_wire(wire: object) -> None:
+    """Refuse a service that speaks an older language; a newer one still knows this one."""
+    if not isinstance(wire, int) or wire < WIRE:
+        raise Refused(
+            "service-down",
+            "The service speaks an older language than this package.",
+            "Use an older sfumato here, or ask the operator to update the service.",
+        )
+
+
+def _settings(url: str, token: str) -> dict[str, Any]:  # Any: httpx's own words
+    parts = urlsplit(url)
+    is_here = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme not in ("https", "http") or (parts.scheme == "http" and not is_here):
+        raise Refused(
+            "serve-unsafe",
+            "A token may only travel encrypted, or stay on this machine.",
+            "Give an https:// address.",
+        )
+    return {
+        "base_url": url,
+        "headers": {"Authorization": f"Bearer {token}"} if token else {},
+        "timeout": TIMEOUT_S,
+        "follow_redirects": False,
+    }
+
+
+def _arguments(sent: Sent) -> dict[str, Any]:  # Any: httpx's own words
+    made: dict[str, Any] = {"method": sent.method, "url": sent.path, "params": sent.query}
+    if sent.body is not None:
+        made |= {"content": sent.body, "headers": {"Content-Type": "application/json"}}
+    return made
+
+
+def _came(reply: Any) -> Came:  # Any: httpx's response
+    after = reply.headers.get("retry-after", "")
+    return Came(reply.status_code, reply.content, float(after) if after.isdecimal() else None)

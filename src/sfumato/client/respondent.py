@@ -1,0 +1,246 @@
+"""A respondent's device, without a browser: it draws the noise, blinds the token, sends the report.
+
+What the house is told is one blinded number under an invitation, and one randomised report under a
+token that it cannot connect with it. The true answers stay in the arguments of `prepared`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from sfumato.client.terms import Json
+from sfumato.core.ballot import (
+    Published,
+    Truth,
+    make_report,
+    mark_of,
+    read_published,
+    token_digest,
+    words_for,
+)
+from sfumato.core.blind import TOKEN_BYTES, blind, is_proven, unblind, unproven
+from sfumato.core.refusal import Refused
+
+SECRET_BYTES: Final = 32
+
+
+class House(Protocol):
+    """Where a survey is: the verbs, over HTTP or in this process."""
+
+    def call(self, verb: str, body: Json) -> Json:
+        """Return the service's answer, or raise its refusal."""
+        ...
+
+
+@dataclass(frozen=True)
+class Coins:
+    """The device's own randomness."""
+
+    bytes_of: Callable[[int], bytes]
+
+    def draw(self, count: int) -> bytes:
+        """Return that many fresh random bytes."""
+        return self.bytes_of(count)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What will be sent, and nothing else: it may wait until there is a network."""
+
+    survey: str
+    said: str
+    token: bytes
+    signature: bytes
+
+    @property
+    def mark(self) -> str:
+        """Return what the respondent finds their report by, among those that all may read."""
+        return mark_of(token_digest(self.token), self.said)
+
+    def send(self, house: House) -> Json:
+        """Send the report; sent again, it counts once."""
+        return house.call(
+            "survey-report",
+            {
+                "survey": self.survey,
+                "token": shown(self.token),
+                "signature": shown(self.signature),
+                "said": self.said,
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Device:
+    """One respondent's device: its secret makes every answer permanent (rules 32)."""
+
+    secret: bytes
+    coins: Coins
+
+    @staticmethod
+    def new(draw: Callable[[int], bytes]) -> Device:
+        """Return a device with a fresh secret."""
+        return Device(draw(SECRET_BYTES), Coins(draw))
+
+    def said(self, made: Published, truths: Mapping[str, Truth]) -> str:
+        """Return what this device says for these truths: the same again whenever it is asked."""
+        return make_report(made, truths, self.secret)
+
+    def in_words(self, made: Published, truths: Mapping[str, Truth]) -> list[tuple[str, str]]:
+        """Return what this device says for these truths: each question, and the words."""
+        return words_for(made, self.said(made, truths))
+
+    def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
+        """Return the randomised report and a blinded token; nothing of it is sent yet."""
+        token = self.coins.draw(TOKEN_BYTES)
+        hidden = blind(made.key, token, self.coins)
+        return Waiting(
+            made.id, invitation, self.said(made, truths), token, hidden.message, hidden.inverse
+        )
+
+    def prepared(
+        self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
+    ) -> Prepared:
+        """Return the randomised report under a token of its own; the report is not sent yet."""
+        made = proven(house, survey)
+        return self.begun(made, invitation, truths).signed(house, made)
+
+    def answer(
+        self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
+    ) -> Prepared:
+        """Prepare the report and send it."""
+        ready = self.prepared(house, survey, invitation, truths)
+        ready.send(house)
+        return ready
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A report under a token that may have been signed or not, until the house has said so.
+
+    It has to be kept before the house is asked: an invitation is signed for one blinded token, the
+    same one again and again, and for no other. Whoever loses it has lost their ballot.
+    """
+
+    survey: str
+    invitation: str
+    said: str
+    token: bytes
+    blinded: bytes
+    inverse: int
+
+    def signed(self, house: House, made: Published) -> Prepared:
+        """Return the report with its token signed; asked again, the house answers the same."""
+        asked: Json = {
+            "survey": self.survey, "invitation": self.invitation, "blinded": shown(self.blinded),
+        }  # fmt: skip
+        signed = read(str(house.call("survey-token", asked).get("signed")))
+        signature = unblind(made.key, signed, self.inverse)
+        if pow(_whole(signed), made.key.exponent, made.key.modulus) != _whole(self.blinded):
+            raise Refused(  # any other would mark this person's report
+                "ballot-forged",
+                "The house has not signed your ballot.",
+                "Nothing was sent. Ask who invited you.",
+            )
+        return Prepared(self.survey, self.said, self.token, signature)
+
+    def text(self) -> str:
+        """Return it as a device keeps it."""
+        bytes_ = {"token": self.token, "blinded": self.blinded}
+        return json.dumps(
+            {
+                "survey": self.survey,
+                "invitation": self.invitation,
+                "said": self.said,
+                "inverse": f"{self.inverse:x}",
+                **{name: shown(value) for name, value in bytes_.items()},
+            }
+        )
+
+
+def keep_ballot(device: Path, waiting: Waiting) -> None:
+    """Write the ballot beside the device's secret, where nobody else may read it, durably."""
+    path = _waiting_at(device, waiting.survey)
+    draft = path.with_name(f"{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(file, "w", encoding="ascii") as opened:
+        opened.write(waiting.text())
+        opened.flush()
+        os.fsync(opened.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # or the name could be gone after a power cut, and the invitation with it
+    finally:
+        os.close(folder)
+
+
+def kept_ballot(device: Path, survey: str) -> Waiting | None:
+    """Return the ballot that waits; one that was not written to its end was never sent."""
+    path = _waiting_at(device, survey)
+    try:
+        return _read_waiting(path.read_text("ascii"))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def forget_ballot(device: Path, survey: str) -> None:
+    """Remove the ballot that waited."""
+    _waiting_at(device, survey).unlink(missing_ok=True)
+
+
+def _waiting_at(device: Path, survey: str) -> Path:
+    return device.with_name(f"{device.name}.waiting.{survey}")
+
+
+def _read_waiting(text: str) -> Waiting:
+    kept = json.loads(text)
+    return Waiting(
+        kept["survey"], kept["invitation"], kept["said"], read(kept["token"]),
+        read(kept["blinded"]), int(kept["inverse"], 16),
+    )  # fmt: skip
+
+
+def proven(house: House, survey: str) -> Published:
+    """Return the survey, if it takes ballots and its key is shown to mark nobody."""
+    found = house.call("survey", {"survey": survey})
+    made = _read_published(found, survey)
+    if found["state"] != "open":
+        raise Refused("survey-not-open", "This survey takes no ballots today.", "Look at its days.")
+    roots = found.get("proof")
+    if not isinstance(roots, list) or not is_proven(made.key, [read(str(r)) for r in roots]):
+        raise unproven()
+    return made
+
+
+def published(house: House, survey: str) -> Published:
+    """Return the survey, if it is the one whose id this is; a house cannot show another."""
+    return _read_published(house.call("survey", {"survey": survey}), survey)
+
+
+def _read_published(found: Json, survey: str) -> Published:
+    made = read_published(str(found["text"]))
+    if made.id != survey:
+        raise Refused("bad-survey", "This is not the survey of that link.", "Ask who invited you.")
+    return made
+
+
+def _whole(value: bytes) -> int:
+    return int.from_bytes(value, "big")
+
+
+def shown(value: bytes) -> str:
+    """Return the bytes as they travel."""
+    return base64.urlsafe_b64encode(value).decode("ascii").rstrip("=")
+
+
+def read(text: str) -> bytes:
+    """Return bytes that have travelled."""
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,176 @@
+"""Surveys in Python: design one, see what it will tell, publish it, and simulate it first.
+
+`sfumato.local_survey(design)` needs no vault. What it simulates is drawn by the very coins that
+respondents flip, on made-up people, so its errors are those that will come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from sfumato.client.respondent import Coins, House
+from sfumato.client.terms import Json
+from sfumato.core.ballot import Published
+from sfumato.core.blind import PublicKey
+from sfumato.core.local.estimate import estimate, variances
+from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.oracle import simulate
+from sfumato.core.local.words import PARTS, among, drawn
+from sfumato.core.refusal import Bug, Refused
+from sfumato.core.survey import NO_ANSWER, Question, read_survey
+from sfumato.core.survey_coins import NUMBERS, kept_of
+from sfumato.core.survey_estimate import Estimate, Expected, expected, results
+from sfumato.core.survey_tally import Tally
+
+Draw = Callable[[int], bytes]
+Shares = Mapping[str, float]  # answer -> how many of all people would give it
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One answer of a simulated question: what is so, what was seen, what comes back."""
+
+    question: str
+    answer: str
+    truth: float  # of the made-up people
+    observed: float  # of the reports, coins and all
+    estimate: Estimate
+
+    def __str__(self) -> str:
+        back = self.estimate
+        return (
+            f"{self.question}, {self.answer}: {self.truth:.1%} is so -> {self.observed:.1%} was "
+            f"said -> {back.value:.1%} comes back ({back.low:.1%} to {back.high:.1%})"
+        )
+
+
+@dataclass(frozen=True)
+class LocalSurvey:
+    """A survey as its owner designs it: checked, priced, and ready to be tried or published."""
+
+    design: Mapping[str, object]
+    draw: Draw
+
+    def __post_init__(self) -> None:
+        _ = self.epsilon  # refuses what is no survey
+
+    @property
+    def epsilon(self) -> float:
+        """Return the most that one ballot gives away."""
+        return float(self._drawn.epsilon)
+
+    @property
+    def expected(self) -> tuple[Expected, ...]:
+        """Return how far off each question will be, from the people who are expected."""
+        return expected(self._drawn.survey)
+
+    def simulate(self, shares: Mapping[str, Shares], people: int | None = None) -> list[Simulated]:
+        """Return what so many people would be told to have answered, question by question.
+
+        `shares` gives for a question's id how many would give which answer; the rest give none.
+        """
+        made = self._drawn
+        size = made.survey.people if people is None else people
+        counts, truths, seen = [], [], []
+        for number, question in enumerate(made.survey.questions):
+            asked = size if made.survey.budget == "split" else size // len(made.survey.questions)
+            told = self._told(question, shares.get(question.id, {}), asked)
+            coin = made.coins[number]
+            if isinstance(coin, NUMBERS):
+                raise Bug("a number was simulated as an answer")
+            tally = simulate(coin, told, Coins(self.draw))
+            counts.append((kept_of(coin, asked, tally.counts),))
+            truths.append(np.bincount(told, minlength=question.categories) / asked)
+            seen.append(tally.counts / asked)
+        found = results(made, Tally(size, tuple(counts)))
+        return [
+            Simulated(one.question.id, e.label, float(t), float(s), e)
+            for one, truth, said in zip(found, truths, seen, strict=True)
+            for e, t, s in zip(one.estimates, truth, said, strict=True)
+        ]
+
+    def publish(self, house: House) -> Json:
+        """Publish it in the vault; the answer names its id, which is its link."""
+        return house.call("publish-survey", {"survey": dict(self.design)})
+
+    @property
+    def _drawn(self) -> Published:
+        return Published(read_survey(dict(self.design)), PublicKey(1, 1))
+
+    def _told(self, question: Question, shares: Shares, people: int) -> np.ndarray:
+        """Return the true answers of made-up people, in a random order of no matter."""
+        if question.kind not in ("yes-no", "choice"):
+            raise Refused(
+                "bad-survey",
+                f"{question.id}: a simulation here is of yes or no, or of a choice.",
+                "Try the others with devices of your own: sfumato.client.respondent.Device.",
+            )
+        words = [*(question.options or ("yes", "no")), NO_ANSWER]
+        unknown = sorted(set(shares) - set(words))
+        if unknown or min(shares.values(), default=0) < 0 or sum(shares.values()) > 1 + 1e-9:
+            raise Refused(
+                "bad-survey",
+                f"{question.id}: shares are of {', '.join(words)}, and add up to 1 at most.",
+                "Mend them.",
+            )
+        ends = np.cumsum([shares.get(word, 0.0) for word in words[:-1]])
+        spots = among(drawn(Coins(self.draw), 1, people)[0], 1 << 20) / (1 << 20)
+        return np.searchsorted(ends, spots, side="right").astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Coin:
+    """A share of yes through two coins, there and back."""
+
+    truth: float
+    observed: float
+    value: float
+    low: float
+    high: float
+    epsilon: float
+    error: float  # half an interval, at this share
+
+
+def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -> Coin:
+    """Return what two coins make of a share of yes among so many people, and what comes back.
+
+    Two fair coins, unless an epsilon is given: heads, the truth; tails, what the second says.
+    """
+    coin = KAry(2, PARTS // 2) if epsilon is None else KAry.within(2, epsilon)
+    yes = round(share * people)
+    told = np.concatenate([np.zeros(yes, np.int64), np.ones(people - yes, np.int64)])
+    tally = simulate(coin, told, Coins(draw))
+    found = estimate(tally)
+    return Coin(
+        yes / people,
+        float(tally.counts[0] / people),
+        float(found.shares[0]),
+        float(found.low[0]),
+        float(found.high[0]),
+        float(coin.epsilon),
+        1.96 * float(np.sqrt(variances(coin, np.array([share, 1 - share]), people)[0])),
+    )
+
+
+def invite(house: House, survey: str, who: int | Sequence[str]) -> list[str]:
+    """Return new invitation codes, which are shown this once: so many, or for these people."""
+    asked: Json = {"count": who} if isinstance(who, int) else {"people": list(who)}
+    made = house.call("invite-to-survey", {"survey": survey, **asked})["codes"]
+    return [str(code) for code in made] if isinstance(made, list) else []
+
+
+def reports(house: House, survey: str) -> list[tuple[str, str]]:
+    """Return the mark and the text of every report that is shown."""
+    found: list[tuple[str, str]] = []
+    asked: Json = {"survey": survey}
+    while True:
+        page = house.call("survey-reports", asked)
+        listed = page["reports"] if isinstance(page["reports"], list) else []
+        found += [(str(one["mark"]), str(one["said"])) for one in listed]
+        if page["next"] is None:
+            return found
+        asked = {"survey": survey, "after": page["next"]}

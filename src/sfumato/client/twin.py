@@ -1,0 +1,90 @@
+"""Look-alike data as it is held and saved; its name and its files say what it is."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, cast
+
+from sfumato.client.terms import Json
+from sfumato.core.refusal import Refused
+
+MOMENT: Final = (1980, 1, 1, 0, 0, 0)  # of every file in an archive, so that a twin has one digest
+
+
+class Twin:
+    """A twin: its name, its stamp, and its files by path."""
+
+    def __init__(self, shape: Json) -> None:
+        self.shape = shape
+        self.name = str(shape["name"])
+        self.stamp = cast("Json", shape["stamp"])
+        self.files = cast("Mapping[str, str]", shape["files"])
+
+    def rows(self, table: str | None = None) -> list[dict[str, str]]:
+        """Return the rows of a table as texts; of the first one if none is named."""
+        tables = {_stem(path): path for path in self.files if path.endswith((".csv", ".tsv"))}
+        name = next(iter(tables)) if table is None else table
+        if name not in tables:
+            known = ", ".join(tables)
+            raise Refused("unknown-data-set", f"No table {name!r}.", f"The twin has: {known}.")
+        path = tables[name]
+        kind = "\t" if path.endswith(".tsv") else ","
+        return list(csv.DictReader(io.StringIO(self.files[path]), delimiter=kind))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the twin, as one archive if the path ends with .zip, else as a folder.
+
+        Return where: what the twin is stands in the name, so it is put there if it was left out.
+        """
+        place = self._stamped(Path(path))
+        if place.suffix == ".zip":
+            place.write_bytes(archive(self.shape))
+            return place
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise Refused(
+                "not-in-language", f"{place} is there already.", "Name a new folder, or a .zip."
+            )
+        for name, text in self.files.items():
+            file = place / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8", newline="")
+        return place
+
+    def _stamped(self, path: Path) -> Path:
+        kind = str(self.stamp["twin"])
+        if kind in path.name:
+            return path
+        stem = path.stem if path.suffix == ".zip" else path.name
+        return path.with_name(f"{stem}.{kind}" + (".zip" if path.suffix == ".zip" else ""))
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            [
+                f"{self.name} (version {self.stamp['version']}): {self.stamp['guarantee']}",
+                f"{self.stamp['says']}.",
+                f"{len(self.files)} files, seed {self.stamp.get('seed')!r}",
+            ]
+        )
+
+
+def archive(shape: Json) -> bytes:
+    """Return the twin as one archive, in a folder of its own name; the same bytes each time."""
+    made = io.BytesIO()
+    files = cast("Mapping[str, str]", shape["files"])
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archived:
+        archived.comment = f"{shape['name']}: made-up data".encode()
+        for name, text in files.items():
+            info = zipfile.ZipInfo(f"{shape['name']}/{name}", MOMENT)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = 0o644 << 16
+            archived.writestr(info, text)
+    return made.getvalue()
+
+
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].partition(".")[0]

@@ -1,0 +1,129 @@
+"""A part of the app: what a vault is as a site, and who convenes sums over several sites."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from sfumato.client.vault import Vault
+from sfumato.core.federation import read_agreement
+from sfumato.core.refusal import Refused
+from sfumato.dice import SystemDice
+from sfumato.door import Door, SumDoor
+from sfumato.federated.convener import Convener, Progress
+from sfumato.services.federated import Sites
+from sfumato.stores.keys import make_secret, read_secret, site_secret
+from sfumato.stores.rounds import SqlNonces
+from sfumato.wire import refusal_shape
+
+if TYPE_CHECKING:
+    from sfumato.client.terms import Json
+    from sfumato.core.ports import Catalogue
+    from sfumato.stores.records import Records
+
+
+def site_of(root: Path, door: Door, catalogue: Catalogue, records: Records) -> Sites:
+    """Return what the vault in that folder does as a site."""
+    dice = SystemDice()
+
+    @cache
+    def identity() -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(site_secret(root / "keys" / "site", dice))
+
+    @cache
+    def nonces() -> SqlNonces:
+        return SqlNonces(records)
+
+    sums = SumDoor(door.ledger, door.engine, dice, door.code)
+    return Sites(sums, catalogue, nonces, identity)
+
+
+def new_convener(path: str | os.PathLike[str]) -> str:
+    """Write a new convener's secret key to a file of one's own; return the public half (hex)."""
+    if Path(path).exists():
+        raise Refused(
+            "vault-exists", f"{path} is there already.", "Choose a new place for the key."
+        )
+    make_secret(Path(path), SystemDice())
+    return _key(path).public_key().public_bytes_raw().hex()
+
+
+def federation(
+    agreement: Mapping[str, object] | str | os.PathLike[str],
+    *,
+    key: str | os.PathLike[str],
+    sites: Mapping[str, Vault],
+    heard: Callable[[Progress], None] = lambda _: None,
+) -> FederatedVault:
+    """Return several sites' data sets, to be asked as if they were one.
+
+    `agreement` is what the sites' owners have joined, or its file; `key` the convener's key file;
+    `sites` are vaults by the names of the agreement, each connected with a token of yours there.
+    """
+    if isinstance(agreement, Mapping):
+        shape: object = dict(agreement)
+    else:
+        shape = _read(Path(agreement))
+    if not isinstance(shape, dict):
+        shape = {}
+    return FederatedVault(Convener(read_agreement(shape), _key(key), sites, SystemDice(), heard))
+
+
+class FederatedVault(Vault):
+    """What several sites hold together: ask it, and only the sum over the sites comes back."""
+
+    def __init__(self, convener: Convener) -> None:
+        self.convener = convener
+        super().__init__(_Transport(convener))
+
+    def spent(self, data_set: str) -> dict[str, float]:
+        """Return the epsilon that each site's data set has spent, whoever asked it."""
+        return self.convener.spent(data_set)
+
+
+class _Transport:
+    """The verbs of one vault, answered by several."""
+
+    def __init__(self, convener: Convener) -> None:
+        self._convener = convener
+
+    def call(self, verb: str, body: Json) -> Json:
+        """Return the answer's shape, or the refusal's."""
+        try:
+            return self._answer(verb, body)
+        except Refused as refused:
+            shape = refusal_shape(refused)
+        return shape
+
+    def _answer(self, verb: str, body: Json) -> Json:
+        match verb:
+            case "ask":
+                return self._convener.ask(body)
+            case "price":
+                return self._convener.price(body)
+            case "budget":
+                return self._convener.budget(str(body["data_set"]))
+            case "card" | "data-sets":
+                return self._convener.from_any(verb, body)
+        raise Refused(
+            "not-in-language",
+            f"Several sites together do not answer {verb!r}.",
+            "Ask them a question, or look at each site by itself.",
+        )
+
+
+def _read(path: Path) -> object:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _key(path: str | os.PathLike[str]) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(read_secret(Path(path)))

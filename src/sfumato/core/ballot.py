@@ -1,0 +1,325 @@
+"""A ballot: what a respondent's device makes of the truth, and what is kept of it.
+
+Every question comes down to one draw of a randomiser of core/local (core/survey_coins.py), no
+answer among its answers. Of several choices one option is drawn, of a ranking one pair, without a
+look at the answer; a number is rounded to a step of a grid, right on average (rules 31, 33).
+
+The noise is permanent: it follows from a secret of the device, the question and the true value, so
+that asking again gives the same report again, and nothing to average (rules 32). Where a series
+has waves, what is permanent is a lie that is never sent: each wave sends a fresh lie about it,
+which follows from that lie and the wave alone. JavaScript does the same, bit by bit
+(faces/console/static/survey-coins.js).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from sfumato.core.blind import PublicKey
+from sfumato.core.chain import canonical
+from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.permanent import Waves
+from sfumato.core.local.words import PARTS
+from sfumato.core.refusal import Refused
+from sfumato.core.survey import Question, Survey, bad_survey, id_of, read_survey
+from sfumato.core.survey_coins import (
+    NUMBERS,
+    Coin,
+    coins_of,
+    cost_of,
+    in_words,
+    is_said,
+    read_coins,
+    step_of,
+)
+
+_MEMO: Final = b"sfumato-memo/1\n"
+_SERIES: Final = b"sfumato-series/1\n"
+_TOKEN: Final = b"sfumato-ballot-token/1\n"
+_MARK: Final = b"sfumato-ballot-mark/1\n"
+_LONGEST: Final = 1000  # letters of a report
+_REMEMBERED: Final = 1 << 14  # parts of reports, of one survey
+_DIGITS: Final = 15  # of what is said: a browser's numbers hold it exactly
+
+
+@dataclass(frozen=True)
+class Published:
+    """A survey that stands: its definition, its coins, and the public key of its tokens."""
+
+    survey: Survey
+    key: PublicKey
+    listed: tuple[Coin, ...] | None = None  # the coins, where it was published before
+
+    @cached_property
+    def coins(self) -> tuple[Coin, ...]:
+        """Return how each question's answer is randomised."""
+        return coins_of(self.survey) if self.listed is None else self.listed
+
+    @cached_property
+    def memos(self) -> tuple[str, ...]:
+        """Return for each question what its permanent answers are remembered under.
+
+        In a series, a question that is put again by the same asker, in the same words and with
+        the same coins, has the same name, so it is given the same report.
+        """
+        named = canonical([self.survey.asks, self.survey.series]).encode()
+        scope = hashlib.sha256(_SERIES + named).hexdigest() if self.survey.series else ""
+        parts = (scope, self.survey.budget, len(self.coins))
+        return tuple(
+            hashlib.sha256(
+                _MEMO
+                + canonical([*parts, question.text, *shape_of(question), self._odds(coin)]).encode()
+            ).hexdigest()
+            for question, coin in zip(self.survey.questions, self.coins, strict=True)
+        )
+
+    @cached_property
+    def text(self) -> str:
+        """Return the one JSON text that the id is the digest of."""
+        return canonical(
+            {
+                "survey": self.survey.shape(),
+                "key": {"n": f"{self.key.modulus:x}", "e": self.key.exponent},
+                "coins": [dict(coin.parameters) for coin in self.coins],
+                "memos": list(self.memos),
+                "costs": [float(cost) for cost in self.costs],
+                "bound_to": "series" if self.survey.series else "survey",
+            }
+        )
+
+    @cached_property
+    def id(self) -> str:
+        """Return the survey's id."""
+        return id_of(self.text)
+
+    @cached_property
+    def read_before(self) -> dict[str, Said]:
+        """Return parts of reports that were found to be right; a survey has so many of them."""
+        return {}
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return the most that one ballot gives away: the exact sum of what its draws cost."""
+        return sum(self.costs, Fraction(0)) if self.survey.budget == "split" else max(self.costs)
+
+    @cached_property
+    def costs(self) -> tuple[Fraction, ...]:
+        """Return what each question's randomised answer gives away."""
+        return tuple(cost_of(coin, is_dice=self.survey.paper) for coin in self.coins)
+
+    def _odds(self, coin: Coin) -> object:
+        """Return what a permanent answer hangs on of its coin: all but the fresh lie of a wave."""
+        if isinstance(coin, Waves):
+            return dict(coin.permanent.parameters)
+        if self.survey.format == 1 and isinstance(coin, KAry):
+            return coin.truth
+        return dict(coin.parameters)
+
+
+def read_published(text: str) -> Published:
+    """Return the survey of a text that was published, or refuse one that contradicts itself."""
+    try:
+        table: dict[str, Any] = json.loads(text)  # Any: JSON, whose digest is compared below
+        key = PublicKey(int(table["key"]["n"], 16), int(table["key"]["e"]))
+        survey = read_survey(table["survey"])
+        made = Published(survey, key, read_coins(survey, table["coins"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        made = None
+    if made is None or made.text != text:
+        raise bad_survey("the text is not one that was published")
+    return made
+
+
+def shape_of(question: Question) -> tuple[object, ...]:
+    """Return what a question's permanent answers hang on besides its words."""
+    return question.kind, list(question.options), question.low, question.high, question.unit
+
+
+@dataclass(frozen=True)
+class Said:
+    """One randomised answer: of which question, of which part of it, and what was said.
+
+    What was said is the number that the bytes of its report are, the lowest first.
+    """
+
+    question: int
+    slot: int
+    said: int
+
+    def __str__(self) -> str:
+        return f"{self.question}.{self.slot}.{self.said}"
+
+
+def spelled(said: Iterable[Said]) -> str:
+    """Return a report as one text."""
+    return " ".join(map(str, said))
+
+
+def words_for(published: Published, text: str) -> list[tuple[str, str]]:
+    """Return each question of a report, and in words what the report says."""
+    questions, coins = published.survey.questions, published.coins
+    return [
+        (questions[one.question].text,
+         in_words(questions[one.question], coins[one.question], one.slot, one.said))
+        for one in read_report(published, text)
+    ]  # fmt: skip
+
+
+def read_report(published: Published, text: str) -> tuple[Said, ...]:
+    """Return the report, or refuse what no device of this survey makes."""
+    survey = published.survey
+    parts = text.split(" ") if len(text) <= _LONGEST else []
+    said = tuple(_said(published, part) for part in parts)
+    if len(said) != survey.asked_each:
+        raise bad_report()
+    wanted = range(len(survey.questions))
+    if survey.budget == "split" and [one.question for one in said] != list(wanted):
+        raise bad_report()
+    return said
+
+
+def bad_report() -> Refused:
+    """Return the refusal of a report."""
+    return Refused(
+        "bad-report", "No device that follows this survey makes such a report.", "Load it anew."
+    )
+
+
+def _said(published: Published, part: str) -> Said:
+    known = published.read_before
+    found = known.get(part)
+    if found is None:
+        found = _read_part(published, part)
+        if len(known) < _REMEMBERED:
+            known[part] = found
+    return found
+
+
+def _read_part(published: Published, part: str) -> Said:
+    numbers = part.split(".")
+    if len(numbers) != 3 or not all(
+        n.isascii() and n.isdecimal() and len(n) <= _DIGITS for n in numbers
+    ):
+        raise bad_report()
+    said, questions = Said(*map(int, numbers)), published.survey.questions
+    if str(said) != part or said.question >= len(questions):
+        raise bad_report()
+    is_asked = said.slot < questions[said.question].slots
+    if not is_asked or not is_said(published.coins[said.question], said.said):
+        raise bad_report()
+    return said
+
+
+Truth = bool | int | str | Sequence[str] | None  # None is no answer
+
+
+def make_report(published: Published, truths: Mapping[str, Truth], secret: bytes) -> str:
+    """Return what this device says for these true answers, by question id.
+
+    Which question or part is answered is drawn before any truth is looked at.
+    """
+    survey, scope = published.survey, "" if published.survey.series else published.id
+    chosen = list(range(len(survey.questions)))
+    if survey.budget == "sampled":
+        word = words_of(secret, ["question", scope, *published.memos])[0]
+        chosen = [drawn_among(word, len(survey.questions))]
+    return spelled(
+        _answered(published, number, truths.get(survey.questions[number].id), secret)
+        for number in chosen
+    )
+
+
+def _answered(published: Published, number: int, truth: Truth, secret: bytes) -> Said:
+    question, coin = published.survey.questions[number], published.coins[number]
+    memo, scope = published.memos[number], "" if published.survey.series else published.id
+    slot = drawn_among(words_of(secret, ["slot", scope, memo])[0], question.slots)
+    value = value_of(question, slot, truth)
+    words = words_of(secret, ["said", scope, memo, slot, value])
+    if isinstance(coin, Waves):
+        kept = said_of(coin.permanent, category_of(question, value, words[2]), words)
+        words = words_of(secret, ["wave", published.id, memo, slot, kept])
+        return Said(number, slot, said_of(coin.momentary, kept, words))
+    if isinstance(coin, NUMBERS):
+        return Said(number, slot, said_of(coin, step_of(question, value, words[7]), words))
+    return Said(number, slot, said_of(coin, category_of(question, value, words[2]), words))
+
+
+def said_of(coin: Coin, value: int, words: Sequence[int]) -> int:
+    """Return what a coin says of an answer or a step, with the first of these words."""
+    column = np.array(words[: coin.words], dtype=np.uint32).reshape(coin.words, 1)
+    return int.from_bytes(coin.say(np.array([value]), column).tobytes(), "little")
+
+
+def words_of(secret: bytes, label: list[object]) -> list[int]:
+    """Return eight words that follow from the secret and the label, and from nothing else."""
+    text = json.dumps(label, separators=(",", ":"))
+    made = hmac.new(secret, text.encode("ascii"), hashlib.sha256).digest()
+    return [int.from_bytes(made[at : at + 4], "little") for at in range(0, 32, 4)]
+
+
+def drawn_among(word: int, outcomes: int) -> int:
+    """Return a draw from 0 to outcomes - 1."""
+    return int(word * outcomes // PARTS)
+
+
+def value_of(question: Question, slot: int, truth: Truth) -> int:
+    """Return the true answer of one part as a whole number; -1 is no answer."""
+    if truth is None:
+        return -1 if question.kind != "number" else question.low - 1
+    match question.kind:
+        case "yes-no" if isinstance(truth, bool):
+            return 0 if truth else 1
+        case "choice" if truth in question.options:
+            return question.options.index(str(truth))
+        case "several" if _are_options(question, truth):
+            return 0 if question.options[slot] in _texts(truth) else 1
+        case "ranking" if _are_options(question, truth) and len(_texts(truth)) == len(
+            question.options
+        ):
+            first, second = (_texts(truth).index(question.options[n]) for n in question.pairs[slot])
+            return 0 if first < second else 1
+        case "number" if type(truth) is int and question.low <= truth <= question.high:
+            return truth
+    raise Refused("bad-request", f"{question.id} is not answered so.", "See the survey.")
+
+
+def category_of(question: Question, value: int, word: int) -> int:
+    """Return which of the ways to answer the true value is, before the noise.
+
+    A number is the highest with the chance that makes it right on average, and else the lowest.
+    """
+    if question.kind != "number":
+        return question.categories - 1 if value < 0 else value
+    if value < question.low:
+        return question.categories - 1
+    is_high = word * (question.high - question.low) < (value - question.low) * PARTS
+    return 1 if is_high else 0
+
+
+def _texts(truth: Truth) -> list[str]:
+    return [str(one) for one in truth] if isinstance(truth, Sequence) else []
+
+
+def _are_options(question: Question, truth: Truth) -> bool:
+    if isinstance(truth, str) or not isinstance(truth, Sequence):
+        return False
+    return len(set(truth)) == len(truth) and set(truth) <= set(question.options)
+
+
+def token_digest(token: bytes) -> str:
+    """Return what is kept of a spent token."""
+    return hashlib.sha256(_TOKEN + token).hexdigest()
+
+
+def mark_of(token: str, said: str) -> str:
+    """Return what a respondent finds their own report by, in the file that all may read."""
+    return hashlib.sha256(_MARK + f"{token}\n{said}".encode("ascii")).hexdigest()[:16]

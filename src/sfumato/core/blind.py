@@ -1,0 +1,179 @@
+"""Blind RSA signatures (RFC 9474): a server signs a token that it never sees.
+
+The variant is RSABSSA-SHA384-PSS-Deterministic: a token is 32 random bytes of the respondent's
+own, so there is nothing to guess that a random prefix would have to hide, and one value fewer has
+to be kept on a device. "Deterministic" is the message's preparation; the PSS salt is random.
+
+A key could be made to mark people: where the exponent divides the order of the group, a blinded
+token does not lie evenly among all numbers, and one message has several signatures. So a key comes
+with roots of numbers that follow from it by a hash (Goldberg, Reyzin, Sagga and Baldimtsi 2018): of
+such a key no more than one number in 65537 has a root, and eight have them by chance once in
+2**128. Respondents check that before they blind anything.
+
+Here is the arithmetic alone, which a respondent's page has in JavaScript as well. Keys are made,
+kept and checked by a library (stores/ballot_keys.py); so are finished signatures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Final
+
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug, Refused
+
+HASH_BYTES: Final = 48  # of SHA-384, and of the salt
+TOKEN_BYTES: Final = 32
+EXPONENT: Final = 65537  # a prime: what is said of roots below hangs on that
+SMALLEST_KEY, LARGEST_KEY = 2048, 4096  # bits
+ROOTS: Final = 8  # each is there by chance once in 65537
+_TRAILER: Final = 0xBC
+_PROOF: Final = b"sfumato-key-proof/1\n"
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """The public half of the key that signs the ballot tokens of one survey."""
+
+    modulus: int
+    exponent: int
+
+    @property
+    def size(self) -> int:
+        """Return the length of a signature in bytes."""
+        return (self.modulus.bit_length() + 7) // 8
+
+
+@dataclass(frozen=True)
+class PrivateKey:
+    """The secret half, as its primes."""
+
+    public: PublicKey
+    p: int
+    q: int
+    d: int
+
+
+@dataclass(frozen=True)
+class Blinded:
+    """What is sent to be signed, and what undoes the blinding, which never leaves the device."""
+
+    message: bytes
+    inverse: int
+
+
+def blind(key: PublicKey, token: bytes, dice: Dice) -> Blinded:
+    """Return the token, blinded: a uniformly random number to whoever has not the inverse."""
+    salt = dice.draw(HASH_BYTES)
+    while True:
+        factor = int.from_bytes(dice.draw(key.size + 16), "big") % key.modulus  # 2**-128 uneven
+        if factor > 1 and gcd(factor, key.modulus) == 1:
+            return blind_with(key, token, salt, factor)
+
+
+def blind_with(key: PublicKey, token: bytes, salt: bytes, factor: int) -> Blinded:
+    """Return the token, blinded by this salt and this factor."""
+    encoded = int.from_bytes(encode(token, key.modulus.bit_length() - 1, salt), "big")
+    if gcd(encoded, key.modulus) != 1:  # it would be known again by that factor
+        raise unproven()
+    hidden = encoded * pow(factor, key.exponent, key.modulus) % key.modulus
+    return Blinded(hidden.to_bytes(key.size, "big"), pow(factor, -1, key.modulus))
+
+
+def read_blinded(key: PublicKey, message: bytes) -> int:
+    """Return the number that a blinded token is, or refuse what can never be signed."""
+    number = int.from_bytes(message, "big")
+    if len(message) != key.size or not 1 < number < key.modulus:
+        raise Refused("bad-request", "That is no blinded token.", "Load the page anew.")
+    return number
+
+
+def sign(key: PrivateKey, message: bytes, dice: Dice) -> bytes:
+    """Return the signature of a blinded token, or refuse what is none.
+
+    Python's powers do not take the same time for all numbers. So what is raised is never what
+    was sent, but that times a random number's power, and times nothing that a sender has chosen.
+    """
+    public = key.public
+    number = read_blinded(public, message)
+    mask = int.from_bytes(dice.draw(public.size + 16), "big") % public.modulus
+    while gcd(mask, public.modulus) != 1:
+        mask = int.from_bytes(dice.draw(public.size + 16), "big") % public.modulus
+    masked = number * pow(mask, public.exponent, public.modulus) % public.modulus
+    signed = _root(key, masked) * pow(mask, -1, public.modulus) % public.modulus
+    if pow(signed, public.exponent, public.modulus) != number:  # a fault would tell the key
+        raise Bug("a blind signature that does not verify")
+    return signed.to_bytes(public.size, "big")
+
+
+def unblind(key: PublicKey, signed: bytes, inverse: int) -> bytes:
+    """Return the token's signature; whoever asked for it checks it before it is used."""
+    number = int.from_bytes(signed, "big")
+    if len(signed) != key.size or number >= key.modulus:
+        raise Refused("bad-request", "That is no signature.", "Ask for the token again.")
+    return (number * inverse % key.modulus).to_bytes(key.size, "big")
+
+
+def prove(key: PrivateKey, dice: Dice) -> tuple[bytes, ...]:
+    """Return the roots that show that this key marks nobody."""
+    size = key.public.size
+    return tuple(sign(key, number.to_bytes(size, "big"), dice) for number in _nobodys(key.public))
+
+
+def is_proven(key: PublicKey, roots: Sequence[bytes]) -> bool:
+    """Say whether the key gives every unit one root, so that a blinded token could be any token."""
+    is_sized = SMALLEST_KEY <= key.modulus.bit_length() <= LARGEST_KEY and key.modulus & 1
+    if not is_sized or key.exponent != EXPONENT or len(roots) != ROOTS:
+        return False
+    return all(
+        gcd(number, key.modulus) == 1
+        and pow(int.from_bytes(root, "big"), key.exponent, key.modulus) == number
+        for number, root in zip(_nobodys(key), roots, strict=True)
+    )
+
+
+def unproven() -> Refused:
+    """Return the refusal of a key that might mark people."""
+    return Refused(
+        "ballot-forged",
+        "The key of this survey is not shown to sign for everybody alike.",
+        "Nothing was sent. Ask who invited you.",
+    )
+
+
+def _nobodys(key: PublicKey) -> list[int]:
+    """Return numbers that follow from the key and that nobody has chosen: 2**-128 uneven."""
+    start = _PROOF + key.modulus.to_bytes(key.size, "big")
+    seeds = (hashlib.sha384(start + bytes([place])).digest() for place in range(ROOTS))
+    wide = (int.from_bytes(_stretched(seed, key.size + 16), "big") for seed in seeds)
+    return [number % key.modulus for number in wide]
+
+
+def encode(message: bytes, bits: int, salt: bytes) -> bytes:
+    """Return the message as EMSA-PSS has it (RFC 8017, 9.1.1), of so many bits."""
+    length = (bits + 7) // 8
+    if length < HASH_BYTES + len(salt) + 2:
+        raise Bug("a key that is too short for its hash")
+    digest = hashlib.sha384(bytes(8) + hashlib.sha384(message).digest() + salt).digest()
+    block = bytes(length - len(salt) - HASH_BYTES - 2) + b"\x01" + salt
+    mask = _stretched(digest, length - HASH_BYTES - 1)
+    masked = bytearray(a ^ b for a, b in zip(block, mask, strict=True))
+    masked[0] &= 0xFF >> (8 * length - bits)
+    return bytes(masked) + digest + bytes([_TRAILER])
+
+
+def _stretched(seed: bytes, length: int) -> bytes:
+    """Return MGF1 over SHA-384."""
+    rounds = range(-(-length // HASH_BYTES))
+    parts = (hashlib.sha384(seed + n.to_bytes(4, "big")).digest() for n in rounds)
+    return b"".join(parts)[:length]
+
+
+def _root(key: PrivateKey, number: int) -> int:
+    """Return the private power, by the Chinese remainder theorem."""
+    by_p = pow(number, key.d % (key.p - 1), key.p)
+    by_q = pow(number, key.d % (key.q - 1), key.q)
+    return by_q + key.q * (pow(key.q, -1, key.p) * (by_p - by_q) % key.p)

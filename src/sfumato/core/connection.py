@@ -1,0 +1,59 @@
+"""A table of a database that rows may be taken from; and who takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from sfumato.core.refusal import Refused
+
+LONGEST: Final = 63  # bytes of a name in PostgreSQL
+_OURS_NOT: Final = re.compile(r"pg_.*|information_schema", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TableThere:
+    """A table, and the address under which it is found; an address has a password in it."""
+
+    address: str = field(repr=False)
+    schema: str
+    table: str
+
+
+class TableReader(Protocol):
+    """Reads tables of databases, in processes of its own that can be killed."""
+
+    def check(self, address: str) -> None:
+        """Refuse an address that cannot be used, or would let rows cross a network openly."""
+        ...
+
+    def columns(self, wanted: TableThere) -> Sequence[tuple[str, str]]:
+        """Return the names and types of the table's columns, reading no row; or refuse."""
+        ...
+
+    def fetch(self, wanted: TableThere, target: Path, most: int) -> None:
+        """Write the rows, at most so many bytes, into a file that is there; or refuse."""
+        ...
+
+
+def read_table(address: str, name: str) -> TableThere:
+    """Return the table of that name: SCHEMA.TABLE, or TABLE alone for the schema `public`."""
+    first, dot, rest = name.partition(".")
+    schema, table = (first, rest) if dot else ("public", name)
+    for word in (schema, table):
+        if not (word.isprintable() and 1 <= len(word.encode()) <= LONGEST):
+            raise _no_table()
+    if _OURS_NOT.fullmatch(schema):
+        raise _no_table()
+    return TableThere(address, schema, table)
+
+
+def _no_table() -> Refused:
+    return Refused(
+        "source-unreadable",
+        "A table is named SCHEMA.TABLE, or TABLE, and is none of the server's own.",
+        "Name a table of the connection.",
+    )

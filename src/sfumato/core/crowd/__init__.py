@@ -1,0 +1,1 @@
+"""k-anonymity and what goes with it: measured, reached, and where it ends. Never called DP."""

@@ -1,0 +1,116 @@
+"""Columns made blunt one by one: ends cut, numbers rounded or averaged, names replaced."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.crowd.coded import Codes, Floats, Value, bound_text, is_number
+from sfumato.core.refusal import Refused
+
+KEY_BYTES: Final = 32
+SHOWN_LETTERS: Final = 16  # 64 bits: two of a billion people are alike with a chance of 3 %
+
+
+def cut_ends(values: Sequence[Value], low: float, high: float) -> list[Value]:
+    """Return the numbers with what is below `low` or above `high` replaced by `<low`, `>high`."""
+    if not low <= high:
+        raise Refused("bad-request", "The lower end is above the upper.", "Give low, then high.")
+    return [_cut(value, low, high) for value in values]
+
+
+def rounded(values: Sequence[Value], step: float) -> list[Value]:
+    """Return the numbers as the nearest multiples of `step`; halves go up."""
+    if not (step > 0 and math.isfinite(step)):
+        raise Refused("bad-request", "A step is a number above 0.", "Write it like 10 or 0.5.")
+    exact = Fraction(str(step))
+    return [_nearest(value, exact) if is_number(value) else value for value in values]
+
+
+def averaged(values: Sequence[Value], k: int) -> list[Value]:
+    """Return the numbers with each replaced by the mean of k neighbours in size, itself among them.
+
+    Microaggregation of one column: sorted, in groups of k, the last of which has up to 2k - 1.
+    Missing values stay; fewer than k numbers are all one group.
+    """
+    if k < 1:
+        raise Refused("bad-request", "A group has one number at least.", "Give a k of 1 or more.")
+    made = list(values)
+    places = [place for place, value in enumerate(values) if is_number(value)]
+    numbers = np.array([float(values[place]) for place in places])  # type: ignore[arg-type]  # numbers
+    for group in _groups(np.argsort(numbers, kind="stable"), k):
+        mean = math.fsum(numbers[group].tolist()) / len(group)
+        for one in group.tolist():
+            made[places[one]] = mean
+    return made
+
+
+def averaged_together(numbers: Sequence[Sequence[float]], k: int) -> Codes:
+    """Return the group of every row, k or more in each, near each other in all columns at once.
+
+    MDAV (Domingo-Ferrer 2005): the row farthest from the mean takes its k - 1 nearest, then the
+    row farthest from that one does, until fewer than 2k are left.
+    """
+    if k < 1:
+        raise Refused("bad-request", "A group has one number at least.", "Give a k of 1 or more.")
+    rows = np.array(numbers, np.float64)
+    spread = rows.std(axis=0) if len(rows) else np.ones(0)
+    rows = rows / np.where(spread > 0, spread, 1.0)
+    group, left, number = np.zeros(len(rows), np.int64), np.arange(len(rows)), 0
+    while len(left) >= 2 * k:
+        around = rows[left].mean(axis=0)
+        for _ in range(2):
+            if len(left) < 2 * k:
+                break
+            far = rows[left[_distance(rows[left], around).argmax()]]
+            near = left[np.argsort(_distance(rows[left], far), kind="stable")[:k]]
+            group[near] = number
+            left, number, around = np.setdiff1d(left, near), number + 1, far
+    group[left] = number
+    return group
+
+
+def pseudonyms(values: Sequence[Value], key: bytes, column: str) -> list[Value]:
+    """Return names that only who holds the key can make: the same value, the same name.
+
+    A keyed hash (HMAC-SHA-256): without the key nobody can try all values. It hides a name, not a
+    person: rows that are alike stay linked.
+    """
+    if len(key) != KEY_BYTES:
+        raise Refused("bad-request", f"A key has {KEY_BYTES} bytes.", "Draw one, and keep it.")
+    known = {value: _name(value, key, column) for value in set(values) if value is not None}
+    return [None if value is None else known[value] for value in values]
+
+
+def _cut(value: Value, low: float, high: float) -> Value:
+    if not is_number(value):
+        return value
+    if value < low:  # type: ignore[operator]  # a number
+        return f"<{bound_text(Fraction(str(low)))}"
+    return f">{bound_text(Fraction(str(high)))}" if value > high else value  # type: ignore[operator]  # a number
+
+
+def _nearest(value: Value, step: Fraction) -> Value:
+    made = math.floor(Fraction(str(value)) / step + Fraction(1, 2)) * step
+    return int(made) if made.denominator == 1 else float(made)
+
+
+def _groups(order: Codes, k: int) -> list[Codes]:
+    count = max(1, len(order) // k)
+    cuts = [k * i for i in range(1, count)]
+    return [group for group in np.split(order, cuts) if len(group)]
+
+
+def _distance(rows: Floats, to: Floats) -> Floats:
+    return np.asarray(((rows - to) ** 2).sum(axis=1))
+
+
+def _name(value: Value, key: bytes, column: str) -> str:
+    text = f"{len(column)}:{column}{type(value).__name__}:{value}"
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:SHOWN_LETTERS]

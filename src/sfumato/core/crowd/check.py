@@ -1,0 +1,153 @@
+"""How anonymous a table is: its numbers over all classes, and the worst classes first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.crowd.coded import Codes, Column, Table, Value
+from sfumato.core.crowd.contents import Contents, contents_of
+from sfumato.core.crowd.grouping import Classes, classes_of
+from sfumato.core.crowd.measures import (
+    alphas,
+    betas,
+    deltas,
+    distinct_ls,
+    enhanced_betas,
+    entropy_ls,
+    lacking,
+    recursive_cs,
+    ts,
+)
+
+WORST: Final = 10  # classes that a check names
+Numbers = dict[str, float]
+
+
+@dataclass(frozen=True)
+class WorstClass:
+    """A class of rows that look alike: what they share, how many, and what they give away."""
+
+    values: tuple[Value, ...]  # one per quasi-identifier
+    size: int
+    held: dict[str, Numbers]  # sensitive column -> measures of this class
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found of one table."""
+
+    rows: int
+    quasi: tuple[str, ...]
+    classes: int
+    k: int  # 0 for a table without rows
+    alone: int  # rows that are a class of their own
+    sensitive: dict[str, Numbers]  # column -> measures over all classes
+    worst: tuple[WorstClass, ...]
+
+    def of_all(self, measure: str) -> float:
+        """Return a measure over all sensitive columns: the worst of them."""
+        found = [numbers[measure] for numbers in self.sensitive.values()]
+        if not found:
+            return math.nan
+        return min(found) if measure in LEAST else max(found)
+
+
+LEAST: Final = ("l", "entropy_l")  # of these, less is worse
+
+
+def check(
+    table: Table,
+    quasi: Sequence[str] | None = None,
+    sensitive: Sequence[str] = (),
+    *,
+    others_known: bool = False,
+    worst: int = WORST,
+) -> Check:
+    """Return how anonymous the table is by these quasi-identifiers, or by all other columns.
+
+    With `others_known`, whoever is after one sensitive column knows all the others.
+    """
+    hidden = table.of(sensitive)
+    if quasi is None:
+        quasi = [name for name in table.columns if name not in sensitive]
+    known = table.of(quasi)
+    if table.people == 0:
+        return Check(0, tuple(quasi), 0, 0, 0, {}, ())
+    classes = classes_of(known, table.rows, table.weights)
+    found = {one.name: _held(table, known, classes, one, hidden, others_known) for one in hidden}
+    return Check(
+        rows=table.people,
+        quasi=tuple(quasi),
+        classes=classes.count,
+        k=int(classes.sizes.min()),
+        alone=int(np.count_nonzero(classes.sizes == 1)),
+        sensitive={name: numbers_of(of) for name, of in found.items()},
+        worst=() if others_known else _worst(classes, known, found, worst),
+    )
+
+
+def numbers_of(of: Contents) -> Numbers:
+    """Return every measure over all the classes."""
+    l = int(distinct_ls(of).min())  # noqa: E741
+    return {
+        "l": l,
+        "entropy_l": float(entropy_ls(of).min()),
+        "recursive_c": float(recursive_cs(of, l).max()),
+        "alpha": float(alphas(of).max()),
+        "t": float(ts(of).max()),
+        "beta": float(betas(of).max()),
+        "enhanced_beta": float(enhanced_betas(of).max()),
+        "delta": float(deltas(of).max()),
+        "lacking": int(lacking(of).max()),
+    }
+
+
+def _held(  # noqa: PLR0913, PLR0917  # two views of one table
+    table: Table,
+    known: Sequence[Column],
+    classes: Classes,
+    one: Column,
+    hidden: Sequence[Column],
+    others_known: bool,
+) -> Contents:
+    if others_known and len(hidden) > 1:
+        others = [other for other in hidden if other is not one]
+        classes = classes_of([*known, *others], table.rows, table.weights)
+    return contents_of(classes.of_row, classes.sizes, one, table.weights)
+
+
+def _worst(
+    classes: Classes, known: Sequence[Column], found: dict[str, Contents], count: int
+) -> tuple[WorstClass, ...]:
+    """Return the classes that hide least: the fewest sensitive values, then the fewest people."""
+    fewest: Codes = np.full(classes.count, np.iinfo(np.int64).max)
+    for of in found.values():
+        fewest = np.minimum(fewest, distinct_ls(of))
+    order = np.lexsort((np.arange(classes.count), classes.sizes, fewest))
+    if not found:
+        order = np.argsort(classes.sizes, kind="stable")
+    places = order[:count]
+    held = {name: _per_class(of, places) for name, of in found.items()}
+    return tuple(
+        WorstClass(
+            tuple(column.values[column.codes[classes.first[place]]] for column in known),
+            int(classes.sizes[place]),
+            {name: numbers[rank] for name, numbers in held.items()},
+        )
+        for rank, place in enumerate(places.tolist())
+    )
+
+
+def _per_class(of: Contents, places: Codes) -> list[Numbers]:
+    made = {
+        "l": distinct_ls(of)[places],
+        "entropy_l": entropy_ls(of)[places],
+        "alpha": alphas(of)[places],
+        "t": ts(of)[places],
+    }
+    return [{name: float(values[i]) for name, values in made.items()} for i in range(len(places))]

@@ -1,0 +1,126 @@
+"""What a table is asked to be: k, and what else every class has to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from sfumato.core.crowd.coded import Bits, Codes, Floats
+from sfumato.core.crowd.contents import Contents
+from sfumato.core.crowd.measures import (
+    alphas,
+    betas,
+    deltas,
+    distinct_ls,
+    enhanced_betas,
+    entropy_ls,
+    recursive_cs,
+    ts,
+)
+from sfumato.core.refusal import Refused
+
+SLACK = 1e-12  # a limit that was typed as a decimal may be met exactly
+_MOST: tuple[tuple[str, Callable[[Contents], Floats]], ...] = (
+    ("alpha", alphas),
+    ("t", ts),
+    ("beta", betas),
+    ("enhanced_beta", enhanced_betas),
+    ("delta", deltas),
+)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The least k, and limits for every sensitive column; what is None is not asked."""
+
+    k: int = 1
+    l: int | None = None  # noqa: E741  # distinct values in every class
+    entropy_l: float | None = None
+    recursive: tuple[float, int] | None = None  # c and l
+    alpha: float | None = None
+    t: float | None = None
+    beta: float | None = None
+    enhanced_beta: float | None = None
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.k < 1 or any(number is not None and not number >= 0 for number in self._numbers()):
+            raise Refused(
+                "bad-request",
+                "A goal has a k of 1 or more, and no negative limits.",
+                "Write it like k = 5, l = 2, t = 0.2.",
+            )
+
+    @property
+    def needs_sensitive(self) -> bool:
+        """Say whether more than k is asked."""
+        return any(getattr(self, f.name) is not None for f in fields(self) if f.name != "k")
+
+    @property
+    def is_about_the_table(self) -> bool:
+        """Say whether a class is held against the whole table, which suppression changes."""
+        limits = (self.t, self.beta, self.enhanced_beta, self.delta)
+        return any(limit is not None for limit in limits)
+
+    @property
+    def in_words(self) -> str:
+        """Return the goal as people write it."""
+        said = [("k", self.k), ("l", self.l), ("entropy l", self.entropy_l)]
+        said += [("alpha", self.alpha), ("t", self.t), ("beta", self.beta)]
+        said += [("enhanced beta", self.enhanced_beta), ("delta", self.delta)]
+        words = [f"{name} = {value:g}" for name, value in said if value is not None]
+        if self.recursive is not None:
+            words.append(f"({self.recursive[0]:g}, {self.recursive[1]})-diversity")
+        return ", ".join(words)
+
+    def fails(self, sizes: Codes, contents: Sequence[Contents]) -> Bits:
+        """Say of each class whether it misses the goal; `contents` are of the sensitive columns."""
+        wrong: Bits = sizes < self.k
+        for one in contents:
+            wrong |= self._fails_in(one)
+        return wrong
+
+    def surely_fails(self, sizes: Codes, contents: Sequence[Contents]) -> Bits:
+        """Say of each class whether it misses what merging classes never takes away: k and l."""
+        wrong: Bits = sizes < self.k
+        if self.l is not None:
+            for one in contents:
+                wrong |= distinct_ls(one) < self.l
+        return wrong
+
+    def _fails_in(self, of: Contents) -> Bits:
+        wrong = np.zeros(len(of.sizes), bool)
+        if self.l is not None:
+            wrong |= distinct_ls(of) < self.l
+        if self.entropy_l is not None:
+            wrong |= entropy_ls(of) < self.entropy_l - SLACK
+        if self.recursive is not None:
+            wrong |= recursive_cs(of, self.recursive[1]) >= self.recursive[0]
+        for name, measure in _MOST:
+            limit = getattr(self, name)
+            if limit is not None:
+                wrong |= measure(of) > limit + SLACK
+        return wrong
+
+    def _numbers(self) -> list[float | None]:
+        return [
+            self.l, self.entropy_l, self.alpha, self.t, self.beta, self.enhanced_beta, self.delta,
+            *(self.recursive or ()),
+        ]  # fmt: skip
+
+
+def kept_by(goal: Goal, sizes: Codes, contents: Sequence[Contents]) -> Bits:
+    """Return which classes stay when those that miss the goal are left out, again and again.
+
+    Leaving out classes changes the whole table, and so what t, beta and delta compare with: what
+    stays is held against what stays.
+    """
+    kept: Bits = ~goal.fails(sizes, contents)
+    while goal.is_about_the_table and kept.any():
+        wrong = goal.fails(sizes[kept], [one.only(kept) for one in contents])
+        if not wrong.any():
+            break
+        kept[np.flatnonzero(kept)[wrong]] = False
+    return kept

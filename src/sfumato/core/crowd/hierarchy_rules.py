@@ -1,0 +1,200 @@
+"""Rules that make hierarchies: they know no rows, so they are reviewed once and used again."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.crowd.coded import Column, Value, bound_text, is_number
+from sfumato.core.crowd.hierarchy import ANYTHING, Hierarchy, build, spelled
+from sfumato.core.refusal import Refused
+
+DAY: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+UNITS: Final = ("month", "quarter", "year", "decade")
+FAN: Final = 4  # groups of a proposed level, about, for each group of the next
+Step = Callable[[Value], str]
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Numbers become intervals of these widths, each a multiple of the one before."""
+
+    widths: tuple[float, ...]
+    start: float = 0.0
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return what each level makes of a number."""
+        return tuple(self._step(width) for width in self.widths)
+
+    def _step(self, width: float) -> Step:
+        wide, start = Fraction(str(width)), Fraction(str(self.start))
+
+        def interval(value: Value) -> str:
+            if not is_number(value):
+                return spelled(value)
+            low = start + math.floor((Fraction(str(value)) - start) / wide) * wide
+            return f"[{bound_text(low)}, {bound_text(low + wide)})"
+
+        return interval
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """Texts keep so many of their first letters, fewer at every level; the rest is hidden."""
+
+    keep: tuple[int, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return what each level makes of a text."""
+        return tuple(self._step(count) for count in self.keep)
+
+    def _step(self, count: int) -> Step:
+        def prefix(value: Value) -> str:
+            text = spelled(value)
+            return text[:count] + ANYTHING * max(0, len(text) - count)
+
+        return prefix
+
+
+@dataclass(frozen=True)
+class Dates:
+    """Days (2026-11-22) become months, quarters, years, decades."""
+
+    units: tuple[str, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return what each level makes of a day; what is none stays."""
+        return tuple(self._step(unit) for unit in self.units)
+
+    def _step(self, unit: str) -> Step:
+        def period(value: Value) -> str:
+            day = _day(value)
+            return spelled(value) if day is None else _period(day, unit)
+
+        return period
+
+
+@dataclass(frozen=True)
+class Taxonomy:
+    """Each value with its groups, the narrowest first; as a CSV has them, a line for a value."""
+
+    groups: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        if len({len(path) for path in self.groups.values()}) > 1:
+            raise Refused(
+                "bad-request",
+                "The lines of a taxonomy differ in length.",
+                "Give every value as many groups.",
+            )
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return what each level makes of a value that the taxonomy knows."""
+        height = max((len(path) for path in self.groups.values()), default=0)
+        return tuple(self._step(level) for level in range(height))
+
+    def _step(self, level: int) -> Step:
+        return lambda value: self._path(value)[level]
+
+    def _path(self, value: Value) -> tuple[str, ...]:
+        found = self.groups.get(spelled(value))
+        if found is not None:
+            return found
+        raise Refused(
+            "bad-request",
+            "The table has a value that the taxonomy lacks.",
+            "Add a line for every value, a missing one (an empty name) included.",
+        )
+
+
+Rule = Intervals | Prefixes | Dates | Taxonomy
+EVERYTHING: Final = Taxonomy({})  # no level between the values and `*`
+
+
+def built(column: Column, rule: Rule) -> Hierarchy:
+    """Return the hierarchy of a column's own values by the rule, with `*` on top of it."""
+    _check(column, rule)
+    steps = () if rule == EVERYTHING else rule.steps
+    return build(column.name, column.values, [*steps, lambda _: ANYTHING])
+
+
+def proposed(column: Column) -> Rule:
+    """Return a rule that suits the values: dates, numbers, codes of one length, or only `*`.
+
+    It is a proposal: see `Hierarchy.preview`, and change the rule before it is used.
+    """
+    known = [value for value in column.values if value is not None]
+    if len(known) > 2 and column_of_numbers(known):
+        return _proposed_intervals([float(value) for value in known if value is not None])
+    texts = [value for value in known if isinstance(value, str)]
+    if len(texts) < len(known) or len(known) < 3:
+        return EVERYTHING
+    if all(_day(text) is not None for text in texts):
+        return Dates(UNITS)
+    lengths = {len(text) for text in texts}
+    if len(lengths) == 1 and min(lengths) > 1 and all(any(c.isdigit() for c in t) for t in texts):
+        return Prefixes(tuple(range(max(lengths) - 1, 0, -1)))
+    return EVERYTHING
+
+
+def column_of_numbers(values: Sequence[Value]) -> bool:
+    """Say whether all the values are numbers."""
+    return all(is_number(value) for value in values)
+
+
+def _proposed_intervals(numbers: Sequence[float]) -> Intervals:
+    """Return widths that divide the domain into about 64, 16 and 4 parts, as round numbers."""
+    low, high = min(numbers), max(numbers)
+    width = _round((high - low) / FAN**3)
+    widths = [width]
+    while widths[-1] * FAN < high - low:
+        widths.append(widths[-1] * FAN)
+    step = widths[-1]
+    return Intervals(tuple(widths), math.floor(low / step) * step)
+
+
+def _round(width: float) -> float:
+    power = 10.0 ** math.floor(math.log10(width)) if width > 0 else 1.0
+    return next((m * power for m in (1, 2, 5) if m * power >= width), 10 * power)
+
+
+def _day(value: Value) -> date | None:
+    found = DAY.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    try:
+        return date(*(int(part) for part in found.groups()))
+    except ValueError:
+        return None
+
+
+def _period(day: date, unit: str) -> str:
+    match unit:
+        case "month":
+            return f"{day.year}-{day.month:02d}"
+        case "quarter":
+            return f"{day.year} Q{(day.month + 2) // 3}"
+        case "year":
+            return f"{day.year}"
+        case "decade":
+            return f"{day.year // 10 * 10}s"
+    raise Refused("bad-request", f"{unit!r} is no unit of dates.", f"Use {', '.join(UNITS)}.")
+
+
+def _check(column: Column, rule: Rule) -> None:
+    wrong = None
+    if isinstance(rule, Intervals) and not all(width > 0 for width in rule.widths):
+        wrong = "An interval has a width above 0."
+    if isinstance(rule, Prefixes) and list(rule.keep) != sorted(rule.keep, reverse=True):
+        wrong = "Every level keeps fewer letters than the one below."
+    if wrong is not None:
+        raise Refused("bad-request", wrong, f"Mend the rule of {column.name!r}.")

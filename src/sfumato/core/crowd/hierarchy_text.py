@@ -1,0 +1,113 @@
+"""Rules as they are written down for review: plain values, as TOML and JSON have them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sfumato.core.crowd.hierarchy_rules import (
+    EVERYTHING,
+    UNITS,
+    Dates,
+    Intervals,
+    Prefixes,
+    Rule,
+    Taxonomy,
+)
+from sfumato.core.refusal import Refused
+
+Json = dict[str, Any]  # Any: whatever JSON holds
+
+
+def rule_json(rule: Rule) -> Json:
+    """Return the rule as JSON."""
+    match rule:
+        case Intervals(widths, start):
+            return {"kind": "intervals", "widths": list(widths), "start": start}
+        case Prefixes(keep):
+            return {"kind": "prefixes", "keep": list(keep)}
+        case Dates(units):
+            return {"kind": "dates", "units": list(units)}
+        case Taxonomy(groups):
+            if rule == EVERYTHING:
+                return {"kind": "all-or-nothing"}
+            return {"kind": "taxonomy", "groups": {v: list(path) for v, path in groups.items()}}
+
+
+def rules_toml(rules: Mapping[str, Rule]) -> str:
+    """Return the rules of several columns as TOML, a section for each."""
+    sections = []
+    for name, rule in rules.items():
+        shape = rule_json(rule)
+        groups = shape.pop("groups", None)
+        lines = [f"[{_text(name)}]", *(f"{key} = {_toml(value)}" for key, value in shape.items())]
+        if groups is not None:
+            lines.append(f"[{_text(name)}.groups]")
+            lines += [f"{_text(value)} = {_toml(path)}" for value, path in groups.items()]
+        sections.append("\n".join(lines))
+    return "\n\n".join(sections) + "\n"
+
+
+def read_rules(shape: Mapping[str, object]) -> dict[str, Rule]:
+    """Return the rules that a TOML or JSON text holds, or refuse."""
+    return {name: read_rule(name, rule) for name, rule in shape.items()}
+
+
+def read_rule(name: str, shape: object) -> Rule:
+    """Return one column's rule, or refuse."""
+    try:
+        if isinstance(shape, Mapping):
+            return _read(shape)
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise Refused(
+        "bad-request",
+        f"The hierarchy of {name!r} cannot be read.",
+        "Its kind is intervals, prefixes, dates, taxonomy or all-or-nothing; "
+        "`sfumato anonymity hierarchies TABLE` writes some to begin with.",
+        column=name,
+    )
+
+
+def read_taxonomy(text: str) -> Taxonomy:
+    """Return the taxonomy of a CSV without a header: a value, its group, that one's, and so on.
+
+    What many programs write too: `;` may part the fields, and a last column of `*` is left out.
+    """
+    separator = ";" if text.count(";") > text.count(",") else ","
+    lines = [line for line in csv.reader(io.StringIO(text), delimiter=separator) if line]
+    groups = {line[0]: tuple(part for part in line[1:] if part != "*") for line in lines}
+    return Taxonomy(groups)
+
+
+def _read(shape: Mapping[str, Any]) -> Rule:
+    match shape["kind"]:
+        case "intervals":
+            widths = tuple(float(width) for width in shape["widths"])
+            return Intervals(widths, float(shape.get("start", 0)))
+        case "prefixes":
+            return Prefixes(tuple(int(count) for count in shape["keep"]))
+        case "dates":
+            units = tuple(str(unit) for unit in shape["units"])
+            if set(units) <= set(UNITS):
+                return Dates(units)
+        case "taxonomy":
+            groups = shape["groups"].items()
+            return Taxonomy({str(v): tuple(map(str, path)) for v, path in groups})
+        case "all-or-nothing":
+            return EVERYTHING
+    raise ValueError("no such kind")
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return _text(value) if isinstance(value, str) else repr(value)
+
+
+def _text(value: str) -> str:
+    """Return a TOML text: as JSON, whose escapes TOML shares."""
+    return json.dumps(value, ensure_ascii=True)

@@ -1,0 +1,244 @@
+"""Global recoding: the best of all ways to generalise whole columns, without trying them all.
+
+A node of the lattice is a level for each column. Its loss is the mean uncertainty of all rows, a
+suppressed row counted as wholly uncertain. So a node's loss is never below what its levels cost if
+nothing were suppressed, and that is known beforehand for every node: whatever costs as much as the
+best found is not looked at. And what misses k or l at a node by more rows than may be suppressed
+misses it at every node below (predictive tagging): merged classes stay large and diverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from sfumato.core.crowd.coded import Bits, Codes, Floats
+from sfumato.core.crowd.goal import kept_by
+from sfumato.core.crowd.task import Node, Task, Tuples, grouped_by
+from sfumato.core.refusal import Refused
+
+MOST_NODES = 2_000_000
+_SMALLER = 0.5  # a rolled-up table is kept if it has at most this share of the rows it came from
+_EQUAL = 1e-12  # a step up, where nothing else tells two nodes apart
+_FEW = 400  # rows that need no rolling up
+_ROLLED = 12  # so many times the table's different rows may all that is rolled up have
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A node that was looked at: whether it may be chosen, at what loss, and why not."""
+
+    node: Node
+    suppressed: int
+    loss: float
+    is_reached: bool
+    is_hopeless: bool  # so is every node below
+
+
+@dataclass
+class _Search:
+    """What a search has learnt so far; the only state here."""
+
+    task: Task
+    limit: int  # rows that may be suppressed
+    least: Floats  # for each node, what it costs without suppression
+    closed: Bits  # nodes that need not be looked at
+    best: Judged | None = None
+    nearest: Judged | None = None  # of those that do not reach the goal
+    looked: int = 0
+    rolled: list[Tuples] = field(default_factory=list)  # the rows at nodes that were looked at
+    rolled_at: Codes = field(default_factory=lambda: np.zeros((0, 0), np.int64))  # those nodes
+    rolled_rows: int = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best node, and how much of the lattice had to be looked at."""
+
+    best: Judged
+    nodes: int
+    looked: int
+
+
+def search(task: Task, suppress: float = 0.0) -> Found:
+    """Return the node of least loss that reaches the goal with at most that share suppressed."""
+    nodes = int(np.prod([float(height) for height in task.heights]))
+    if nodes > MOST_NODES:
+        raise Refused(
+            "bad-request",
+            f"The hierarchies make {nodes:,} ways to generalise; at most {MOST_NODES:,} are tried.",
+            "Leave out some levels or columns, or recode locally.",
+        )
+    state = _begun(task, int(suppress * task.people + 1e-9))
+    while (node := _cheapest_open(state)) is not None:
+        _climb(state, node)
+    if state.best is None:
+        raise unreachable(task, state.nearest)
+    best = judge(task, state.best.node, state.limit)  # without what decides between equals
+    return Found(best, nodes, state.looked)
+
+
+def judge(task: Task, node: Node, limit: int, tuples: Tuples | None = None) -> Judged:
+    """Return what the node comes to: rows of classes that miss the goal are suppressed."""
+    rows = task.tuples if tuples is None else tuples
+    cost = float(task.loss_of(rows, node) @ rows.weights) / max(1, task.people)
+    return _judged(task, node, limit, _Grouped(rows, *task.classes(rows, node)), cost)
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    """Different rows, the class of each, and the sizes of the classes."""
+
+    rows: Tuples
+    ids: Codes
+    sizes: Codes
+
+
+def _judged(task: Task, node: Node, limit: int, grouped: _Grouped, cost: float) -> Judged:
+    """Return what the node comes to, where `cost` is its loss if nothing is suppressed."""
+    rows, ids, sizes = grouped.rows, grouped.ids, grouped.sizes
+    contents = task.contents(rows, ids, sizes)
+    least = int(sizes[task.goal.surely_fails(sizes, contents)].sum())
+    if least > limit:
+        return Judged(node, least, 1.0, is_reached=False, is_hopeless=True)
+    kept = kept_by(task.goal, sizes, contents)
+    suppressed = int(sizes[~kept].sum())
+    if suppressed > limit or (suppressed == task.people and task.people):
+        return Judged(node, suppressed, 1.0, is_reached=False, is_hopeless=False)
+    lost = np.flatnonzero(~kept[ids])
+    spared = rows.at(lost, rows.weights[lost])
+    more = float((1.0 - task.loss_of(spared, node)) @ spared.weights) / max(1, task.people)
+    return Judged(node, suppressed, cost + more, is_reached=True, is_hopeless=False)
+
+
+def every_node(task: Task) -> Iterator[Node]:
+    """Yield all nodes of the lattice."""
+    return product(*(range(height) for height in task.heights))
+
+
+def unreachable(task: Task, nearest: Judged | None) -> Refused:
+    """Return the refusal that says how close one can get."""
+    rest = task.people if nearest is None else nearest.suppressed
+    share = rest / max(1, task.people)
+    return Refused(
+        "out-of-reach",
+        f"No way to generalise these columns reaches {task.goal.in_words} with so few rows "
+        f"suppressed: the nearest leaves out {rest:,} of {task.people:,} rows ({share:.1%}).",
+        "Let more rows be suppressed, ask for less, or give the hierarchies coarser levels.",
+        suppressed=rest,
+        rows=task.people,
+    )
+
+
+def _begun(task: Task, limit: int) -> _Search:
+    least = np.zeros(task.heights)
+    people = max(1, task.people)
+    for axis, (hierarchy, codes) in enumerate(
+        zip(task.hierarchies, task.tuples.places, strict=True)
+    ):
+        weights = np.bincount(codes, task.tuples.weights, minlength=len(hierarchy.domain))
+        means = np.array([float(losses @ weights) / people for losses in hierarchy.losses])
+        shape = [1] * len(task.heights)
+        shape[axis] = -1
+        least = least + means.reshape(shape) / len(task.heights)
+    for axis, height in enumerate(task.heights):  # of equally good nodes, the lowest
+        shape = [1] * len(task.heights)
+        shape[axis] = -1
+        least = least + np.arange(height).reshape(shape) * _EQUAL
+    none = np.zeros((0, len(task.heights)), np.int64)
+    return _Search(task, limit, least, np.zeros(task.heights, bool), rolled_at=none)
+
+
+def _cheapest_open(state: _Search) -> Node | None:
+    costs = np.where(state.closed, np.inf, state.least)
+    place = int(np.argmin(costs))
+    bound = np.inf if state.best is None else state.best.loss
+    if not costs.flat[place] < bound:  # as dear as the best, or closed
+        return None
+    return tuple(int(level) for level in np.unravel_index(place, costs.shape))
+
+
+def _climb(state: _Search, node: Node) -> None:
+    """Look at a chain of nodes from this one to the top, by halving: where does hope begin?"""
+    chain = list(_chain(state, node))
+    low, high = 0, len(chain) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        judged = _look(state, chain[middle])
+        if judged.is_hopeless:
+            low = middle + 1
+        else:
+            high = middle - 1
+
+
+def _chain(state: _Search, node: Node) -> Iterator[Node]:
+    """Yield open nodes from this one upwards, each time by the step that costs least.
+
+    It ends where a node costs as much as the best that is known.
+    """
+    bound = np.inf if state.best is None else state.best.loss
+    while state.least[node] < bound:
+        if not state.closed[node]:
+            yield node
+        above = [
+            _raised(node, axis) for axis, h in enumerate(state.task.heights) if node[axis] < h - 1
+        ]
+        if not above:
+            return
+        node = min(above, key=lambda one: float(state.least[one]))
+
+
+def _raised(node: Node, axis: int) -> Node:
+    return (*node[:axis], node[axis] + 1, *node[axis + 1 :])
+
+
+def _look(state: _Search, node: Node) -> Judged:
+    source = _smallest_source(state, node)
+    grouped = _Grouped(source, *state.task.classes(source, node))
+    judged = _judged(state.task, node, state.limit, grouped, float(state.least[node]))
+    _keep_rolled_up(state, node, grouped)
+    state.looked += 1
+    state.closed[node] = True
+    if judged.is_hopeless:
+        state.closed[tuple(slice(0, level + 1) for level in node)] = True
+    if judged.is_reached and (state.best is None or judged.loss < state.best.loss):
+        state.best = judged
+    if not judged.is_reached and (
+        state.nearest is None or judged.suppressed < state.nearest.suppressed
+    ):
+        state.nearest = judged
+    return judged
+
+
+def _smallest_source(state: _Search, node: Node) -> Tuples:
+    """Return the fewest different rows that are enough for the node."""
+    fitting = (state.rolled_at <= np.array(node, np.int64)).all(axis=1)
+    rows = [state.rolled[place] for place in np.flatnonzero(fitting)]
+    return min(rows, key=lambda one: one.rows, default=state.task.tuples)
+
+
+def _keep_rolled_up(state: _Search, node: Node, grouped: _Grouped) -> None:
+    """Keep one row for all that are alike at the node, if that is fewer, within what fits."""
+    if grouped.rows.rows <= _FEW or len(grouped.sizes) > _SMALLER * grouped.rows.rows:
+        return
+    made = _merged(state.task, grouped)
+    room = _ROLLED * state.task.tuples.rows - state.rolled_rows
+    if made.rows > min(room, _SMALLER * grouped.rows.rows):
+        return
+    state.rolled.append(made)
+    state.rolled_rows += made.rows
+    state.rolled_at = np.vstack([state.rolled_at, np.array([node], np.int64)])
+
+
+def _merged(task: Task, grouped: _Grouped) -> Tuples:
+    """Return one row for all of a class that are alike in what is sensitive."""
+    rows, ids, sizes = grouped.rows, grouped.ids, grouped.sizes
+    for column in rows.sensitive if task.goal.needs_sensitive else ():
+        span = max(1, len(column.values))
+        ids, sizes = grouped_by(ids * span + column.codes, len(sizes) * span, rows.weights)
+    first: Codes = np.zeros(len(sizes), np.int64)
+    first[ids[::-1]] = np.arange(rows.rows)[::-1]
+    return rows.at(first, sizes)

@@ -1,0 +1,228 @@
+"""Local recoding: every class of rows is generalised as little as it can be, whatever others are.
+
+All rows begin in one class. In each round every class is divided by one column, into the groups
+one level further down; groups too small to stand alone stay together at the old level. All classes
+are divided at once, in whole columns of numbers, so the work is that of the depth, not of the
+number of classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sfumato.core.crowd.coded import Bits, Codes, Floats
+from sfumato.core.crowd.contents import Contents, contents_of
+from sfumato.core.crowd.grouping import counted
+from sfumato.core.crowd.lattice import judge, unreachable
+from sfumato.core.crowd.task import Task, Tuples
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Classes of the different rows, and the level of each class in each column."""
+
+    ids: Codes
+    levels: Codes  # classes x columns
+
+    @property
+    def count(self) -> int:
+        """Return how many classes there are."""
+        return len(self.levels)
+
+
+@dataclass(frozen=True)
+class _Division:
+    """How one column would divide the classes: the new group of each row, and what is gained."""
+
+    group: Codes  # a number for the row's group; the groups of a class are no other's
+    is_rest: Bits  # rows that stay at the old level
+    gain: Floats  # per class; minus infinity where the column does not divide it
+    parts: Codes  # per class
+
+
+def recode_locally(task: Task) -> Cells:
+    """Return classes that all reach the goal, each as little generalised as was found."""
+    if not task.people:
+        return Cells(np.zeros(0, np.int64), np.zeros((0, len(task.hierarchies)), np.int64))
+    whole = judge(task, task.top, 0)
+    if not whole.is_reached:
+        raise unreachable(task, whole)
+    cells = Cells(np.zeros(task.tuples.rows, np.int64), np.array([task.top], np.int64))
+    totals = _totals(task)
+    open_rows = np.arange(task.tuples.rows)
+    while len(open_rows):
+        cells, open_rows = _divided(task, cells, open_rows, totals)
+    return tightened(task, cells)
+
+
+def tightened(task: Task, cells: Cells) -> Cells:
+    """Return the same classes at the lowest levels at which all their rows are alike."""
+    return Cells(cells.ids, _lowest_levels(task, task.tuples, cells.ids, cells.count))
+
+
+def _lowest_levels(task: Task, tuples: Tuples, ids: Codes, count: int) -> Codes:
+    """Return, for each class and column, the lowest level at which all its rows are alike."""
+    order = np.argsort(ids, kind="stable")
+    starts = np.searchsorted(ids[order], np.arange(count))
+    found = np.zeros((count, len(task.hierarchies)), np.int64)
+    for axis, hierarchy in enumerate(task.hierarchies):
+        places = tuples.places[axis][order]
+        for level in range(hierarchy.height - 1):
+            groups = hierarchy.levels[level].of_value[places]
+            differ = np.minimum.reduceat(groups, starts) != np.maximum.reduceat(groups, starts)
+            found[differ, axis] = level + 1
+    return found
+
+
+def losses(task: Task, cells: Cells) -> Floats:
+    """Return how uncertain each of the different rows is: the mean over the columns."""
+    found = np.zeros(task.tuples.rows)
+    for axis, hierarchy in enumerate(task.hierarchies):
+        table = np.stack(hierarchy.losses)
+        found += table[cells.levels[cells.ids, axis], task.tuples.places[axis]]
+    return found / (len(task.hierarchies) or 1)
+
+
+def loss_of(task: Task, cells: Cells) -> float:
+    """Return the mean uncertainty of all rows."""
+    return float(losses(task, cells) @ task.tuples.weights) / max(1, task.people)
+
+
+def _totals(task: Task) -> list[Codes]:
+    return [
+        counted(column.codes, max(1, len(column.values)), task.tuples.weights)
+        for column in task.tuples.sensitive
+    ]
+
+
+def _divided(
+    task: Task, cells: Cells, open_rows: Codes, totals: list[Codes]
+) -> tuple[Cells, Codes]:
+    """Divide every open class once; return the classes, and the rows of those that are open."""
+    tuples = task.tuples.at(open_rows, task.tuples.weights[open_rows])
+    classes, ids = np.unique(cells.ids[open_rows], return_inverse=True)
+    levels = _lowest_levels(task, tuples, ids, len(classes))
+    scores = np.full((len(task.hierarchies), len(classes)), -np.inf)
+    made = []
+    for axis in range(len(task.hierarchies)):
+        one = _division(task, tuples, (ids, levels, axis), totals)
+        made.append(one)
+        scores[axis] = _score(one)
+    chosen = scores.argmax(axis=0)
+    goes_on = scores.max(axis=0) > 0
+    return _applied(cells, open_rows, (ids, chosen, goes_on), (levels, made))
+
+
+def _score(one: _Division) -> Floats:
+    score: Floats = one.gain / np.log2(one.parts + 1.0)
+    return score
+
+
+def _division(
+    task: Task, tuples: Tuples, at: tuple[Codes, Codes, int], totals: list[Codes]
+) -> _Division:
+    ids, levels, axis = at
+    hierarchy, places = task.hierarchies[axis], tuples.places[axis]
+    groups = np.stack([level.of_value for level in hierarchy.levels])
+    level = levels[ids, axis]
+    below = np.maximum(level - 1, 0)
+    count = len(levels)
+    key = ids * len(hierarchy.domain) + groups[below, places]
+    _, child = np.unique(key, return_inverse=True)
+    parent = np.zeros(child.max() + 1, np.int64)
+    parent[child] = ids
+    wrong = _fails(task, tuples, child, len(parent), totals)
+    group, is_rest, wrong_rest = _with_rest(task, tuples, (ids, child, parent, wrong), totals)
+    table = np.stack(hierarchy.losses)
+    saved = (table[level, places] - table[below, places]) * tuples.weights * ~is_rest
+    gain: Floats = np.bincount(ids, saved, minlength=count).astype(np.float64)
+    parts = np.bincount(parent[~wrong], minlength=count) + 1
+    gain[wrong_rest | (levels[:, axis] == 0)] = -np.inf
+    return _Division(group, is_rest, gain, parts)
+
+
+def _with_rest(
+    task: Task, tuples: Tuples, at: tuple[Codes, Codes, Codes, Bits], totals: list[Codes]
+) -> tuple[Codes, Bits, Bits]:
+    """Return each row's group, whether that is its class's rest, and which classes cannot divide.
+
+    Groups that miss the goal are their class's rest; a rest that misses it takes the smallest
+    group with it.
+    """
+    ids, child, parent, wrong = at
+    count = int(ids.max()) + 1
+    groups = len(parent)
+    is_rest = wrong[child]
+    sizes = counted(child, groups, tuples.weights)
+    group = np.where(is_rest, groups + ids, child)
+    bad = _fails(task, tuples, group, groups + count, totals)[groups:]
+    bad &= np.bincount(ids[is_rest], minlength=count) > 0
+    if bad.any():
+        smallest = _smallest_of(parent, sizes, ~wrong, count)
+        taken = smallest[bad & (smallest >= 0)]
+        joins = np.zeros(groups, bool)
+        joins[taken] = True
+        is_rest = is_rest | joins[child]
+        wrong |= joins
+        group = np.where(is_rest, groups + ids, child)
+        bad = _fails(task, tuples, group, groups + count, totals)[groups:]
+        bad &= np.bincount(ids[is_rest], minlength=count) > 0
+    bad |= np.bincount(parent[~wrong], minlength=count) == 0
+    return group, is_rest, bad
+
+
+def _smallest_of(parent: Codes, sizes: Codes, allowed: Bits, count: int) -> Codes:
+    """Return the smallest allowed group of each class, or -1."""
+    places = np.flatnonzero(allowed)
+    order = places[np.lexsort((sizes[places], parent[places]))]
+    found = np.full(count, -1, np.int64)
+    found[parent[order][::-1]] = order[::-1]
+    return found
+
+
+def _fails(task: Task, tuples: Tuples, ids: Codes, count: int, totals: list[Codes]) -> Bits:
+    """Say which of the groups miss the goal, held against the whole table; empty ones do not."""
+    sizes = counted(ids, count, tuples.weights)
+    wrong = sizes < task.goal.k
+    if task.goal.needs_sensitive:
+        there = sizes > 0
+        number = np.cumsum(there) - 1
+        held = [
+            _against(contents_of(number[ids], sizes[there], column, tuples.weights), whole)
+            for column, whole in zip(tuples.sensitive, totals, strict=True)
+        ]
+        wrong[there] |= task.goal.fails(sizes[there], held)
+    return wrong & (sizes > 0)
+
+
+def _against(of: Contents, whole: Codes) -> Contents:
+    return replace(of, whole=whole)
+
+
+def _applied(
+    cells: Cells,
+    open_rows: Codes,
+    at: tuple[Codes, Codes, Bits],
+    divided: tuple[Codes, list[_Division]],
+) -> tuple[Cells, Codes]:
+    """Return the classes, each divided by its best column, and the rows still open."""
+    ids, chosen, goes_on = at
+    before, made = divided
+    moves = goes_on[ids]
+    rows, column = open_rows[moves], chosen[ids][moves]
+    if not len(rows):
+        return cells, rows
+    picks = np.flatnonzero(moves)
+    group = np.stack([one.group for one in made])[column, picks]
+    is_rest = np.stack([one.is_rest for one in made])[column, picks]
+    key = ids[moves] * (int(group.max()) + 1) + group
+    _, first, new = np.unique(key, return_index=True, return_inverse=True)
+    levels = before[ids[moves][first]]
+    levels[np.arange(len(first)), column[first]] -= ~is_rest[first]
+    numbers = cells.ids.copy()
+    numbers[rows] = cells.count + new
+    every = np.concatenate([cells.levels, levels])
+    used, numbers = np.unique(numbers, return_inverse=True)
+    return Cells(numbers, every[used]), rows

@@ -1,0 +1,115 @@
+"""A recoded table: which rows stay, what each cell has become, and what that has cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato.core.crowd.coded import Codes, Column, Table
+from sfumato.core.crowd.goal import Goal, kept_by
+from sfumato.core.crowd.grouping import classes_of
+from sfumato.core.crowd.hierarchy import Hierarchy
+from sfumato.core.crowd.lattice import search
+from sfumato.core.crowd.local import Cells, loss_of, recode_locally
+from sfumato.core.crowd.mondrian import divide
+from sfumato.core.crowd.task import Node, Task, task_of
+
+GUARANTEE = "k-anonymous (not DP)"
+
+
+@dataclass(frozen=True)
+class Recoded:
+    """What has become of a table: never more than generalised, and rows left out, none added."""
+
+    table: Table  # with every column, the quasi-identifiers generalised
+    kept: Codes  # the places of its rows in the table that it came from, in order
+    method: str  # "global", "local" or "mondrian"
+    goal: Goal
+    loss: float  # normalised certainty penalty over all rows; one that was left out counts as 1
+    levels: Node | None = None  # of a global recoding
+    nodes: int = 0  # ways to generalise that there are, and how many were looked at
+    looked: int = 0
+    guarantee: str = GUARANTEE
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to recode: what may be generalised and how, what is sensitive, what is to be reached."""
+
+    hierarchies: Mapping[str, Hierarchy]
+    goal: Goal
+    sensitive: Sequence[str] = ()
+
+
+def recode_globally(table: Table, way: Way, suppress: float = 0.0) -> Recoded:
+    """Return the table with whole columns generalised, at the least loss that there is."""
+    task = task_of(table, way.hierarchies, way.sensitive, way.goal)
+    found = search(task, suppress)
+    ids, sizes = task.classes(task.tuples, found.best.node)
+    kept = kept_by(task.goal, sizes, task.contents(task.tuples, ids, sizes))
+    rows = np.flatnonzero(kept[ids][task.of_row])
+    levels = np.broadcast_to(np.array(found.best.node, np.int64), (len(sizes), len(task.heights)))
+    return Recoded(
+        _generalised(table, task, Cells(ids, levels), rows), rows, "global", way.goal,
+        found.best.loss, found.best.node, found.nodes, found.looked,
+    )  # fmt: skip
+
+
+def recode_by_class(table: Table, way: Way) -> Recoded:
+    """Return the table with every class of rows generalised as little as was found."""
+    task = task_of(table, way.hierarchies, way.sensitive, way.goal)
+    cells = recode_locally(task)
+    rows = np.arange(table.rows)
+    return Recoded(
+        _generalised(table, task, cells, rows), rows, "local", way.goal, loss_of(task, cells)
+    )
+
+
+def recode_by_halves(table: Table, way: Way) -> Recoded:
+    """Return the table divided by medians (Mondrian): cells become ranges of ordered values."""
+    task = task_of(table, way.hierarchies, way.sensitive, way.goal)
+    halves = divide(task)
+    columns = dict(table.columns)
+    for axis, hierarchy in enumerate(task.hierarchies):
+        codes = halves.ranges_of(axis)[task.of_row]
+        labels = halves.labels(axis)
+        columns[hierarchy.name] = Column(hierarchy.name, codes, tuple(labels))
+    made = Table(columns, table.rows, table.weights)
+    return Recoded(made, np.arange(table.rows), "mondrian", way.goal, halves.loss)
+
+
+def class_sizes(table: Table, quasi: Sequence[str]) -> Codes:
+    """Return how many rows are in each class of the table."""
+    if not table.rows:
+        return np.zeros(0, np.int64)
+    return classes_of(table.of(quasi), table.rows, table.weights).sizes
+
+
+def _generalised(table: Table, task: Task, cells: Cells, rows: Codes) -> Table:
+    """Return the kept rows, with the label of its class's level in each generalised cell."""
+    columns = {name: column.at(rows) for name, column in table.columns.items()}
+    of_row = task.of_row[rows]
+    for axis, hierarchy in enumerate(task.hierarchies):
+        level = cells.levels[cells.ids[of_row], axis]
+        place = task.tuples.places[axis][of_row]
+        columns[hierarchy.name] = _labelled(hierarchy, level, place)
+    return Table(columns, len(rows), None if table.weights is None else table.weights[rows])
+
+
+def _labelled(hierarchy: Hierarchy, level: Codes, place: Codes) -> Column:
+    labels: dict[object, int] = {}
+    values: list[str | int | float | bool | None] = []
+    made = np.zeros((hierarchy.height, max(1, len(hierarchy.domain))), np.int64)
+    for number, step in enumerate(hierarchy.levels):
+        whole = [*hierarchy.domain] if number == 0 else [*step.labels]
+        codes = []
+        for label in whole:
+            key = (isinstance(label, bool), label)
+            if key not in labels:
+                labels[key] = len(values)
+                values.append(label)
+            codes.append(labels[key])
+        made[number, : len(hierarchy.domain)] = np.array(codes, np.int64)[step.of_value]
+    return Column(hierarchy.name, made[level, place], tuple(values))

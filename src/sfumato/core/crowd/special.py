@@ -1,0 +1,78 @@
+"""Who is special: rows that few columns are enough to be alone by, scored as SUDA does.
+
+A row is alone by a choice of columns if no other has the same there. The choice is minimal if the
+row is alone by no part of it. The smaller a row's minimal choices are, and the more it has, the
+easier it is found by somebody who happens to know some columns (Elliot and others 2002).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb, prod
+
+import numpy as np
+
+from sfumato.core.crowd.coded import Bits, Codes, Floats, Table
+from sfumato.core.crowd.grouping import counted, key_of
+from sfumato.core.refusal import Refused
+
+MOST_CHOICES = 20_000
+
+
+@dataclass(frozen=True)
+class Special:
+    """For every row: its score, and how many columns are enough to be alone by (0: none are)."""
+
+    scores: Floats  # from 0 to 1: what a row scores that is alone by every single column
+    fewest: Codes
+    by_column: dict[str, float]  # the share of all scores that choices with the column make
+
+
+def special(table: Table, columns: Sequence[str], most: int = 3) -> Special:
+    """Return how special each row is by choices of at most so many of these columns."""
+    named = table.of(columns)
+    most = min(most, len(named))
+    if sum(comb(len(named), size) for size in range(1, most + 1)) > MOST_CHOICES:
+        raise Refused(
+            "bad-request",
+            "That many columns have too many choices.",
+            "Name fewer, or a smaller size.",
+        )
+    small = [(column.codes, len(column.values)) for column in named]
+    alone: dict[tuple[int, ...], Bits] = {}
+    scores, fewest = np.zeros(table.rows), np.zeros(table.rows, np.int64)
+    share = np.zeros(len(named))
+    for size in range(1, most + 1):
+        weight = _weight(len(named), size, most)
+        for choice in combinations(range(len(named)), size):
+            is_alone = _alone([small[i] for i in choice], table)
+            alone[choice] = is_alone
+            minimal = is_alone.copy()
+            for part in combinations(choice, size - 1):
+                minimal &= ~alone.get(part, np.zeros(table.rows, bool))
+            scores += minimal * weight
+            fewest[minimal & (fewest == 0)] = size
+            share[list(choice)] += minimal.sum() * weight
+    total = _weight(len(named), 1, most) * len(named)
+    every = scores.sum()
+    by_column = {
+        c.name: float(s / every) if every else 0.0 for c, s in zip(named, share, strict=True)
+    }
+    return Special(scores / total if total else scores, fewest, by_column)
+
+
+def _weight(columns: int, size: int, most: int) -> int:
+    """Return how many larger choices, in order, a minimal choice of that size makes unique."""
+    return prod(columns - i for i in range(size, most))
+
+
+def _alone(columns: Sequence[tuple[Codes, int]], table: Table) -> Bits:
+    key = key_of(columns, table.rows)
+    span = prod(count for _, count in columns)
+    if span > 8 * table.rows + 1024:
+        _, key = np.unique(key, return_inverse=True)
+        span = int(key.max()) + 1 if len(key) else 0
+    alone: Bits = counted(key, max(1, span), table.weights)[key] == 1
+    return alone

@@ -1,0 +1,136 @@
+"""How alone people are in every choice of columns; rows that are alike may come once.
+
+Whoever is alone by some columns is alone by more of them as well. So every choice is reached by
+adding one column to a smaller one, and only the rows that are not yet alone are looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.crowd.coded import Codes
+from sfumato.core.crowd.grouping import counted
+from sfumato.core.refusal import Refused
+
+Values = Sequence[str | int | float | bool] | NDArray[np.generic]
+MOST_COLUMNS: Final = 12
+MOST_CHOICES: Final = 4095  # as many as 12 columns have
+
+
+@dataclass(frozen=True)
+class Uniqueness:
+    """How many rows nobody shares, when these columns are known."""
+
+    columns: tuple[str, ...]
+    rows: int
+    unique: int
+    smallest: int  # the size of the smallest group of rows that look alike
+
+    @property
+    def share(self) -> float:
+        """Return the share of the rows that are unique."""
+        return self.unique / self.rows if self.rows else 0.0
+
+    @property
+    def finding(self) -> str:
+        """Return the outcome in plain words."""
+        return f"{self.share:.0%} of {self.rows:,} are unique by {' + '.join(self.columns)}."
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """A choice of columns: who is alone by it, and who is still among others of the same code."""
+
+    columns: tuple[str, ...]
+    alone: int
+    rows: Codes
+    codes: Codes
+    smallest: int
+
+
+def all_subsets(
+    table: Mapping[str, Values], most: int | None = None, weights: Codes | None = None
+) -> tuple[Uniqueness, ...]:
+    """Return how unique people are by every choice of columns: the most telling choice first.
+
+    Of equally telling choices, the one of fewer columns comes first. A choice has at most so many
+    columns. A row may stand for as many people as its weight says.
+    """
+    most = len(table) if most is None else most
+    _check(table, most)
+    columns = [(name, _codes(np.asarray(values))) for name, values in table.items()]
+    count = len(columns[0][1]) if columns else 0
+    weight = np.ones(count, np.int64) if weights is None else weights
+    people = int(weight.sum())
+    nothing = _Chosen((), 0, np.arange(count), np.zeros(count, np.int64), people)
+    found = [
+        Uniqueness(one.columns, people, one.alone, one.smallest)
+        for one in _grown(nothing, columns, most, weight)
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.unique, len(one.columns), one.columns)))
+
+
+def best_of_each_size(ranked: Sequence[Uniqueness]) -> tuple[Uniqueness, ...]:
+    """Return the most telling choice of one column, of two, and so on."""
+    best: dict[int, Uniqueness] = {}
+    for one in ranked:
+        best.setdefault(len(one.columns), one)
+    return tuple(best[size] for size in sorted(best))
+
+
+def _grown(
+    chosen: _Chosen, columns: Sequence[tuple[str, Codes]], most: int, weight: Codes
+) -> Iterator[_Chosen]:
+    """Yield every choice that adds some of these columns, but not too many."""
+    if most == 0:
+        return
+    for place, (name, codes) in enumerate(columns):
+        more = _with(chosen, name, codes, weight)
+        yield more
+        yield from _grown(more, columns[place + 1 :], most - 1, weight)
+
+
+def _with(chosen: _Chosen, name: str, codes: Codes, weight: Codes) -> _Chosen:
+    columns = (*chosen.columns, name)
+    if not len(chosen.rows):
+        return _Chosen(columns, chosen.alone, chosen.rows, chosen.codes, chosen.smallest)
+    added = codes[chosen.rows]
+    keys = chosen.codes * (int(added.max()) + 1) + added
+    both, sizes = _grouped(keys, weight[chosen.rows])
+    is_shared = sizes[both] > 1
+    return _Chosen(
+        columns,
+        chosen.alone + int(np.count_nonzero(~is_shared)),
+        chosen.rows[is_shared],
+        both[is_shared],
+        1 if chosen.alone else int(sizes[sizes > 0].min()),
+    )
+
+
+def _grouped(keys: Codes, weight: Codes) -> tuple[Codes, Codes]:
+    """Return small codes for the keys, and how many people have each code."""
+    codes = keys
+    if int(keys.max()) >= 4 * len(keys) + 1024:  # else there is no need to sort them
+        codes = np.unique(keys, return_inverse=True)[1].astype(np.int64).ravel()
+    return codes, counted(codes, 0, weight)
+
+
+def _codes(values: NDArray[np.generic]) -> Codes:
+    codes: Codes = np.unique(values, return_inverse=True)[1].astype(np.int64).ravel()
+    return codes
+
+
+def _check(table: Mapping[str, Values], most: int) -> None:
+    choices = sum(comb(len(table), size) for size in range(1, min(most, len(table)) + 1))
+    if choices > MOST_CHOICES:
+        raise Refused(
+            "bad-request",
+            f"{len(table)} columns have {choices:,} choices.",
+            f"Name at most {MOST_COLUMNS} columns.",
+        )

@@ -1,0 +1,136 @@
+"""Which oracle for which question: the least error that its work and its reports allow.
+
+With e = exp(epsilon), the variance of a rare answer's share, times the people, is about
+
+    k-ary                 (k - 2 + e) / (e - 1)**2
+    unary, hashing        4 e / (e - 1)**2
+    Hadamard              ((e + 1) / (e - 1))**2
+    subset, projective    below both of the first two: the best there is (Ye and Barg 2018)
+
+so k-ary wins up to about k = 3 e + 2. What is compared here is not these formulas but the exact
+variance of each candidate with its own whole numbers, at the share of a rare answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from sfumato.core.local.ballot import Sampled, Split
+from sfumato.core.local.duchi import Duchi
+from sfumato.core.local.estimate import variances
+from sfumato.core.local.hadamard import Hadamard
+from sfumato.core.local.hashing import Hashing
+from sfumato.core.local.hybrid import Hybrid
+from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.number import Numbers, worst_variance
+from sfumato.core.local.oracle import Oracle
+from sfumato.core.local.piecewise import Piecewise
+from sfumato.core.local.projective import LARGEST as MOST_POINTS
+from sfumato.core.local.projective import Projective
+from sfumato.core.local.subset import LARGEST as LARGEST_FIELD
+from sfumato.core.local.subset import Subset
+from sfumato.core.local.unary import Unary
+
+_Maker = Callable[[int, Fraction], Oracle]
+CLOSE: Final = 1.01  # an error so little above the least is as good, if the work is less
+# what a server does for one report, in counted numbers; a client's work is that of its words
+_WORK: Final[dict[str, Callable[[Oracle], float]]] = {
+    "k-ary": lambda oracle: 1.0,
+    "hadamard": lambda oracle: 1.0,
+    "projective": lambda oracle: 2.0,
+    "subset": lambda oracle: min(oracle.size, 16),
+    "unary": lambda oracle: oracle.size / 4,
+    "hashing": lambda oracle: oracle.size,
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An oracle, the variance of a rare answer's share times the people, and what it takes."""
+
+    oracle: Oracle
+    error: float
+    width: int  # bytes of a report
+    work: float  # of the server, for one report
+
+    @property
+    def kind(self) -> str:
+        """Return the name of its kind."""
+        return str(self.oracle.parameters["kind"])
+
+
+def candidates(size: int, epsilon: Fraction) -> tuple[Candidate, ...]:
+    """Return every oracle that takes so many answers, the least error first."""
+    made = [_candidate(make(size, epsilon)) for make in _makers(size)]
+    return tuple(sorted(made, key=lambda one: one.error))
+
+
+def best(
+    size: int,
+    epsilon: Fraction,
+    *,
+    width: int | None = None,
+    kinds: Sequence[str] | None = None,
+) -> Oracle:
+    """Return the oracle with the least error, among those as good the one with the least work.
+
+    `width` is the most bytes that a report may have; `kinds` are those to choose among.
+    """
+    found = [
+        c
+        for c in candidates(size, epsilon)
+        if (width is None or c.width <= width) and (kinds is None or c.kind in kinds)
+    ]
+    good = [c for c in found if c.error <= CLOSE * found[0].error]
+    return min(good, key=lambda one: (one.work, one.width)).oracle
+
+
+def best_numbers(steps: int, epsilon: Fraction) -> Numbers:
+    """Return the randomiser of numbers whose largest error is the least."""
+    made: list[Numbers] = [kind.within(steps, epsilon) for kind in (Duchi, Piecewise, Hybrid)]
+    return min(made, key=worst_variance)
+
+
+def best_ballot(
+    makers: Sequence[Callable[[Fraction], Oracle | Numbers]], epsilon: Fraction
+) -> Split | Sampled:
+    """Return the ballot with the least error, summed over its questions: all asked, or one drawn.
+
+    With Q questions a drawn one has a Q-th of the reports, each at the whole epsilon; asking all
+    divides epsilon by Q, which costs about Q * Q where epsilon is small and less where it is large.
+    """
+    split, sampled = Split.within(makers, epsilon), Sampled.within(makers, epsilon)
+    all_asked = sum(map(_error_of, split.questions))
+    one_drawn = sum(map(_error_of, sampled.questions)) * len(makers)
+    return split if all_asked < one_drawn else sampled
+
+
+def _error_of(question: Any) -> float:  # Any: an oracle, or numbers
+    """Return the variance of a rare answer's share, or of a mean on a grid from 0 to 1."""
+    if hasattr(question, "lines"):
+        return float(worst_variance(question)) / int(question.steps) ** 2
+    return float(variances(question, np.zeros(question.size), 1).max())
+
+
+def _makers(size: int) -> list[_Maker]:
+    makers: list[_Maker] = [KAry.within, Hadamard.within]
+    if size <= 1 << 16:
+        makers.append(Unary.within)
+    if size <= 1 << 17:
+        makers.append(Hashing.within)
+    if size <= LARGEST_FIELD:
+        makers.append(Subset.within)
+    if size <= MOST_POINTS // 4:
+        makers.append(Projective.within)
+    return makers
+
+
+def _candidate(oracle: Oracle) -> Candidate:
+    error = float(variances(oracle, np.zeros(oracle.size), 1).max())
+    work = _WORK[str(oracle.parameters["kind"])](oracle)
+    return Candidate(oracle, error, oracle.width, work)

@@ -1,0 +1,100 @@
+"""A number by one of its two ends: rounded to an end by chance, then said among low, high, silent.
+
+Proof: duchi.proof.md (Duchi, Jordan and Wainwright 2018; silence is a third end).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Final
+
+import numpy as np
+
+from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.law import Law, Says, epsilon_of
+from sfumato.core.local.number import Line, moments
+from sfumato.core.local.oracle import Booleans, Parameters, Reports
+from sfumato.core.local.words import PARTS, Integers, Words, among, among_64, below, words_each
+from sfumato.core.refusal import Bug
+
+LONGEST: Final = 1 << 19  # steps of a grid
+LOW, HIGH, SILENT = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Duchi:
+    """The steps of the grid, and the chance that the end is told, in parts of 2**32."""
+
+    steps: int
+    truth: int
+
+    words: ClassVar[int] = 4
+    width: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.steps <= LONGEST and 0 < self.truth < PARTS):
+            raise Bug("a grid has one step at least, and the truth is told at times")
+
+    @staticmethod
+    def within(steps: int, epsilon: Fraction) -> Duchi:
+        """Return the one that tells most within this epsilon."""
+        return Duchi(steps, KAry.within(3, epsilon).truth)
+
+    @property
+    def parameters(self) -> Parameters:
+        """Return the kind and its two numbers."""
+        return {"kind": "duchi", "steps": self.steps, "truth": self.truth}
+
+    @property
+    def law(self) -> Law:
+        """Return the chance of every report under every number, and under silence."""
+        return {value: self._says(value) for value in range(self.steps + 2)}
+
+    @property
+    def ratio(self) -> Fraction:
+        """Return the ratio of the three ends: the numbers between them are mixtures."""
+        return KAry(3, self.truth).ratio
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return what a report costs."""
+        return epsilon_of(self.ratio)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Return the one line: the place of an end is 0 or `steps`."""
+        told = Fraction(self.truth, PARTS)
+        _, high, quiet = ((1 - told) * Fraction(int(n), PARTS) for n in words_each(3))
+        squares = (Fraction(0), Fraction(self.steps), Fraction(0))
+        steps = self.steps
+        rest = (high * steps, high * steps**2)
+        return (Line(Fraction(1), told, Fraction(0), squares, *rest, quiet, steps),)
+
+    def say(self, values: Integers, words: Words) -> Reports:
+        """Return an end of each; the number decides how many words round it up."""
+        is_up = among_64(words[0], words[1], self.steps) < np.minimum(values, self.steps)
+        end = np.where(values > self.steps, SILENT, is_up).astype(np.uint8)
+        drawn = among(words[3], 3).astype(np.uint8)
+        return np.where(below(words[2], self.truth), end, drawn).reshape(-1, 1)
+
+    def are_valid(self, reports: Reports) -> Booleans:
+        """Say which are low, high or silent."""
+        return np.asarray(reports[:, 0] <= SILENT)
+
+    def counts(self, reports: Reports) -> Integers:
+        """Return one row of sums, for the one way to answer."""
+        ends = reports[:, 0].astype(np.int64)
+        return moments(ends * self.steps, ends == SILENT)[np.newaxis]
+
+    def _says(self, value: int) -> Says:
+        told, up = Fraction(self.truth, PARTS), self._up(min(value, self.steps))
+        ends = (
+            [Fraction(0), Fraction(0), Fraction(1)] if value > self.steps else [1 - up, up, 0 * up]
+        )
+        drawn = [(1 - told) * Fraction(int(n), PARTS) for n in words_each(3)]
+        return {end: told * ends[end] + drawn[end] for end in (LOW, HIGH, SILENT)}
+
+    def _up(self, value: int) -> Fraction:
+        """Return the exact chance of the upper end: within 2**-64 of value / steps."""
+        return Fraction(-(-value * PARTS**2 // self.steps), PARTS**2)

@@ -1,0 +1,156 @@
+"""Local hashing: every client takes a hash of its own, and says by k-ary response where it leads.
+
+The hash is drawn by the client (rule 33) from a family that is exactly pairwise independent: over
+its two random words, two answers fall into any two cells as often as two dice. That is all that the
+variance hangs on, so it is the one of a perfect hash; a hash with a short or a shared seed is not,
+and costs accuracy. Proof: hashing.proof.md (Wang et al. 2017; Dietzfelbinger 1996).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.law import Law, epsilon_of
+from sfumato.core.local.oracle import Booleans, Floats, Parameters, Reports
+from sfumato.core.local.words import PARTS, Integers, Words, among, below, odds_of, words_each
+from sfumato.core.refusal import Bug
+
+Unsigned = NDArray[np.uint32]
+HASHED: Final = 1 << 16  # the hash has 16 bits, before it is a cell
+MOST_ANSWERS: Final = 1 << 17  # of 17 bits: 17 + 16 - 1 = 32, which is what the proof needs
+MOST_CELLS: Final = 1 << 8
+_AT_ONCE: Final = 1 << 17  # hashes; what they take stays near the processor
+
+
+@dataclass(frozen=True)
+class Hashing:
+    """How many answers, the cells of a hash, and the chance that one's own cell is told."""
+
+    size: int
+    cells: int
+    truth: int
+
+    words: ClassVar[int] = 4
+    width: ClassVar[int] = 9
+
+    def __post_init__(self) -> None:
+        is_sized = 2 <= self.size <= MOST_ANSWERS and 2 <= self.cells <= MOST_CELLS
+        if not (is_sized and 0 < self.truth < PARTS):
+            raise Bug("hashes have 2 to 256 cells, for 2 to 2**17 answers")
+
+    @staticmethod
+    def within(size: int, epsilon: Fraction) -> Hashing:
+        """Return the one with the least error within this epsilon: about exp(epsilon) + 1 cells."""
+        cells = max(2, min(MOST_CELLS, round(odds_of(epsilon) + 1)))
+        return Hashing(size, cells, KAry.within(cells, epsilon).truth)
+
+    @property
+    def parameters(self) -> Parameters:
+        """Return the kind and its three numbers."""
+        return {"kind": "hashing", "size": self.size, "cells": self.cells, "truth": self.truth}
+
+    @property
+    def response(self) -> KAry:
+        """Return what says the cell."""
+        return KAry(self.cells, self.truth)
+
+    @property
+    def law(self) -> Law:
+        """Return the chance of every cell said, under one's own cell: the hash hangs on nothing."""
+        return self.response.law
+
+    @property
+    def ratio(self) -> Fraction:
+        """Return the ratio of the k-ary response: both answers may have any cell."""
+        return self.response.ratio
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return what a report costs."""
+        return epsilon_of(self.ratio)
+
+    @property
+    def contrast(self) -> Fraction:
+        """Return how much likelier a report has the cell of its giver's answer than another's."""
+        return Fraction(self.truth, PARTS) * (1 - self._same)
+
+    @property
+    def by_chance(self) -> Floats:
+        """Return how often another's answer falls into the cell that is said."""
+        told = Fraction(self.truth, PARTS)
+        return np.full(self.size, float(told * self._same + (1 - told) * self._drawn))
+
+    def say(self, values: Integers, words: Words) -> Reports:
+        """Return the two words of the hash, and a cell."""
+        cells = cells_of(words[0], words[1], values.astype(np.uint32), self.cells)
+        drawn = among(words[3], self.cells).astype(np.uint8)
+        said = np.where(below(words[2], self.truth), cells.astype(np.uint8), drawn)
+        reports = np.empty((len(values), self.width), dtype=np.uint8)
+        reports[:, :4] = words[0].astype("<u4").view(np.uint8).reshape(-1, 4)
+        reports[:, 4:8] = words[1].astype("<u4").view(np.uint8).reshape(-1, 4)
+        reports[:, 8] = said
+        return reports
+
+    def are_valid(self, reports: Reports) -> Booleans:
+        """Say which name a cell."""
+        return np.asarray(reports[:, 8] < self.cells)
+
+    def counts(self, reports: Reports) -> Integers:
+        """Return for each answer how many reports name the cell that it has there."""
+        times, shifts = (_column(reports, start)[:, np.newaxis] for start in (0, 4))
+        said = reports[:, 8].astype(np.uint32)[:, np.newaxis]
+        counts = np.zeros(self.size, dtype=np.int64)
+        for start in range(0, self.size, 512):
+            answers = np.arange(start, min(start + 512, self.size), dtype=np.uint32)
+            step = min(255, max(1, _AT_ONCE // len(answers)))
+            for row in range(0, len(reports), step):
+                some = slice(row, row + step)
+                is_same = cells_of(times[some], shifts[some], answers, self.cells) == said[some]
+                same = is_same.view(np.uint8).sum(axis=0, dtype=np.uint8)  # of 255 rows at most
+                counts[start : start + len(answers)] += same
+        return counts
+
+    def supports(self, counts: Integers) -> Integers:
+        """Return the counts."""
+        return counts
+
+    @cached_property
+    def _hashed(self) -> tuple[Fraction, ...]:
+        """Return the chance of each cell under the hash."""
+        first = -((-np.arange(self.cells + 1) * HASHED) // self.cells)
+        return tuple(Fraction(int(count), HASHED) for count in np.diff(first))
+
+    @property
+    def _same(self) -> Fraction:
+        """Return how often two answers share a cell."""
+        return sum((chance**2 for chance in self._hashed), Fraction(0))
+
+    @property
+    def _drawn(self) -> Fraction:
+        """Return how often an answer has a cell that is drawn."""
+        chances = [Fraction(int(words), PARTS) for words in words_each(self.cells)]
+        return sum((a * b for a, b in zip(chances, self._hashed, strict=True)), Fraction(0))
+
+
+def cells_of(times: Unsigned, shifts: Unsigned, answers: Unsigned, cells: int) -> Unsigned:
+    """Return the cell of each answer: the upper half of times * answer + shift, scaled down."""
+    hashed = times * answers
+    hashed += shifts
+    if cells & (cells - 1) == 0:  # a power of two: the same cells in one step
+        hashed >>= np.uint32(33 - cells.bit_length())
+        return np.asarray(hashed)
+    hashed >>= np.uint32(16)
+    hashed *= np.uint32(cells)
+    hashed >>= np.uint32(16)
+    return np.asarray(hashed)
+
+
+def _column(reports: Reports, start: int) -> Unsigned:
+    return np.ascontiguousarray(reports[:, start : start + 4]).view("<u4").reshape(-1)

@@ -1,0 +1,129 @@
+"""A number by a window or by its ends, by a coin that hangs on nothing: the error is more even.
+
+Proof: hybrid.proof.md (Wang et al. 2019).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from sfumato.core.local.duchi import Duchi
+from sfumato.core.local.law import Law, Says, epsilon_of
+from sfumato.core.local.number import Line
+from sfumato.core.local.oracle import Booleans, Parameters, Reports
+from sfumato.core.local.piecewise import Piecewise
+from sfumato.core.local.words import PARTS, Integers, Words, below
+from sfumato.core.refusal import Bug
+
+_TRIED = 64  # shares that are tried when one is chosen
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """The grid, the share of windows in parts of 2**32, and the numbers of both ways."""
+
+    steps: int
+    share: int
+    window: int
+    truth: int  # of the window
+    ends: int  # of the ends
+
+    words: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < PARTS:
+            raise Bug("both ways are taken at times")
+        if self.by_window.steps != self.by_ends.steps:  # both check themselves when they are made
+            raise Bug("both ways share a grid")
+
+    @staticmethod
+    def within(steps: int, epsilon: Fraction) -> Hybrid:
+        """Return the one whose largest error is about the least within this epsilon."""
+        window, ends = Piecewise.within(steps, epsilon), Duchi.within(steps, epsilon)
+        shares = [Fraction(part, _TRIED) for part in range(1, _TRIED)]
+        at = [0, steps // 2, steps]
+        errors = [(window.lines[0].variance(i), ends.lines[0].variance(i)) for i in at]
+        share = min(shares, key=lambda s: max(s * a + (1 - s) * b for a, b in errors))
+        return Hybrid(steps, int(share * PARTS), window.window, window.truth, ends.truth)
+
+    @cached_property
+    def by_window(self) -> Piecewise:
+        """Return the one way."""
+        return Piecewise(self.steps, self.window, self.truth)
+
+    @cached_property
+    def by_ends(self) -> Duchi:
+        """Return the other way."""
+        return Duchi(self.steps, self.ends)
+
+    @property
+    def width(self) -> int:
+        """Return a byte for the way, and those of a place."""
+        return 1 + self.by_window.width
+
+    @property
+    def parameters(self) -> Parameters:
+        """Return the kind and its five numbers."""
+        return {"kind": "hybrid", "steps": self.steps, "share": self.share, "window": self.window,
+                "truth": self.truth, "ends": self.ends}  # fmt: skip
+
+    @property
+    def law(self) -> Law:
+        """Return the chance of every way and what it says, under every number and silence."""
+        windows, ends = self.by_window.law, self.by_ends.law
+        return {value: self._says(windows[value], ends[value]) for value in windows}
+
+    @property
+    def ratio(self) -> Fraction:
+        """Return the larger ratio of the two ways: which one it was is said."""
+        return max(self.by_window.ratio, self.by_ends.ratio)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return what a report costs."""
+        return epsilon_of(self.ratio)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Return a line for each way."""
+        share = Fraction(self.share, PARTS)
+        (window,), (ends,) = self.by_window.lines, self.by_ends.lines
+        return replace(window, share=share), replace(ends, share=1 - share)
+
+    def say(self, values: Integers, words: Words) -> Reports:
+        """Return the way, 0 for a window and 1 for ends, and what is said; both are worked out."""
+        is_window = below(words[0], self.share)[:, np.newaxis]
+        windows = self.by_window.say(values, words[1:3])
+        ends = np.zeros_like(windows)
+        ends[:, :1] = self.by_ends.say(values, words[1:])
+        said = np.where(is_window, windows, ends)
+        return np.concatenate([(~is_window).astype(np.uint8), said], axis=1)
+
+    def are_valid(self, reports: Reports) -> Booleans:
+        """Say which could have been said in the way that they name."""
+        said = np.ascontiguousarray(reports[:, 1:])
+        are_windows = (reports[:, 0] == 0) & self.by_window.are_valid(said)
+        is_short = ~said[:, 1:].any(axis=1)
+        return np.asarray(
+            are_windows | ((reports[:, 0] == 1) & self.by_ends.are_valid(said) & is_short)
+        )
+
+    def counts(self, reports: Reports) -> Integers:
+        """Return a row of sums for each way."""
+        said = np.ascontiguousarray(reports[:, 1:])
+        by_window = reports[:, 0] == 0
+        windows, ends = (
+            self.by_window.counts(said[by_window]),
+            self.by_ends.counts(said[~by_window]),
+        )
+        return np.concatenate([windows, ends])
+
+    def _says(self, window: Says, ends: Says) -> Says:
+        share = Fraction(self.share, PARTS)
+        said = {("window", place): share * chance for place, chance in window.items()}
+        return said | {("ends", end): (1 - share) * chance for end, chance in ends.items()}

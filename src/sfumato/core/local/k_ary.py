@@ -1,0 +1,118 @@
+"""Randomised response among k answers: the truth, or one drawn among all k, the truth included.
+
+Proof: k_ary.proof.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+
+from sfumato.core.local.law import Law, epsilon_of
+from sfumato.core.local.oracle import (
+    Booleans,
+    Floats,
+    Parameters,
+    Reports,
+    as_rows,
+    bytes_for,
+    numbers,
+)
+from sfumato.core.local.words import (
+    MOST_OUTCOMES,
+    PARTS,
+    Integers,
+    Words,
+    among,
+    below,
+    boldest,
+    words_each,
+)
+from sfumato.core.refusal import Bug
+
+
+@dataclass(frozen=True)
+class KAry:
+    """How many answers there are, and the chance that the truth is told, in parts of 2**32."""
+
+    size: int
+    truth: int
+
+    words: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if not (2 <= self.size <= MOST_OUTCOMES and 0 < self.truth < PARTS):
+            raise Bug("there are two answers at least, and the truth is told at times")
+
+    @staticmethod
+    def within(size: int, epsilon: Fraction) -> KAry:
+        """Return the one that tells most within this epsilon."""
+        return KAry(size, boldest(lambda truth: KAry(size, truth).ratio, epsilon))
+
+    @property
+    def width(self) -> int:
+        """Return the bytes that hold the largest answer."""
+        return bytes_for(self.size - 1)
+
+    @property
+    def parameters(self) -> Parameters:
+        """Return the kind, the number of answers and the chance of the truth."""
+        return {"kind": "k-ary", "size": self.size, "truth": self.truth}
+
+    @property
+    def law(self) -> Law:
+        """Return the chance of everything said under every answer."""
+        told, noise = Fraction(self.truth, PARTS), self._noise
+        return {
+            value: {said: told * (said == value) + noise[said] for said in range(self.size)}
+            for value in range(self.size)
+        }
+
+    @property
+    def ratio(self) -> Fraction:
+        """Return the largest ratio: of the answer that the fewest words lead to."""
+        least = PARTS // self.size  # words; no outcome has fewer, and one has no more
+        return 1 + Fraction(self.truth * PARTS, (PARTS - self.truth) * least)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return what a report costs."""
+        return epsilon_of(self.ratio)
+
+    @property
+    def contrast(self) -> Fraction:
+        """Return how often the truth is told on purpose."""
+        return Fraction(self.truth, PARTS)
+
+    @property
+    def by_chance(self) -> Floats:
+        """Return how often each answer is drawn."""
+        return words_each(self.size) / PARTS * ((PARTS - self.truth) / PARTS)
+
+    def say(self, values: Integers, words: Words) -> Reports:
+        """Return what each says; both words are used for everybody."""
+        size = self.width
+        drawn = among(words[1], self.size).astype(f"<u{size}")
+        return as_rows(
+            np.where(below(words[0], self.truth), values.astype(f"<u{size}"), drawn), size
+        )
+
+    def are_valid(self, reports: Reports) -> Booleans:
+        """Say which are one of the answers."""
+        return np.asarray(numbers(reports) < self.size)
+
+    def counts(self, reports: Reports) -> Integers:
+        """Return how often each answer was said."""
+        return np.bincount(numbers(reports), minlength=self.size).astype(np.int64)
+
+    def supports(self, counts: Integers) -> Integers:
+        """Return the counts."""
+        return counts
+
+    @property
+    def _noise(self) -> list[Fraction]:
+        left = Fraction(PARTS - self.truth, PARTS)
+        return [left * Fraction(int(words), PARTS) for words in words_each(self.size)]

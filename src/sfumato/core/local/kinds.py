@@ -1,0 +1,104 @@
+"""Every kind of oracle by its name, and the way back from the parameters that a report carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sfumato.core.local.ballot import MOST, Randomiser, Sampled, Split
+from sfumato.core.local.binary import Binary
+from sfumato.core.local.duchi import Duchi
+from sfumato.core.local.hadamard import Hadamard
+from sfumato.core.local.hashing import Hashing
+from sfumato.core.local.hybrid import Hybrid
+from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.number import Numbers
+from sfumato.core.local.oracle import Oracle, Parameters
+from sfumato.core.local.permanent import Waves
+from sfumato.core.local.piecewise import Piecewise
+from sfumato.core.local.projective import Projective
+from sfumato.core.local.subset import Subset
+from sfumato.core.local.unary import Unary
+from sfumato.core.refusal import Bug, Refused
+
+_Maker = Callable[..., Any]  # any frozen value of whole numbers: an oracle, or numbers
+_Table = Mapping[str, tuple[_Maker, tuple[str, ...]]]
+
+
+def _waves(size: int, permanent: int, momentary: int) -> Waves:
+    return Waves(KAry(size, permanent), KAry(size, momentary))
+
+
+KINDS: Final[_Table] = {
+    "binary": (Binary, ("yes", "other")),
+    "hadamard": (Hadamard, ("size", "rows", "truth")),
+    "hashing": (Hashing, ("size", "cells", "truth")),
+    "k-ary": (KAry, ("size", "truth")),
+    "projective": (Projective, ("size", "prime", "dimension", "truth")),
+    "subset": (Subset, ("size", "field", "chosen", "truth")),
+    "unary": (Unary, ("size", "other")),
+    "waves": (_waves, ("size", "permanent", "momentary")),
+}
+NUMBERS: Final[_Table] = {
+    "duchi": (Duchi, ("steps", "truth")),
+    "hybrid": (Hybrid, ("steps", "share", "window", "truth", "ends")),
+    "piecewise": (Piecewise, ("steps", "window", "truth")),
+}
+BALLOTS: Final[Mapping[str, Callable[[tuple[Randomiser, ...]], Randomiser]]] = {
+    "sampled": Sampled,
+    "split": Split,
+}
+DEEPEST: Final = 3  # ballots in ballots
+
+
+def oracle_of(parameters: Parameters) -> Oracle:
+    """Return the oracle that these parameters describe: all of them, and nothing else."""
+    made: Oracle = _read(parameters, KINDS)
+    return made
+
+
+def numbers_of(parameters: Parameters) -> Numbers:
+    """Return the randomiser of numbers that these parameters describe."""
+    made: Numbers = _read(parameters, NUMBERS)
+    return made
+
+
+def randomiser_of(parameters: Parameters, depth: int = 0) -> Randomiser:
+    """Return the oracle, the randomiser of numbers or the ballot that these parameters describe."""
+    kind, questions = parameters.get("kind"), parameters.get("questions")
+    if not isinstance(kind, str) or kind not in BALLOTS:
+        made: Randomiser = _read(parameters, {**KINDS, **NUMBERS})
+        return made
+    if not isinstance(questions, list) or set(parameters) != {"kind", "questions"}:
+        raise _unreadable()
+    are_read = all(isinstance(question, dict) for question in questions)
+    if not are_read or depth >= DEEPEST or not 1 <= len(questions) <= MOST:
+        raise _unreadable()
+    return BALLOTS[kind](tuple(randomiser_of(question, depth + 1) for question in questions))
+
+
+def _read(parameters: Parameters, table: _Table) -> Any:
+    kind = parameters.get("kind")
+    maker, names = table.get(kind, (None, ())) if isinstance(kind, str) else (None, ())
+    if maker is None or set(parameters) != {"kind", *names}:
+        raise _unreadable()
+    numbers = [parameters[name] for name in names]
+    if not all(type(number) is int for number in numbers):
+        raise _unreadable()
+    made = _made(maker, numbers)
+    if made is None:
+        raise _unreadable()
+    return made
+
+
+def _made(maker: _Maker, numbers: list[object]) -> Any:
+    try:
+        return maker(*numbers)
+    except Bug:  # what is a bug of ours is a mistake of theirs here
+        return None
+
+
+def _unreadable() -> Refused:
+    return Refused(
+        "bad-request", "These are no parameters of a randomiser.", "Send them as they were given."
+    )

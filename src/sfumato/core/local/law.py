@@ -1,0 +1,55 @@
+"""What a randomised answer promises: the exact largest ratio of its chances, and its logarithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from sfumato.core.refusal import Bug
+
+Says = Mapping[Any, Fraction]  # what is said -> its chance; Any: yes, a number, a set of bits
+Law = Mapping[Any, Says]  # the truth -> what is said of it
+_EXACT: Final = Context(prec=60)
+_MARGIN: Final = Decimal("1e-40")  # 60 digits lose less than this, for the ratios of a law
+_GRID: Final = Decimal("1e-9")
+
+
+def worst_ratio(law: Law) -> Fraction | None:
+    """Return the largest ratio of chances that anything said has under two truths.
+
+    None stands for no limit: something is said under one truth and never under another.
+    """
+    _check(law)
+    worst = Fraction(1)
+    for said in _everything_said(law):
+        chances = [says.get(said, Fraction(0)) for says in law.values()]
+        if min(chances) == 0:
+            return None
+        worst = max(worst, max(chances) / min(chances))
+    return worst
+
+
+def epsilon_of(ratio: Fraction) -> Fraction:
+    """Return the natural logarithm of a ratio of at least one, rounded up to billionths."""
+    if ratio < 1:
+        raise Bug("the largest ratio of chances is one at least")
+    quotient = _EXACT.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
+    if ratio == 1:
+        return Fraction(0)
+    exact = _EXACT.add(_EXACT.ln(quotient), _MARGIN)
+    return Fraction(exact.quantize(_GRID, rounding=ROUND_CEILING, context=_EXACT))
+
+
+def _everything_said(law: Law) -> list[object]:
+    said: dict[object, None] = {}
+    for says in law.values():
+        said.update(dict.fromkeys(one for one, chance in says.items() if chance))
+    return list(said)
+
+
+def _check(law: Law) -> None:
+    for says in law.values():
+        if sum(says.values()) != 1 or min(says.values()) < 0:
+            raise Bug("the chances of what is said add up to one")

@@ -1,0 +1,130 @@
+"""The mean behind reports of numbers: a ratio of two estimates, with an interval that says so.
+
+The sum of the numbers and the count of who gave one are both right on average; their ratio has the
+interval of Fieller (1954), which grows when hardly anybody may have given a number, to everything
+in the end. Held by tests/core/local/test_numbers.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+
+import numpy as np
+
+from sfumato.core.local.number import Line, Numbers
+from sfumato.core.local.oracle import Reports
+from sfumato.core.local.words import Integers, drawn
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug, Refused
+
+_WORDS_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class NumberTally:
+    """Sums of so many reports; two of them may be added."""
+
+    oracle: Numbers
+    people: int
+    counts: Integers
+
+    def __add__(self, other: NumberTally) -> NumberTally:
+        """Return the tally of both, if the same parameters made them."""
+        if self.oracle.parameters != other.oracle.parameters:
+            raise Bug("tallies of different parameters cannot be added")
+        return NumberTally(self.oracle, self.people + other.people, self.counts + other.counts)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of the numbers, in steps, and the share of people who gave one."""
+
+    people: int
+    mean: float  # of those who gave a number
+    low: float  # from 0 to the last step
+    high: float
+    std: float
+    gave: float  # the share of people who gave a number: right on average
+    gave_std: float
+
+
+def tally_numbers(oracle: Numbers, reports: Reports) -> NumberTally:
+    """Return the tally of packed reports; one that no client could have made is refused."""
+    is_sized = reports.ndim == 2 and reports.shape[1] == oracle.width
+    if not (is_sized and oracle.are_valid(reports).all()):
+        raise Refused("bad-request", "No client makes such a report.", "Send it as it was made.")
+    return NumberTally(oracle, len(reports), oracle.counts(reports))
+
+
+def randomise_numbers(oracle: Numbers, values: Integers, dice: Dice) -> Reports:
+    """Return a packed report for each number; `steps + 1` is silence."""
+    if values.size and (values.min() < 0 or values.max() > oracle.steps + 1):
+        raise Refused("bad-request", "There is no such step.", "Give a step of the grid.")
+    return oracle.say(values, drawn(dice, oracle.words, len(values)))
+
+
+def simulate_numbers(oracle: Numbers, values: Integers, dice: Dice) -> NumberTally:
+    """Return the tally of what these people would say, block by block."""
+    step = max(64, _WORDS_AT_ONCE // oracle.words)
+    tally = tally_numbers(oracle, randomise_numbers(oracle, values[:0], dice))
+    for start in range(0, len(values), step):
+        reports = randomise_numbers(oracle, values[start : start + step], dice)
+        tally += tally_numbers(oracle, reports)
+    return tally
+
+
+def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
+    """Return the mean behind a tally of two people or more."""
+    if tally.people < 2:
+        raise Refused("bad-request", "Nobody can be hidden among so few.", "Wait for more reports.")
+    sums, squares = _moments(tally)
+    total, gave = sums / tally.people
+    cov = (squares / tally.people - np.outer(sums, sums) / tally.people**2) / (tally.people - 1)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    last = tally.oracle.steps
+    low, high = fieller(total, gave, cov, z)
+    mean = min(max(total / gave, 0.0), last) if gave > 0 else last / 2
+    spread = cov[0, 0] - 2 * mean * cov[0, 1] + mean**2 * cov[1, 1]
+    return Mean(
+        tally.people, mean, min(max(low, 0.0), last), min(max(high, 0.0), last),
+        sqrt(max(spread, 0.0)) / max(abs(gave), 1e-9), float(gave), sqrt(cov[1, 1]),
+    )  # fmt: skip
+
+
+def fieller(total: float, gave: float, cov: np.ndarray, z: float) -> tuple[float, float]:
+    """Return the ends of all ratios r for which total - r * gave is within z deviations of 0."""
+    a = gave**2 - z**2 * cov[1, 1]
+    b = total * gave - z**2 * cov[0, 1]
+    c = total**2 - z**2 * cov[0, 0]
+    inside = b * b - a * c
+    if a <= 0 or gave <= 0 or inside < 0:
+        return float("-inf"), float("inf")
+    arm = sqrt(inside)
+    return (b - arm) / a, (b + arm) / a
+
+
+def _moments(tally: NumberTally) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums of what each report says of its number and of having one, and of products."""
+    sums, squares = np.zeros(2), np.zeros((2, 2))
+    for line, row in zip(tally.oracle.lines, tally.counts, strict=True):
+        to, raw, products = _back(line), *_raw(row)
+        sums += to @ raw
+        squares += to @ products @ to.T
+    return sums, squares
+
+
+def _back(line: Line) -> np.ndarray:
+    """Return the matrix from (1, silent, place) of a report to what it says of (number, gave)."""
+    truth, middle = float(line.truth), float(line.middle)
+    gave = np.array([1 + float(line.silence) / truth, -1 / truth, 0.0])
+    number = np.array([-float(line.rest) / truth, 0.0, 1 / truth]) - middle * gave
+    return np.array([number, gave])
+
+
+def _raw(row: Integers) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums of (1, silent, place), and of their products: the two exclude each other."""
+    people, silent, places, squares = (float(n) for n in row)
+    raw = np.array([people, silent, places])
+    return raw, np.array([[people, silent, places], [silent, silent, 0.0], [places, 0.0, squares]])

@@ -1,0 +1,233 @@
+"""Projective geometry response: a point on the answer's plane more often than any other point.
+
+Answers and reports are points of a projective space over a prime field; a point is on the plane of
+an answer when the two are perpendicular. Every two planes meet in equally many points, so the error
+is that of subset selection, and a report is one short number. Proof: projective.proof.md
+(Feldman, Nelson, Nguyen and Talwar 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+from typing import ClassVar, Final
+
+import numpy as np
+
+from sfumato.core.local.law import Law, Says, epsilon_of
+from sfumato.core.local.oracle import (
+    Booleans,
+    Floats,
+    Parameters,
+    Reports,
+    as_rows,
+    bytes_for,
+    numbers,
+)
+from sfumato.core.local.subset import is_prime
+from sfumato.core.local.words import PARTS, Integers, Words, among_64, below, boldest, odds_of
+from sfumato.core.refusal import Bug, Refused
+
+LARGEST: Final = 1 << 14  # points: every answer is held against every point
+MOST_DIMENSIONS: Final = 32
+_VECTORS: Final = 1 << 22
+_PRIMES: Final = tuple(number for number in range(2, 1 << 12) if is_prime(number))
+
+
+@dataclass(frozen=True)
+class Projective:
+    """How many answers, the prime, the dimension of the vectors, the chance of the truth."""
+
+    size: int
+    prime: int
+    dimension: int
+    truth: int
+
+    words: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        is_small = 2 <= self.prime <= LARGEST and 2 <= self.dimension <= MOST_DIMENSIONS
+        if not (
+            is_small
+            and is_prime(self.prime)
+            and self.prime**self.dimension <= _VECTORS
+            and 0 < self.truth < PARTS
+        ):
+            raise Bug("the field is prime, and the space of a size that is searched")
+        if not 2 <= self.size <= self.points <= LARGEST:
+            raise Bug("there are no more answers than points, and not too many points")
+
+    @staticmethod
+    def within(size: int, epsilon: Fraction) -> Projective:
+        """Return the one with the least error within this epsilon."""
+        spaces = [space for prime in _PRIMES if (space := _space(prime, size))]
+        if not spaces:
+            raise Refused("bad-request", "There are too many answers.", "Use another oracle.")
+        odds = odds_of(epsilon)
+        prime, dimension = min(spaces, key=lambda space: _error(*space, odds=odds))
+        truth = boldest(lambda part: Projective(size, prime, dimension, part).ratio, epsilon)
+        return Projective(size, prime, dimension, truth)
+
+    @property
+    def points(self) -> int:
+        """Return how many points the space has."""
+        return _points(self.prime, self.dimension)
+
+    @property
+    def on_plane(self) -> int:
+        """Return how many points a plane has."""
+        return _points(self.prime, self.dimension - 1)
+
+    @property
+    def width(self) -> int:
+        """Return the bytes that hold the last point."""
+        return bytes_for(self.points - 1)
+
+    @property
+    def parameters(self) -> Parameters:
+        """Return the kind and its four numbers."""
+        return {"kind": "projective", "size": self.size, "prime": self.prime,
+                "dimension": self.dimension, "truth": self.truth}  # fmt: skip
+
+    @property
+    def law(self) -> Law:
+        """Return the chance of every point under every answer."""
+        return {value: self._says(value) for value in range(self.size)}
+
+    @property
+    def ratio(self) -> Fraction:
+        """Return the ratio of a point on a plane that most words lead to, to the rarest point."""
+        most, least = -(-(PARTS**2) // self.on_plane), PARTS**2 // self.points
+        return 1 + Fraction(self.truth * most, (PARTS - self.truth) * least)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return what a report costs."""
+        return epsilon_of(self.ratio)
+
+    @property
+    def contrast(self) -> Fraction:
+        """Return how much likelier a point is on one's own plane than on another."""
+        return Fraction(self.truth, PARTS) * (1 - self._shared)
+
+    @property
+    def by_chance(self) -> Floats:
+        """Return how often a report is on another's plane."""
+        told = Fraction(self.truth, PARTS)
+        anywhere = Fraction(self.on_plane, self.points)
+        return np.full(self.size, float(told * self._shared + (1 - told) * anywhere))
+
+    def say(self, values: Integers, words: Words) -> Reports:
+        """Return a point of each: on its plane if the truth is told, anywhere if not."""
+        places = among_64(words[1], words[2], self.on_plane).astype(np.int64)
+        anywhere = among_64(words[1], words[2], self.points).astype(np.int64)
+        said = np.where(below(words[0], self.truth), self.plane_points(values, places), anywhere)
+        return as_rows(said.astype(np.uint64), self.width)
+
+    def plane_points(self, values: Integers, places: Integers) -> Integers:
+        """Return the point at a place of each answer's plane.
+
+        All coordinates but the one where the answer's vector leads are those of a point of the
+        smaller space; that one is what makes both perpendicular.
+        """
+        prime, dimension = self.prime, self.dimension
+        answers = vectors(prime, dimension)[values]
+        leads = np.argmax(answers != 0, axis=1)
+        rest = vectors(prime, dimension - 1)[places]
+        others = np.arange(dimension - 1) + (np.arange(dimension - 1) >= leads[:, np.newaxis])
+        found = np.zeros_like(answers)
+        np.put_along_axis(found, others, rest, axis=1)
+        rows = np.arange(len(values))
+        found[rows, leads] = -(found * answers).sum(axis=1) % prime
+        return _indices(prime, dimension)[_value(found, prime)]
+
+    def are_valid(self, reports: Reports) -> Booleans:
+        """Say which are points."""
+        return np.asarray(numbers(reports) < self.points)
+
+    def counts(self, reports: Reports) -> Integers:
+        """Return how often each point was said."""
+        return np.bincount(numbers(reports), minlength=self.points).astype(np.int64)
+
+    def supports(self, counts: Integers) -> Integers:
+        """Return for each answer how many reports are on its plane."""
+        points = vectors(self.prime, self.dimension).astype(np.float64)
+        found = np.zeros(self.size, dtype=np.int64)
+        step = max(1, (1 << 20) // self.points)
+        for start in range(0, self.size, step):
+            some = slice(start, min(start + step, self.size))
+            is_on = (points[some] @ points.T).astype(np.int64) % self.prime == 0
+            found[some] = np.where(is_on, counts, 0).sum(axis=1)
+        return found
+
+    @property
+    def _shared(self) -> Fraction:
+        """Return the share of a plane's points that are on another plane too."""
+        shared = _points(self.prime, self.dimension - 2)
+        return Fraction(shared, self.on_plane)
+
+    def _says(self, value: int) -> Says:
+        inside, anywhere = _words_64(self.on_plane), _words_64(self.points)
+        told = Fraction(self.truth, PARTS)
+        says = {y: (1 - told) * Fraction(words, PARTS**2) for y, words in enumerate(anywhere)}
+        plane = self.plane_points(np.full(self.on_plane, value), np.arange(self.on_plane))
+        for y, words in zip(plane.tolist(), inside, strict=True):
+            says[y] += told * Fraction(words, PARTS**2)
+        return says
+
+
+def _points(prime: int, dimension: int) -> int:
+    return int((prime**dimension - 1) // (prime - 1))
+
+
+def _space(prime: int, size: int) -> tuple[int, int] | None:
+    """Return the smallest space over this prime that has so many points, if it can be searched."""
+    dimension = next(d for d in range(2, MOST_DIMENSIONS) if _points(prime, d) >= size)
+    is_small = _points(prime, dimension) <= LARGEST and prime**dimension <= _VECTORS
+    return (prime, dimension) if is_small else None
+
+
+def _error(prime: int, dimension: int, *, odds: Fraction) -> Fraction:
+    """Return the variance of a rare answer's share, times the people."""
+    points, plane = _points(prime, dimension), _points(prime, dimension - 1)
+    shared = _points(prime, dimension - 2)
+    whole = plane * odds + points - plane
+    own, another = plane * odds / whole, (shared * odds + plane - shared) / whole
+    return another * (1 - another) / (own - another) ** 2
+
+
+def _words_64(outcomes: int) -> list[int]:
+    """Return how many pairs of words lead to each outcome of `among_64`."""
+    first = [-(-place * PARTS**2 // outcomes) for place in range(outcomes + 1)]
+    return [after - before for before, after in pairwise(first)]
+
+
+def _value(rows: Integers, prime: int) -> Integers:
+    """Return vectors as numbers: the first coordinate counts most."""
+    return np.asarray(rows @ (prime ** np.arange(rows.shape[1])[::-1]))
+
+
+@lru_cache(maxsize=8)
+def vectors(prime: int, dimension: int) -> Integers:
+    """Return the vector of each point: its first coordinate that is not 0 is 1."""
+    blocks = []
+    for lead in range(dimension):
+        free = dimension - lead - 1
+        numbers_ = np.arange(prime**free)[:, np.newaxis]
+        block = np.zeros((prime**free, dimension), dtype=np.int64)
+        block[:, lead] = 1
+        block[:, lead + 1 :] = numbers_ // prime ** np.arange(free)[::-1] % prime
+        blocks.append(block)
+    return np.concatenate(blocks)
+
+
+@lru_cache(maxsize=8)
+def _indices(prime: int, dimension: int) -> Integers:
+    """Return for each vector, as a number, the point that it stands for; nothing for zero."""
+    points = vectors(prime, dimension)
+    found = np.zeros(prime**dimension, dtype=np.int64)
+    for times in range(1, prime):
+        found[_value(points * times % prime, prime)] = np.arange(len(points))
+    return found

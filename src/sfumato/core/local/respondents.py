@@ -1,0 +1,90 @@
+"""How many people a survey needs, how far off so many would be, and what liars can move (rule 35).
+
+Everything here hangs on the question, the randomiser and the number of people; on no answer.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, sqrt
+from statistics import NormalDist
+
+import numpy as np
+
+from sfumato.core.local.estimate import variances
+from sfumato.core.local.number import Numbers, worst_variance
+from sfumato.core.local.oracle import Oracle
+from sfumato.core.refusal import Refused
+
+
+def people_for(
+    oracle: Oracle, margin: float, *, share: float | None = None, confidence: float = 0.95
+) -> int:
+    """Return how many people make every share exact to this margin: +-0.02 is two points.
+
+    The share is the one that is expected, or else the one that needs the most people.
+    """
+    return _people(_variance(oracle, share), margin, confidence)
+
+
+def margin_of(
+    oracle: Oracle, people: int, *, share: float | None = None, confidence: float = 0.95
+) -> float:
+    """Return how far off a share is, at that confidence, with so many people."""
+    return _z(confidence) * sqrt(_variance(oracle, share) / people)
+
+
+def people_for_mean(oracle: Numbers, margin: float, *, confidence: float = 0.95) -> int:
+    """Return how many people make a mean exact to this margin, in steps, if all give a number."""
+    return _people(float(worst_variance(oracle)), margin, confidence)
+
+
+def margin_of_mean(oracle: Numbers, people: int, *, confidence: float = 0.95) -> float:
+    """Return how far off a mean is, in steps, with so many people who give a number."""
+    return _z(confidence) * sqrt(float(worst_variance(oracle)) / people)
+
+
+def moved_share(oracle: Oracle, liars: Fraction) -> Fraction:
+    """Return by how much a share of liars can move the share of any one answer: L / (p - q).
+
+    A liar sends whatever report they like, so their reports may all speak for an answer, or none.
+    """
+    return _share(liars) / oracle.contrast
+
+
+def moved_mean(oracle: Numbers, liars: Fraction) -> Fraction:
+    """Return by how much liars can move the sum of numbers, per person: L times the reports' range.
+
+    In steps. Where some people are silent, divide by the share that gives a number.
+    """
+    reaches = [line.reach for line in oracle.lines]
+    widest = max(high for _, high in reaches) - min(low for low, _ in reaches)
+    return _share(liars) * widest
+
+
+def _people(variance: float, margin: float, confidence: float) -> int:
+    if margin <= 0:
+        raise Refused("bad-request", "A margin is above zero.", "Write 0.02 for two points.")
+    return max(2, ceil(variance * (_z(confidence) / margin) ** 2))
+
+
+def _variance(oracle: Oracle, share: float | None) -> float:
+    """Return the variance of one report: of this share, or of the share where it is largest."""
+    if share is not None and not 0 <= share <= 1:
+        raise Refused("bad-request", "A share is from 0 to 1.", "Write 0.7, for example.")
+    contrast = float(oracle.contrast)
+    worst = np.clip((0.5 - oracle.by_chance) / contrast, 0, 1)
+    shares = worst if share is None else np.full(oracle.size, share)
+    return float(variances(oracle, shares, 1).max())
+
+
+def _z(confidence: float) -> float:
+    if not 0 < confidence < 1:
+        raise Refused("bad-request", "A confidence is between 0 and 1.", "Write 0.95.")
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def _share(liars: Fraction) -> Fraction:
+    if not 0 <= liars <= 1:
+        raise Refused("bad-request", "A share is from 0 to 1.", "Write 0.01, for example.")
+    return liars

@@ -1,0 +1,195 @@
+"""Subset selection: a set of the best size that has one's own answer more often than not.
+
+Not every set of that size is needed, only a family in which every two answers are together equally
+often: the sets {v : (a * v + b) mod field < chosen}, for a prime field. So a report is two numbers
+instead of a bit for each answer, is drawn with four words, and has the same variance.
+Proof: subset.proof.md (Ye and Barg 2018; the design is the affine one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import isqrt
+from typing import ClassVar, Final
+
+import numpy as np
+
+from sfumato.core.local.law import Law, Says, epsilon_of
+from sfumato.core.local.oracle import Booleans, Floats, Parameters, Reports, numbers
+from sfumato.core.local.words import (
+    PARTS,
+    Integers,
+    Words,
+    among,
+    among_64,
+    below,
+    boldest,
+    odds_of,
+    words_each,
+)
+from sfumato.core.refusal import Bug
+
+LARGEST: Final = 65_521  # the largest prime of 16 bits
+TABLE: Final = 1 << 22  # pairs of a and b that may be counted in one table
+
+
+@dataclass(frozen=True)
+class Subset:
+    """How many answers, a prime that is not smaller, the size of a set, the chance of the truth."""
+
+    size: int
+    field: int
+    chosen: int
+    truth: int
+
+    words: ClassVar[int] = 4
+    width: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        is_sized = 2 <= self.size <= self.field <= LARGEST and 1 <= self.chosen < self.field
+        if not (is_sized and is_prime(self.field) and 0 < self.truth < PARTS):
+            raise Bug("a set has less than a prime number of answers, which is not below the size")
+
+    @staticmethod
+    def within(size: int, epsilon: Fraction) -> Subset:
+        """Return the one with the least error within this epsilon."""
+        field = next_prime(size)
+        chosen = max(1, min(field - 1, round(field / (odds_of(epsilon) + 1))))
+        truth = boldest(lambda part: Subset(size, field, chosen, part).ratio, epsilon)
+        return Subset(size, field, chosen, truth)
+
+    @property
+    def parameters(self) -> Parameters:
+        """Return the kind and its four numbers."""
+        return {"kind": "subset", "size": self.size, "field": self.field,
+                "chosen": self.chosen, "truth": self.truth}  # fmt: skip
+
+    @property
+    def places(self) -> tuple[Fraction, ...]:
+        """Return the chance of each place of one's own answer: the first ones are in the set."""
+        field, inside = words_each(self.field).tolist(), words_each(self.chosen).tolist()
+        inside += [0] * (self.field - self.chosen)
+        weights = [self._weight(i, f) for i, f in zip(inside, field, strict=True)]
+        return tuple(Fraction(weight, PARTS**2) for weight in weights)
+
+    @property
+    def law(self) -> Law:
+        """Return the chance of every pair under every answer, a being as likely as any other."""
+        places = self.places
+        return {value: self._says(value, places) for value in range(self.size)}
+
+    @property
+    def ratio(self) -> Fraction:
+        """Return the ratio of the likeliest place to the rarest: a pair may give any two."""
+        weights = [self._weight(*pair) for pair in _pairs(self.field, self.chosen)]
+        return Fraction(max(weights), min(weights))
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return what a report costs."""
+        return epsilon_of(self.ratio)
+
+    @property
+    def contrast(self) -> Fraction:
+        """Return how much likelier one's own answer is in the set than another."""
+        return self._own - self._another
+
+    @property
+    def by_chance(self) -> Floats:
+        """Return how often another's answer is in the set."""
+        return np.full(self.size, float(self._another))
+
+    def say(self, values: Integers, words: Words) -> Reports:
+        """Return the two numbers of the set: one's own answer gets a place, which settles b."""
+        field = np.uint64(self.field)
+        times = among_64(words[0], words[1], self.field - 1) + np.uint64(1)
+        inside, anywhere = among(words[3], self.chosen), among(words[3], self.field)
+        place = np.where(below(words[2], self.truth), inside, anywhere)
+        shift = (place + field - times * values.astype(np.uint64) % field) % field
+        both = times | shift << np.uint64(16)
+        return both.astype("<u4").view(np.uint8).reshape(-1, 4)
+
+    def are_valid(self, reports: Reports) -> Booleans:
+        """Say which have two numbers of the field, the first not 0."""
+        times, shifts = _read(reports)
+        return np.asarray((times > 0) & (times < self.field) & (shifts < self.field))
+
+    def counts(self, reports: Reports) -> Integers:
+        """Return for each answer how many sets have it."""
+        times, shifts = _read(reports)
+        is_table_shorter = self.field**2 < min(TABLE, len(reports) * self.size)
+        count = self._by_table if is_table_shorter else self._one_by_one
+        return count(times, shifts)
+
+    def supports(self, counts: Integers) -> Integers:
+        """Return the counts."""
+        return counts
+
+    def _by_table(self, times: Integers, shifts: Integers) -> Integers:
+        """Count the pairs, then look up how many have each answer: a window of places."""
+        field = self.field
+        cells = np.bincount((times - 1) * field + shifts, minlength=(field - 1) * field)
+        rows = cells.reshape(field - 1, field)
+        sums = np.zeros((field - 1, field + self.chosen + 1), dtype=np.int64)
+        np.cumsum(np.hstack([rows, rows[:, : self.chosen]]), axis=1, out=sums[:, 1:])
+        windows = sums[:, self.chosen :] - sums[:, : field + 1]
+        rows_at = np.arange(1, field)[:, np.newaxis]
+        starts = -rows_at * np.arange(self.size) % field
+        return np.asarray(np.take_along_axis(windows, starts, axis=1).sum(axis=0))
+
+    def _one_by_one(self, times: Integers, shifts: Integers) -> Integers:
+        counts = np.zeros(self.size, dtype=np.int64)
+        answers = np.arange(self.size)
+        step = max(1, (1 << 20) // self.size)
+        for start in range(0, len(times), step):
+            some = slice(start, start + step)
+            places = (times[some, np.newaxis] * answers + shifts[some, np.newaxis]) % self.field
+            counts += (places < self.chosen).sum(axis=0)
+        return counts
+
+    def _weight(self, inside: int, field: int) -> int:
+        """Return the chance of a place, in parts of 2**64."""
+        return self.truth * inside + (PARTS - self.truth) * field
+
+    @property
+    def _own(self) -> Fraction:
+        drawn = Fraction(int(words_each(self.field)[: self.chosen].sum()), PARTS)
+        told = Fraction(self.truth, PARTS)
+        return told + (1 - told) * drawn
+
+    @property
+    def _another(self) -> Fraction:
+        """Return the share of the other places that are in the set, one's own being taken."""
+        return (self.chosen - self._own) / (self.field - 1)
+
+    def _says(self, value: int, places: tuple[Fraction, ...]) -> Says:
+        return {
+            (times, (place - times * value) % self.field): chance / (self.field - 1)
+            for times in range(1, self.field)
+            for place, chance in enumerate(places)
+        }
+
+
+@lru_cache(maxsize=64)
+def _pairs(field: int, chosen: int) -> frozenset[tuple[int, int]]:
+    """Return the pairs of words that lead to a place: by a draw in the set, and by any draw."""
+    whole, inside = words_each(field), words_each(chosen)
+    within = zip(inside.tolist(), whole[:chosen].tolist(), strict=True)
+    return frozenset(within) | {(0, words) for words in whole[chosen:].tolist()}
+
+
+def _read(reports: Reports) -> tuple[Integers, Integers]:
+    both = numbers(reports).astype(np.int64)
+    return both & 0xFFFF, both >> 16
+
+
+def is_prime(number: int) -> bool:
+    """Say whether a small number is prime."""
+    return number > 1 and all(number % d for d in range(2, isqrt(number) + 1))
+
+
+def next_prime(number: int) -> int:
+    """Return the least prime that is not below the number."""
+    return number if is_prime(number) else next_prime(number + 1)

@@ -1,0 +1,54 @@
+"""A median of blocks among the points of a fixed public grid, by the exponential mechanism.
+
+The number of values is public, and one person changes one of them. The grid may have billions of
+points: those between two values have one utility, so a stretch of them is chosen at its length, and
+then a point in it, each as likely. That is the law of the whole grid (median.proof.md).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.noise.choosing import MAX_WEIGHT, choose, rate_for
+from sfumato.core.noise.permute_and_flip import pick_below
+from sfumato.core.noise.quantile import rank_error
+from sfumato.core.noise.table import Integers
+from sfumato.core.ports import Dice
+
+SENSITIVITY: Final = 2  # of a utility, in half ranks: one value replaced by another
+MOST_STEPS: Final = MAX_WEIGHT - 2  # of a grid
+
+
+def choose_median(values: Integers, steps: int, epsilon: Fraction, dice: Dice) -> int:
+    """Return a point of 0..steps, all values being in it; it costs epsilon."""
+    starts, lengths, utilities = _stretches(np.sort(values), steps)
+    place = choose(utilities, lengths, rate_for(epsilon, SENSITIVITY, monotone=False), dice)
+    return int(starts[place]) + pick_below(int(lengths[place]), dice)
+
+
+def _stretches(ordered: Integers, steps: int) -> tuple[Integers, Integers, Integers]:
+    """Return where each stretch of the grid begins, how long it is, and its points' utility.
+
+    Each value is a stretch, the second of two equal ones of length zero; so are the gaps beside.
+    """
+    count = ordered.size
+    below = np.searchsorted(ordered, ordered, side="left")
+    up_to = np.searchsorted(ordered, ordered, side="right")
+    gaps = np.arange(count + 1)
+    gap_starts = np.concatenate([[0], ordered + 1])
+    gap_ends = np.concatenate([ordered, [steps + 1]])
+    starts = np.concatenate([gap_starts, ordered])
+    lengths = np.concatenate([
+        np.maximum(0, gap_ends - gap_starts), np.diff(ordered, prepend=-1) > 0,
+    ])  # fmt: skip
+    lows, highs = np.concatenate([gaps, below]), np.concatenate([gaps, up_to])
+    utilities = np.minimum(0, np.minimum(count - 2 * lows, 2 * highs - count))
+    return starts.astype(np.int64), lengths.astype(np.int64), utilities.astype(np.int64)
+
+
+def ranks_off(epsilon: Fraction, steps: int, confidence: Fraction) -> int:
+    """Return how many ranks the chosen point is off at most, at that confidence; public."""
+    return rank_error(epsilon, Fraction(SENSITIVITY, 2), steps + 1, confidence)

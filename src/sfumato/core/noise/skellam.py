@@ -1,0 +1,184 @@
+"""Skellam noise: the difference of two Poisson draws, exact, and closed under sums.
+
+So the sum of shares that several parties draw, each in secret, is noise of the same law as one
+draw of the whole variance, and what it costs is known exactly as if one party had drawn it
+(skellam.proof.md; Agarwal, Kairouz, Liu 2021). A Poisson number is found by the same certified
+tables as all noise here; a large mean is drawn as a sum of smaller ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.noise.certified import Interval, ratio
+from sfumato.core.noise.table import Integers, Law, Table, draw_from, in_chunks, table_of
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug, Refused
+from sfumato.core.renyi import epsilon_at
+
+MOST_VARIANCE: Final = Fraction(1 << 26)  # beyond it a draw is the sum of too many
+LARGEST_MEAN: Final = 1 << 14  # of one table
+LEAST_ORDER: Final = 2
+_MARGIN: Final = Decimal("1e-9")
+
+
+def sample(variance: Fraction, count: int, dice: Dice) -> Integers:
+    """Return that many independent draws of Skellam noise, centred, of that variance."""
+    check_variance(variance)
+    mean = variance / 2
+    return in_chunks(lambda size: poisson(mean, size, dice) - poisson(mean, size, dice), count)
+
+
+def check_variance(variance: Fraction) -> None:
+    """Refuse noise that cannot be drawn."""
+    if variance <= 0:
+        raise Bug("noise must have a variance above zero")
+    if variance > MOST_VARIANCE:
+        raise Refused(
+            "noise-out-of-range",
+            "The noise would be wider than can be drawn exactly.",
+            "Ask with a larger epsilon, a smaller clip or a coarser step.",
+        )
+
+
+def poisson(mean: Fraction, count: int, dice: Dice) -> Integers:
+    """Return that many independent Poisson draws: each the sum of draws of equal smaller means."""
+    parts = max(1, math.ceil(mean / LARGEST_MEAN))
+    table = _poisson_table(mean / parts)
+    drawn = draw_from(table, parts * count, dice)
+    return np.asarray(drawn.reshape(parts, count).sum(axis=0))
+
+
+@lru_cache(maxsize=16)
+def _poisson_table(mean: Fraction) -> Table:
+    return table_of(poisson_law(mean))
+
+
+def poisson_law(mean: Fraction) -> Law:
+    """Return the thresholds P(X <= k) of the Poisson law."""
+    return lambda bits: _thresholds(mean, bits)
+
+
+def _thresholds(mean: Fraction, bits: int) -> Iterator[Interval]:
+    """Yield bounds of P(X <= k) for k = 0, 1, ..., without end.
+
+    Weights are taken relative to the likeliest k, so that they fit any precision; those below and
+    above the ones that count are bounded by their number and by a geometric series.
+    """
+    below, rest_below, above, rest_above = _weights(mean, bits)
+    weights = [*reversed(below), *above]
+    skipped = int(mean) - len(below) + 1  # so many k have weights that vanish
+    whole = (
+        sum(low for low, _ in weights),
+        sum(high for _, high in weights) + rest_below + rest_above,
+    )
+    for _ in range(skipped):
+        yield 0, ratio((0, rest_below), whole, bits)[1]
+    low, high = 0, rest_below
+    for weight in weights:
+        low, high = low + weight[0], high + weight[1]
+        yield _below_one(ratio((low, high), whole, bits), bits)
+    while True:
+        yield _below_one(ratio((low, whole[1]), whole, bits), bits)
+
+
+def _weights(mean: Fraction, bits: int) -> tuple[list[Interval], int, list[Interval], int]:
+    """Return bounds of mean**k / k! over that of k = int(mean): at and below it, and above it."""
+    middle = int(mean)
+    below = [(1 << bits, 1 << bits)]
+    for k in range(middle, 0, -1):
+        weight = _times(below[-1], k * mean.denominator, mean.numerator)
+        if weight[0] == 0:
+            break
+        below.append(weight)
+    left_out = middle + 1 - len(below)
+    rest_below = left_out * below[-1][1]  # each of them is no heavier
+    above, last, k = [], below[0], middle
+    while last[0] > 0:
+        k += 1
+        last = _times(last, mean.numerator, k * mean.denominator)
+        above.append(last)
+    # each further weight is at most mean / (k + 1) < 1 of the one before it
+    rest_above = -(-last[1] * mean.numerator // ((k + 1) * mean.denominator - mean.numerator))
+    return below, rest_below, above, rest_above
+
+
+def _times(weight: Interval, above: int, below: int) -> Interval:
+    return weight[0] * above // below, -(-weight[1] * above // below)
+
+
+def _below_one(bounds: Interval, bits: int) -> Interval:
+    return bounds[0], min(bounds[1], 1 << bits)
+
+
+@lru_cache(maxsize=4096)
+def renyi(order: int, l1: int, l2_squared: int, variance: Fraction) -> Fraction:
+    """Return a bound of the Renyi divergence of that order between neighbours; exact.
+
+    The neighbours differ by a vector of integers with these norms; each coordinate of the sum has
+    noise of at least that variance.
+    """
+    if order < LEAST_ORDER or l1 < 0 or l2_squared < 0 or variance <= 0:
+        raise Bug("the bound holds for whole orders from 2 on")
+    narrow = Fraction((2 * order - 1) * l2_squared + 6 * l1) / (4 * variance**2)
+    wide = Fraction(3 * l1) / (2 * variance)
+    return Fraction(order * l2_squared) / (2 * variance) + min(narrow, wide)
+
+
+def epsilon_of(
+    l1: int, l2_squared: int, variance: Fraction, delta: Fraction, rounds: int = 1
+) -> Fraction:
+    """Return the epsilon at delta of so many rounds, rounded up."""
+    return epsilon_at(lambda order: rounds * renyi(order, l1, l2_squared, variance), delta)
+
+
+def variance_for(
+    l1: int, l2_squared: int, epsilon: Fraction, delta: Fraction, rounds: int = 1
+) -> Fraction:
+    """Return the least whole variance with which so many rounds cost at most that epsilon."""
+    low, high = 0, int(MOST_VARIANCE)
+    if epsilon_of(l1, l2_squared, Fraction(high), delta, rounds) > epsilon:
+        check_variance(MOST_VARIANCE + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_enough = epsilon_of(l1, l2_squared, Fraction(middle), delta, rounds) <= epsilon
+        low, high = (low, middle) if is_enough else (middle, high)
+    return Fraction(high)
+
+
+def share_of(variance: Fraction, floor: int, colluders: int) -> Fraction:
+    """Return the variance of each site's share, so that the honest of a floor have all of it."""
+    if not 0 <= colluders < floor:
+        raise Bug("somebody honest must be left to draw noise")
+    return variance / (floor - colluders)
+
+
+@lru_cache(maxsize=64)
+def reach(variance: Fraction, failure: Fraction) -> int:
+    """Return an x that |noise| reaches or passes with a chance of at most `failure`.
+
+    Chernoff: P(X >= x) <= exp(v (cosh s - 1) - s x) for every s; the best is asinh(x / v).
+    """
+    low, high = 0, 1
+    while _tail(variance, high) > failure:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _tail(variance, middle) > failure else (low, middle)
+    return high
+
+
+def _tail(variance: Fraction, x: int) -> Fraction:
+    """Return an upper bound of P(|noise| >= x)."""
+    with localcontext(Context(prec=40)):
+        v, far = Decimal(variance.numerator) / Decimal(variance.denominator), Decimal(x)
+        root = (v * v + far * far).sqrt()
+        exponent = root - v - far * ((far + root) / v).ln()
+        return Fraction(2 * exponent.exp() * (1 + _MARGIN))

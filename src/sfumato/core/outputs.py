@@ -1,0 +1,341 @@
+"""What a stranger's program may say: named numbers, each in a declared range on a declared grid.
+
+Everything a block said is hostile. It is read by readers of our own, which cannot fail: whatever
+is missing, malformed, infinite or no number is the middle of the range, so that failing says
+nothing (rules.md, 26 to 28).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final  # Any: JSON of a stranger's
+
+import numpy as np
+
+from sfumato.core.npy import NumpyFile, read_npy
+from sfumato.core.refusal import Refused
+
+MOST_OUTPUTS: Final = 64
+MOST_CELLS: Final = 4000  # of all arrays together: what a block may say holds as many
+MOST_STEPS: Final = 2**40  # of a range; with a thousand blocks a sum is far from overflowing
+ANSWER: Final = "answer.json"  # the file that a function's numbers come in
+_MOST_DIGITS: Final = 40  # of a number in a result; a longer one is no number
+_FAILURES: Final = (
+    ValueError, LookupError, RecursionError, ArithmeticError, TypeError, struct.error,
+)  # fmt: skip
+_NUMBER: Final = re.compile(
+    r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?"
+)
+_RATIO: Final = re.compile(r"-?[0-9]{1,40}/[1-9][0-9]{0,39}")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}")
+_SUFFIXES: Final = ("tsv", "csv", "txt", "json", "npy")
+
+
+@dataclass(frozen=True)
+class Output:
+    """One number of a result file, or an array: its name, its place, its range and its grid."""
+
+    name: str
+    lower: Fraction
+    upper: Fraction
+    step: Fraction
+    path: str = ANSWER
+    at: tuple[str | int, ...] = ()  # keys of a JSON file; row and column of a table or an array
+    shape: tuple[int, ...] = ()  # of an array, whose every number has this range
+
+    @property
+    def count(self) -> int:
+        """Return how many numbers it is."""
+        return math.prod(self.shape)
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps the range has: the most that one block moves a sum of blocks."""
+        return int((self.upper - self.lower) / self.step)
+
+    @property
+    def middle(self) -> int:
+        """Return what stands for no result: steps above the lower end."""
+        return self.steps // 2
+
+    def snapped(self, value: object) -> int:
+        """Return the value in steps above the lower end, clamped, then rounded half up."""
+        exact = _exact(value)
+        if exact is None:
+            return self.middle
+        inside = min(max(exact, self.lower), self.upper)
+        return min(self.steps, math.floor((inside - self.lower) / self.step + Fraction(1, 2)))
+
+    def snapped_all(self, array: NumpyFile) -> list[int]:
+        """Return every number of an array of that shape in steps, as `snapped` does, in floats."""
+        if array.shape != self.shape:
+            raise ValueError
+        values = array.numbers()
+        lower, upper, step = (float(one) for one in (self.lower, self.upper, self.step))
+        places = np.floor((np.clip(values, lower, upper) - lower) / step + 0.5)
+        steps = np.where(np.isfinite(values), np.clip(places, 0, self.steps), self.middle)
+        return [int(one) for one in steps.tolist()]
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as it stands in the ledger; exact."""
+        shape = {"shape": list(self.shape)} if self.shape else {}
+        return {
+            **shape,
+            "name": self.name,
+            "lower": str(self.lower),
+            "upper": str(self.upper),
+            "step": str(self.step),
+            "path": self.path,
+            "at": list(self.at),
+        }
+
+
+def _exact(value: object) -> Fraction | None:
+    """Return the number exactly, or None of what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | Fraction):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Decimal) and (not value.is_finite() or abs(value.adjusted()) > 400):
+        return None
+    return Fraction(value)
+
+
+# --- declaring ------------------------------------------------------------------------------------
+
+
+def read_outputs(shape: object) -> tuple[Output, ...]:
+    """Return the outputs that somebody declared, or refuse."""
+    if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_OUTPUTS:
+        raise bad_pipeline(f"declare 1 to {MOST_OUTPUTS} outputs")
+    outputs = tuple(_read_output(one) for one in shape)
+    if len({one.name.casefold() for one in outputs}) < len(outputs):
+        raise bad_pipeline("two outputs have one name")
+    if sum(one.count for one in outputs if one.shape) > MOST_CELLS:
+        raise bad_pipeline(f"arrays have {MOST_CELLS:,} numbers at most, all together")
+    return outputs
+
+
+def _read_output(shape: object) -> Output:
+    if not isinstance(shape, Mapping) or not set(shape) <= {
+        "name", "lower", "upper", "step", "path", "at", "shape"
+    }:  # fmt: skip
+        raise bad_pipeline("an output has name, lower, upper, and perhaps step, path, at and shape")
+    name = shape.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise bad_pipeline("an output's name is letters, digits and _, and begins with no digit")
+    lower, upper = (_bound(shape.get(end), name, end) for end in ("lower", "upper"))
+    if lower >= upper:
+        raise bad_pipeline(f"lower of output {name!r} is not below its upper")
+    step = _step(shape.get("step"), name, lower, upper)
+    dims = _read_dims(shape.get("shape", []), name)
+    path = shape.get("path", f"{name}.npy" if dims else ANSWER)
+    at = _read_at(shape.get("at", []), name)
+    if dims and (at or not str(path).endswith(".npy")):
+        raise bad_pipeline(f"the array {name!r} is a whole .npy file")
+    if not isinstance(path, str) or not is_result_path(path):
+        raise bad_pipeline(f"output {name!r} comes from a file of the output folder: {_SUFFIXES}")
+    at = at or ((name,) if path == ANSWER else ())
+    return Output(name, lower, upper, step, path, at, dims)
+
+
+def _read_dims(shape: object, name: str) -> tuple[int, ...]:
+    if not isinstance(shape, list) or len(shape) > 4:
+        raise bad_pipeline(f"the shape of output {name!r} is a list of up to four whole numbers")
+    for one in shape:
+        if isinstance(one, bool) or not isinstance(one, int) or not 1 <= one <= MOST_CELLS:
+            raise bad_pipeline(f"the shape of output {name!r} is of numbers up to {MOST_CELLS}")
+    return tuple(shape)
+
+
+def is_result_path(path: str) -> bool:
+    """Say whether a path may name a result file: inside its folder, of a kind that is read."""
+    return (
+        len(path) <= 200
+        and _PATH.fullmatch(path) is not None
+        and path.rsplit(".", 1)[-1].lower() in _SUFFIXES
+    )
+
+
+def _bound(value: object, name: str, end: str) -> Fraction:
+    exact = _ratio(value) if isinstance(value, str) else _exact(value)
+    if isinstance(value, float) and exact is not None:
+        exact = Fraction(repr(value))  # as it was written
+    if exact is None or abs(exact) > 10**15:
+        raise bad_pipeline(f"{end} of output {name!r} is no number up to 1e15")
+    return exact
+
+
+def _ratio(text: str) -> Fraction | None:
+    """Return a number as people write it, or one that stands as a ratio in the ledger."""
+    return Fraction(text) if _RATIO.fullmatch(text) else _text_number(text)
+
+
+def _step(value: object, name: str, lower: Fraction, upper: Fraction) -> Fraction:
+    step = (upper - lower) / 10_000 if value is None else _bound(value, name, "step")
+    if step <= 0 or ((upper - lower) / step).denominator != 1 or upper - lower > step * MOST_STEPS:
+        raise bad_pipeline(f"the range of output {name!r} is no whole number of steps")
+    return step
+
+
+def _read_at(shape: object, name: str) -> tuple[str | int, ...]:
+    if not isinstance(shape, list) or len(shape) > 8:
+        raise bad_pipeline(f"at of output {name!r} is a short list of names and places")
+    for one in shape:
+        is_place = isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 10**6
+        if not is_place and not (isinstance(one, str) and one.isprintable() and len(one) <= 200):
+            raise bad_pipeline(f"at of output {name!r} is a short list of names and places")
+    return tuple(shape)
+
+
+def bad_pipeline(cause: str) -> Refused:
+    """Return the refusal of a pipeline that is not declared as it should be."""
+    return Refused("bad-pipeline", f"The pipeline is not well declared: {cause}.", "Correct it.")
+
+
+def _text_number(text: str) -> Fraction | None:
+    """Return a number as people write it, or None; bounded, so that it cannot take long."""
+    if not _NUMBER.fullmatch(text.strip()):
+        return None
+    try:
+        return _exact(Decimal(text.strip()))
+    except ArithmeticError:
+        return None
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_said(said: bytes, outputs: tuple[Output, ...]) -> list[int]:
+    """Return each number of each output in steps; `said` is a block's, and may be anything at all.
+
+    It never raises: a failure would be one exact bit of the block's rows. Each file is read once.
+    """
+    try:
+        files = _files(said)
+        read = {path: _parsed(files.get(path), path) for path in {one.path for one in outputs}}
+        return [step for output in outputs for step in _steps(read[output.path], output)]
+    except Exception:  # noqa: BLE001  # unknown is the middle, for every output of the block
+        return [output.middle for output in outputs for _ in range(output.count)]
+
+
+def _steps(parsed: object, output: Output) -> list[int]:
+    if not output.shape:
+        return [output.snapped(_value(parsed, output))]
+    try:
+        if isinstance(parsed, NumpyFile):
+            return output.snapped_all(parsed)
+    except _FAILURES:
+        pass
+    return [output.middle] * output.count
+
+
+def _files(said: bytes) -> dict[str, bytes]:
+    """Return the files a block sent, or none: a JSON object of paths and bytes in hex."""
+    try:
+        body = json.loads(said, parse_int=_unread, parse_float=_unread)
+        pairs = body.items() if isinstance(body, dict) else ()
+        return {path: bytes.fromhex(text) for path, text in pairs if isinstance(text, str)}
+    except _FAILURES:
+        return {}
+
+
+def _unread(_text: str) -> None:
+    """Stand for a number where none is looked for."""
+
+
+def _parsed(found: bytes | None, path: str) -> object:
+    """Return the file's content in the shape that is looked into, or None."""
+    if found is None:
+        return None
+    try:
+        return _PARSERS[path.rsplit(".", 1)[-1].lower()](found)
+    except _FAILURES:
+        return None
+
+
+def _value(parsed: object, output: Output) -> object:
+    if parsed is None:
+        return None
+    try:
+        return _FINDERS[output.path.rsplit(".", 1)[-1].lower()](parsed, output.at)
+    except _FAILURES:
+        return None
+
+
+def _parse_json(found: bytes) -> object:
+    return json.loads(found, parse_float=_short_decimal, parse_int=_short_int)
+
+
+def _short_decimal(text: str) -> Decimal | None:
+    return Decimal(text) if len(text) <= _MOST_DIGITS else None
+
+
+def _short_int(text: str) -> int | None:
+    return int(text) if len(text) <= _MOST_DIGITS else None
+
+
+def _find_json(value: Any, at: tuple[str | int, ...]) -> object:
+    for step in at:
+        value = value[step]
+    return value
+
+
+def _parse_txt(found: bytes) -> object:
+    return found.decode("utf-8").split()
+
+
+def _find_txt(words: Any, at: tuple[str | int, ...]) -> object:
+    return _text_number(words[_place(at, 0)])
+
+
+def _parse_tsv(found: bytes) -> object:
+    return _lines(found, "\t")
+
+
+def _parse_csv(found: bytes) -> object:
+    return _lines(found, ",")
+
+
+def _lines(found: bytes, between: str) -> tuple[list[list[str]], dict[str, int]]:
+    """Return the cells of each line, and the place of each name in line one."""
+    lines = [line.split(between) for line in found.decode("utf-8").splitlines() if line.strip()]
+    heads = {head.strip(): place for place, head in reversed(list(enumerate(lines[0])))}
+    return lines, heads
+
+
+def _find_cell(table: Any, at: tuple[str | int, ...]) -> object:
+    """Return a cell: by row and column number; or by row and the column's name in line one."""
+    lines, heads = table
+    column = at[1] if len(at) > 1 else 0
+    if isinstance(column, str):
+        return _text_number(lines[1 + _place(at, 0)][heads[column]])
+    return _text_number(lines[_place(at, 0)][column])
+
+
+def _place(at: tuple[str | int, ...], which: int) -> int:
+    found = at[which] if len(at) > which else 0
+    if isinstance(found, str):
+        raise ValueError
+    return found
+
+
+def _find_npy(array: Any, at: tuple[str | int, ...]) -> object:
+    found: NumpyFile = array
+    return found.number(tuple(_place(at, which) for which in range(len(at))))
+
+
+_PARSERS: Final[dict[str, Callable[[bytes], object]]] = {
+    "tsv": _parse_tsv, "csv": _parse_csv, "txt": _parse_txt, "json": _parse_json, "npy": read_npy,
+}  # fmt: skip
+_FINDERS: Final[dict[str, Callable[[Any, tuple[str | int, ...]], object]]] = {
+    "tsv": _find_cell, "csv": _find_cell, "txt": _find_txt, "json": _find_json, "npy": _find_npy,
+}  # fmt: skip

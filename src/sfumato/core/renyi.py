@@ -1,0 +1,47 @@
+"""From Renyi divergences of whole orders to epsilon and delta, never in our own favour.
+
+The bound is that of compose.py for one order alone (proof: compose.proof.md): a divergence of at
+most R at order 1 + t implies (epsilon, delta)-DP with epsilon = R - (ln delta + kappa(t)) / t. It
+holds at every order, so the best of a fixed list is taken. Divergences of several releases add,
+order by order, and may be chosen one after the other (a filter at a fixed order).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from sfumato.core.refusal import Bug
+
+ORDERS: Final = (*range(2, 65), *range(72, 257, 8), 320, 384, 512, 768, 1024, 2048, 4096)
+_CONTEXT: Final = Context(prec=60)
+_MARGIN: Final = Decimal("1e-9")
+_GRID: Final = 10**12
+
+
+def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
+    """Return an epsilon, rounded up, that the divergences imply with delta."""
+    if not 0 < delta < 1:
+        raise Bug("delta lies inside (0, 1)")
+    with localcontext(_CONTEXT):
+        log_delta = (Decimal(delta.numerator) / Decimal(delta.denominator)).ln()
+        best = min(
+            _decimal(curve(order)) - (log_delta + _kappa(order)) / (order - 1) for order in ORDERS
+        )
+        raised = Fraction(best + abs(best) * _MARGIN)
+    return max(Fraction(math.ceil(raised * _GRID), _GRID), Fraction(0))
+
+
+@lru_cache(maxsize=256)
+def _kappa(order: int) -> Decimal:
+    with localcontext(_CONTEXT):
+        t = Decimal(order - 1)
+        return (1 + t) * (1 + t).ln() - t * t.ln()
+
+
+def _decimal(number: Fraction) -> Decimal:
+    return Decimal(number.numerator) / Decimal(number.denominator)

@@ -1,0 +1,118 @@
+"""Protocols only: what pipelines need, so that strangers' programs meet rows in one place alone."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from sfumato.core.columns import ColumnType
+from sfumato.core.outputs import Output
+from sfumato.core.ports import IntegerArray
+from sfumato.core.sealed import Sealed
+
+
+@dataclass(frozen=True)
+class BlockColumn:
+    """A column that a program sees: its name, where it is stored, and what a step of it is."""
+
+    name: str
+    place: int
+    type: ColumnType
+    step: Fraction
+
+
+@dataclass(frozen=True)
+class SplitOrder:
+    """An order to write people's rows into as many files as there are blocks.
+
+    A person is in one block with all their rows: block = PRF(key, person) mod blocks. A file is a
+    function of the key and of its own people's rows (rules.md, 26 and 29).
+    """
+
+    table: str  # the prepared table
+    person: str  # what the first column is called, which tells a block's people apart
+    columns: tuple[BlockColumn, ...]
+    blocks: int
+    key: bytes  # of this run alone
+    target: str  # a private folder
+    most_rows: int  # that the table may have by the card
+
+
+class SplitEngine(Protocol):
+    """Where the rows live that programs are run on."""
+
+    def split(self, order: SplitOrder) -> tuple[str, ...]:
+        """Write one file a block, the empty ones too; return their paths.
+
+        Whatever goes wrong raises `EngineStopped`, and says nothing of the rows.
+        """
+        ...
+
+
+class Drafts(Protocol):
+    """Private folders for what lives as long as one run."""
+
+    def draft(self) -> AbstractContextManager[str]:
+        """Give a private folder that is gone afterwards; what the killed have left goes too."""
+        ...
+
+
+@dataclass(frozen=True)
+class SandboxLimits:
+    """What one block of a stranger's program may use; the same for every block of a job."""
+
+    cpu_s: float = 1.0  # processor time of its own; lateness is judged by it (rules.md, 27)
+    memory_mb: int = 2048
+    disk_mb: int = 64
+    files: int = 4096
+    processes: int = 32  # with the threads, and the two that watch it
+    most_bytes: int = 65_536  # that it may say
+
+    @property
+    def wall_s(self) -> float:
+        """Return how long a block may take by the clock: it has a processor for itself."""
+        return 1.5 * self.cpu_s + 0.05
+
+
+@dataclass(frozen=True)
+class BlockJob:
+    """A stranger's program, and the blocks of rows that it is to be run on, each for itself."""
+
+    program: dict[str, object]  # what the inside of a sandbox reads; no row, no secret
+    inputs: tuple[str, ...]  # files of rows, one a block; nobody reads them but the block
+    outputs: tuple[Output, ...]
+    limits: SandboxLimits
+
+
+class Sandbox(Protocol):
+    """Where strangers' programs run beside the data."""
+
+    def run(self, job: BlockJob) -> Sealed[IntegerArray]:
+        """Return what each block says of each output, in steps: an array of blocks by outputs.
+
+        A block that says nothing, too much, or nothing of use says the middle of each range. It
+        takes as long as the limits say, whatever the programs do. `SandboxStopped` says that no
+        sandbox could be had.
+        """
+        ...
+
+    def environment(self) -> str:
+        """Return the digest of what programs run with: interpreter, libraries, list of calls."""
+        ...
+
+    def check(self, limits: SandboxLimits) -> None:
+        """Raise `SandboxStopped` if none can be had with so much for each block."""
+        ...
+
+    def close(self) -> None:
+        """Let every process go."""
+        ...
+
+
+class SandboxStopped(Exception):
+    """No sandbox starts, or the host ended one; says nothing of any row."""
+
+    def __init__(self) -> None:
+        super().__init__("the sandbox stopped")

@@ -1,0 +1,232 @@
+"""The server's side of one secure sum: it adds up what it cannot read, and removes what is left.
+
+It is not trusted: what it may learn is held by the sites (participant.py). Its own checks keep a
+round alive when some sites send nonsense: such a message is refused and nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.typing import NDArray
+
+from sfumato.core.refusal import Bug
+from sfumato.core.secure import sharing
+from sfumato.core.secure.frames import exactly, malformed, pack, refused, unpack
+from sfumato.core.secure.masks import (
+    KEY_BYTES,
+    add_mask,
+    check_key,
+    own_key,
+    promise_of,
+    reduced,
+    take_mask,
+    to_signed,
+    word_type,
+)
+from sfumato.core.secure.participant import HASH_BYTES, SEALED_BYTES, pair_key, too_few
+from sfumato.core.secure.terms import Terms, invitation, opened
+
+STAGES: Final = ("keys", "shares", "update", "agreement", "revealed", "over")
+_PLACE: Final = 8
+
+
+class Collector:
+    """One round at the server; has state. `take` messages, then `close` the stage."""
+
+    def __init__(self, terms: Terms, convener: Ed25519PrivateKey) -> None:
+        self.terms = terms
+        self.stage = "keys"
+        self._convener = convener
+        self._said: dict[int, bytes] = {}  # by place: what came at this stage
+        self._asked = frozenset(range(len(terms.members)))
+        self._keys: dict[int, bytes] = {}
+        self._promises: dict[int, bytes] = {}
+        self._sealed: dict[int, dict[int, bytes]] = {}  # receiver -> sender -> shares
+        self._sharers = self._left = frozenset[int]()
+        self._revealed: dict[int, dict[int, bytes]] = {}  # of whom -> by whom -> share
+        self._is_whole = False
+        self._sum = np.zeros(terms.size, dtype=word_type(terms.bits))
+
+    def invitation(self) -> bytes:
+        """Return what every site of the cohort is sent first."""
+        return invitation(self.terms, self._convener)
+
+    def take(self, message: bytes) -> str:
+        """Take one site's message of the present stage; return the site's name."""
+        if self.stage == "over":
+            raise refused("The round is over.")
+        place = self._READ[self.stage](self, message)
+        return self.terms.members[place].name
+
+    def close(self) -> Mapping[str, bytes]:
+        """End the stage; return what each site that goes on is sent next (nothing at the end)."""
+        if self.stage == "over":
+            raise Bug("the round is over")
+        if len(self._said) < self.terms.floor:
+            self.stage = "over"
+            raise too_few(len(self._said), self.terms.floor, "sites")
+        sent = self._NEXT[self.stage](self)
+        self._asked = frozenset(self._said)
+        self._said = {}
+        self.stage = STAGES[STAGES.index(self.stage) + 1]
+        return {self.terms.members[place].name: said for place, said in sent.items()}
+
+    def _open(self, message: bytes, count: int) -> tuple[int, list[bytes]]:
+        place, said = opened(message, self.stage, self.terms, count)
+        if place in self._said:
+            raise refused("The site has sent this already.")
+        if place not in self._asked:
+            raise refused("The site has left the round at an earlier stage.")
+        return place, said
+
+    def _read_keys(self, message: bytes) -> int:
+        place, said = self._open(message, 2)
+        keys = [exactly(key, KEY_BYTES, "keys") for key in said]
+        for key in keys:
+            check_key(key)
+        self._keys[place] = keys[1]
+        self._said[place] = message
+        return place
+
+    def _announce(self) -> Mapping[int, bytes]:
+        announced = pack("announced", *(self._said[place] for place in sorted(self._said)))
+        return dict.fromkeys(self._said, announced)
+
+    def _read_shares(self, message: bytes) -> int:
+        place, (promise, sealed) = self._open(message, 2)
+        shares = _by_place(sealed, "sealed", SEALED_BYTES)
+        if shares.keys() != self.terms.near[place] & self._asked:
+            raise refused("The shares are not for the site's neighbours.")
+        self._promises[place] = exactly(promise, HASH_BYTES, "shares")
+        for receiver, share in shares.items():
+            self._sealed.setdefault(receiver, {})[place] = share
+        self._said[place] = message
+        return place
+
+    def _deliver(self) -> Mapping[int, bytes]:
+        self._sharers = frozenset(self._said)
+        sharers = pack("sharers", *(_place(place) for place in sorted(self._sharers)))
+        return {place: pack("delivery", sharers, self._mine(place)) for place in self._sharers}
+
+    def _mine(self, receiver: int) -> bytes:
+        shares = self._sealed.get(receiver, {})
+        return pack("mine", *(_place(sender) + shares[sender] for sender in sorted(shares)))
+
+    def _read_update(self, message: bytes) -> int:
+        claim, masked = unpack(message, "masked", 2)
+        place, (_, digest) = self._open(claim, 2)
+        exactly(masked, self._sum.nbytes, "masked")
+        if sha256(masked).digest() != digest:
+            raise refused("The update is not the one that was signed.")
+        words = np.frombuffer(masked, dtype=word_type(self.terms.bits))
+        if (reduced(words, self.terms.bits) != words).any():
+            raise malformed("masked")
+        self._sum += words
+        self._said[place] = claim
+        return place
+
+    def _ask_agreement(self) -> Mapping[int, bytes]:
+        self._left = frozenset(self._said)
+        survivors = pack("survivors", *(self._said[place] for place in sorted(self._said)))
+        return dict.fromkeys(self._said, survivors)
+
+    def _read_agreement(self, message: bytes) -> int:
+        place, _ = self._open(message, 2)
+        self._said[place] = message
+        return place
+
+    def _ask_reveal(self) -> Mapping[int, bytes]:
+        agreements = pack("agreements", *(self._said[place] for place in sorted(self._said)))
+        return dict.fromkeys(self._said, agreements)
+
+    def _read_revealed(self, message: bytes) -> int:
+        place, (shares,) = self._open(message, 1)
+        found = _by_place(shares, "unsealed", sharing.SHARE_BYTES)
+        if found.keys() != self.terms.near[place] & self._sharers:
+            raise refused("The revealed shares are not those of the site's neighbours.")
+        for other, share in found.items():
+            self._revealed.setdefault(other, {})[place + 1] = share
+        self._said[place] = message
+        return place
+
+    def _finish(self) -> Mapping[int, bytes]:
+        digest = self.terms.digest
+        for place in sorted(self._sharers):
+            secret = self._secret_of(place)
+            if place in self._left:
+                take_mask(self._sum, own_key(secret, digest))
+            else:
+                self._unpair(place, X25519PrivateKey.from_private_bytes(secret))
+        self._is_whole = True
+        return {}
+
+    def _secret_of(self, place: int) -> bytes:
+        """Return a survivor's seed, or the mask key of a site that has gone, from its shares."""
+        shares = self._revealed.get(place, {})
+        if len(shares) < self.terms.threshold:
+            self.stage = "over"
+            raise too_few(len(shares), self.terms.threshold, "shares of a site's secret")
+        secret = sharing.join(shares, self.terms.threshold)
+        if secret is None or not self._is_true(place, secret):
+            self.stage = "over"
+            raise refused("The revealed shares do not give what the site had promised.")
+        return secret
+
+    def _is_true(self, place: int, secret: bytes) -> bool:
+        if place in self._left:
+            return promise_of(secret, self.terms.digest) == self._promises[place]
+        public = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+        return public == self._keys[place]
+
+    def _unpair(self, gone: int, mask: X25519PrivateKey) -> None:
+        """Take off what the survivors had put on against a site that has gone."""
+        for place in self.terms.near[gone] & self._left:
+            key = pair_key(mask, self._keys[place], self.terms, gone, place)
+            (take_mask if place < gone else add_mask)(self._sum, key)
+
+    def total(self) -> NDArray[np.int64]:
+        """Return the sum of the survivors' integers."""
+        if not self._is_whole:
+            raise Bug("the round has no sum")
+        return to_signed(reduced(self._sum, self.terms.bits), self.terms.bits)
+
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """Return the names of the sites that the sum is of."""
+        return tuple(self.terms.members[place].name for place in sorted(self._left))
+
+    _READ: Final = {
+        "keys": _read_keys,
+        "shares": _read_shares,
+        "update": _read_update,
+        "agreement": _read_agreement,
+        "revealed": _read_revealed,
+    }
+    _NEXT: Final = {
+        "keys": _announce,
+        "shares": _deliver,
+        "update": _ask_agreement,
+        "agreement": _ask_reveal,
+        "revealed": _finish,
+    }
+
+
+def _by_place(field: bytes, kind: str, size: int) -> dict[int, bytes]:
+    """Return what is said of each place, once of each."""
+    found = {}
+    for item in unpack(field, kind):
+        exactly(item, _PLACE + size, kind)
+        found[int.from_bytes(item[:_PLACE], "little")] = item[_PLACE:]
+    if [*found] != sorted(found) or len(found) != len(unpack(field, kind)):
+        raise malformed(kind)
+    return found
+
+
+def _place(place: int) -> bytes:
+    return place.to_bytes(_PLACE, "little")

@@ -1,0 +1,68 @@
+"""Messages as bytes: a kind, then fields with their lengths. One value has one encoding."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.core.refusal import Refused
+
+MAGIC: Final = b"sfum-sum/1"
+_COUNT: Final = 4
+_LENGTH: Final = 8
+
+
+def pack(kind: str, *fields: bytes) -> bytes:
+    """Return the fields as one message of that kind."""
+    name = kind.encode("ascii")
+    parts = [MAGIC, bytes([len(name)]), name, len(fields).to_bytes(_COUNT, "little")]
+    for field in fields:
+        parts += [len(field).to_bytes(_LENGTH, "little"), field]
+    return b"".join(parts)
+
+
+def unpack(message: bytes, kind: str, count: int | None = None) -> list[bytes]:
+    """Return the fields of a message of that kind, so many of them if a count is given."""
+    name = kind.encode("ascii")
+    head = MAGIC + bytes([len(name)]) + name
+    start = len(head) + _COUNT
+    if not isinstance(message, bytes) or message[: len(head)] != head or len(message) < start:
+        raise malformed(kind)
+    said = int.from_bytes(message[len(head) : start], "little")
+    if said > len(message) // _LENGTH or count not in (None, said):
+        raise malformed(kind)
+    return _fields(message, start, said, kind)
+
+
+def _fields(message: bytes, start: int, count: int, kind: str) -> list[bytes]:
+    fields = []
+    for _ in range(count):
+        begin = start + _LENGTH
+        end = begin + int.from_bytes(message[start:begin], "little")
+        if end > len(message):
+            raise malformed(kind)
+        fields.append(message[begin:end])
+        start = end
+    if start != len(message):
+        raise malformed(kind)
+    return fields
+
+
+def exactly(field: bytes, size: int, kind: str) -> bytes:
+    """Return the field, which has that size or is refused."""
+    if len(field) != size:
+        raise malformed(kind)
+    return field
+
+
+def malformed(kind: str) -> Refused:
+    """Return the refusal of bytes that are no message of that kind."""
+    return refused(f"The bytes are no message of the kind {kind!r}.")
+
+
+def refused(cause: str) -> Refused:
+    """Return the refusal of a message, of which nothing is kept."""
+    return Refused(
+        "sum-message-refused",
+        cause,
+        "Nothing of the message was kept. Send what the round's present stage asks for, once.",
+    )

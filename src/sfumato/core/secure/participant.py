@@ -1,0 +1,282 @@
+"""A site's side of one secure sum: bytes in, bytes out, each stage once and in order.
+
+The protocol is Bonawitz et al. (2017) in its form against a server that lies: every message is
+signed, the list of survivors is agreed on before anything is revealed, and of one site either the
+shares of its own mask or those of its pairwise masks are revealed, never both. A site that has
+refused a message takes no further part in the round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from numpy.typing import NDArray
+
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Refused
+from sfumato.core.secure import sharing
+from sfumato.core.secure.frames import exactly, malformed, pack, refused, unpack
+from sfumato.core.secure.masks import (
+    KEY_BYTES,
+    Words,
+    add_mask,
+    agreed_key,
+    from_signed,
+    own_key,
+    promise_of,
+    reduced,
+    take_mask,
+)
+from sfumato.core.secure.terms import Terms, Trust, accepted, not_trusted, opened, signed
+
+SEALED_BYTES: Final = 2 * sharing.SHARE_BYTES + 16  # two shares and the tag
+HASH_BYTES: Final = 32
+_PLACE: Final = 8
+
+
+class Participant:
+    """One site in one round; has state, and forgets its secrets when the round is over for it."""
+
+    def __init__(
+        self,
+        name: str,
+        identity: Ed25519PrivateKey,
+        trust: Trust,
+        dice: Dice,
+        used: set[bytes],
+    ) -> None:
+        """Take part as that site; `used` holds the nonces of rounds it has been in, for ever."""
+        self._name = name
+        self._identity = identity
+        self._trust = trust
+        self._dice = dice
+        self._used = used
+        self._stage = "invited"
+
+    def join(self, invitation: bytes) -> bytes:
+        """Return this site's keys for the round, if the terms are ones that it may accept."""
+        with self._step("invited", "joined"):
+            self.terms = accepted(invitation, self._trust)
+            place = self.terms.place_of(self._name)
+            if place is None or self._public() != self.terms.members[place].identity:
+                raise not_trusted("this site is not of the cohort")
+            if self.terms.nonce in self._used:
+                raise not_trusted("this site has been in a round of that nonce before")
+            self._used.add(self.terms.nonce)
+            self._place = place
+            self._channel = X25519PrivateKey.from_private_bytes(self._dice.draw(KEY_BYTES))
+            self._mask_secret = self._dice.draw(KEY_BYTES)
+            self._mask = X25519PrivateKey.from_private_bytes(self._mask_secret)
+            keys = (key.public_key().public_bytes_raw() for key in (self._channel, self._mask))
+            return self._signed("keys", *keys)
+
+    def share(self, announced: bytes) -> bytes:
+        """Return shares of this site's two secrets, each readable by one neighbour alone."""
+        with self._step("joined", "shared"):
+            self._keys = keys_in(announced, self.terms)
+            self._check_floor(len(self._keys))
+            near = sorted(self.terms.near[self._place] & self._keys.keys())
+            if self._place not in self._keys or len(near) < self.terms.threshold:
+                raise too_few(len(near), self.terms.threshold, "neighbours")
+            self._seed = self._dice.draw(KEY_BYTES)
+            sealed = self._sealed_for(near)
+            promise = promise_of(self._seed, self.terms.digest)
+            return self._signed("shares", promise, pack("sealed", *sealed))
+
+    def _sealed_for(self, near: list[int]) -> Iterator[bytes]:
+        places = [place + 1 for place in near]
+        halves = [
+            sharing.split(secret, self.terms.threshold, places, self._dice)
+            for secret in (self._seed, self._mask_secret)
+        ]
+        for place in near:
+            both = b"".join(half[place + 1] for half in halves)
+            lock = ChaCha20Poly1305(self._channel_key(place, self._place, place))
+            # a key serves one message, so that the nonce may be zero
+            sealed = lock.encrypt(bytes(12), both, self.terms.digest)
+            yield place.to_bytes(_PLACE, "little") + sealed
+
+    def mask(self, delivery: bytes, values: NDArray[np.int64]) -> bytes:
+        """Hear who has shared, and return the integers under this site's masks."""
+        self.hear(delivery)
+        return self.masked(values)
+
+    def hear(self, delivery: bytes) -> None:
+        """Take who has shared, and the neighbours' shares: nothing of this site's is in it yet."""
+        with self._step("shared", "heard"):
+            self._take_shares(delivery)
+
+    def masked(self, values: NDArray[np.int64]) -> bytes:
+        """Return the integers under this site's masks: to whoever lacks them, uniform words."""
+        with self._step("heard", "masked"):
+            words = from_signed(self._checked(values), self.terms.bits)
+            add_mask(words, own_key(self._seed, self.terms.digest))
+            for other in sorted(self.terms.near[self._place] & self._sharers):
+                key = pair_key(self._mask, self._keys[other][1], self.terms, self._place, other)
+                (add_mask if self._place < other else take_mask)(words, key)
+            masked = words_bytes(reduced(words, self.terms.bits))
+            return pack("masked", self._signed("update", self._heard, _hash(masked)), masked)
+
+    def _take_shares(self, delivery: bytes) -> None:
+        """Keep the shares of the neighbours; learn who else has shared."""
+        sharers, mine = unpack(delivery, "delivery", 2)
+        self._sharers = _places(sharers, self.terms)
+        self._heard = _hash(sharers)
+        self._check_floor(len(self._sharers))
+        if not self._sharers <= self._keys.keys() or self._place not in self._sharers:
+            raise refused("The list of who has shared does not fit the keys.")
+        self._held: dict[int, tuple[bytes, bytes]] = {}
+        for item in unpack(mine, "mine"):
+            self._keep(int.from_bytes(item[:_PLACE], "little"), item[_PLACE:])
+        near = self.terms.near[self._place] & self._sharers
+        if self._held.keys() != near or len(near) < self.terms.threshold:
+            raise refused("Shares of neighbours are missing.")
+
+    def _keep(self, place: int, sealed: bytes) -> None:
+        if place not in self.terms.near[self._place] or place not in self._keys:
+            raise refused("Shares came from a site that is no neighbour.")
+        lock = ChaCha20Poly1305(self._channel_key(place, place, self._place))
+        try:
+            both = lock.decrypt(bytes(12), exactly(sealed, SEALED_BYTES, "mine"), self.terms.digest)
+        except InvalidTag as wrong:
+            raise refused("Shares cannot be read by the site they are for.") from wrong
+        self._held[place] = (both[: sharing.SHARE_BYTES], both[sharing.SHARE_BYTES :])
+
+    def _checked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        if values.dtype != np.int64 or values.shape != (self.terms.size,):
+            raise bad_update("It has another shape or type than the round's.")
+        # so that not even all sites together can pass the half of 2**bits
+        most = ((1 << (self.terms.bits - 1)) - 1) // len(self.terms.members)
+        if values.min() < -most or values.max() > most:
+            raise bad_update("It holds a number too large for the round's width.")
+        return values
+
+    def agree(self, survivors: bytes) -> bytes:
+        """Return this site's word on who has survived; it is given once."""
+        with self._step("masked", "agreed"):
+            self._left = survivors_in(survivors, self.terms, self._heard)
+            self._check_floor(len(self._left))
+            if self._place not in self._left or not self._left <= self._sharers:
+                raise refused("The list of survivors does not fit who has shared.")
+            if not self.terms.holds_together(self._left):
+                raise too_few(len(self._left), self.terms.floor, "sites that hold together")
+            self._agreed = _hash(survivors)
+            return self._signed("agreement", self._heard, self._agreed)
+
+    def reveal(self, agreements: bytes) -> bytes:
+        """Return a share of each neighbour: of its own mask if it survived, else of its pairs'."""
+        with self._step("agreed", "over"):
+            agreed = set()
+            for message in unpack(agreements, "agreements"):
+                place, said = opened(message, "agreement", self.terms, 2)
+                if said != [self._heard, self._agreed]:
+                    raise refused("Another list of survivors was agreed on.")
+                agreed.add(place)
+            self._check_floor(len(agreed & self._left))
+            shares = [
+                place.to_bytes(_PLACE, "little") + self._held[place][place not in self._left]
+                for place in sorted(self._held)
+            ]
+            return self._signed("revealed", pack("unsealed", *shares))
+
+    def _check_floor(self, count: int) -> None:
+        if count < self.terms.floor:
+            raise too_few(count, self.terms.floor, "sites")
+
+    def _channel_key(self, other: int, sender: int, receiver: int) -> bytes:
+        use = b"channel" + sender.to_bytes(_PLACE, "little") + receiver.to_bytes(_PLACE, "little")
+        return agreed_key(self._channel, self._keys[other][0], self.terms.digest, use)
+
+    def _signed(self, kind: str, *said: bytes) -> bytes:
+        return signed(kind, self._identity, self._place, self.terms.digest, *said)
+
+    def _public(self) -> bytes:
+        return self._identity.public_key().public_bytes_raw()
+
+    @contextmanager
+    def _step(self, now: str, then: str) -> Iterator[None]:
+        """Go from one stage to the next, or out of the round for good."""
+        if self._stage != now:
+            raise refused(f"The site is not at that stage of the round: it is {self._stage!r}.")
+        self._stage = "over"
+        try:
+            yield
+            self._stage = then
+        finally:
+            if self._stage == "over":
+                self._forget()
+
+    def _forget(self) -> None:
+        for secret in ("_seed", "_mask_secret", "_mask", "_channel", "_held"):
+            self.__dict__.pop(secret, None)
+
+
+def keys_in(announced: bytes, terms: Terms) -> dict[int, tuple[bytes, bytes]]:
+    """Return the channel key and the mask key of every site that has announced them."""
+    found: dict[int, tuple[bytes, bytes]] = {}
+    for message in unpack(announced, "announced"):
+        place, said = opened(message, "keys", terms, 2)
+        channel, mask = (exactly(key, KEY_BYTES, "keys") for key in said)
+        if place in found:
+            raise refused("A site announced its keys twice.")
+        found[place] = channel, mask
+    return found
+
+
+def survivors_in(survivors: bytes, terms: Terms, heard: bytes) -> frozenset[int]:
+    """Return who has sent an update, all of whom must have heard of the same sharers."""
+    found = set()
+    for message in unpack(survivors, "survivors"):
+        place, (theirs, _) = opened(message, "update", terms, 2)
+        if theirs != heard or place in found:
+            raise refused("The sites were told of different sharers.")
+        found.add(place)
+    return frozenset(found)
+
+
+def pair_key(own: X25519PrivateKey, other: bytes, terms: Terms, one: int, two: int) -> bytes:
+    """Return the key of the mask between two places."""
+    ends = b"".join(place.to_bytes(_PLACE, "little") for place in sorted((one, two)))
+    return agreed_key(own, other, terms.digest, b"mask" + ends)
+
+
+def words_bytes(words: Words) -> bytes:
+    """Return the words as they travel."""
+    return words.tobytes()
+
+
+def too_few(count: int, floor: int, what: str) -> Refused:
+    """Return the refusal of a round that has lost too many sites."""
+    return Refused(
+        "sum-too-few",
+        f"{count} {what} are left, and the round needs {floor}.",
+        "There is no sum, not even of those who are left. Convene another round.",
+    )
+
+
+def bad_update(fault: str) -> Refused:
+    """Return the refusal of an update by the site that was about to send it."""
+    return Refused(
+        "update-refused",
+        f"The update is not added to a sum: {fault}",
+        "Nothing was sent. Send finite numbers of the shape and size that the round's terms name.",
+    )
+
+
+def _places(field: bytes, terms: Terms) -> frozenset[int]:
+    places = [int.from_bytes(item, "little") for item in unpack(field, "sharers")]
+    if sorted(set(places)) != places or any(place >= len(terms.members) for place in places):
+        raise malformed("sharers")
+    return frozenset(places)
+
+
+def _hash(said: bytes) -> bytes:
+    return sha256(said).digest()

@@ -1,0 +1,102 @@
+"""A secure sum with noise: each site draws a share of it, so that no single party knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.noise import skellam
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug
+from sfumato.core.renyi import epsilon_at
+from sfumato.core.secure.rounding import Grid, Numbers, PeopleGrid
+from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
+
+
+@dataclass(frozen=True)
+class NoisySum:
+    """How one round of a private sum is made; every number of it is public before the round.
+
+    The guarantee is against the server together with `colluders` sites, for a unit whose absence
+    changes one update: to zero, or by one clipped part of a sum (`moves` is 1), or to any other
+    update within the clip (2: a person behind an update that was clipped as a whole). Who is in
+    the cohort is public.
+    """
+
+    grid: Grid | PeopleGrid
+    sites: int
+    floor: int
+    colluders: int
+    variance: Fraction  # of the noise that the honest of a floor draw together, in steps squared
+    failure: Fraction  # the chance that some site's noisy numbers do not fit the width
+    moves: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.colluders < self.floor <= self.sites or not 0 < self.failure < 1:
+            raise Bug("a floor lies above the colluders and within the cohort")
+        if self.moves not in (1, 2):
+            raise Bug("a unit's absence moves one update, by its clip or by twice that")
+        skellam.check_variance(self.variance)
+
+    @property
+    def share(self) -> Fraction:
+        """Return the variance of the noise that each site adds."""
+        return skellam.share_of(self.variance, self.floor, self.colluders)
+
+    @property
+    def bits(self) -> int:
+        """Return the width at which every site's numbers fit but for the chance of `failure`.
+
+        A site sends numbers of at most a cohort's part of half the width, or nothing
+        (participant.py): so no sum wraps around, and `failure` is the chance that a site's
+        silence depends on its data. It is counted in delta.
+        """
+        far = skellam.reach(self.share, self.failure / (self.sites * self.grid.size))
+        need = self.sites * (self.grid.most_each + far) + 1
+        bits = max(LEAST_BITS, need.bit_length() + 1)
+        if bits > MOST_BITS:
+            raise Bug("noise that can be drawn fits into 64 bits")
+        return bits
+
+    def epsilon(self, delta: Fraction, rounds: int = 1) -> Fraction:
+        """Return what so many rounds cost at delta, the failures of all rounds counted in it."""
+        rest = delta - rounds * self.failure
+        if rest <= 0:
+            raise Bug("delta is less than the chance that a round does not fit")
+        return epsilon_at(lambda order: rounds * self.renyi(order), rest)
+
+    def renyi(self, order: int) -> Fraction:
+        """Return a bound of the divergence that one round costs at that order."""
+        l1, l2_squared = _sensitivity(self.grid, self.moves)
+        return skellam.renyi(order, l1, l2_squared, self.variance)
+
+    def noisy(self, update: Numbers, dice: Dice) -> NDArray[np.int64]:
+        """Return the update clipped and rounded, with this site's share of the noise."""
+        noise = skellam.sample(self.share, self.grid.size, dice)
+        return self.grid.rounded(update, dice) + noise
+
+
+def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
+    grid: Grid | PeopleGrid,
+    *,
+    sites: int,
+    floor: int,
+    colluders: int,
+    epsilon: Fraction,
+    delta: Fraction,
+    rounds: int = 1,
+    moves: int = 2,
+) -> NoisySum:
+    """Return the round with the least noise that so many of them may have at that price."""
+    failure = delta / (100 * rounds)
+    l1, l2_squared = _sensitivity(grid, moves)
+    variance = skellam.variance_for(l1, l2_squared, epsilon, delta - rounds * failure, rounds)
+    return NoisySum(grid, sites, floor, colluders, variance, failure, moves)
+
+
+def _sensitivity(grid: Grid | PeopleGrid, moves: int) -> tuple[int, int]:
+    """Return the L1 and the squared L2 distance that a unit's absence moves the sum by."""
+    return moves * grid.most_absolute, moves**2 * grid.most_squared

@@ -1,0 +1,54 @@
+"""Shamir's shares of a 256-bit secret: any `threshold` of them give it, fewer say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug
+
+PRIME: Final = (1 << 256) + 297  # the least prime above 2**256 (tests/core/secure/test_sharing.py)
+SECRET_BYTES: Final = 32
+SHARE_BYTES: Final = 33
+_DRAWN_BYTES: Final = 48  # 384 bits modulo a 257-bit prime: 2**-127 from uniform
+
+
+def split(secret: bytes, threshold: int, places: Sequence[int], dice: Dice) -> dict[int, bytes]:
+    """Return one share for each place (a number from 1), any `threshold` of which are enough."""
+    if len(secret) != SECRET_BYTES or not 1 <= threshold <= len(places) or min(places) < 1:
+        raise Bug("a secret of 32 bytes is split among at least as many places as give it")
+    coefficients = [int.from_bytes(secret, "little")]
+    coefficients += [_uniform(dice) for _ in range(threshold - 1)]
+    return {place: _value_at(coefficients, place) for place in places}
+
+
+def _uniform(dice: Dice) -> int:
+    return int.from_bytes(dice.draw(_DRAWN_BYTES), "little") % PRIME
+
+
+def _value_at(coefficients: Sequence[int], place: int) -> bytes:
+    value = 0
+    for coefficient in reversed(coefficients):
+        value = (value * place + coefficient) % PRIME
+    return value.to_bytes(SHARE_BYTES, "little")
+
+
+def join(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
+    """Return the secret that the first `threshold` shares give; None if they cannot be shares."""
+    used = sorted(shares)[:threshold]
+    values = {place: int.from_bytes(shares[place], "little") for place in used}
+    if len(used) < threshold or any(value >= PRIME for value in values.values()):
+        return None
+    secret = sum(values[place] * _weight_at_zero(place, used) for place in used) % PRIME
+    return None if secret >> (8 * SECRET_BYTES) else secret.to_bytes(SECRET_BYTES, "little")
+
+
+def _weight_at_zero(place: int, places: Sequence[int]) -> int:
+    """Return the factor of this place's value in the polynomial's value at 0 (Lagrange)."""
+    above = below = 1
+    for other in places:
+        if other != place:
+            above = above * other % PRIME
+            below = below * (other - place) % PRIME
+    return above * pow(below, -1, PRIME) % PRIME

@@ -1,0 +1,342 @@
+"""What a survey is: who asks, what is asked, and how much one respondent gives away at most.
+
+A definition is read once, strictly, and then stands: its canonical JSON, together with the key
+that signs ballot tokens, is what the survey's id is the digest of. Whoever has the link has the
+whole of it, so nobody can be shown other questions, other coins or another key than the next.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from itertools import combinations
+from typing import Final, Literal, cast
+
+from sfumato.core.budget import read_epsilon
+from sfumato.core.chain import canonical
+from sfumato.core.refusal import Refused
+
+Kind = Literal["yes-no", "choice", "several", "number", "ranking"]
+Budget = Literal["split", "sampled"]
+KINDS: Final = ("yes-no", "choice", "several", "number", "ranking")
+BUDGETS: Final = ("split", "sampled")
+NO_ANSWER: Final = "no answer"
+FORMATS: Final = (1, 2)  # 1 has k-ary coins alone (core/survey_coins.py); both are read for ever
+FORMAT: Final = 2
+MOST_QUESTIONS, MOST_OPTIONS, MOST_RANKED = 20, 20, 8
+MOST_THROWN: Final = 5  # options that one die chooses among, and no answer
+LARGEST: Final = Fraction(10)  # more than this per ballot hides nobody
+SMALLEST: Final = Fraction(1, 100)
+LARGEST_NUMBER: Final = 10**9
+FEWEST: Final = 10  # answers before estimates show
+_ID_BYTES: Final = 20
+_DOMAIN: Final = b"sfumato-survey/1\n"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question; "no answer" is always something that can be said."""
+
+    id: str
+    text: str
+    kind: Kind
+    options: tuple[str, ...] = ()  # of a choice, of several, of a ranking
+    low: int = 0  # of a number
+    high: int = 0
+    unit: str = ""
+
+    @property
+    def slots(self) -> int:
+        """Return how many sub-questions there are, one of which is drawn for each respondent.
+
+        Several choices ask of one option whether it was ticked; a ranking asks of one pair which
+        of the two comes first. Which one is drawn without a look at the answer (rules 31).
+        """
+        if self.kind == "several":
+            return len(self.options)
+        return len(self.pairs) if self.kind == "ranking" else 1
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Return the pairs of a ranking's options, in order."""
+        return tuple(combinations(range(len(self.options)), 2)) if self.kind == "ranking" else ()
+
+    @property
+    def categories(self) -> int:
+        """Return in how many ways a sub-question is answered; the last is always no answer."""
+        return len(self.options) + 1 if self.kind == "choice" else 3
+
+    def said(self, slot: int, category: int) -> str:
+        """Return in words what one randomised answer says."""
+        if category == self.categories - 1:
+            return NO_ANSWER
+        if self.kind == "choice":
+            return self.options[category]
+        if self.kind == "number":
+            return f"{(self.low, self.high)[category]} {self.unit}".strip()
+        if self.kind == "ranking":
+            first, second = self.pairs[slot]
+            order = (first, second) if category == 0 else (second, first)
+            return " before ".join(self.options[place] for place in order)
+        tick = ("yes", "no")[category]
+        return tick if self.kind == "yes-no" else f"{self.options[slot]}: {tick}"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A survey as its owner designs it."""
+
+    title: str
+    about: str  # in the owner's words: who asks, and what for
+    asks: str  # the name of who asks
+    questions: tuple[Question, ...]
+    epsilon: Fraction  # of the whole ballot
+    budget: Budget  # split among the questions, or spent on one that is drawn
+    people: int  # expected to answer
+    minimum: int  # answers before an estimate is shown
+    opens: date
+    closes: date  # the last day
+    lifetime: Fraction  # what one invited person may give away in all surveys of this owner
+    series: str = ""  # surveys of one name remember one answer for one question
+    paper: bool = False  # dice can do it: the chances are thirty-sixths
+    ever: Fraction | None = None  # of all waves of a series while an answer stays the same
+    format: int = FORMAT
+
+    @property
+    def epsilon_each(self) -> Fraction:
+        """Return the epsilon of one randomised answer."""
+        return self.epsilon / len(self.questions) if self.budget == "split" else self.epsilon
+
+    @property
+    def asked_each(self) -> int:
+        """Return how many questions one respondent's ballot answers."""
+        return len(self.questions) if self.budget == "split" else 1
+
+    def text(self) -> str:
+        """Return the one JSON text of the definition."""
+        return canonical(self.shape())
+
+    def shape(self) -> dict[str, object]:
+        """Return the definition as plain JSON; fractions as texts."""
+        made: dict[str, object] = {
+            "format": self.format,
+            "title": self.title,
+            "about": self.about,
+            "asks": self.asks,
+            "questions": [_question_shape(question) for question in self.questions],
+            "epsilon": str(self.epsilon),
+            "budget": self.budget,
+            "people": self.people,
+            "minimum": self.minimum,
+            "opens": self.opens.isoformat(),
+            "closes": self.closes.isoformat(),
+            "lifetime": str(self.lifetime),
+            "series": self.series,
+            "paper": self.paper,
+        }
+        return made if self.format == 1 else made | {"ever": str(self.ever or "")}
+
+    def is_open(self, day: date) -> bool:
+        """Say whether ballots are taken on this day."""
+        return self.opens <= day <= self.closes
+
+
+def id_of(text: str) -> str:
+    """Return the id of a published survey's text."""
+    digest = hashlib.sha256(_DOMAIN + text.encode()).digest()[:_ID_BYTES]
+    return base64.b32encode(digest).decode("ascii").lower()
+
+
+def read_survey(shape: object) -> Survey:
+    """Return the survey that the JSON defines, or refuse."""
+    table = _table(shape, "the survey", _SURVEY)
+    number = table.get("format", FORMAT)
+    if type(number) is not int or number not in FORMATS:
+        raise bad_survey(f"this version reads the formats {FORMATS[0]} to {FORMATS[-1]}")
+    listed = table.get("questions")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_QUESTIONS:
+        raise bad_survey(f"a survey has 1 to {MOST_QUESTIONS} questions")
+    questions = tuple(_question(one, f"q{number}") for number, one in enumerate(listed, start=1))
+    if len({question.id for question in questions}) != len(questions):
+        raise bad_survey("every question has an id of its own")
+    if len({replace(question, id="") for question in questions}) != len(questions):
+        # They would have one memo, so the same coins: two reports that tell more than two epsilons.
+        raise bad_survey("two questions differ in more than their ids")
+    made = Survey(
+        title=_text(table, "title", 200),
+        about=_text(table, "about", 2000, "", lines=True),
+        asks=_text(table, "asks", 200),
+        questions=questions,
+        epsilon=_epsilon(table, "epsilon"),
+        budget=cast("Budget", _word(table, "budget", BUDGETS, "split")),
+        people=_whole(table, "people", 1, 10**8),
+        minimum=_whole(table, "minimum", FEWEST, 10**8, 50),
+        opens=_day(table, "opens"),
+        closes=_day(table, "closes"),
+        lifetime=_lifetime(table),
+        series=_text(table, "series", 100, ""),
+        paper=_flag(table, "paper"),
+        ever=None if table.get("ever") in (None, "") else _epsilon(table, "ever"),
+        format=number,
+    )
+    if made.closes < made.opens:
+        raise bad_survey("a survey closes on the day it opens, or later")
+    if made.paper and (made.budget != "split" or not all(map(_fits_dice, questions))):
+        raise bad_survey(f"on paper all is asked: yes or no, or a choice of {MOST_THROWN} at most")
+    if made.ever is not None and (not made.series or made.paper or made.format == 1):
+        raise bad_survey("ever is for the waves of a series, and not for dice")
+    if made.ever is not None and made.ever < made.epsilon:
+        raise bad_survey("ever is what all waves give away together, so epsilon at least")
+    if made.lifetime < made.epsilon:
+        raise bad_survey("lifetime is what one person may give away in all, so epsilon at least")
+    return made
+
+
+def _fits_dice(question: Question) -> bool:
+    return question.kind == "yes-no" or (
+        question.kind == "choice" and len(question.options) <= MOST_THROWN
+    )
+
+
+def bad_survey(what: str) -> Refused:
+    """Return the refusal of a definition."""
+    return Refused("bad-survey", f"{what[0].upper()}{what[1:]}.", "Mend it and send it again.")
+
+
+_SURVEY: Final = frozenset(
+    {
+        "format", "title", "about", "asks", "questions", "epsilon", "budget", "people", "minimum",
+        "opens", "closes", "lifetime", "series", "paper", "ever",
+    }
+)  # fmt: skip
+_QUESTION: Final = frozenset({"id", "text", "kind", "options", "low", "high", "unit"})
+
+
+def _question_shape(question: Question) -> dict[str, object]:
+    made: dict[str, object] = {"id": question.id, "text": question.text, "kind": question.kind}
+    if question.options:
+        made["options"] = list(question.options)
+    if question.kind == "number":
+        made |= {"low": question.low, "high": question.high, "unit": question.unit}
+    return made
+
+
+def _question(shape: object, name: str) -> Question:
+    table = _table(shape, name, _QUESTION)
+    kind = cast("Kind", _word(table, "kind", KINDS, None))
+    made = Question(_text(table, "id", 40, name), _text(table, "text", 500), kind)
+    if kind == "number":
+        low = _whole(table, "low", -LARGEST_NUMBER, LARGEST_NUMBER)
+        high = _whole(table, "high", -LARGEST_NUMBER, LARGEST_NUMBER)
+        if high <= low:
+            raise bad_survey(f"{name}: high is above low")
+        return replace(made, low=low, high=high, unit=_text(table, "unit", 40, ""))
+    if kind == "yes-no":
+        if table.get("options"):
+            raise bad_survey(f"{name}: a yes or no has no options")
+        return made
+    return replace(made, options=_options(table, name, kind))
+
+
+def _options(table: Mapping[str, object], name: str, kind: str) -> tuple[str, ...]:
+    options = table.get("options")
+    most = MOST_RANKED if kind == "ranking" else MOST_OPTIONS
+    if not isinstance(options, list) or not 2 <= len(options) <= most:
+        raise bad_survey(f"{name}: a {kind} has 2 to {most} options")
+    made = tuple(_text({"option": one}, "option", 200) for one in options)
+    if len(set(made)) != len(made) or NO_ANSWER in made:
+        raise bad_survey(f"{name}: options differ, and {NO_ANSWER!r} is there already")
+    return made
+
+
+def _table(shape: object, name: str, known: frozenset[str]) -> Mapping[str, object]:
+    if not isinstance(shape, Mapping):
+        raise bad_survey(f"{name} is an object")
+    unknown = sorted(str(key) for key in set(shape) - known)
+    if unknown:
+        raise bad_survey(f"{name} does not know {unknown[0][:40]!r}")
+    return shape
+
+
+def _text(
+    table: Mapping[str, object],
+    key: str,
+    longest: int,
+    otherwise: str | None = None,
+    *,
+    lines: bool = False,
+) -> str:
+    value = table.get(key, otherwise)
+    if value == "" and otherwise == "":
+        return ""
+    if not isinstance(value, str) or not 1 <= len(value) <= longest or value != value.strip():
+        raise bad_survey(f"{key} is a text of 1 to {longest} letters")
+    if not all(part.isprintable() for part in (value.split("\n") if lines else [value])):
+        raise bad_survey(f"{key} has letters that cannot be printed")
+    return value
+
+
+def _word(table: Mapping[str, object], key: str, known: tuple[str, ...], other: str | None) -> str:
+    value = table.get(key, other)
+    if not isinstance(value, str) or value not in known:
+        raise bad_survey(f"{key} is one of {', '.join(known)}")
+    return value
+
+
+def _whole(
+    table: Mapping[str, object], key: str, least: int, most: int, otherwise: int | None = None
+) -> int:
+    value = table.get(key, otherwise)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise bad_survey(f"{key} is a whole number from {least} to {most}")
+    return value
+
+
+def _flag(table: Mapping[str, object], key: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise bad_survey(f"{key} is true or false")
+    return value
+
+
+def _day(table: Mapping[str, object], key: str) -> date:
+    value = table.get(key)
+    try:
+        read = date.fromisoformat(value) if isinstance(value, str) and len(value) == 10 else None
+    except ValueError:
+        read = None
+    if read is None:
+        raise bad_survey(f"{key} is a day such as 2027-03-01")
+    return read
+
+
+def _epsilon(table: Mapping[str, object], key: str) -> Fraction:
+    value = table.get(key)
+    exact = read_epsilon(_number(value), key)
+    if not SMALLEST <= exact <= LARGEST:
+        raise bad_survey(f"{key} lies between {float(SMALLEST)} and {int(LARGEST)}")
+    return exact
+
+
+def _lifetime(table: Mapping[str, object]) -> Fraction:
+    if table.get("lifetime") is None:
+        return _epsilon(table, "epsilon")
+    return _epsilon({"lifetime": _number(table["lifetime"])}, "lifetime")
+
+
+def _number(value: object) -> object:
+    """Return a number; one that a definition wrote as a text, as it wrote it."""
+    if not isinstance(value, str) or not 1 <= len(value) <= 40 or not value.isascii():
+        return value
+    above, _, below = value.partition("/")
+    if below and above.isdecimal() and below.isdecimal() and int(below):
+        return Fraction(int(above), int(below))
+    try:
+        return Decimal(value)
+    except ArithmeticError:
+        return value

@@ -1,0 +1,308 @@
+"""What the reports of a survey tell: shares and means with intervals, and what liars could move.
+
+A share comes from core/local/estimate.py, the mean of numbers on a grid from core/survey_mean.py.
+A mean of two ends, and a preference between two, is a ratio of two
+estimates (of all who answered, those who counted as the higher). Fieller's interval holds for it
+where both were said often (rules 4). Below that his variances are guesses, so two intervals that
+never fall short are joined: one for how many answered, one for which of the two was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import sqrt
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.ballot import Published
+from sfumato.core.local.estimate import estimate, variances
+from sfumato.core.local.interval import OFTEN, intervals
+from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.mean import NumberTally
+from sfumato.core.local.number import worst_variance
+from sfumato.core.local.oracle import Tally as Counts
+from sfumato.core.local.permanent import Waves
+from sfumato.core.local.respondents import moved_mean
+from sfumato.core.local.subset import Subset
+from sfumato.core.refusal import Bug
+from sfumato.core.survey import NO_ANSWER, Question, Survey
+from sfumato.core.survey_coins import (
+    NUMBERS,
+    Answers,
+    Coin,
+    Numbers,
+    coins_of,
+    people_of,
+    told_of,
+    unit_of,
+)
+from sfumato.core.survey_mean import mean_of
+from sfumato.core.survey_tally import Tally
+
+CONFIDENCE: Final = 0.95
+LIARS: Final = Fraction(1, 100)  # of all reports: what the bound beside an estimate is stated for
+_SURE_WHO_ANSWERED: Final = 0.99  # what that interval may miss, and the other, add up to 5 %
+_SURE_WHICH: Final = 0.96
+_LEAST: Final = 1e-12  # for nobody who answered: the way back divides by their share
+_Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number of a survey's result, with its interval."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    liars: float  # what one report in a hundred, all lying alike, could move it by at most
+
+    def shape(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {
+            "label": self.label,
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "liars": self.liars,
+        }
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What is known of one question."""
+
+    question: Question
+    people: int  # whose ballots had a part of this question
+    measure: str  # share, mean or first
+    estimates: tuple[Estimate, ...]
+
+    def shape(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {
+            "id": self.question.id,
+            "text": self.question.text,
+            "kind": self.question.kind,
+            "unit": self.question.unit,
+            "people": self.people,
+            "measure": self.measure,
+            "estimates": [one.shape() for one in self.estimates],
+        }
+
+
+def results(published: Published, tally: Tally) -> tuple[Answered, ...]:
+    """Return what the counted reports tell of every question; of too few, nothing."""
+    questions, coins = published.survey.questions, published.coins
+    parts = zip(questions, coins, tally.counts, strict=True)
+    return tuple(_answered(question, coin, of, tally.reports) for question, coin, of in parts)
+
+
+def _answered(
+    question: Question, coin: Coin, counts: tuple[tuple[int, ...], ...], reports: int
+) -> Answered:
+    people = sum(people_of(coin, slot) for slot in counts)
+    slots = [(slot, of) for slot, of in enumerate(counts) if people_of(coin, of) >= 2]
+    made: Iterable[Estimate]
+    if isinstance(coin, NUMBERS):
+        made = [_mean(question, coin, of, reports) for _, of in slots]
+        return Answered(question, people, "mean", tuple(made))
+    match question.kind:
+        case "yes-no" | "choice":
+            made, measure = _shares(question, coin, slots, reports), "share"
+        case "several":
+            made, measure = _ticked(question, coin, slots, reports), "share"
+        case "number":
+            made, measure = _means(question, coin, slots, reports), "mean"
+        case "ranking":
+            made, measure = _firsts(question, coin, slots, reports), "first"
+    return Answered(question, people, measure, tuple(made))
+
+
+_Slots = list[tuple[int, tuple[int, ...]]]
+
+
+def _mean(question: Question, coin: Numbers, counts: tuple[int, ...], reports: int) -> Estimate:
+    people, unit = people_of(coin, counts), unit_of(question)
+    tally = NumberTally(coin, people, np.array(counts, dtype=np.int64).reshape(-1, 4))
+    found = mean_of(tally, CONFIDENCE)
+    liars = _moved_number(question, coin, people, reports) / max(_LEAST, found.gave)
+    value, low, high = (
+        min(float(question.high), question.low + unit * end)
+        for end in (found.mean, found.low, found.high)
+    )
+    return Estimate("mean", value, low, high, min(float(question.high - question.low), liars))
+
+
+def _shares(question: Question, coin: Answers, slots: _Slots, reports: int) -> Iterable[Estimate]:
+    for _, counts in slots:
+        words = [*(question.options or ("yes", "no")), NO_ANSWER]
+        for place, label in enumerate(words):
+            yield _share(label, coin, counts, place, reports)
+
+
+def _ticked(question: Question, coin: Answers, slots: _Slots, reports: int) -> Iterable[Estimate]:
+    for slot, counts in slots:
+        yield _share(question.options[slot], coin, counts, 0, reports)
+
+
+def _share(
+    label: str, coin: Answers, counts: tuple[int, ...], place: int, reports: int
+) -> Estimate:
+    people = people_of(coin, counts)
+    spoken = np.array(counts[1:] if isinstance(coin, Subset) else counts)
+    found = estimate(Counts(coin, people, spoken), CONFIDENCE)
+    liars = _moved(coin, people, reports)
+    value = float(found.shares[place])
+    return Estimate(label, value, float(found.low[place]), float(found.high[place]), liars)
+
+
+def _means(question: Question, coin: Answers, slots: _Slots, reports: int) -> Iterable[Estimate]:
+    width = question.high - question.low
+    for _, counts in slots:
+        ratio = _ratio("mean", coin, counts, (1, 0), reports)
+        value, low, high = (
+            question.low + width * end for end in (ratio.value, ratio.low, ratio.high)
+        )
+        yield Estimate("mean", value, low, high, width * ratio.liars)
+
+
+def _firsts(question: Question, coin: Answers, slots: _Slots, reports: int) -> Iterable[Estimate]:
+    for slot, counts in slots:
+        first, second = (question.options[place] for place in question.pairs[slot])
+        yield _ratio(f"{first} before {second}", coin, counts, (0, 1), reports)
+
+
+def _ratio(
+    label: str, coin: Answers, counts: tuple[int, ...], places: tuple[int, int], reports: int
+) -> Estimate:
+    """Return the share of the first among the first and the second, silence left out."""
+    if isinstance(coin, Subset):
+        raise Bug("a ratio is of one thing that was said and another")
+    people, contrast = sum(counts), float(coin.contrast)
+    seen = np.array(counts) / people
+    shares = (seen - coin.by_chance) / contrast
+    over = 1 / ((people - 1) * contrast**2)
+    top, other = places
+    a, s = float(shares[top]), float(shares[top] + shares[other])
+    together = float(seen[top] + seen[other])
+    v_aa = float(seen[top] * (1 - seen[top])) * over
+    v_ss = together * (1 - together) * over
+    v_as = float(seen[top]) * (1 - together) * over
+    if min(counts[top], counts[other]) < OFTEN:
+        low, high = _joined(coin, (counts[top], counts[other]), people)
+    else:
+        low, high = _fieller((a, s), (v_aa, v_as, v_ss))
+    liars = min(1.0, _moved(coin, people, reports) / s) if s > 0 else 1.0
+    value = min(1.0, max(0.0, a / s)) if s > 0 else 0.5
+    return Estimate(label, value, min(low, value), max(high, value), liars)
+
+
+def _moved(coin: Answers, people: int, reports: int) -> float:
+    """Return how far liars move a share: each of them picks the slot that all of them lie in.
+
+    So they may be a greater share of the people in that slot than of all reports (rules 35).
+    """
+    return float(_in_slot(people, reports) / coin.contrast)
+
+
+def _moved_number(question: Question, coin: Numbers, people: int, reports: int) -> float:
+    """Return how far liars move the sum of numbers, per person who was asked."""
+    return float(moved_mean(coin, _in_slot(people, reports)) * unit_of(question))
+
+
+def _in_slot(people: int, reports: int) -> Fraction:
+    """Return the share of liars in one slot that all of them pick."""
+    return min(Fraction(1), LIARS * reports / people)
+
+
+def _joined(coin: KAry | Waves, counts: tuple[int, int], people: int) -> tuple[float, float]:
+    """Return an interval for the ratio that holds however few there are.
+
+    Of a report that says one of the two, the chance p that it says the first is
+    (chance + contrast * share * ratio) / (2 * chance + contrast * share), the chances of the two
+    being equal to a word (words.proof.md). Solved for the ratio it
+    grows with p, and goes one way with the share of who answered: the ends are at the ends.
+    """
+    said = sum(counts)
+    chance, contrast = float(coin.by_chance[0]), float(coin.contrast)
+    which = _between(counts[0], said, _SURE_WHICH) if said else (0.0, 1.0)
+    seen = _between(said, people, _SURE_WHO_ANSWERED)
+    answered = [min(1.0, max(_LEAST, (end - 2 * chance) / contrast)) for end in seen]
+    low, high = ([p + (2 * p - 1) * chance / contrast / s for s in answered] for p in which)
+    if min(low) > 1 or max(high) < 0:
+        return 0.0, 1.0
+    return max(0.0, min(low)), min(1.0, max(high))
+
+
+def _between(seen: int, people: int, confidence: float) -> tuple[float, float]:
+    low, high = intervals(np.array([seen]), people, confidence)
+    return float(low[0]), float(high[0])
+
+
+def _fieller(
+    means: tuple[float, float], variances: tuple[float, float, float]
+) -> tuple[float, float]:
+    """Return Fieller's interval for a / s, within 0 to 1; all of it where s may be nothing."""
+    (a, s), (v_aa, v_as, v_ss) = means, variances
+    square = s * s - _Z**2 * v_ss
+    half = a * s - _Z**2 * v_as
+    rest = half * half - square * (a * a - _Z**2 * v_aa)
+    if square <= 0 or s <= 0 or rest < 0:
+        return 0.0, 1.0
+    ends = ((half - sqrt(rest)) / square, (half + sqrt(rest)) / square)
+    return min(1.0, max(0.0, ends[0])), min(1.0, max(0.0, ends[1]))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How far off each question's estimates will be, with so many people and this epsilon."""
+
+    question: Question
+    people: int  # whose ballots will have that part
+    error: float  # half the width of a 95 % interval, at a share of a half
+    odds: int  # out of a hundred reports, how many say the truth
+    liars: float
+
+    def shape(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return {
+            "id": self.question.id,
+            "kind": self.question.kind,
+            "people": self.people,
+            "error": self.error,
+            "truths": self.odds,
+            "liars": self.liars,
+        }
+
+
+def expected(survey: Survey) -> tuple[Expected, ...]:
+    """Return the error to expect for each question, from the definition alone (rules 4)."""
+    coins = coins_of(survey)
+    asked = survey.people * survey.asked_each // len(survey.questions)
+    return tuple(
+        _expected(question, coin, asked, survey.people)
+        for question, coin in zip(survey.questions, coins, strict=True)
+    )
+
+
+def _expected(question: Question, coin: Coin, asked: int, reports: int) -> Expected:
+    people = max(2, asked // question.slots)
+    if isinstance(coin, NUMBERS):
+        error = unit_of(question) * _Z * sqrt(float(worst_variance(coin)) / people)
+        liars = _moved_number(question, coin, people, reports)
+        return Expected(question, people, error, round(100 * told_of(coin)), liars)
+    halves = np.zeros(coin.size)
+    halves[:2] = 0.5
+    error = _Z * sqrt(float(variances(coin, halves, people)[0]))
+    liars = _moved(coin, people, reports)
+    width = question.high - question.low if question.kind == "number" else 1
+    return Expected(question, people, width * error, round(100 * _truths(coin)), width * liars)
+
+
+def _truths(coin: Answers) -> float:
+    """Return how often a report says the truth, or lists it: on purpose, or by chance."""
+    return float(coin.contrast) + float(coin.by_chance[0])

@@ -1,0 +1,89 @@
+"""How often everything was said: whole numbers, which may be added and tell nobody's report.
+
+Of format 1 there are counts by question, part and what was said. Of format 2 a tally also has the
+coins that its reports were made with, and of each part what core/local keeps of such reports.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sfumato.core.chain import canonical
+from sfumato.core.refusal import Bug
+from sfumato.core.survey import Survey
+from sfumato.core.survey_coins import Coin, coin_of, coins_of, counted
+
+Slot = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts of reports, by question and part; two of them may be added."""
+
+    reports: int
+    counts: tuple[tuple[Slot, ...], ...]
+    coins: tuple[Coin, ...] = ()  # none: every count is of one thing that was said (format 1)
+
+    def __add__(self, other: Tally) -> Tally:
+        """Return the tally of both, if the same coins made them."""
+        if self.coins != other.coins:
+            raise Bug("tallies of different coins cannot be added")
+        pairs = zip(self.counts, other.counts, strict=True)
+        counts = tuple(_added(*pair) for pair in pairs)
+        return Tally(self.reports + other.reports, counts, self.coins)
+
+    def with_reports(self, texts: Sequence[str]) -> Tally:
+        """Return the tally with these reports, which were read before, counted too."""
+        counts = [[list(slot) for slot in question] for question in self.counts]
+        for part, times in Counter(part for text in texts for part in text.split(" ")).items():
+            question, slot, said = map(int, part.split("."))
+            self._count(counts[question][slot], question, said, times)
+        made = tuple(tuple(map(tuple, question)) for question in counts)
+        return Tally(self.reports + len(texts), made, self.coins)
+
+    def text(self) -> str:
+        """Return the tally as it is kept."""
+        kept: dict[str, object] = {"reports": self.reports, "counts": self.counts}
+        if self.coins:
+            kept["coins"] = canonical([dict(coin.parameters) for coin in self.coins])
+        return canonical(kept)
+
+    def _count(self, slot: list[int], question: int, said: int, times: int) -> None:
+        if not self.coins:
+            slot[said] += times
+            return
+        for place, count in enumerate(counted(self.coins[question], said)):
+            slot[place] += times * count
+
+
+def nothing(survey: Survey) -> Tally:
+    """Return the tally of no reports on a survey that is published now."""
+    if survey.format == 1:
+        return Tally(0, tuple(((0,) * q.categories,) * q.slots for q in survey.questions))
+    coins = coins_of(survey)
+    pairs = zip(survey.questions, coins, strict=True)
+    counts = tuple(((0,) * len(counted(coin, 0)),) * q.slots for q, coin in pairs)
+    return Tally(0, counts, coins)
+
+
+def read_tally(text: str) -> Tally:
+    """Return the tally that was kept as this text."""
+    kept = json.loads(text)
+    counts = tuple(tuple(tuple(slot) for slot in question) for question in kept["counts"])
+    return Tally(int(kept["reports"]), counts, _coins(kept["coins"]) if "coins" in kept else ())
+
+
+@lru_cache(maxsize=256)
+def _coins(text: str) -> tuple[Coin, ...]:
+    return tuple(map(coin_of, json.loads(text)))
+
+
+def _added(first: tuple[Slot, ...], second: tuple[Slot, ...]) -> tuple[Slot, ...]:
+    return tuple(
+        tuple(a + b for a, b in zip(one, two, strict=True))
+        for one, two in zip(first, second, strict=True)
+    )

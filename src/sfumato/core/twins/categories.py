@@ -1,0 +1,113 @@
+"""A column as a few categories that the card alone decides: its keys, or bins between its bounds.
+
+The last category of every column is what has no value; for keys, what is none of them too. Nothing
+is ever learnt from the rows: a category that nobody declared is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.columns import Column
+from sfumato.core.expression import (
+    Among,
+    Case,
+    Compare,
+    Constant,
+    Expr,
+    IsNull,
+    Literally,
+    Predicate,
+    Ref,
+)
+from sfumato.core.twins.columns import Value, value_of_key
+from sfumato.core.twins.seeded import Integers, Seeded
+
+BINS: Final = 16
+MOST_KEYS: Final = 300
+_ZERO: Final = date(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column with its categories: keys, or the whole steps (or days) at which bins begin."""
+
+    column: Column
+    begins: tuple[int, ...] = ()  # of bins; none where there are keys
+
+    @property
+    def size(self) -> int:
+        """Return how many categories there are, with the one of no value."""
+        return 1 + (len(self.begins) or len(self.column.keys or ()))
+
+    def grouped(self, groups: Sequence[int]) -> Expr:
+        """Return which group a row's category is in, as an expression of a question."""
+        name = Ref(self.column.name)
+        missing = groups[-1]
+        if self.column.keys is not None:
+            return Case(tuple(_keys_of(name, self.column.keys, groups)), _whole(missing))
+        whens: list[tuple[Predicate, Expr]] = [(IsNull(name), _whole(missing))]
+        for place, end in enumerate(self.begins[1:]):
+            whens.append((Compare(name, "<", self._mark(end)), _whole(groups[place])))
+        return Case(tuple(whens), _whole(groups[len(self.begins) - 1]))
+
+    def _mark(self, place: int) -> Constant:
+        if self.column.is_numeric:
+            return Constant("number", str(place * self.column.step))
+        day = (_ZERO + timedelta(days=place)).isoformat()
+        is_date = self.column.type == "date"
+        return Constant("text", day if is_date else day + " 00:00:00.000000")
+
+    def values(self, codes: Integers, stream: Seeded) -> list[Value]:
+        """Return a value for each category: within a bin, each step is as likely."""
+        places = codes.tolist()
+        if self.column.keys is not None:
+            keys: list[Value] = [value_of_key(self.column, key) for key in self.column.keys]
+            return [[*keys, None][place] for place in places]
+        begins = np.array([*self.begins, (self.column.upper or 0) + 1])
+        widths = np.append(np.diff(begins), 1)
+        within = np.floor(stream.uniforms(len(codes)) * widths[codes]).astype(np.int64)
+        steps = (begins[codes] + within).tolist()
+        return [
+            None if place == self.size - 1 else self._value(step, stream)
+            for place, step in zip(places, steps, strict=True)
+        ]
+
+    def _value(self, step: int, stream: Seeded) -> Value:
+        if self.column.is_numeric:
+            return step * self.column.step
+        day = (_ZERO + timedelta(days=step)).isoformat()
+        if self.column.type == "date":
+            return day
+        second = stream.integer(86_400)
+        return f"{day} {second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.000000"
+
+
+def coded(column: Column, bins: int = BINS) -> Coded | None:
+    """Return the column with its categories, or None where the card declares none."""
+    if column.keys is not None:
+        return Coded(column) if len(column.keys) <= MOST_KEYS else None
+    if column.lower is None or column.upper is None:
+        return None
+    steps = column.upper - column.lower + 1
+    count = min(bins, steps)
+    return Coded(column, tuple(column.lower + place * steps // count for place in range(count)))
+
+
+def _keys_of(
+    name: Ref, keys: Sequence[Constant], groups: Sequence[int]
+) -> list[tuple[Predicate, Expr]]:
+    """Return a condition for each group of keys; what is in the last group needs none."""
+    found: dict[int, list[Constant]] = {}
+    for key, group in zip(keys, groups, strict=False):
+        found.setdefault(group, []).append(key)
+    return [(Among(name, tuple(members)), _whole(group)) for group, members in found.items()]
+
+
+def _whole(number: int) -> Expr:
+    return Literally(Constant("number", str(number)))

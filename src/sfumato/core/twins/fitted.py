@@ -1,0 +1,158 @@
+"""The model of largest entropy that lies nearest to noisy marginals: mirror descent on a tree.
+
+The loss is the sum of squares of (model - measured) / std. Its slope by a marginal is the residual
+itself, so each step moves the log-potentials by residuals and asks belief propagation for the new
+marginals; a step that does not gain what it promised is halved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.twins.junction import (
+    Clique,
+    Floats,
+    Tree,
+    marginal,
+    marginals,
+    spread,
+    summed,
+    tree_of,
+)
+
+STEPS: Final = 400  # of the descent, at most
+ENOUGH: Final = 1e-5  # gain of a step, as a share of the loss, below which three end it
+QUIET: Final = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Noisy counts over some columns, one axis for each, and the std of the noise of each cell."""
+
+    columns: Clique
+    counts: Floats
+    std: float
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A tree, its log-potentials and its marginals; what a twin is drawn from."""
+
+    tree: Tree
+    logs: tuple[Floats, ...]
+    tables: tuple[Floats, ...]
+    total: float
+
+    def marginal(self, columns: Clique) -> Floats:
+        """Return the expected counts over the columns, measured together or not."""
+        return marginal(self.tree, self.tables, columns)
+
+
+def total_of(measured: Sequence[Measured]) -> float:
+    """Return the number of rows that all noisy counts together say, by inverse variance."""
+    weights = [1 / (one.std**2 * one.counts.size) for one in measured]
+    sums = [float(one.counts.sum()) for one in measured]
+    return max(1.0, math.fsum(w * s for w, s in zip(weights, sums, strict=True)) / sum(weights))
+
+
+def fitted(
+    sizes: Sequence[int],
+    measured: Sequence[Measured],
+    total: float,
+    before: Model | None = None,
+    steps: int = STEPS,
+) -> Model:
+    """Return the model; a model from before makes a good beginning."""
+    tree = tree_of(sizes, [one.columns for one in measured])
+    logs = _begun(tree, measured, total) if before is None else _again(tree, before)
+    held = _held(tree, measured)
+    tables = marginals(tree, logs, total)
+    loss, slopes = _loss(tree, tables, held)
+    rate, quiet = 2.0 / max(total, 1.0) / _sharpest(measured), 0
+    for _ in range(steps):
+        made, gain = _stepped(tree, (logs, tables, loss, slopes), held, rate, total)
+        if made is None:
+            rate /= 4
+            quiet += 1
+            if quiet > QUIET:
+                break
+            continue
+        logs, tables, loss, slopes, rate = made
+        quiet = quiet + 1 if gain < ENOUGH * max(loss, 1e-9) else 0
+        if quiet > QUIET:
+            break
+    return Model(tree, tuple(logs), tuple(tables), total)
+
+
+_Held = list[tuple[int, Measured]]
+_State = tuple[list[Floats], list[Floats], float, list[Floats]]
+_Made = tuple[list[Floats], list[Floats], float, list[Floats], float]
+
+
+def _sharpest(measured: Sequence[Measured]) -> float:
+    return max(1 / one.std**2 for one in measured)
+
+
+def _held(tree: Tree, measured: Sequence[Measured]) -> _Held:
+    places = [(tree.holder(one.columns), one) for one in measured]
+    return [(place, one) for place, one in places if place is not None]
+
+
+def _stepped(
+    tree: Tree, state: _State, held: _Held, rate: float, total: float
+) -> tuple[_Made | None, float]:
+    """Return the state after a step that gains what it promised, and a longer rate; or nothing."""
+    logs, tables, loss, slopes = state
+    for _ in range(25):
+        tried = [log - rate * slope for log, slope in zip(logs, slopes, strict=True)]
+        moved = marginals(tree, tried, total)
+        now, steep = _loss(tree, moved, held)
+        promised = sum(
+            float((slope * (old - new)).sum())
+            for slope, old, new in zip(slopes, tables, moved, strict=True)
+        )
+        if loss - now >= 0.5 * promised and now <= loss:
+            return (tried, moved, now, steep, rate * 1.5), loss - now
+        rate /= 2
+    return None, 0.0
+
+
+def _loss(tree: Tree, tables: Sequence[Floats], held: _Held) -> tuple[float, list[Floats]]:
+    loss = 0.0
+    slopes = [np.zeros(table.shape) for table in tables]
+    for place, one in held:
+        clique = tree.cliques[place]
+        rest = summed(tables[place], clique, one.columns) - one.counts
+        loss += float((rest**2).sum()) / (2 * one.std**2)
+        slopes[place] += spread(rest / one.std**2, one.columns, clique)
+    return loss, slopes
+
+
+def _begun(tree: Tree, measured: Sequence[Measured], total: float) -> list[Floats]:
+    """Return potentials near the end: each clique's clipped counts, over what it shares above."""
+    logs = [np.zeros(tree.shape(clique)) for clique in tree.cliques]
+    of = {one.columns: one for one in measured}
+    for branch in tree.branches:
+        clique = tree.cliques[branch.clique]
+        one = of.get(clique)
+        if one is None:
+            continue
+        table = np.maximum(one.counts, one.std / 4) + total * 1e-6 / one.counts.size
+        given = summed(table, clique, branch.shared)
+        logs[branch.clique] = np.log(table) - np.log(spread(given, branch.shared, clique))
+    return logs
+
+
+def _again(tree: Tree, before: Model) -> list[Floats]:
+    """Return the earlier potentials, each put where its columns lie now."""
+    logs = [np.zeros(tree.shape(clique)) for clique in tree.cliques]
+    for clique, log in zip(before.tree.cliques, before.logs, strict=True):
+        place = tree.holder(clique)
+        if place is not None:
+            logs[place] = logs[place] + spread(log, clique, tree.cliques[place])
+    return logs

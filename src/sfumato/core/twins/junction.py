@@ -1,0 +1,176 @@
+"""Sums over a tree of small tables: belief propagation, in NumPy, without derivatives of anything.
+
+Columns are numbers, a clique is a sorted tuple of them, and a table over a clique has one axis for
+each. The cliques of a tree are so joined that what two share lies on every clique between them, so
+messages along its branches, once up and once down, give every clique's marginal exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Clique = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A clique, the one above it (none of a root), and what they share."""
+
+    clique: int
+    above: int | None
+    shared: Clique
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Cliques of columns, and their branches from the roots outward."""
+
+    sizes: tuple[int, ...]
+    cliques: tuple[Clique, ...]
+    branches: tuple[Branch, ...]
+
+    def shape(self, clique: Clique) -> tuple[int, ...]:
+        """Return the shape of a table over the columns."""
+        return tuple(self.sizes[column] for column in clique)
+
+    @property
+    def cells(self) -> int:
+        """Return how many numbers all tables hold."""
+        return sum(math.prod(self.shape(clique)) for clique in self.cliques)
+
+    def holder(self, columns: Clique) -> int | None:
+        """Return the smallest clique that has all of the columns, or None."""
+        found = [i for i, c in enumerate(self.cliques) if set(columns) <= set(c)]
+        return min(found, key=lambda i: math.prod(self.shape(self.cliques[i])), default=None)
+
+
+def tree_of(sizes: Sequence[int], wanted: Iterable[Clique]) -> Tree:
+    """Return a tree of cliques of which each wanted one lies within some clique."""
+    cliques = _cliques(tuple(sizes), [*wanted, *((c,) for c in range(len(sizes)))])
+    branches, seen = [], [0]
+    branches.append(Branch(0, None, ()))
+    left = set(range(1, len(cliques)))
+    while left:
+        below, above = max(
+            ((b, a) for b in sorted(left) for a in seen),
+            key=lambda pair: len(set(cliques[pair[0]]) & set(cliques[pair[1]])),
+        )
+        shared = tuple(sorted(set(cliques[below]) & set(cliques[above])))
+        branches.append(Branch(below, above if shared else None, shared))
+        seen.append(below)
+        left.remove(below)
+    return Tree(tuple(sizes), tuple(cliques), tuple(branches))
+
+
+def _cliques(sizes: tuple[int, ...], wanted: Iterable[Clique]) -> list[Clique]:
+    """Return the largest cliques after columns were taken out, the cheapest first."""
+    beside: dict[int, set[int]] = {column: set() for column in range(len(sizes))}
+    for clique in wanted:
+        for one, other in combinations(clique, 2):
+            beside[one].add(other)
+            beside[other].add(one)
+    found: list[set[int]] = []
+    while beside:
+        column = min(beside, key=lambda c: (_cost(sizes, c, beside), c))
+        around = beside.pop(column)
+        for one in around:
+            beside[one] |= around - {one}
+            beside[one].discard(column)
+        made = {column, *around}
+        if not any(made <= other for other in found):
+            found.append(made)
+    return [tuple(sorted(clique)) for clique in found]
+
+
+def _cost(sizes: tuple[int, ...], column: int, beside: dict[int, set[int]]) -> int:
+    return math.prod(sizes[other] for other in (column, *beside[column]))
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def spread(table: Floats, own: Clique, over: Clique) -> Floats:
+    """Return the table with an axis of length one for every column that it does not have."""
+    lengths = dict(zip(own, table.shape, strict=True))
+    return table.reshape([lengths.get(column, 1) for column in over])
+
+
+def summed(table: Floats, own: Clique, onto: Clique) -> Floats:
+    """Return the table summed over every column that is not wanted."""
+    gone = tuple(place for place, column in enumerate(own) if column not in onto)
+    return np.asarray(table.sum(axis=gone), dtype=np.float64) if gone else table
+
+
+def marginals(tree: Tree, logs: Sequence[Floats], total: float) -> list[Floats]:
+    """Return each clique's marginal of the model whose log-potentials these are."""
+    held = list(logs)
+    up: dict[int, Floats] = {}
+    for branch in reversed(tree.branches):
+        if branch.above is not None:
+            clique, above = tree.cliques[branch.clique], tree.cliques[branch.above]
+            up[branch.clique] = _log_summed(held[branch.clique], clique, branch.shared)
+            held[branch.above] = held[branch.above] + spread(
+                up[branch.clique], branch.shared, above
+            )
+    for branch in tree.branches:
+        if branch.above is not None:
+            clique, above = tree.cliques[branch.clique], tree.cliques[branch.above]
+            down = _log_summed(held[branch.above], above, branch.shared) - up[branch.clique]
+            held[branch.clique] = held[branch.clique] + spread(down, branch.shared, clique)
+    return [_normal(table, total) for table in held]
+
+
+def _log_summed(table: Floats, own: Clique, onto: Clique) -> Floats:
+    gone = tuple(place for place, column in enumerate(own) if column not in onto)
+    if not gone:
+        return table
+    top = table.max(axis=gone, keepdims=True)
+    with np.errstate(divide="ignore"):  # a cell that cannot be has a log of minus infinity
+        sums = np.log(np.exp(table - top).sum(axis=gone, keepdims=True)) + top
+    return np.asarray(sums.reshape([n for i, n in enumerate(table.shape) if i not in gone]))
+
+
+def _normal(table: Floats, total: float) -> Floats:
+    made = np.exp(table - table.max())
+    return np.asarray(made * (total / made.sum()), dtype=np.float64)
+
+
+def marginal(tree: Tree, tables: Sequence[Floats], columns: Clique) -> Floats:
+    """Return the model's marginal of any columns, by chaining the cliques between them."""
+    place = tree.holder(columns)
+    if place is not None:
+        return summed(tables[place], tree.cliques[place], columns)
+    own: Clique = ()
+    table = np.full((), tables[0].sum())
+    needed = _needed(tree, columns)
+    for number, branch in enumerate(needed):
+        clique = tree.cliques[branch.clique]
+        given = summed(tables[branch.clique], clique, branch.shared)
+        chance = tables[branch.clique] / np.where(given > 0, given, 1).reshape(
+            spread(given, branch.shared, clique).shape
+        )
+        over = tuple(sorted({*own, *clique}))
+        table = spread(table, own, over) * spread(chance, clique, over)
+        later = {column for other in needed[number + 1 :] for column in other.shared}
+        own = tuple(column for column in over if column in later or column in columns)
+        table = summed(table, over, own)
+    return summed(table, own, columns)
+
+
+def _needed(tree: Tree, columns: Clique) -> list[Branch]:
+    """Return the branches whose cliques are needed to chain these columns together, root first."""
+    needed: set[int] = set()
+    for branch in reversed(tree.branches):
+        new = set(tree.cliques[branch.clique]) - set(branch.shared)
+        if new & set(columns) or branch.clique in needed:
+            needed.add(branch.clique)
+            if branch.above is not None:
+                needed.add(branch.above)
+    return [branch for branch in tree.branches if branch.clique in needed]

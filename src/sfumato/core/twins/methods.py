@@ -1,0 +1,230 @@
+"""Which marginals a DP twin is made of: each column by itself, a tree of pairs, or more as needed.
+
+MST (McKenna, Miklau, Sheldon 2021): each column, then the pairs of a spanning tree that is chosen
+privately by how far each pair lies from independence. AIM (McKenna, Mullins, Sheldon, Miklau 2022):
+again and again the marginal that the model gets most wrong, beyond what its own noise would cost.
+Categories that the noise drowns are counted together in pairs. All of it is a function of released
+numbers; what it costs is in methods.proof.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.twins.device import (
+    Candidate,
+    Choice,
+    Device,
+    Merged,
+    regrouped,
+    sizes_of,
+    unmerged,
+)
+from sfumato.core.twins.fitted import Measured, Model, fitted, total_of
+from sfumato.core.twins.junction import Clique, Floats, tree_of
+from sfumato.core.twins.sampled import sampled
+from sfumato.core.twins.seeded import Integers, Seeded
+
+DROWNED: Final = 3.0  # stds of noise below which a category is counted with others
+MOST_CELLS: Final = 20_000  # of a marginal that may be counted
+MOST_CANDIDATES: Final = 300  # of a choice; with more columns, pairs alone are chosen from
+MOST_MODEL: Final = 300_000  # numbers in AIM's model
+NOISE_OF: Final = math.sqrt(2 / math.pi)  # the mean of |noise|, in stds, if it is Gaussian
+MST_SHARES: Final = (Fraction(1, 4), Fraction(1, 8), Fraction(5, 8))  # columns, choice, pairs
+AIM_SHARES: Final = (Fraction(1, 5), Fraction(1, 10))  # columns; choices, of what each round has
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a method has measured: the model over groups, and how to undo the grouping."""
+
+    model: Model
+    merged: Merged
+    alone: tuple[Floats, ...]  # each column's own noisy counts, not grouped
+    marginals: tuple[Clique, ...]
+
+    def draw(self, rows: int | None, stream: Seeded) -> Integers:
+        """Return codes [rows, columns]; as many rows as were measured, if no number is named."""
+        count = max(1, round(self.model.total)) if rows is None else rows
+        codes = sampled(self.model, count, stream)
+        columns = [
+            _apart(codes[:, column], groups, counts, stream)
+            for column, (groups, counts) in enumerate(zip(self.merged, self.alone, strict=True))
+        ]
+        return np.stack(columns, axis=1)
+
+
+def _apart(codes: Integers, groups: Sequence[int], counts: Floats, stream: Seeded) -> Integers:
+    """Return categories for groups: those of a group by their own noisy counts."""
+    made = np.empty(len(codes), dtype=np.int64)
+    where = np.asarray(groups)
+    for group in range(int(where.max()) + 1):
+        members = np.flatnonzero(where == group)
+        rows = np.flatnonzero(codes == group)
+        weights = np.cumsum(np.maximum(counts[members], 0) + 1e-3)
+        places = np.searchsorted(weights, stream.uniforms(len(rows)) * weights[-1], side="right")
+        made[rows] = members[np.minimum(places, len(members) - 1)]
+    return made
+
+
+# --- the methods ----------------------------------------------------------------------------------
+
+
+def independent(device: Device) -> Made:
+    """Return each column by itself: what hangs together is lost."""
+    alone, std = _alone(device, Fraction(1))
+    merged = unmerged(device.sizes)
+    measured = [Measured((c,), counts, std) for c, counts in enumerate(alone)]
+    model = fitted(device.sizes, measured, total_of(measured))
+    return Made(model, merged, tuple(alone), tuple((c,) for c in range(len(alone))))
+
+
+def mst(device: Device) -> Made:
+    """Return a tree of pairs."""
+    columns, choice, pairs = MST_SHARES
+    if len(device.sizes) == 1:
+        return independent(device)
+    alone, std = _alone(device, columns)
+    merged = _merged(alone, std)
+    measured, total = _grouped(alone, std, merged)
+    each = pairs / (len(alone) - 1)
+    start = fitted(sizes_of(merged), measured, total)
+    chosen = device.choose(Choice("tree", tuple(_pairs(start, device.std(each))), merged), choice)
+    candidates = list(combinations(range(len(alone)), 2))
+    found = [candidates[place] for place in chosen]
+    measured += [_measured(device, pair, merged, each) for pair in found]
+    model = fitted(sizes_of(merged), measured, total)
+    return Made(model, merged, tuple(alone), tuple(one.columns for one in measured))
+
+
+def aim(device: Device) -> Made:
+    """Return marginals of up to three columns, each chosen for what the model gets wrong."""
+    first, _ = AIM_SHARES
+    if len(device.sizes) == 1:
+        return independent(device)
+    alone, std = _alone(device, first)
+    merged = _merged(alone, std)
+    measured, total = _grouped(alone, std, merged)
+    state = _Adaptive(device, merged, measured, fitted(sizes_of(merged), measured, total))
+    left = 1 - first
+    each = left / (2 * len(alone))
+    while left > 0:
+        now = left if left < 2 * each else each
+        each = 2 * now if state.round(now) else now
+        left -= now
+    return Made(state.final(), merged, tuple(alone), tuple(m.columns for m in state.measured))
+
+
+METHODS: Final[dict[str, Callable[[Device], Made]]] = {
+    "independent": independent,
+    "mst": mst,
+    "aim": aim,
+}
+
+
+# --- their steps ----------------------------------------------------------------------------------
+
+
+def _alone(device: Device, share: Fraction) -> tuple[list[Floats], float]:
+    each = share / len(device.sizes)
+    whole = unmerged(device.sizes)
+    counts = [device.count((c,), whole, each) for c in range(len(device.sizes))]
+    return counts, device.std(each)
+
+
+def _merged(alone: Sequence[Floats], std: float) -> Merged:
+    return tuple(_groups(counts, std) for counts in alone)
+
+
+def _groups(counts: Floats, std: float) -> tuple[int, ...]:
+    """Return groups in which each drowned category of a column is with the other drowned ones."""
+    drowned = counts < DROWNED * std
+    if drowned.sum() < 2:
+        return tuple(range(len(counts)))
+    numbers = np.cumsum(~drowned) - 1
+    return tuple(np.where(drowned, int((~drowned).sum()), numbers).tolist())
+
+
+def _grouped(alone: Sequence[Floats], std: float, merged: Merged) -> tuple[list[Measured], float]:
+    total = total_of([Measured((0,), counts, std) for counts in alone])
+    measured = []
+    for column, (counts, groups) in enumerate(zip(alone, merged, strict=True)):
+        largest = int(np.bincount(np.asarray(groups)).max())
+        wide = std * math.sqrt(largest)  # of the widest group; the others are less noisy than said
+        measured.append(Measured((column,), regrouped(counts, groups), wide))
+    return measured, total
+
+
+def _measured(device: Device, columns: Clique, merged: Merged, share: Fraction) -> Measured:
+    return Measured(columns, device.count(columns, merged, share), device.std(share))
+
+
+def _pairs(model: Model, std: float) -> list[Candidate]:
+    sizes = model.tree.sizes
+    return [_candidate(model, pair, std) for pair in combinations(range(len(sizes)), 2)]
+
+
+def _candidate(model: Model, columns: Clique, std: float, weight: int = 1) -> Candidate:
+    expected = np.rint(model.marginal(columns)).astype(np.int64)
+    penalty = round(NOISE_OF * std * min(expected.size, 10**9))
+    return Candidate(columns, expected.ravel(), penalty, weight)
+
+
+@dataclass
+class _Adaptive:
+    """AIM's state: what was measured, and the model of it."""
+
+    device: Device
+    merged: Merged
+    measured: list[Measured]
+    model: Model
+
+    def round(self, share: Fraction) -> bool:
+        """Measure what the model gets most wrong; say whether that hardly moved the model."""
+        choice = share * AIM_SHARES[1]
+        std = self.device.std(share - choice)
+        candidates = self._candidates(std)
+        (place,) = self.device.choose(Choice("one", tuple(candidates), self.merged), choice)
+        columns = candidates[place].columns
+        before = self.model.marginal(columns)
+        self.measured.append(_measured(self.device, columns, self.merged, share - choice))
+        self.model = fitted(
+            self.model.tree.sizes, self.measured, self.model.total, self.model, steps=100
+        )
+        moved = float(np.abs(self.model.marginal(columns) - before).sum())
+        return moved <= NOISE_OF * std * before.size
+
+    def final(self) -> Model:
+        return fitted(self.model.tree.sizes, self.measured, self.model.total, self.model)
+
+    def _candidates(self, std: float) -> list[Candidate]:
+        count = len(self.device.sizes)
+        of_three = math.comb(count, 2) + math.comb(count, 3) <= MOST_CANDIDATES
+        groups = [
+            group
+            for size in ((2, 3) if of_three else (2,))
+            for group in combinations(range(count), size)
+            if self._fits(group)
+        ]
+        return [_candidate(self.model, g, std, _weight(g, count)) for g in groups]
+
+    def _fits(self, columns: Clique) -> bool:
+        """Say whether the model stays small enough with the columns together."""
+        sizes = self.model.tree.sizes
+        if math.prod(sizes[c] for c in columns) > MOST_CELLS:
+            return False
+        if self.model.tree.holder(columns) is not None:
+            return True
+        return tree_of(sizes, [*(m.columns for m in self.measured), columns]).cells <= MOST_MODEL
+
+
+def _weight(columns: Clique, count: int) -> int:
+    """Return how many columns the marginals of three have in common with these, all together."""
+    return sum(len(set(columns) & set(other)) for other in combinations(range(count), 3))

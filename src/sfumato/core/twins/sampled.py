@@ -1,0 +1,76 @@
+"""Rows drawn from a model: clique by clique, and shuffled wherever nothing was measured.
+
+Within each combination of values that are there already, the new values are dealt in the model's
+shares (whole counts by systematic rounding) to rows in a new random order. Without that order, what
+is dealt first would always meet what was dealt first before: columns that hang together by nothing
+would be correlated, and only pairs that nobody measured show it (tests/twins/test_sampled.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sfumato.core.twins.fitted import Model
+from sfumato.core.twins.junction import Clique, Floats, Tree
+from sfumato.core.twins.seeded import Integers, Seeded
+
+
+def sampled(model: Model, rows: int, stream: Seeded) -> Integers:
+    """Return codes [rows, columns] drawn from the model."""
+    tree = model.tree
+    codes = np.zeros((rows, len(tree.sizes)), dtype=np.int64)
+    for branch in tree.branches:
+        clique = tree.cliques[branch.clique]
+        new = tuple(column for column in clique if column not in branch.shared)
+        if not new:
+            continue
+        groups, shares = _shares(tree, model.tables[branch.clique], clique, branch.shared)
+        dealt = _dealt(_numbers(codes, branch.shared, tree), groups, shares, stream)
+        for column, place in zip(new, np.unravel_index(dealt, tree.shape(new)), strict=True):
+            codes[:, column] = place
+    return codes
+
+
+def _shares(tree: Tree, table: Floats, clique: Clique, shared: Clique) -> tuple[int, Floats]:
+    """Return the table as [what is there, what is new]."""
+    new = tuple(column for column in clique if column not in shared)
+    axes = [clique.index(column) for column in (*shared, *new)]
+    groups = math.prod(tree.shape(shared))
+    return groups, table.transpose(axes).reshape(groups, -1)
+
+
+def _numbers(codes: Integers, columns: Clique, tree: Tree) -> Integers:
+    """Return which combination of the columns each row has."""
+    numbers = np.zeros(len(codes), dtype=np.int64)
+    for column in columns:
+        numbers = numbers * tree.sizes[column] + codes[:, column]
+    return numbers
+
+
+def _dealt(numbers: Integers, groups: int, shares: Floats, stream: Seeded) -> Integers:
+    """Return a new value for each row, in its group's shares, dealt in a random order."""
+    order = np.lexsort((stream.uniforms(len(numbers)), numbers))
+    sizes = np.bincount(numbers, minlength=groups)
+    dealt = np.empty(len(numbers), dtype=np.int64)
+    offsets = stream.uniforms(groups)
+    start = 0
+    for group in np.flatnonzero(sizes).tolist():
+        count = int(sizes[group])
+        dealt[start : start + count] = _whole(shares[group], count, offsets[group])
+        start += count
+    made = np.empty(len(numbers), dtype=np.int64)
+    made[order] = dealt
+    return made
+
+
+def _whole(shares: Floats, count: int, offset: float) -> Integers:
+    """Return `count` values in these shares: each in its expected number, rounded up or down."""
+    total = shares.sum()
+    even = shares / total if total > 0 else np.full(len(shares), 1 / len(shares))
+    marks = np.minimum(np.cumsum(even) * count, count)
+    marks[-1] = count
+    points = np.arange(count) + offset
+    found = np.searchsorted(marks, points, side="right")
+    return np.asarray(np.minimum(found, len(shares) - 1), dtype=np.int64)

@@ -1,0 +1,171 @@
+"""The schema twin: tables made from a card alone, epsilon 0; no engine is asked for anything.
+
+A person has rows in every table of people under one name, and a column that is called like the key
+of a public table has that table's keys. What nobody declared (how values are spread, what hangs
+together) is not imitated: each value is as likely as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sfumato.core.card import Card, Table
+from sfumato.core.columns import Column
+from sfumato.core.twins.columns import Value, different_values, values_of
+from sfumato.core.twins.seeded import Seeded
+
+PUBLIC_ROWS: Final = 50  # of a public table whose key has no declared values
+Line = dict[str, Value]
+
+
+@dataclass(frozen=True)
+class TwinTable:
+    """A made-up table; its columns in order, the person's first."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What else has to be in the twin: rows of people of their own, and rows of public tables."""
+
+    people: Sequence[Mapping[str, Sequence[Line]]] = ()
+    public: Mapping[str, Mapping[Value, Line]] | None = None
+
+
+def schema_tables(
+    card: Card, rows: int, seed: str, beside: Beside | None = None
+) -> list[TwinTable]:
+    """Return every table of the card, the first with about so many rows besides the planted."""
+    beside = beside or Beside()
+    public = public_tables(card, seed, beside)
+    pools = pools_of(card, public)
+    counts = _people(card, rows, Seeded(seed, "people"))
+    return [
+        public[table.name]
+        if table.is_public
+        else _private(card, table, counts, pools, (seed, beside))
+        for table in card.every_table
+    ]
+
+
+def public_tables(card: Card, seed: str, beside: Beside | None = None) -> dict[str, TwinTable]:
+    """Return the public tables of the card, made up as all the others are."""
+    planted = (beside.public if beside is not None else None) or {}
+    return {
+        table.name: _public(table, Seeded(seed, table.name), planted.get(table.name))
+        for table in card.every_table
+        if table.is_public
+    }
+
+
+def pools_of(card: Card, public: Mapping[str, TwinTable]) -> dict[str, list[Value]]:
+    """Return the values of each public table's key, by its name in small letters."""
+    return {t.key.casefold(): _keys(t, public[t.name]) for t in card.every_table if t.key}
+
+
+def most_rows(table: Table) -> int:
+    """Return how many rows of a person the twin has at most, by the card."""
+    return max(1, min(table.max_rows, table.limits.rows_per_person))
+
+
+def person_name(card: Card, place: int) -> str:
+    """Return the name of a made-up person, which says that they are made up."""
+    return f"sub-twin{place:05d}" if card.bids is not None else f"twin-{place:05d}"
+
+
+def _people(card: Card, rows: int, stream: Seeded) -> int:
+    """Return how many people it takes for about so many rows of the first table."""
+    most = most_rows(card.every_table[0])
+    return max(1, 2 * rows // (1 + most))
+
+
+def _private(
+    card: Card,
+    table: Table,
+    people: int,
+    pools: Mapping[str, Sequence[Value]],
+    made_with: tuple[str, Beside],
+) -> TwinTable:
+    seed, beside = made_with
+    stream = Seeded(seed, table.name)
+    names = _owners(card, table, people, stream)
+    drawn = [filled(c, len(names), stream, (table, pools)) for c in table.columns]
+    lines = list(zip(*drawn, strict=True)) if drawn else [()] * len(names)
+    rows = [(name, *line) if table.unit else line for name, line in zip(names, lines, strict=True)]
+    rows += _planted(card, table, people, beside)
+    unit = () if table.unit is None else (table.unit,)
+    return TwinTable(table.name, (*unit, *_names(table)), tuple(rows))
+
+
+def _owners(card: Card, table: Table, people: int, stream: Seeded) -> list[str]:
+    """Return whose each row is; of a data set of rows, one for each."""
+    if table.unit is None or most_rows(table) == 1:
+        return [person_name(card, place) for place in range(1, people + 1)]
+    each = 1 + stream.integers(most_rows(table), people)
+    return [
+        person_name(card, place)
+        for place, count in enumerate(each.tolist(), 1)
+        for _ in range(count)
+    ]
+
+
+def _planted(card: Card, table: Table, people: int, beside: Beside) -> list[tuple[Value, ...]]:
+    rows: list[tuple[Value, ...]] = []
+    for place, person in enumerate(beside.people, people + 1):
+        name = person_name(card, place)
+        for line in person.get(table.name, ()):
+            own = tuple(line[column] for column in _names(table))
+            rows.append((name, *own) if table.unit else own)
+    return rows
+
+
+def filled(
+    column: Column,
+    count: int,
+    stream: Seeded,
+    where: tuple[Table, Mapping[str, Sequence[Value]]],
+) -> list[Value]:
+    """Return the column's values; those of a public table's key where it is called like one."""
+    table, pools = where
+    values = values_of(column, count, stream, table.limits.text_length)
+    allowed = None if column.keys is None else set(values_of_keys(column))
+    pool = [v for v in pools.get(column.name.casefold(), ()) if allowed is None or v in allowed]
+    if not pool:
+        return values
+    places = stream.integers(len(pool), count).tolist()
+    pairs = zip(values, places, strict=True)
+    return [None if value is None else pool[place] for value, place in pairs]
+
+
+def values_of_keys(column: Column) -> list[Value]:
+    """Return the declared keys of a column as values."""
+    return different_values(column, len(column.keys or ()))
+
+
+def _public(table: Table, stream: Seeded, planted: Mapping[Value, Line] | None) -> TwinTable:
+    key = next(c for c in table.columns if c.name == table.key)
+    keys = list(dict.fromkeys([*(planted or {}), *different_values(key, PUBLIC_ROWS)]))
+    drawn = {
+        c.name: keys if c is key else values_of(c, len(keys), stream, table.limits.text_length)
+        for c in table.columns
+    }
+    rows = []
+    for place, value in enumerate(keys):
+        made = {name: values[place] for name, values in drawn.items()}
+        line = (planted or {}).get(value, made)
+        rows.append(tuple(line[name] for name in _names(table)))
+    return TwinTable(table.name, _names(table), tuple(rows))
+
+
+def _keys(table: Table, made: TwinTable) -> list[Value]:
+    place = made.columns.index(str(table.key))
+    return [row[place] for row in made.rows if row[place] is not None]
+
+
+def _names(table: Table) -> tuple[str, ...]:
+    return tuple(column.name for column in table.columns)

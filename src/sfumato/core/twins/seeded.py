@@ -1,0 +1,52 @@
+"""Numbers that look random and follow from a seed: for made-up rows only, never for noise."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Thing = TypeVar("Thing")
+
+
+class Seeded:
+    """A stream of numbers that the seed and a name decide; it remembers how far it was read."""
+
+    __slots__ = ("_count", "_key")
+
+    def __init__(self, seed: str, name: str = "") -> None:
+        self._key = hashlib.sha256(f"{len(seed)} {seed} {name}".encode()).digest()
+        self._count = 0
+
+    def draw(self, count: int) -> bytes:
+        """Return the next bytes of the stream."""
+        self._count += 1
+        head = self._key + self._count.to_bytes(8, "big")
+        return hashlib.shake_128(head).digest(count)
+
+    def uniforms(self, count: int) -> Floats:
+        """Return numbers from 0 to below 1."""
+        words = np.frombuffer(self.draw(8 * count), dtype="<u8")
+        return np.asarray((words >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
+
+    def integers(self, below: int, count: int) -> Integers:
+        """Return whole numbers from 0 to below the number."""
+        found = np.floor(self.uniforms(count) * below).astype(np.int64)
+        return np.minimum(found, below - 1)
+
+    def integer(self, below: int) -> int:
+        """Return one whole number from 0 to below the number."""
+        return int(self.integers(below, 1)[0])
+
+    def order(self, count: int) -> Integers:
+        """Return the numbers from 0 to below count in an order of their own."""
+        return np.asarray(np.argsort(self.uniforms(count), kind="stable"), dtype=np.int64)
+
+    def one_of(self, things: Sequence[Thing]) -> Thing:
+        """Return one of them."""
+        return things[self.integer(len(things))]

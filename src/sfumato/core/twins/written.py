@@ -1,0 +1,146 @@
+"""A twin as files, stamped with what it is: tables, or a BIDS folder where the card has one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.bids import SUBJECT
+from sfumato.core.card import Card, Table
+from sfumato.core.card_shown import key_value
+from sfumato.core.columns import Column
+from sfumato.core.expression import Json
+from sfumato.core.twins.columns import Value
+from sfumato.core.twins.schema import TwinTable
+
+STAMP: Final = "TWIN.json"  # the file that says what all the others are
+BIDS_VERSION: Final = "1.10.0"
+NOT_AVAILABLE: Final = "n/a"
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a twin is, so that nobody takes it for the data."""
+
+    kind: str  # schema-twin or dp-twin; stands in every name too
+    data_set: str
+    version: str
+    guarantee: str
+    says: str
+    more: Json
+
+    @property
+    def name(self) -> str:
+        """Return the twin's name, which says what it is."""
+        return f"{self.data_set}.{self.kind}"
+
+    def as_json(self) -> Json:
+        """Return the stamp as it is written down."""
+        return {
+            "twin": self.kind,
+            "of": self.data_set,
+            "version": self.version,
+            "guarantee": self.guarantee,
+            "says": self.says,
+            **self.more,
+        }
+
+
+def twin_json(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Json:
+    """Return the twin as it travels: its name, its stamp, and every file."""
+    files = dict(_files(card, stamp, tables))
+    files[STAMP] = json.dumps(stamp.as_json(), indent=2, ensure_ascii=False) + "\n"
+    return {"name": stamp.name, "stamp": stamp.as_json(), "files": files}
+
+
+def _files(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tuple[str, str]]:
+    if card.bids is not None:
+        yield from _bids(card, stamp, tables)
+        return
+    null = next(iter(card.nulls), "")
+    for table in tables:
+        yield f"{table.name}.{stamp.kind}.csv", _text(table, ",", null)
+
+
+def _text(table: TwinTable, separator: str, null: str) -> str:
+    made = io.StringIO(newline="")
+    writer = csv.writer(made, delimiter=separator, lineterminator="\n")
+    writer.writerow(table.columns)
+    for row in table.rows:
+        writer.writerow([null if value is None else written(value) for value in row])
+    return made.getvalue()
+
+
+def written(value: Value) -> str:
+    """Return the value as files have it; numbers exact."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case Fraction() if value.denominator == 1:
+            return str(value.numerator)
+        case Fraction():
+            return format(Decimal(value.numerator) / Decimal(value.denominator), "f")
+        case str():
+            return value.removesuffix(".000000") if len(value) == 26 else value
+        case None:
+            return ""
+
+
+# --- BIDS -----------------------------------------------------------------------------------------
+
+
+def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tuple[str, str]]:
+    """Yield the folder: participants, what columns mean, and a stub of every file of a person.
+
+    Stubs are empty: what an image holds no card says.
+    """
+    description = {
+        "Name": f"{stamp.name}: {stamp.says}",
+        "BIDSVersion": BIDS_VERSION,
+        "DatasetType": "raw",
+        "GeneratedBy": [{"Name": "sfumato", "Description": stamp.guarantee}],
+    }
+    yield "dataset_description.json", _json(description)
+    yield ".bidsignore", f"{STAMP}\n"
+    own = {table.name: table for table in card.every_table}
+    for place, table in enumerate(tables):
+        stem = "participants" if place == 0 else f"phenotype/{table.name}"
+        yield f"{stem}.tsv", _text(table, "\t", NOT_AVAILABLE)
+        yield f"{stem}.json", _json(_sidecar(own[table.name]))
+    for person in dict.fromkeys(str(row[0]) for row in tables[0].rows):
+        for pattern in card.bids or ():
+            yield from _stub(person, pattern, stamp)
+
+
+def _stub(person: str, pattern: str, stamp: Stamp) -> Iterator[tuple[str, str]]:
+    path = f"{person}/{pattern.replace(SUBJECT, person)}"
+    if path.endswith(".json"):
+        yield path, _json({"Twin": stamp.kind})
+        return
+    yield path, ""
+    if path.endswith((".nii", ".nii.gz")):
+        yield path.removesuffix(".gz").removesuffix(".nii") + ".json", _json({"Twin": stamp.kind})
+
+
+def _sidecar(table: Table) -> Mapping[str, object]:
+    return {column.name: _meaning(column) for column in table.columns}
+
+
+def _meaning(column: Column) -> Json:
+    made: Json = {"Description": f"{column.type}, as the card declares"}
+    if column.keys is not None:
+        made["Levels"] = {str(key_value(column, key)): "declared" for key in column.keys}
+    if column.is_numeric and column.lower is not None and column.upper is not None:
+        made["Minimum"] = float(column.lower * column.step)
+        made["Maximum"] = float(column.upper * column.step)
+    return made
+
+
+def _json(shape: object) -> str:
+    return json.dumps(shape, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,257 @@
+"""Strangers' programs at the door: charged first, run on blocks of people, averaged with noise.
+
+Why this costs what was charged: core/noise/blocks.proof.md. No row and no block's result is ever a
+value here: rows go from the engine into files that only a block opens, results come back sealed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Final, Never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.account import Charge, Charged, Pending, Standing
+from sfumato.core.card import Card
+from sfumato.core.expression import Json, spelled
+from sfumato.core.loss import debt_of
+from sfumato.core.refusal import Bug, Refused
+from sfumato.core.sandbox import BlockJob, Drafts, Sandbox, SandboxStopped, SplitEngine, SplitOrder
+from sfumato.door.accounts import (
+    data_set_account,
+    debtors,
+    left_json,
+    people_account,
+    smallest_next,
+)
+from sfumato.door.diary import not_dp_json, odds_of, relation
+from sfumato.door.ledger import Ledger, question_failed
+from sfumato.door.locks.dp import GUARANTEE, blocks_added, blocks_in_the_middle
+from sfumato.door.pipeline_shown import answer_of
+from sfumato.door.pool import NoisePool
+from sfumato.door.release import Asker, Release
+from sfumato.plan.pipeline import MEDIAN, Run, block_columns
+
+FORMAT: Final = "pipeline/1"
+PATIENCE_S: Final = 24 * 3600  # longer than any job may take
+KEY_BYTES: Final = 32
+INTERVAL: Final = (
+    "95 %, for the noise alone, around the average of blocks; how far that average is from what "
+    "the program would say of all the people at once is the bias of blocks, and is not in it"
+)
+OF_RANKS: Final = (
+    "none: how many blocks lie between a median and the middle one, at 95 %, is its rank error; "
+    "what that is worth is not told, and how far blocks are from everybody at once is not in it"
+)
+
+
+@dataclass(frozen=True)
+class PipelineDoor:
+    """What a pipeline needs: the ledger, the rows, a sandbox, noise, and a private folder."""
+
+    ledger: Ledger
+    engine: SplitEngine
+    sandbox: Sandbox
+    pool: NoisePool
+    drafts: Drafts
+
+
+@dataclass(frozen=True)
+class RunOrder:
+    """A run on one version of one data set, by one asker, as one operation."""
+
+    card: Card
+    table: str
+    run: Run
+    asker: Asker
+    op: str
+
+
+def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
+    """Return the averages, whose charge was durable before a row was read; or refuse.
+
+    The same program at the same price on the same version is the stored answer, free.
+    """
+    _check_sandbox(door.sandbox, order.run)
+    drawn = [door.pool.take(noise, count) for noise, count in order.run.draws()]
+    charge = _charge(order)
+    outcome = door.ledger.charge(charge)
+    if isinstance(outcome, Pending):  # paid already, by an operation of the asker's own: go on
+        charge = replace(charge, op=outcome.op)
+        outcome = door.ledger.charge(charge)
+    match outcome:
+        case Pending():
+            raise Bug("an operation waits for itself")
+        case Standing():
+            return _released(door.ledger, order, charge, outcome)
+        case Charged():
+            settled = door.ledger.settle(charge.user, charge.op, _text(door, order, charge, drawn))
+            names = tuple(account.name for account in outcome.accounts)
+            paid_now = () if outcome.paid_before else names
+            standing = Standing(
+                settled.head, outcome.seq, settled.answer, outcome.accounts, paid_now
+            )
+            return _released(door.ledger, order, charge, standing)
+
+
+def _check_sandbox(sandbox: Sandbox, run: Run) -> None:
+    """Refuse, unpaid, where no sandbox starts: nothing is ever run bare."""
+    is_there = True
+    try:
+        sandbox.check(run.limits)
+    except SandboxStopped:
+        is_there = False
+    if not is_there:
+        raise Refused(
+            "sandbox-missing",
+            "No sandbox can be started here, and programs are run in nothing less.",
+            "Run `sfumato doctor`: it says what is missing.",
+        )
+
+
+def _text(
+    door: PipelineDoor, order: RunOrder, charge: Charge, drawn: list[NDArray[np.int64]]
+) -> str:
+    """Return the answer as it stands for ever; whatever goes wrong is one constant code.
+
+    The except block is left before anything is raised, so that no error that has touched a row
+    hangs on ours as its context.
+    """
+    sums = None
+    try:
+        sums = _sums(door, order, drawn)
+    except Exception:  # noqa: BLE001  # the door is where everything else is caught
+        sums = None
+    if sums is None:
+        _failed(door.ledger, charge)
+    said: Json = {"format": FORMAT, "version": order.card.version, "sums": list(sums)}
+    return spelled(said)
+
+
+def _failed(ledger: Ledger, charge: Charge) -> Never:
+    ledger.fail(charge.user, charge.op, None)
+    raise question_failed()
+
+
+def _sums(door: PipelineDoor, order: RunOrder, drawn: list[NDArray[np.int64]]) -> tuple[int, ...]:
+    run = order.run
+    with door.drafts.draft() as target:
+        inputs = door.engine.split(
+            SplitOrder(
+                order.table,
+                order.card.unit,
+                block_columns(order.card, run.program.columns),
+                run.blocks,
+                door.pool.dice.draw(KEY_BYTES),
+                target,
+                order.card.limits.rows,
+            )
+        )
+        job = BlockJob(run.program.inside(), inputs, run.program.outputs, run.limits)
+        said = door.sandbox.run(job)
+        if run.take == MEDIAN:
+            steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
+            return blocks_in_the_middle(said, steps, run.share, door.pool.dice)
+        return blocks_added(said, run.trim, drawn)
+
+
+def _charge(order: RunOrder) -> Charge:
+    card, run = order.card, order.run
+    terms, event = run.as_json(), run.event
+    return Charge(
+        user=order.asker.user,
+        op=order.op,
+        request=_digest({"pipeline": terms}),
+        answer_key=_digest({"pipeline": terms, "version": card.version, "people": card.people}),
+        shape=_digest({"pipeline": run.program.digest}),
+        debtors=debtors(card, order.asker.user, order.asker.groups),
+        debt=debt_of(event),
+        patience_s=PATIENCE_S,
+        body={
+            "pipeline": terms,
+            "says": run.in_words(),
+            "bounding": bounding(run),
+            "mechanism": run.mechanism,
+            "shape": _digest({"pipeline": run.program.digest}),
+            "data_set": card.name,
+            "version": card.version,
+            "people": card.people,
+            "unit": card.unit,
+            "relation": relation(card),
+            "guarantee": GUARANTEE,
+            "event": event.name,
+            "epsilon": str(run.epsilon),
+            "delta": str(run.spent_delta),
+            "noise": run.noise_json(),
+            "selection": None,
+        },
+    )
+
+
+def bounding(run: Run) -> str:
+    """Return, in words, what one person can move at most."""
+    return (
+        f"a person with all their rows is in one of {run.blocks} blocks, whatever the program does"
+    )
+
+
+def _digest(value: Json) -> str:
+    return hashlib.sha256(spelled(value).encode()).hexdigest()
+
+
+def _released(ledger: Ledger, order: RunOrder, charge: Charge, standing: Standing) -> Release:
+    stored: dict[str, Any] = json.loads(standing.answer)  # Any: JSON of our own ledger
+    if stored.get("format") != FORMAT:
+        raise Bug("a stored answer has a format that nobody reads")
+    answer = answer_of(order.run, stored["sums"])
+    return Release(answer, _receipt(ledger, order, charge, standing, stored["version"]))
+
+
+def _receipt(
+    ledger: Ledger, order: RunOrder, charge: Charge, standing: Standing, version: str
+) -> Json:
+    card, run = order.card, order.run
+    names = people_account(card.people), data_set_account(card.name)
+    accounts = ledger.accounts((*names, *(debtor.account for debtor in charge.debtors)))
+    signed: Json = {
+        "ledger": standing.head.ledger,
+        "epoch": standing.head.epoch,
+        "seq": standing.head.seq,
+        "head": standing.head.hash,
+        "op": charge.op,
+        "entry": standing.seq,
+        "charged": sorted(standing.debited),
+        "epsilon": str(run.epsilon),
+        "delta": str(run.spent_delta),
+    }
+    return {
+        "epsilon": float(run.epsilon),
+        "delta": float(run.spent_delta),
+        "left": {
+            **left_json(accounts[names[1]]),
+            "next_epsilon": smallest_next(accounts.values()),
+        },
+        "op": charge.op,
+        "seq": standing.seq,
+        "free": not standing.debited,
+        "charged": {name: float(run.epsilon) for name in standing.debited},
+        "pipeline": run.as_json(),
+        "says": run.in_words(),
+        "data_set": card.name,
+        "version": version,  # that it was answered on
+        "people": card.people,
+        "guarantee": GUARANTEE,
+        "unit": f"person ({card.unit})",
+        "relation": relation(card),
+        "bounding": bounding(run),
+        "mechanism": run.mechanism,
+        "split": [],
+        "odds": odds_of(accounts[names[0]], "person"),
+        "interval": OF_RANKS if run.take == MEDIAN else INTERVAL,
+        **({"rank_error": run.margins()} if run.take == MEDIAN else {}),
+        **not_dp_json(ledger, card.people),
+        **ledger.sign(signed),
+    }

@@ -1,0 +1,73 @@
+"""Questions that were read and priced before: functions of text, card and price, and of no row.
+
+A card is told from another by being it, not by its name: an amended card is another card, so what
+was planned on the one before is not found. Whose question it was is no part of it either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from sfumato.core.card import Card
+from sfumato.core.expression import spelled
+from sfumato.core.question import Question
+from sfumato.plan.price import Priced
+from sfumato.plan.read_sql import read_sql
+from sfumato.plan.remembered import Remembered
+from sfumato.plan.request import Request, priced_request
+
+TEXTS: Final = 16 * 1024 * 1024  # bytes of questions that are kept, as reckoned here
+OFFERS: Final = 64 * 1024 * 1024
+_OF_A_LETTER: Final = 40  # bytes of a tree or a plan for a letter of its text; measured: 10 to 24
+_OF_A_CELL: Final = 500  # measured: 140
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """A priced plan, and the card that it was made on: held, so that no other takes its place."""
+
+    card: Card
+    priced: Priced
+
+
+@dataclass(frozen=True)
+class Plans:
+    """What one door has read and priced of late."""
+
+    texts: Remembered[Question] = field(default_factory=lambda: Remembered(TEXTS))
+    offers: Remembered[_Offer] = field(default_factory=lambda: Remembered(OFFERS))
+
+    def question(
+        self, text: str, data_set: str, max_groups: int | None, max_rows: int | None
+    ) -> Question:
+        """Return the question that the text asks of the data set, or refuse."""
+        return self.texts.made(
+            (text, data_set, max_groups, max_rows),
+            lambda: read_sql(text, data_set, max_groups=max_groups, max_rows=max_rows),
+            lambda _: _OF_A_LETTER * (len(text) + len(data_set)),
+        )
+
+    def priced(self, card: Card, request: Request) -> Priced:
+        """Return the priced plan of a request that raises no earlier answer, or refuse."""
+        made = self.offers.made(
+            (id(card), *_key(request)), lambda: _Offer(card, priced_request(card, request)), _size
+        )
+        return made.priced if made.card is card else priced_request(card, request)
+
+
+def _key(request: Request) -> tuple[object, ...]:
+    return (
+        request.question,
+        request.epsilon,
+        tuple(sorted((request.margins or {}).items())),
+        request.delta,
+        request.people,
+        tuple(sorted((request.split or {}).items())),
+        request.rho,
+    )
+
+
+def _size(offer: _Offer) -> int:
+    plan = offer.priced.plan
+    return _OF_A_LETTER * len(spelled(plan.canonical())) + _OF_A_CELL * plan.measure.cells

@@ -1,0 +1,300 @@
+"""A site's part of a sum over sites: charged like any question, then read, then masked.
+
+The masked numbers are no part of the ledger's answer: what is said again after a reply was lost is
+kept in memory until the round's next stage (services/federated/rounds.py), and nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Never
+
+from sfumato.core.account import Account, Charge, Charged
+from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
+from sfumato.core.card import Card
+from sfumato.core.expression import Json, spelled
+from sfumato.core.federation import Agreement
+from sfumato.core.filters import accepts
+from sfumato.core.loss import Debt, debt_of
+from sfumato.core.ports import Dice, Engine, EngineStopped, IntegerArray
+from sfumato.core.question import question_json
+from sfumato.core.refusal import Refused
+from sfumato.core.secure import Participant
+from sfumato.door.accounts import (
+    data_set_account,
+    debtors,
+    exceeded,
+    left_json,
+    smallest_next,
+)
+from sfumato.door.diary import answer_text, not_dp_json, relation, shown
+from sfumato.door.ledger import Ledger, question_failed
+from sfumato.door.locks.dp import Blurred
+from sfumato.door.locks.secure_sum import GUARANTEE, masked, shares_of
+from sfumato.door.release import Asker
+from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words
+from sfumato.plan.summed import FORMAT, SumPlan
+
+KIND: Final = "secure-sum"
+MECHANISM: Final = "skellam"
+
+
+@dataclass(frozen=True)
+class SumDoor:
+    """What a part of a sum needs: the ledger to charge, the engine to read, dice for shares."""
+
+    ledger: Ledger
+    engine: Engine
+    dice: Dice
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class SumOrder:
+    """One round at one site, by one asker; its operation is the round's nonce."""
+
+    card: Card
+    table: str
+    sum: SumPlan
+    asker: Asker
+    nonce: bytes
+
+
+@dataclass(frozen=True)
+class SumPart:
+    """What leaves a site: the masked numbers, and the receipt of what they cost here."""
+
+    message: bytes
+    receipt: Json
+
+
+def can_pay(door: SumDoor, order: SumOrder) -> None:
+    """Refuse a round before it begins if this site could not pay for it; nothing is charged."""
+    door.ledger.check_history()
+    debt = debt_of(order.sum.event)
+    for account in _paying(door.ledger, order.card, order.asker):
+        if not accepts(account.cap, account.spent, debt):
+            raise exceeded(account, debt)
+
+
+def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
+    """Return what a sum costs here, whether it fits, and what would be left; nothing is spent."""
+    accounts = _paying(door.ledger, card, asker)
+    debt = debt_of(sum_.event)
+    after = accounts[0].spent + debt
+    unit = "person" if card.by_person else "row"
+    return {
+        "epsilon": float(sum_.epsilon),
+        "delta": float(sum_.delta),
+        "error": sum_.margins(),
+        "fits": all(accepts(account.cap, account.spent, debt) for account in accounts),
+        "left": {**left_json(accounts[1]), "next_epsilon": smallest_next(accounts)},
+        "noise": list(noise_json(sum_)),
+        "says": says(sum_),
+        "against": against(sum_.agreement),
+        "bounding": bounding_in_words(sum_.plan),
+        "odds": odds_in_words(after.epsilon / EPSILON_UNITS, after.delta / DELTA_UNITS, unit),
+        "mechanism": MECHANISM,
+        "cells": sum_.plan.measure.cells,
+        "at": [],
+        "split": [],
+        "rank_error": {},
+        "error_by_people": {},  # for margins it does not know: none is foreseen by a guess
+        "spent": False,
+    }
+
+
+def _paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
+    """Return the accounts of all who pay: the people, the data set, groups, the user."""
+    paying = debtors(card, asker.user, asker.groups)
+    known = ledger.accounts(tuple(debtor.account for debtor in paying))
+    return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
+
+
+def sum_part(door: SumDoor, order: SumOrder, participant: Participant) -> SumPart:
+    """Return this site's part, whose charge was durable before a row was read; or refuse.
+
+    A round is read once: whatever was charged under its nonce before is not read again. Shares are
+    drawn before the charge: how long that takes hangs on no row.
+    """
+    shares = shares_of(order.sum, door.dice)
+    charge = _charge(door, order)
+    outcome = door.ledger.charge(charge)
+    if not isinstance(outcome, Charged) or outcome.paid_before:
+        raise Refused(
+            "sum-message-refused",
+            "The site has sent its part of this round already.",
+            "Convene another round.",
+        )
+    message = _read(door, order, charge, participant, shares)
+    stands = spelled({"format": FORMAT, "version": order.card.version, "about": order.sum.about})
+    settled = door.ledger.settle(charge.user, charge.op, stands)
+    signed: Json = {
+        "ledger": settled.head.ledger,
+        "epoch": settled.head.epoch,
+        "seq": settled.head.seq,
+        "head": settled.head.hash,
+        "op": charge.op,
+        "entry": outcome.seq,
+        "charged": sorted(account.name for account in outcome.accounts),
+        "epsilon": str(order.sum.epsilon),
+        "delta": str(order.sum.delta),
+    }
+    return SumPart(message, _receipt(door.ledger, order, outcome, signed))
+
+
+def summed_answer(sum_: SumPlan, total: IntegerArray, sites: int) -> Json:
+    """Return the answer that a finished sum gives, in the asker's columns; of no row."""
+    priced = sum_.priced(sites)
+    answer = shown(priced, answer_text(priced, Blurred(tuple(sum_.parts_of(total)))))
+    said: Json = {
+        "epsilon": float(sum_.epsilon),
+        "delta": float(sum_.delta),
+        "says": says(sum_),
+        "question": question_json(sum_.plan.question),
+        "data_set": sum_.plan.card.name,
+        "version": sum_.plan.card.version,
+        "guarantee": GUARANTEE,
+        "against": against(sum_.agreement),
+        "relation": relation(sum_.plan.card),
+        "bounding": bounding_in_words(sum_.plan),
+        "mechanism": MECHANISM,
+        "noise": [noise.as_json() for noise in priced.noises],
+    }
+    return {**answer, "receipt": said}
+
+
+def _read(
+    door: SumDoor,
+    order: SumOrder,
+    charge: Charge,
+    participant: Participant,
+    shares: Sequence[IntegerArray],
+) -> bytes:
+    """Return the masked numbers; whatever goes wrong with the rows is one constant code.
+
+    The except block is left before anything is raised, so that no error that has touched a row
+    hangs on ours as its context.
+    """
+    message, stopped = None, False
+    try:
+        sealed = door.engine.measure(order.table, order.sum.plan.measure)
+        message = masked(sealed, order.sum, participant, shares)
+    except EngineStopped:
+        stopped = True
+    except Exception:  # noqa: BLE001  # the door is where everything else is caught
+        stopped = False
+    if message is None:
+        _failed(door.ledger, charge, charge.shape if stopped else None)
+    return message
+
+
+def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
+    ledger.fail(charge.user, charge.op, shape)
+    raise question_failed()
+
+
+def _charge(door: SumDoor, order: SumOrder) -> Charge:
+    card, sum_, agreement = order.card, order.sum, order.sum.agreement
+    terms: Json = {
+        "about": sum_.about,
+        "federation": agreement.as_json(),
+        "nonce": order.nonce.hex(),
+    }
+    shape = _digest(sum_.plan.shape())
+    return Charge(
+        user=order.asker.user,
+        op=operation_of(order.nonce),
+        request=_digest(terms),
+        answer_key=_digest({**terms, "version": card.version, "people": card.people}),
+        shape=shape,
+        debtors=debtors(card, order.asker.user, order.asker.groups),
+        debt=debt_of(sum_.event),
+        body={
+            KIND: terms,
+            "question": question_json(sum_.plan.question),
+            "code": door.code,
+            "says": says(sum_),
+            "bounding": bounding_in_words(sum_.plan),
+            "mechanism": MECHANISM,
+            "shape": shape,
+            "data_set": card.name,
+            "version": card.version,
+            "people": card.people,
+            "unit": card.unit,
+            "relation": relation(card),
+            "guarantee": GUARANTEE,
+            "against": against(agreement),
+            "event": sum_.event.name,
+            "epsilon": str(sum_.epsilon),
+            "delta": str(sum_.delta),
+            "noise": noise_json(sum_),
+            "selection": None,
+        },
+    )
+
+
+def operation_of(nonce: bytes) -> str:
+    """Return the operation under which a round is paid."""
+    return f"sum-{nonce.hex()}"
+
+
+def says(sum_: SumPlan) -> str:
+    """Return what the sum is of, in words."""
+    agreement = sum_.agreement
+    count = len(agreement.members)
+    return f"{in_words(sum_.plan)}, added up over {count} sites ({agreement.name})"
+
+
+def against(agreement: Agreement) -> str:
+    """Return against whom the guarantee holds, in words."""
+    t = agreement.colluders
+    who = "one site" if t == 1 else f"{t} sites"
+    return f"whoever sees the sum, and the convener together with any {who}"
+
+
+def noise_json(sum_: SumPlan) -> Sequence[Json]:
+    """Return each part's noise over all sites, and what of it this site draws, in units."""
+    return [
+        {
+            "kind": "skellam",
+            "variance": str(summand.variance),
+            "share": str(sum_.share(summand)),
+            "grid": summand.grid,
+        }
+        for summand in sum_.summands
+    ]
+
+
+def _receipt(ledger: Ledger, order: SumOrder, outcome: Charged, signed: Json) -> Json:
+    card, sum_ = order.card, order.sum
+    accounts = {account.name: account for account in outcome.accounts}
+    return {
+        "epsilon": float(sum_.epsilon),
+        "delta": float(sum_.delta),
+        "left": {
+            **left_json(accounts[data_set_account(card.name)]),
+            "next_epsilon": smallest_next(accounts.values()),
+        },
+        "op": signed["op"],
+        "seq": signed["seq"],
+        "free": False,
+        "charged": {name: float(sum_.epsilon) for name in accounts},
+        "says": says(sum_),
+        "data_set": card.name,
+        "version": card.version,
+        "people": card.people,
+        "guarantee": GUARANTEE,
+        "against": against(sum_.agreement),
+        "relation": relation(card),
+        "bounding": bounding_in_words(sum_.plan),
+        "mechanism": MECHANISM,
+        **not_dp_json(ledger, card.people),
+        **ledger.sign(signed),
+    }
+
+
+def _digest(value: Json) -> str:
+    return hashlib.sha256(spelled(value).encode()).hexdigest()

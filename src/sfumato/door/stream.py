@@ -1,0 +1,313 @@
+"""Streams at the door: charged whole when they are opened, closed a period at a time, read free.
+
+A period goes: draw, count, blur, keep, write into the ledger. What is kept holds the noisy block,
+so whoever comes after a kill writes the very block that was drawn; and nothing but the ledger says
+which periods are closed. Why this costs what was charged: core/noise/stream.proof.md. Killed at
+every step in tests/faults/test_stream_kills.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Never
+
+from sfumato.core.account import Charge, Charged, Pending
+from sfumato.core.card import Card
+from sfumato.core.expression import Json, spelled
+from sfumato.core.loss import PureEvent, debt_of
+from sfumato.core.ports import KeptDay, KeptStreams, Listing, StreamEngine, TakeOrder
+from sfumato.core.question import question_json
+from sfumato.core.refusal import Bug, Refused
+from sfumato.door.accounts import debtors
+from sfumato.door.diary import relation
+from sfumato.door.ledger import Ledger
+from sfumato.door.locks.dp import GUARANTEE, blurred
+from sfumato.door.pool import NoisePool
+from sfumato.plan.stream import (
+    Stream,
+    plan_of_period,
+    stream_in_words,
+    stream_of,
+)
+
+FORMAT: Final = "stream/1"
+CLOSED: Final = "stream-closed"  # the ledger's entry of a closed period
+
+
+@dataclass(frozen=True)
+class StreamDoor:
+    """What a stream needs: the ledger, an engine, noise, and a place for its private state."""
+
+    ledger: Ledger
+    engine: StreamEngine
+    pool: NoisePool
+    kept: KeptStreams
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A stream that is paid for, and the entry that says so."""
+
+    stream: Stream
+    opener: str
+    seq: int
+    epoch: int
+    says: str
+
+    @property
+    def id(self) -> str:
+        """Return what the stream is filed under, in the ledger and where its state is kept."""
+        return stream_id(self.stream.data_set, self.stream.name)
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A period that was closed, as the ledger has it."""
+
+    end: int
+    block: int
+    token: str
+    version: str
+    seq: int
+
+
+def stream_id(data_set: str, name: str) -> str:
+    """Return the one name of a stream, letter case aside; no part of it can hold the point."""
+    return f"{data_set}.{name}".casefold()
+
+
+def open_stream(ledger: Ledger, card: Card, stream: Stream, opener: str) -> Opened:
+    """Return the stream, for which everybody who pays has paid for all its periods; or refuse."""
+    charge = _charge(card, stream, opener)
+    is_taken = False
+    try:
+        outcome = ledger.charge(charge)
+    except Refused as refused:
+        if refused.code != "op-reused":
+            raise
+        is_taken = True
+    if is_taken:
+        raise Refused(
+            "stream-exists",
+            f"A stream {stream.name!r} of {stream.data_set!r} was opened with other terms.",
+            "Its terms are fixed for good; choose another name.",
+        )
+    if isinstance(outcome, Pending):
+        raise Bug("an opening waits for nobody")
+    if isinstance(outcome, Charged):
+        ledger.settle(opener, charge.op, _opening(ledger, card, stream, charge, outcome.seq))
+    found = find_stream(ledger, opener, stream.data_set, stream.name)
+    if found is None:
+        raise Bug("a stream was opened and is not there")
+    return found
+
+
+def _opening(ledger: Ledger, card: Card, stream: Stream, charge: Charge, seq: int) -> str:
+    """Return what stands in the ledger of a stream for ever, in the place of an answer."""
+    entry = ledger.store.entry(seq)
+    if entry is None:
+        raise Bug("a charge is not in the ledger")
+    said = {"format": FORMAT, "version": card.version, "seq": seq, "epoch": entry.epoch}
+    return spelled({**said, "says": charge.body["says"], "stream": stream.as_json()})
+
+
+def find_stream(ledger: Ledger, opener: str, data_set: str, name: str) -> Opened | None:
+    """Return the stream that was opened under that name, or None."""
+    text = ledger.answer_of(opener, stream_op(data_set, name))
+    body: dict[str, Any] = {} if text is None else json.loads(text)  # Any: of our own ledger
+    if body.get("format") != FORMAT:  # none, or the owner's own id of a question
+        return None
+    return Opened(stream_of(body["stream"]), opener, body["seq"], body["epoch"], body["says"])
+
+
+def closed_of(ledger: Ledger, opened: Opened) -> tuple[Closed, ...]:
+    """Return the periods that are closed, in order; the first entry of a period stands for ever."""
+    found: list[Closed] = []
+    for entry in ledger.store.entries(opened.seq):
+        if entry.kind != CLOSED:
+            continue
+        body = json.loads(entry.body)
+        if body["stream"] == opened.id and body["end"] == len(found) + 1:
+            made = body["end"], body["block"], body["token"], body["version"]
+            found.append(Closed(*made, entry.seq))
+    return tuple(found)
+
+
+def close_periods(doors: StreamDoor, listing: Listing, opened: Opened, until: int) -> int:
+    """Close every open period up to that one, each durable before the next; return how many."""
+    with doors.kept.alone(opened.id):
+        doors.ledger.check_history()
+        _check_epoch(doors.ledger, opened)
+        closed = list(closed_of(doors.ledger, opened))
+        before = len(closed)
+        _check_order(opened.stream, before, until)
+        for end in range(before + 1, until + 1):
+            closed.append(_close(doors, listing, opened, end, closed[-1] if closed else None))
+        return until - before
+
+
+def _check_epoch(ledger: Ledger, opened: Opened) -> None:
+    """Refuse to go on after entries were lost: one may have been a period of this stream."""
+    if ledger.store.head().epoch != opened.epoch:
+        raise _lost("The ledger has lost entries since the stream was opened.")
+
+
+def _check_order(stream: Stream, closed: int, until: int) -> None:
+    if not closed < until <= stream.periods:
+        unit = stream.unit
+        open_ = (
+            f"The next to close is that of {stream.day(closed + 1)}."
+            if closed < stream.periods
+            else "None is left to close."
+        )
+        raise Refused(
+            "stream-out-of-order",
+            f"{closed:,} of {stream.periods:,} {unit}s are closed, each once and in order; "
+            f"that one is closed already, or beyond the last.",
+            open_,
+        )
+
+
+# --- one period ---------------------------------------------------------------------------------
+
+
+def _close(
+    doors: StreamDoor, listing: Listing, opened: Opened, end: int, before: Closed | None
+) -> Closed:
+    follows = opened_token(doors.ledger, opened) if before is None else before.token
+    kept = doors.kept.find(opened.id, end)
+    if kept is None:
+        kept = _taken(doors, listing, opened, end, before)
+    words: dict[str, Any] = kept.words  # Any: of a file of our own
+    if (words["stream"], words["end"], words["follows"]) != (opened.id, end, follows):
+        raise _lost("What is kept of the stream does not follow what the ledger says.")
+    said = {key: words[key] for key in ("stream", "end", "block", "token", "version")}
+    head = doors.ledger.note(CLOSED, {**said, "data_set": listing.card.name, "says": opened.says})
+    doors.kept.drop_before(opened.id, end)
+    return Closed(end, words["block"], words["token"], words["version"], head.seq)
+
+
+def opened_token(ledger: Ledger, opened: Opened) -> str:
+    """Return what the first period follows: the opening itself."""
+    entry = ledger.store.entry(opened.seq)
+    if entry is None:
+        raise Bug("a stream's opening is not in the ledger")
+    return entry.hash
+
+
+def _taken(
+    doors: StreamDoor, listing: Listing, opened: Opened, end: int, before: Closed | None
+) -> KeptDay:
+    """Count the period and keep it with its noise; whatever goes wrong is one constant code.
+
+    The except block is left before anything is raised, so that no error that has touched a row
+    hangs on ours as its context.
+    """
+    follows, used = opened_token(doors.ledger, opened), None
+    if before is not None:
+        follows, used = before.token, _used_before(doors.kept, opened, before)
+    plan = plan_of_period(listing.card, opened.stream, end)  # refused by the card alone
+    where = plan.measure.where
+    if where is None:
+        raise Bug("a period without an end")
+    words: Json = {
+        "stream": opened.id,
+        "end": end,
+        "follows": follows,
+        "token": doors.pool.dice.draw(16).hex(),
+        "version": listing.card.version,
+    }
+    kept = None
+    try:
+        with doors.kept.draft(opened.id) as target:
+            order = TakeOrder(
+                listing.table,
+                where,
+                opened.stream.rows,
+                end,
+                opened.stream.first_of_block(end),
+                used,
+                target,
+                plan.measure.most_rows,
+            )
+            block = _blurred(doors, opened.stream, order)
+            kept = doors.kept.keep(opened.id, end, target, {**words, "block": block})
+    except Exception:  # noqa: BLE001  # the door is where everything else is caught
+        kept = None
+    if kept is None:
+        _failed()
+    return kept
+
+
+def _blurred(doors: StreamDoor, stream: Stream, order: TakeOrder) -> int:
+    """Return the block with noise that was drawn before a row was read."""
+    draw = doors.pool.take(stream.running.noise, 1)
+    (part,) = blurred(doors.engine.take(order), (0,), (draw,), doors.pool.dice).parts
+    return int(part[0])
+
+
+def _used_before(kept: KeptStreams, opened: Opened, before: Closed) -> str:
+    found = kept.find(opened.id, before.end)
+    if found is None or found.words["token"] != before.token:
+        raise _lost("What each person has used of the stream is missing, or is not the newest.")
+    return found.used
+
+
+def _failed() -> Never:
+    raise Refused(
+        "stream-failed",
+        "The period could not be counted. Nothing of it was released.",
+        "Close it again; if it fails again, let the engine use more, or prepare the rows anew.",
+    )
+
+
+def _lost(cause: str) -> Refused:
+    return Refused(
+        "stream-lost",
+        cause,
+        "No more periods can be closed; what was closed stays readable. Open another stream.",
+    )
+
+
+# --- the price ------------------------------------------------------------------------------------
+
+
+def stream_op(data_set: str, name: str) -> str:
+    """Return the operation of the opener's that pays for the stream of that name."""
+    return f"stream {stream_id(data_set, name)}"
+
+
+def _charge(card: Card, stream: Stream, opener: str) -> Charge:
+    event, terms = PureEvent(stream.epsilon), stream.as_json()
+    shape = _digest({"stream": stream_id(card.name, stream.name)})
+    return Charge(
+        user=opener,
+        op=stream_op(card.name, stream.name),
+        request=_digest(terms),
+        answer_key=_digest({"stream": terms, "people": card.people, "opener": opener}),
+        shape=shape,
+        debtors=debtors(card, opener, ()),
+        debt=debt_of(event),
+        body={
+            "stream": terms,
+            "question": question_json(stream.question),
+            "says": stream_in_words(card, stream),
+            "shape": shape,
+            "data_set": card.name,
+            "version": card.version,
+            "people": card.people,
+            "unit": card.unit,
+            "relation": relation(card),
+            "guarantee": GUARANTEE,
+            "event": event.name,
+            "epsilon": str(stream.epsilon),
+            "delta": "0",
+            "noise": [stream.running.as_json()],
+        },
+    )
+
+
+def _digest(value: Json) -> str:
+    return hashlib.sha256(spelled(value).encode()).hexdigest()

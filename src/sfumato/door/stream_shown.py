@@ -1,0 +1,95 @@
+"""What is shown of a stream: sums of noisy blocks that stand in the ledger; all of it public."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sfumato.core.card import Card
+from sfumato.core.expression import Json
+from sfumato.core.question import question_json
+from sfumato.core.refusal import Bug
+from sfumato.door.accounts import data_set_account, left_json, people_account, smallest_next
+from sfumato.door.diary import INTERVAL, not_dp_json, odds_of, relation
+from sfumato.door.ledger import Ledger
+from sfumato.door.locks.dp import GUARANTEE
+from sfumato.door.stream import Closed, Opened, closed_of, stream_op
+from sfumato.plan.stream import bound_in_words
+
+
+def stream_answer(ledger: Ledger, card: Card, opened: Opened) -> Json:
+    """Return the running count of every closed period with its error, and a receipt; free."""
+    stream, closed = opened.stream, closed_of(ledger, opened)
+    running = stream.running
+    blocks = np.zeros(stream.periods, dtype=np.int64)
+    blocks[: len(closed)] = [one.block for one in closed]
+    values = running.prefixes(blocks)[: len(closed)].tolist()
+    count = len(closed)
+    pairs = zip(values, running.margins()[:count], strict=True)
+    bars = [[value - margin, value + margin] for value, margin in pairs]
+    days = [stream.day(end) for end in range(1, count + 1)]
+    nothing: list[object] = [None] * count
+    columns = [
+        (days, nothing, nothing) if output.of in stream.question.group_by else
+        (values, running.stds()[:count], bars)
+        for output in stream.question.outputs
+    ]  # fmt: skip
+    return {
+        "columns": [output.name for output in stream.question.outputs],
+        "rows": [list(row) for row in zip(*(c[0] for c in columns), strict=True)],
+        "std": [list(row) for row in zip(*(c[1] for c in columns), strict=True)],
+        "interval": [list(row) for row in zip(*(c[2] for c in columns), strict=True)],
+        "guarantee": GUARANTEE,
+        "receipt": _receipt(ledger, card, opened, closed),
+    }
+
+
+def _receipt(ledger: Ledger, card: Card, opened: Opened, closed: tuple[Closed, ...]) -> Json:
+    """Return what was asked and paid for the whole stream, and where its last entry stands."""
+    stream = opened.stream
+    names = people_account(card.people), data_set_account(card.name)
+    accounts = ledger.accounts(names)
+    seq = closed[-1].seq if closed else opened.seq
+    entry = ledger.store.entry(seq)
+    if entry is None:
+        raise Bug("an entry of a stream is not in the ledger")
+    signed: Json = {
+        "ledger": ledger.store.head().ledger,
+        "epoch": entry.epoch,
+        "seq": seq,
+        "head": entry.hash,
+        "op": stream_op(card.name, stream.name),
+        "entry": opened.seq,
+        "charged": [],
+        "epsilon": str(stream.epsilon),
+        "delta": "0",
+        "stream": opened.id,
+        "closed": len(closed),
+    }
+    return {
+        "epsilon": float(stream.epsilon),
+        "delta": 0.0,
+        "left": {
+            **left_json(accounts[names[1]]),
+            "next_epsilon": smallest_next(accounts.values()),
+        },
+        "op": signed["op"],
+        "seq": seq,
+        "free": True,
+        "charged": {},
+        "stream": {**stream.as_json(), "closed": len(closed)},
+        "says": opened.says,
+        "question": question_json(stream.question),
+        "data_set": card.name,
+        "version": closed[-1].version if closed else card.version,
+        "people": card.people,
+        "guarantee": GUARANTEE,
+        "unit": f"person ({card.unit})",
+        "relation": relation(card),
+        "bounding": bound_in_words(stream),
+        "mechanism": stream.running.as_json()["kind"],
+        "split": [],
+        "odds": odds_of(accounts[names[0]], "person"),
+        "interval": INTERVAL,
+        **not_dp_json(ledger, card.people),
+        **ledger.sign(signed),
+    }

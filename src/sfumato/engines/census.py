@@ -1,0 +1,90 @@
+"""A source as codes: every column's different texts, and for every row their places.
+
+Read at the owner's word, for the owner's eyes; the answer goes sealed to the door. Grouped, rows
+that are alike come once with their number, so that a table of any length fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.card import Limits
+from sfumato.core.refusal import Refused
+from sfumato.engines.frames import Header
+from sfumato.engines.locked import Room, named, open_locked
+from sfumato.engines.orders import TableOrder
+from sfumato.engines.sources import Source, open_source, paths_of
+
+
+def counted(room: Room, message: Header) -> tuple[Header, bytes]:
+    """Return names, texts and how many rows, and the codes column by column; or the refusal."""
+    source, table = str(message["source"]), message.get("inner_table")
+    order = TableOrder(
+        0, source, None if table is None else str(table), None, None, (), (), Limits()
+    )
+    connection = open_locked(":memory:", replace(room, paths=paths_of(source)), read_only=False)
+    try:
+        return _counted(connection, open_source(connection, order), message)
+    except Refused as refused:
+        return {"refused": [refused.code, refused.cause, refused.next_step]}, b""
+    finally:
+        connection.close()
+
+
+def _counted(
+    connection: duckdb.DuckDBPyConnection, source: Source, message: Header
+) -> tuple[Header, bytes]:
+    places = _places(source, message.get("columns"))
+    wanted = ", ".join(f"coalesce(c{place}, '') AS c{place}" for place in places)
+    connection.execute(
+        f"CREATE TEMP TABLE rows AS SELECT {wanted or '1 AS one'} FROM ({source.sql})"
+    )
+    texts = [_texts(connection, place) for place in places]
+    codes = [f"enum_code(CAST(c{place} AS e{place}))::BIGINT AS c{place}" for place in places]
+    if message.get("grouped") is True:
+        select = ", ".join([*codes, "count(*)::BIGINT AS n"])
+        sql = f"SELECT {select} FROM rows GROUP BY ALL"
+    else:
+        sql = f"SELECT {', '.join(codes) or '1'} FROM rows"
+    found: dict[str, NDArray[Any]] = connection.execute(sql).fetchnumpy()
+    columns = [*(f"c{place}" for place in places), *(["n"] if message.get("grouped") else [])]
+    arrays = [np.ascontiguousarray(np.asarray(found[name]), np.int64) for name in columns]
+    rows = len(next(iter(found.values()))) if found else 0
+    header: Header = {
+        "names": [source.names[place] for place in places],
+        "texts": texts,
+        "rows": rows,
+    }
+    return header, b"".join(array.tobytes() for array in arrays)
+
+
+def _places(source: Source, columns: object) -> list[int]:
+    """Return which columns are meant: those named, or all."""
+    if not isinstance(columns, list):
+        return list(range(len(source.names)))
+    return [_place(source, str(name)) for name in columns]
+
+
+def _place(source: Source, name: str) -> int:
+    fitting = [i for i, one in enumerate(source.names) if one.strip() == name]
+    if len(fitting) == 1:
+        return fitting[0]
+    known = ", ".join(one.strip() for one in source.names)
+    raise Refused(
+        "unknown-column", f"The table has no column {name!r}, or several.", f"Name some of {known}."
+    )
+
+
+def _texts(connection: duckdb.DuckDBPyConnection, place: int) -> list[str]:
+    """Return the column's different texts; their type has a code for each, in that order."""
+    column, kind = named(f"c{place}"), named(f"e{place}")
+    connection.execute(
+        f"CREATE TYPE {kind} AS ENUM (SELECT DISTINCT {column} FROM rows ORDER BY {column})"
+    )
+    sql = f"SELECT unnest(enum_range(NULL::{kind}))::VARCHAR"
+    return [str(row[0]) for row in connection.execute(sql).fetchall()]

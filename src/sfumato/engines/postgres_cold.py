@@ -1,0 +1,128 @@
+"""The cold way in PostgreSQL and Spark: they filter and compute, the driver bounds and adds up.
+
+A question with a filter or with clamped sums needs everybody's rows one by one. The engine hands
+them out for a range of persons at a time, packed into few whole numbers (packed.py), and the kernel
+bounds them: cells of a person lie in their stored order, which is that of plan/lower.py, or all of
+them count, or there is but one; else they are chosen by the kernel's own keyed order, as DuckDB's
+are. Private keys that no stored order serves stay with plain SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sfumato.core.expression import Expr, Ref
+from sfumato.core.measure import Measure
+from sfumato.engines.cold import MOST_SLOTS, NULL, Cold, ColdKey, cold_tally
+from sfumato.engines.kernel_types import PLACE_BITS
+from sfumato.engines.postgres_ranks import Stored, stored_place
+from sfumato.plan.lower import ADDED
+from sfumato.plan.print_values import Dialect, Text, filled, joined, print_expr, print_predicate
+
+# A sign is no part of a number in SQL, and without it this one has more than 64 bits.
+_NOTHING: Final = f"({NULL + 1} - 1)"
+_PLACES: Final = 1 << PLACE_BITS
+
+
+def lower_cold(measure: Measure, stored: Stored, dialect: Dialect, table: str) -> Cold | None:
+    """Return how the driver adds the measure up, or None if plain SQL has to."""
+    if not measure.by_person or measure.source is not None or measure.joins or not stored.is_packed:
+        return None
+    if any(tally.kind not in ADDED for tally in measure.tallies):
+        return None
+    place = stored_place(measure, stored)
+    if place is None and not measure.is_public:
+        return None
+    values = tuple(dict.fromkeys(t.value for t in measure.tallies if t.value is not None))
+    text = _Printer(measure, place, values, dialect).statement(table)
+    return Cold(
+        text.sql,
+        text.bound,
+        measure.cells if measure.is_public else None,
+        () if measure.is_public else (ColdKey("text", f"c{place}"),),
+        place is not None,
+        len(values),
+        tuple(cold_tally(tally, values) for tally in measure.tallies),
+        measure.max_groups,
+        measure.max_rows,
+        table,
+        _has_slot(measure, place),
+    )
+
+
+def _has_slot(measure: Measure, place: int | None) -> bool:
+    if place is None or measure.where is not None:
+        return False
+    return measure.is_public and measure.max_groups <= MOST_SLOTS
+
+
+@dataclass(frozen=True)
+class _Printer:
+    measure: Measure
+    place: int | None  # of the column with stored places
+    values: tuple[Expr, ...]
+    dialect: Dialect
+
+    def statement(self, table: str) -> Text:
+        """Print the rows; the last parameters are a range of persons."""
+        summed = {tally.value for tally in self.measure.tallies if tally.kind == "sum"}
+        columns = self._packed()
+        columns += [self._value(i, value, value in summed) for i, value in enumerate(self.values)]
+        where = Text("true")
+        if self.measure.where is not None:
+            where = print_predicate(self.measure.where, self.dialect)
+        there = " WHERE b IS NOT NULL" if self.measure.keys else ""
+        return filled(
+            f"SELECT {self._names()} FROM (SELECT {{}} FROM {table} WHERE {{}}"
+            f" AND {self._bounds()}) AS r{there}",
+            joined(", ", columns),
+            where,
+        )
+
+    def _names(self) -> str:
+        names = ["a", *(["b"] if self.measure.keys else [])]
+        names += [f"w{i}" for i in range(len(self.values))]
+        if self.dialect == "postgres":  # a row of its own costs more than all that is in it
+            return ", ".join(f"array_agg({name}) AS {name}" for name in names)
+        return ", ".join(names)
+
+    def _bounds(self) -> str:
+        bounds = "person >= ? AND person < ?"
+        if self.place is None or self.measure.where is not None:
+            return bounds
+        few, first = self.measure.max_groups, self.measure.max_rows
+        return f"{bounds} AND g{self.place} <= {few} AND n{self.place} <= {first}"
+
+    def _packed(self) -> list[Text]:
+        """Print person, cell and places; PostgreSQL has them packed, for it is slow to reckon."""
+        stored, place = self.dialect == "postgres", self.place
+        if place is None:
+            rows = Text("a" if stored else f"CAST(person AS BIGINT) * {_PLACES} + rr AS a")
+            return [rows, *([filled("{} AS b", self._cell())] if self.measure.keys else [])]
+        if stored:
+            return [Text(f"a{place} AS a"), Text(f"b{place} AS b")]
+        code = f"k{place}" if self.measure.is_public else f"c{place}"
+        return [
+            Text(f"CAST(person AS BIGINT) * {_PLACES} + g{place} AS a"),
+            Text(f"CAST({code} AS BIGINT) * {_PLACES} + n{place} AS b"),
+        ]
+
+    def _cell(self) -> Text:
+        """Print the number of the cell, as plan/lower.py numbers them."""
+        cell = Text("CAST(0 AS BIGINT)")
+        for place, key in enumerate(self.measure.keys):
+            code = filled("CAST({} AS BIGINT)", print_expr(key.value, self.dialect))
+            if not isinstance(key.value, Ref) or key.value.column[0] != "k":
+                last = (key.size or 0) - 1
+                code = filled(f"CASE WHEN {{}} BETWEEN 0 AND {last} THEN {{}} END", code, code)
+            cell = code if place == 0 else filled(f"({{}} * {key.size} + {{}})", cell, code)
+        return cell
+
+    def _value(self, place: int, value: Expr, is_summed: bool) -> Text:
+        text = print_expr(value, self.dialect)
+        if not is_summed:
+            return filled(
+                f"CAST(CASE WHEN {{}} IS NULL THEN 0 ELSE 1 END AS BIGINT) AS w{place}", text
+            )
+        return filled(f"coalesce(CAST({{}} AS BIGINT), {_NOTHING}) AS w{place}", text)

@@ -1,0 +1,159 @@
+"""The child process that takes the rows of one PostgreSQL table into a file, and nothing else.
+
+It reads in a transaction that can only read, as a role that may only read: one that may more is not
+used. Of what a server says nothing is passed on, for it may quote a value or the address.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from sfumato.engines.frames import Header
+from sfumato.engines.postgres_child import Deed, serve
+from sfumato.engines.postgres_doors import DOORS, FILES
+from sfumato.engines.sources import NO_NULLS
+
+# What a role that takes rows may not be able to do; whatever else it may read is the operator's.
+CLOSED: Final = (
+    "superuser", "create-roles", "create-databases", "owner-of-something", "create-in-database",
+    "create-in-schema", "write", "files",
+)  # fmt: skip
+_LINE: Final[dict[str, Any]] = {
+    "autocommit": True, "connect_timeout": 10, "keepalives_idle": 20, "keepalives_interval": 10,
+    "keepalives_count": 3, "tcp_user_timeout": 60_000,
+}  # fmt: skip
+_SESSION: Final = {
+    "search_path": "pg_catalog",
+    "default_transaction_read_only": "on",
+    "client_min_messages": "error",
+    "log_parameter_max_length_on_error": "0",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "iso_8601",
+    "TimeZone": "UTC",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+    "lock_timeout": "5000",
+    "idle_in_transaction_session_timeout": "60000",
+}
+_TABLE: Final = """SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm')
+ AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+ AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')"""
+_COLUMNS: Final = """SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
+ WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+_TYPES: Final[Mapping[str, str]] = {
+    "smallint": "integer", "integer": "integer", "bigint": "integer",
+    "numeric": "number", "real": "number", "double precision": "number",
+    "boolean": "boolean", "date": "date",
+    "timestamp without time zone": "timestamp", "timestamp with time zone": "timestamp",
+}  # fmt: skip
+_ZONED: Final = "timestamp with time zone"
+Link = psycopg.Connection[Any]
+
+
+class Told(Exception):
+    """What the parent is told: a word of ours."""
+
+
+def columns(request: Header) -> bytes:
+    """Return the table's columns, by the catalogue; no row is read."""
+    with _linked(request) as link, link.transaction():
+        found = _columns(link, request)
+    return _said(columns=[[name, _TYPES.get(kind, "text")] for name, kind in found])
+
+
+def fetch(request: Header) -> bytes:
+    """Write the table's rows into the file, every value as a text."""
+    most = int(str(request["most"]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    with (
+        Path(str(request["target"])).open("r+b") as target,  # it is there, and held by the parent
+        _linked(request) as link,
+        link.transaction(),
+    ):
+        link.execute("SET TRANSACTION READ ONLY")
+        text, room = _copy(request, _columns(link, request)), most
+        with link.cursor() as cursor, cursor.copy(text) as copy:
+            for piece in copy:
+                room -= len(piece)
+                if room < 0:
+                    raise Told("too-large")
+                target.write(piece)
+    return _said()
+
+
+def _linked(request: Header) -> Link:
+    """Return a connection that can only read; one by which more could be done is refused."""
+    try:
+        link = psycopg.connect(str(request["address"]), **_LINE)
+    except psycopg.Error:
+        raise Told("unreachable") from None
+    settings = {**_SESSION, "statement_timeout": str(request["timeout_ms"])}
+    for name, value in settings.items():
+        link.execute("SELECT set_config(%s, %s, false)", (name, value))
+    asked = ", ".join(f"coalesce(({DOORS[name]}), true)" for name in CLOSED)
+    found = link.execute(f"SELECT {asked}".encode(), {"files": FILES}).fetchone() or ()
+    if any(is_open for _, is_open in zip(CLOSED, found, strict=True)):
+        link.close()
+        raise Told("unsafe")
+    return link
+
+
+def _columns(link: Link, request: Header) -> list[tuple[str, str]]:
+    row = link.execute(_TABLE, (request["schema"], request["table"])).fetchone()
+    if row is None:
+        raise Told("no-table")
+    found = [(str(n), str(k)) for n, k in link.execute(_COLUMNS, (row[0],)).fetchall()]
+    if not found or not all(name.isprintable() for name, _ in found):
+        raise Told("no-table")
+    return found
+
+
+def _copy(request: Header, found: list[tuple[str, str]]) -> sql.Composed:
+    """Print what hands the rows out; a value that is not there stays none when it is read."""
+    table = sql.Identifier(str(request["schema"]), str(request["table"]))
+    asked = sql.SQL(", ").join(_column(name, kind) for name, kind in found)
+    return sql.SQL(
+        "COPY (SELECT {} FROM {}) TO STDOUT"
+        " (FORMAT csv, HEADER, DELIMITER E'\\t', NULL {}, ENCODING 'UTF8')"
+    ).format(asked, table, sql.Literal(NO_NULLS))
+
+
+def _column(name: str, kind: str) -> sql.Composed:
+    text: LiteralString = "{0} AT TIME ZONE 'UTC' AS {0}" if kind == _ZONED else "{0}"
+    return sql.SQL(text).format(sql.Identifier(name))
+
+
+def _said(**facts: object) -> bytes:
+    return json.dumps({"why": None, **facts}).encode("ascii")
+
+
+def _told(deed: Deed) -> Deed:
+    """Return the deed, which says a word of ours where it refuses."""
+
+    def done(request: Header) -> bytes:
+        try:
+            return deed(request)
+        except Told as told:
+            return json.dumps({"why": str(told)}).encode("ascii")
+
+    return done
+
+
+def _begun(start: Header) -> Mapping[str, Deed]:
+    space = int(str(start["memory_mb"])) << 20
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    return {"columns": _told(columns), "fetch": _told(fetch)}
+
+
+def main() -> None:
+    """Serve until the parent hangs up."""
+    serve(_begun)

@@ -1,0 +1,106 @@
+"""Tables of a PostgreSQL as a source of rows: each is read by a process of its own, with limits."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sfumato.core.connection import TableThere
+from sfumato.core.refusal import Refused
+from sfumato.engines.addresses import PostgresAddress, read_address
+from sfumato.engines.frames import Header
+from sfumato.engines.postgres_child import START_S, DriverChild
+
+_WHY: Final[Mapping[str, tuple[str, str, str]]] = {
+    "unreachable": (
+        "engine-unavailable",
+        "The database of the connection cannot be reached.",
+        "Try again later, or tell the operator.",
+    ),
+    "unsafe": (
+        "engine-unsafe",
+        "The role of the connection may do more than read tables, so it is not used.",
+        "The operator gives it a role that has SELECT and nothing else.",
+    ),
+    "no-table": (
+        "source-unreadable",
+        "The connection has no such table that may be read.",
+        "Name another, or ask the operator for it.",
+    ),
+    "too-large": (
+        "too-large",
+        "The table is larger than what may still come from you.",
+        "Add what you have uploaded, take less, or ask the operator for --max-upload.",
+    ),
+    "late": (
+        "source-unreadable",
+        "The table could not be read to its end in the time and memory that there is for it.",
+        "Take less of it, by a view; or try again later.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class PostgresTables:
+    """Reads tables of PostgreSQL; nothing of an address or a value is in a refusal."""
+
+    look_s: float = 15.0
+    fetch_s: float = 900.0
+    memory_mb: int = 2048  # address space; the rows pass through it a piece at a time
+
+    def check(self, address: str) -> None:
+        """Refuse an address that is none of PostgreSQL's, or by which rows would cross openly."""
+        if importlib.util.find_spec("psycopg") is None:
+            raise Refused(
+                "not-installed",
+                "psycopg is not installed.",
+                'pip install "sfumato[postgres]" brings it.',
+            )
+        from sfumato.engines.postgres_address import check_network
+
+        if not isinstance(read_address(address), PostgresAddress):
+            raise Refused(
+                "engine-unavailable",
+                "The address of a connection is none of PostgreSQL's.",
+                "Give postgresql://READER@HOST/DATABASE.",
+            )
+        check_network(address)
+
+    def columns(self, wanted: TableThere) -> list[tuple[str, str]]:
+        """Return the names and types of the table's columns, reading no row; or refuse."""
+        said = self._asked(wanted, {"do": "columns"}, self.look_s)
+        return [(str(name), str(kind)) for name, kind in said["columns"]]
+
+    def fetch(self, wanted: TableThere, target: Path, most: int) -> None:
+        """Write the rows, at most so many bytes, into a file that is there; or refuse."""
+        order: Header = {"do": "fetch", "target": str(target.absolute()), "most": most}
+        self._asked(wanted, order, self.fetch_s)
+
+    # Any: the child's own words
+    def _asked(self, wanted: TableThere, order: Header, limit_s: float) -> Mapping[str, Any]:
+        self.check(wanted.address)
+        there: Header = {
+            "address": wanted.address,
+            "schema": wanted.schema,
+            "table": wanted.table,
+            "timeout_ms": int(limit_s * 1000),
+        }
+        child = DriverChild("postgres_source")
+        try:
+            child.tell({"memory_mb": self.memory_mb}, START_S)
+            answer = child.ask({**order, **there}, limit_s)
+        finally:
+            child.kill()
+        said = {"why": "late"} if answer is None or not answer[0].get("ok") else _read(answer[1])
+        if said["why"] is not None:
+            raise Refused(*_WHY.get(str(said["why"]), _WHY["late"]))
+        return said
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(body)
+    return read

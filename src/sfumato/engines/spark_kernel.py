@@ -1,0 +1,60 @@
+"""Inside Spark's driver: rows of a range of persons at a time, as Arrow hands them over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from sfumato.engines.assembled import Columns as Answer
+from sfumato.engines.cold import Cold
+from sfumato.engines.kernel_types import Columns, Part
+from sfumato.engines.packed import (
+    Extent,
+    Ordered,
+    keys_sql,
+    named,
+    needs_keys,
+    ordered_by,
+    parts_of_rows,
+    slices,
+    texts_sql,
+    unordered,
+    whole_of,
+)
+
+_RANGE_NUMBERS: Final = 1 << 23  # one job hands out; Parquet's groups of other persons are skipped
+_SLICE_ROWS: Final = 1 << 18
+
+
+def add_up(session: Any, cold: Cold, extent: Extent, salt: str) -> Answer:  # a SparkSession
+    """Return the columns of the cells."""
+
+    def parts() -> Iterator[Part]:
+        for ends in extent.ranges(_RANGE_NUMBERS // (2 + cold.values)):
+            packed = _fetched(session, cold.sql, [*cold.parameters, *ends])
+            ordered = _ordered(session, cold, ends, salt)
+            for some, few in slices(packed, _SLICE_ROWS):
+                yield from parts_of_rows(some, cold, few, extent, ordered)
+
+    whole = whole_of(parts(), cold, extent)
+    return named(whole, cold, _texts(session, cold) if cold.keys else {})
+
+
+def _ordered(session: Any, cold: Cold, ends: tuple[int, int], salt: str) -> Ordered:
+    if not needs_keys(cold):
+        return unordered
+    return ordered_by(salt, cold, _fetched(session, keys_sql(cold, "rr = 1"), [*ends]), ends)
+
+
+def _fetched(session: Any, sql: str, bound: list[object]) -> Columns:
+    table = session.sql(sql, args=bound).toArrow()
+    return {
+        name: np.asarray(table.column(name).to_numpy(), np.int64) for name in table.column_names
+    }
+
+
+def _texts(session: Any, cold: Cold) -> dict[int, str]:
+    codes, texts = session.sql(texts_sql(cold)).toArrow().columns
+    return dict(zip(codes.to_pylist(), texts.to_pylist(), strict=True))

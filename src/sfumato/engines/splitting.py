@@ -1,0 +1,111 @@
+"""Writing people's rows into one file a block, for programs that run on blocks; in a worker.
+
+Who is in a block, and in which order its rows lie, is told by a keyed hash of the person and by the
+person's own rows: nobody else's rows move them (rules.md, 26 and 29).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+from sfumato.engines.frames import Header
+from sfumato.engines.locked import Room, open_locked
+from sfumato.engines.orders import path_of_block
+from sfumato.engines.prepare_sql import secret_number
+from sfumato.engines.sources import paths_of
+from sfumato.plan.lower_from import table_name
+
+MISSING: Final = "n/a"  # as BIDS writes it; pandas reads it as missing
+_AT_ONCE: Final = 20_000
+
+
+def split(room: Room, request: Header) -> None:
+    """Write every block's file, the empty ones too."""
+    body: dict[str, Any] = request  # Any: a message of our own parent
+    room = replace(room, spill=body["spill"], paths=tuple(paths_of(body["table"])))
+    connection = open_locked(body["table"], room, read_only=True)
+    try:
+        _write(connection, body)
+    finally:
+        connection.close()
+
+
+def _write(connection: duckdb.DuckDBPyConnection, body: dict[str, Any]) -> None:
+    shown = [_shown(kind, Fraction(step)) for _, _, kind, step in body["columns"]]
+    heads = [body["person"], *(name for name, _, _, _ in body["columns"])]
+    head = "\t".join(_plain(name) for name in heads) + "\n"
+    rows = connection.execute(_sql([place for _, place, _, _ in body["columns"]]), [
+        body["key"], body["blocks"], body["key"],
+    ])  # fmt: skip
+    writer = _Writer(body["target"], body["blocks"], head)
+    while found := rows.fetchmany(_AT_ONCE):
+        for block, person, *values in found:
+            cells = (
+                MISSING if value is None else show(value)
+                for show, value in zip(shown, values, strict=True)
+            )
+            writer.write(block, f"p{person}\t" + "\t".join(cells) + "\n")
+    writer.close()
+
+
+def _sql(places: Sequence[int]) -> str:
+    """Print the rows with their block, block by block; people by a keyed hash, and numbered so."""
+    values = "".join(f", v{place}" for place in places)
+    block = f"CAST({secret_number('block', 'hex(who)')} % ? AS INTEGER)"
+    order = secret_number("in block", "hex(who)")
+    return (
+        "SELECT block, dense_rank() OVER (PARTITION BY block ORDER BY lot, who) AS number"
+        f"{values} FROM (SELECT person, who, {block} AS block, {order} AS lot FROM people)"
+        f" JOIN {table_name('duckdb', 0)} USING (person) ORDER BY block, lot, who, rr"
+    )
+
+
+class _Writer:
+    """Writes the blocks' files one after the other."""
+
+    def __init__(self, target: str, blocks: int, head: str) -> None:
+        for block in range(blocks):
+            Path(path_of_block(target, block)).write_text(head, encoding="utf-8")
+        self._target, self._block, self._lines = target, -1, [""]
+
+    def write(self, block: int, line: str) -> None:
+        if block != self._block or len(self._lines) > _AT_ONCE:
+            self.close()
+            self._block = block
+        self._lines.append(line)
+
+    def close(self) -> None:
+        if self._block >= 0:
+            path = path_of_block(self._target, self._block)
+            with open(path, "a", encoding="utf-8") as file:
+                file.writelines(self._lines)
+        self._lines = []
+
+
+def _shown(kind: str, step: Fraction) -> Callable[[Any], str]:  # Any: what DuckDB gives of a cell
+    if kind in ("integer", "number"):
+        return lambda steps: decimal_text(steps * step)
+    if kind == "boolean":
+        return lambda value: "true" if value else "false"
+    return lambda value: _plain(str(value))
+
+
+def decimal_text(value: Fraction) -> str:
+    """Return a number as people write it, exactly; a card's steps are decimals."""
+    digits, scaled = 0, value
+    while scaled.denominator != 1:
+        digits, scaled = digits + 1, scaled * 10
+    text = str(abs(int(scaled))).rjust(digits + 1, "0")
+    sign = "-" if value < 0 else ""
+    return sign + (f"{text[:-digits]}.{text[-digits:]}" if digits else text)
+
+
+def _plain(text: str) -> str:
+    """Return the text in one cell of one line."""
+    return "".join(" " if c in "\t\r\n\v\f\x1c\x1d\x1e\x85\u2028\u2029" else c for c in text)

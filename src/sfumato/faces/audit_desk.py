@@ -1,0 +1,49 @@
+"""The desk's verbs about the record."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.faces.body import Body, count_of, text_of
+from sfumato.services.access import Caller
+from sfumato.services.audit import Audit
+from sfumato.services.queries import Queries
+from sfumato.wire import Json, Refused
+
+NEWEST: Final = 10**17
+
+
+def history(queries: Queries, caller: Caller, body: Body) -> Json:
+    """Return a page of the caller's own questions."""
+    return queries.history(caller, _before(body), count_of(body, "limit", 50, 1000))
+
+
+def answer(queries: Queries, caller: Caller, body: Body) -> Json:
+    """Return an answer of the caller's again."""
+    release = queries.answer(caller, text_of(body, "op"))
+    return {**release.answer, "receipt": release.receipt}
+
+
+def entries(audit: Audit, body: Body) -> Json:
+    """Return a page of the chain."""
+    after = body.get("after", 0)
+    return audit.entries(after if isinstance(after, int) else 0, count_of(body, "limit", 200, 1000))
+
+
+def releases(audit: Audit, body: Body) -> Json:
+    """Return a page of what was charged."""
+    name = None if body.get("data_set") is None else text_of(body, "data_set")
+    return audit.releases(_before(body), count_of(body, "limit", 50, 1000), name)
+
+
+def sheet(audit: Audit, body: Body) -> Json:
+    """Return the answer sheet of one release."""
+    entry = text_of(body, "entry")
+    if not (entry.isascii() and entry.isdecimal() and len(entry) <= 17):
+        raise Refused("answer-unknown", "An entry is a number.", "Take one from the releases.")
+    return audit.sheet(int(entry))
+
+
+def _before(body: Body) -> int:
+    before = body.get("before", NEWEST)
+    return before if isinstance(before, int) else NEWEST

@@ -1,0 +1,299 @@
+"""How anonymous a table is, recodings of it, and what a look-alike has kept: the owner's files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfumato.client.plot import check_picture
+from sfumato.faces.cli.anonymity_picture import risk_and_loss
+from sfumato.faces.cli.anonymity_words import (
+    check_lines,
+    leak_lines,
+    preview_lines,
+    reach_lines,
+    unique_lines,
+)
+from sfumato.faces.cli.shell import Shell, command, working
+from sfumato.services.anonymity import (
+    Blunting,
+    Goal,
+    Recoding,
+    Rule,
+    TableFile,
+    read_rules,
+    read_taxonomy,
+    rules_toml,
+)
+from sfumato.wire import Refused
+
+
+@click.group("anonymity")
+def anonymity() -> None:
+    """Measure and reach k-anonymity in a table of your own. It is never differential privacy.
+
+    What these commands print was computed from your rows without noise: it is for your eyes.
+    """
+
+
+def _names(_context: object, _option: object, text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+_QUASI = click.option("--quasi", callback=_names, metavar="A,B", help="What others may know.")
+_SENSITIVE = click.option(
+    "--sensitive", callback=_names, metavar="A,B", help="What they are after."
+)
+_INNER = click.option("--table", "inner", help="The table, if TABLE is a DuckDB file with several.")
+
+
+@anonymity.command("check")
+@click.argument("table")
+@_QUASI
+@_SENSITIVE
+@_INNER
+@click.option("--others-known", is_flag=True, help="Who is after one secret knows the others.")
+@click.option("--fraction", type=float, help="The part of its population that the table is.")
+@command
+def check(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
+    """Say how anonymous TABLE is; without --quasi by all columns that are not sensitive."""
+    with working("reading"):
+        found = shell.app.anonymity().check(
+            TableFile(table, inner),
+            how["quasi"] or None,
+            how["sensitive"],
+            others_known=how["others_known"],
+            fraction=how["fraction"],
+        )
+    shell.show(found, "\n".join(check_lines(found)))
+
+
+@anonymity.command("unique")
+@click.argument("table")
+@_QUASI
+@_INNER
+@click.option("--most", type=click.IntRange(1, 12), default=4, show_default=True)
+@command
+def unique(shell: Shell, table: str, inner: str | None, quasi: tuple[str, ...], most: int) -> None:
+    """Say which choices of at most so many columns make people unique."""
+    with working("looking at every choice"):
+        found = shell.app.anonymity().unique(TableFile(table, inner), quasi or None, most)
+    shell.show(found, "\n".join(unique_lines(found)))
+
+
+@anonymity.command("hierarchies")
+@click.argument("table")
+@click.option("--quasi", callback=_names, metavar="A,B", required=True)
+@_INNER
+@click.option("--out", metavar="FILE", help="Write the rules there, as TOML, to review.")
+@command
+def hierarchies(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
+    """Propose how each column is generalised, and show what that makes of some values."""
+    rules, found = shell.app.anonymity().hierarchies(TableFile(table, inner), how["quasi"])
+    text = rules_toml(rules)
+    if how["out"] is not None:
+        _check_new(how["out"])  # rules that somebody has reviewed are not written over
+        Path(how["out"]).write_text(text, "utf-8")
+    lines = [*preview_lines(found), "", text if how["out"] is None else f"Written: {how['out']}"]
+    shell.show({**found, "rules": text}, "\n".join(lines))
+
+
+def _goal(function: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--delta", type=float, help="delta-disclosure: at most so far in logarithms."),
+        click.option("--enhanced-beta", type=float, help="Enhanced beta-likeness."),
+        click.option("--beta", type=float, help="beta-likeness: no value gains more than this."),
+        click.option("--alpha", type=float, help="No value has a larger share of a class."),
+        click.option("--t", type=float, help="t-closeness: no class is farther from the table."),
+        click.option("--recursive", metavar="C,L", help="Recursive (c, l)-diversity."),
+        click.option("--entropy-l", type=float, help="Entropy l-diversity."),
+        click.option("--l", type=click.IntRange(1), help="Distinct sensitive values in a class."),
+        click.option("--k", type=click.IntRange(1), required=True, help="Rows in a class."),
+    ):
+        function = option(function)
+    return function
+
+
+@anonymity.command("reach")
+@click.argument("table")
+@click.option("--quasi", callback=_names, metavar="A,B", required=True)
+@_SENSITIVE
+@_INNER
+@_goal
+@click.option(
+    "--method", type=click.Choice(["global", "local", "mondrian"]), default="global",
+    show_default=True, help="Whole columns, class by class, or halves at medians.",
+)  # fmt: skip
+@click.option("--suppress", type=float, default=0.0, help="Share of rows that may be left out.")
+@click.option("--hierarchies", "rules", metavar="FILE", help="Rules as TOML or JSON.")
+@click.option(
+    "--taxonomy", multiple=True, metavar="COLUMN=FILE", help="A CSV: a value, its groups."
+)
+@click.option("--keep", callback=_names, metavar="A,B", help="More columns, as they are.")
+@click.option("--pseudonyms", "names", callback=_names, metavar="A,B", help="Columns to rename.")
+@click.option("--key", metavar="FILE", help="32 secret bytes for the pseudonyms.")
+@click.option("--cut", multiple=True, metavar="COLUMN=LOW..HIGH", help="Cut the ends of numbers.")
+@click.option("--round", "rounds", multiple=True, metavar="COLUMN=STEP", help="Round numbers.")
+@click.option("--average", multiple=True, metavar="COLUMN=K", help="Average over K neighbours.")
+@click.option("--out", metavar="FILE", help="Write the recoded table there, as CSV.")
+@click.option("--picture", metavar="FILE", help="Risk against loss for several k.")
+@click.option("--data-set", help="The data set of --vault whose people these are.")
+@command
+def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
+    """Recode TABLE so that it has what is asked, at the least loss that is found.
+
+    With --data-set, that a table is handed out stands in the vault's ledger before it is written,
+    and every later receipt about these people says so.
+    """
+    if how["out"] is not None:  # before anything is written down
+        _check_new(how["out"])
+    if how["picture"] is not None:
+        check_picture(how["picture"])
+    service, file, recoding = shell.app.anonymity(), TableFile(table, inner), _recoding(how)
+    with working("recoding"):
+        lines, found = service.reach(file, recoding)
+        curve = None if how["picture"] is None else service.curve(file, recoding)
+    if how["data_set"] is not None and how["out"] is not None:
+        with shell.open_folder() as vault:
+            found["handed_out"] = vault.hand_out(how["data_set"], recoding)
+    if how["out"] is not None:
+        _write(how["out"], lines)
+        found["written"] = how["out"]
+    if curve is not None:
+        found["curve"] = curve
+        risk_and_loss(curve).save(how["picture"])
+    shell.show(found, "\n".join(reach_lines(found)))
+
+
+@anonymity.command("leaks")
+@click.argument("original")
+@click.argument("look_alike", metavar="LOOK-ALIKE")
+@click.option("--held-back", metavar="FILE", help="Rows of the same kind that it never saw.")
+@command
+def leaks(shell: Shell, original: str, look_alike: str, held_back: str | None) -> None:
+    """Say what LOOK-ALIKE has kept of ORIGINAL: rows, near rows, rare values, ends."""
+    with working("comparing"):
+        found = shell.app.anonymity().leaks(
+            TableFile(original),
+            TableFile(look_alike),
+            None if held_back is None else TableFile(held_back),
+        )
+    shell.show(found, "\n".join(leak_lines(found)))
+
+
+def _recoding(how: dict[str, Any]) -> Recoding:
+    goal = Goal(
+        how["k"], how["l"], how["entropy_l"], _pair(how["recursive"]), how["alpha"], how["t"],
+        how["beta"], how["enhanced_beta"], how["delta"],
+    )  # fmt: skip
+    if how["names"] and how["key"] is None:
+        raise Refused(
+            "bad-request", "Pseudonyms need a key.", "Give --key FILE with 32 secret bytes."
+        )
+    key = b"" if how["key"] is None else _read(how["key"])
+    return Recoding(
+        how["quasi"], goal, how["sensitive"], how["method"], how["suppress"],
+        _rules(how["rules"], how["taxonomy"]), how["keep"], how["names"], key, _blunt(how),
+    )  # fmt: skip
+
+
+def _blunt(how: dict[str, Any]) -> tuple[Blunting, ...]:
+    typed = [(kind, pair) for kind in ("cut", "round", "average") for pair in how[_OPTION[kind]]]
+    return tuple(_one_blunt(kind, pair) for kind, pair in typed)
+
+
+_OPTION = {"cut": "cut", "round": "rounds", "average": "average"}
+
+
+def _one_blunt(kind: str, pair: str) -> Blunting:
+    column, _, text = pair.rpartition("=")
+    try:
+        numbers = tuple(float(part) for part in text.split(".."))
+    except ValueError:
+        numbers = ()
+    if column and len(numbers) == (2 if kind == "cut" else 1):
+        return Blunting(column, kind, numbers)
+    raise click.BadParameter("write COLUMN=NUMBER, or COLUMN=LOW..HIGH", param_hint=f"--{kind}")
+
+
+def _pair(text: str | None) -> tuple[float, int] | None:
+    if text is None:
+        return None
+    c, mark, least = text.partition(",")
+    try:
+        if mark:
+            return float(c), int(least)
+    except ValueError:
+        pass
+    raise click.BadParameter("write C,L, like 2,3", param_hint="--recursive")
+
+
+def _rules(path: str | None, taxonomies: Sequence[str]) -> dict[str, Rule]:
+    rules = {} if path is None else read_rules(_read_shape(path))
+    for pair in taxonomies:
+        name, mark, file = pair.partition("=")
+        if not mark:
+            raise click.BadParameter("write COLUMN=FILE", param_hint="--taxonomy")
+        rules[name] = read_taxonomy(_text(file))
+    return rules
+
+
+def _read_shape(path: str) -> dict[str, Any]:
+    text, shape = _text(path), None
+    try:
+        shape = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
+    except (ValueError, RecursionError):
+        shape = None
+    if isinstance(shape, dict):
+        return shape
+    raise Refused("bad-request", f"{path} is neither TOML nor JSON.", "Mend it, or propose anew.")
+
+
+def _text(path: str) -> str:
+    try:
+        return _read(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        pass
+    raise Refused("source-unreadable", f"{path} is not UTF-8.", "Save it as UTF-8.")
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        pass
+    raise Refused("source-unreadable", f"{path} cannot be read.", "Give a file's path.")
+
+
+def _write(path: str, lines: Sequence[Sequence[str]]) -> None:
+    try:
+        with Path(path).open("x", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(lines)
+        return
+    except OSError:
+        pass
+    raise _not_new(path)
+
+
+def _check_new(name: str) -> None:
+    """Refuse a file that is there, if only as a link to nowhere, and a folder that is not."""
+    path = Path(name)
+    if path.is_symlink() or path.exists():
+        raise _not_new(name)
+    if not path.parent.is_dir():
+        raise Refused("bad-request", f"{path.parent} is no folder.", "Make it, or name another.")
+
+
+def _not_new(path: str) -> Refused:
+    return Refused(
+        "bad-request", f"{path} is there already, or cannot be written.", "Choose a new file."
+    )
+
+
+COMMANDS = (anonymity,)

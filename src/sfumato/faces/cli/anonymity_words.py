@@ -1,0 +1,175 @@
+"""What the anonymity commands found, in lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sfumato.client.text import table_text
+
+Shape = Mapping[str, Any]  # Any: the service's JSON
+WHAT_IT_IS_NOT: Final = (
+    "k-anonymous is not differentially private: see docs/anonymity.md for what it lets through."
+)
+_MEASURES: Final = ("l", "entropy_l", "recursive_c", "alpha", "t", "beta", "enhanced_beta", "delta")
+SHOWN: Final = 12
+
+
+def check_lines(found: Shape) -> list[str]:
+    """Return a check in lines: the table, its secrets, its risks, its worst classes."""
+    if not found["rows"]:
+        return [_for(found), "The table has no rows."]
+    return [
+        _for(found),
+        f"k = {found['k']:,} by {', '.join(found['quasi']) or 'nothing'}: {found['rows']:,} rows, "
+        f"{found['classes']:,} classes, {found['alone']:,} rows alone.",
+        *_risk_lines(found["risks"]),
+        *_secret_lines(found["sensitive"]),
+        *_worst_lines(found),
+        WHAT_IT_IS_NOT,
+    ]
+
+
+def unique_lines(found: Shape) -> list[str]:
+    """Return which columns make people unique, in lines."""
+    rows = found["rows"]
+    cells = [
+        (" + ".join(one["columns"]), f"{one['unique']:,}", _share(one["unique"], rows))
+        for one in found["choices"][:SHOWN]
+    ]
+    special = found["special"]
+    parts = sorted(special["by_column"].items(), key=lambda part: -part[1])
+    named = ", ".join(f"{name} {share:.0%}" for name, share in parts[:SHOWN])
+    return [
+        _for(found),
+        f"{len(found['choices']):,} choices of columns; the most telling:",
+        *table_text(("columns", "alone", "of the rows"), cells),
+        f"{special['rows']:,} rows are alone by few columns; of their scores: {named}.",
+    ]
+
+
+def preview_lines(found: Shape) -> list[str]:
+    """Return what proposed hierarchies make of some values."""
+    lines = [_for(found)]
+    for name, rows in found["preview"].items():
+        levels = [f"level {i}" for i in range(len(rows[0]) if rows else 0)]
+        lines += ["", f"{name}:", *(table_text(levels, rows) if rows else ["no values"])]
+    return lines
+
+
+def reach_lines(found: Shape) -> list[str]:
+    """Return what a recoding comes to."""
+    utility, risks = found["utility"], found["risks"]
+    levels = found["levels"]
+    lines = [
+        _for(found),
+        f"{found['guarantee']}: {found['goal']}, by {found['method']} recoding; "
+        f"k = {found['checked']['k']:,} is reached.",
+        f"Loss {utility['loss']:.3f} (0: nothing, 1: everything), {utility['suppressed']:,} rows "
+        f"left out, {utility['classes']:,} classes of {utility['mean_class']:.1f} rows on average.",
+        f"The highest chance of being found falls to {risks['prosecutor']['highest']:.1%}.",
+    ]
+    if levels is not None:
+        named = ", ".join(f"{name} {level}" for name, level in levels.items())
+        lines.append(f"Levels: {named} ({found['looked']:,} of {found['nodes']:,} ways looked at).")
+    for name, one in found["learnt"].items():
+        lines.append(
+            f"A model tells {name} right {one['before']:.1%} before, {one['after']:.1%} after, "
+            f"{one['guessing']:.1%} by the commonest answer."
+        )
+    return [*lines, *_handed_out(found), WHAT_IT_IS_NOT]
+
+
+def leak_lines(found: Shape) -> list[str]:
+    """Return what a look-alike has kept."""
+    rows = found["rows"]
+    lines = [
+        _for(found),
+        f"{found['whole']:,} of {rows:,} rows are a row of the original, {found['whole_alone']:,} "
+        f"of them one that is there once; {found['partial']:,} but for one column at most; "
+        f"{found['same_place']:,} at the same place.",
+        f"Distance to the closest original row, median: {found['distance']:.4f}"
+        + _beside(found["distance_of_held_back"], " (rows held back: {:.4f})"),
+    ]
+    nearer = found["nearer_than_held_back"]
+    if nearer is None:
+        lines.append("Without --held-back nobody can say how near is too near.")
+    else:
+        lines.append(f"{nearer:.1%} are nearer to the original than to rows held back.")
+    cells = [
+        (
+            name,
+            f"{one['unique_kept']:,} of {one['unique']:,}",
+            _yes(one["low_kept"]),
+            _yes(one["high_kept"]),
+        )
+        for name, one in found["kept"].items()
+    ]
+    return [*lines, *table_text(("column", "unique values kept", "lowest", "highest"), cells)]
+
+
+def _for(found: Shape) -> str:
+    return f"[{found['for']}]"
+
+
+def _risk_lines(risks: Shape) -> list[str]:
+    lines = [
+        f"Found by who knows they are in it: at most {risks['prosecutor']['highest']:.1%}, "
+        f"{risks['prosecutor']['mean']:.1%} on average; all looked for: {risks['marketer']:.1%}.",
+    ]
+    if risks["journalist"] is not None:
+        unique = risks["population_uniques"]
+        lines.append(
+            f"By who does not know: at most {risks['journalist']['highest']:.1%}"
+            + _beside(unique, "; about {:.1%} of the population are alone in it") + "."
+        )  # fmt: skip
+    return lines
+
+
+def _secret_lines(sensitive: Shape) -> list[str]:
+    if not sensitive:
+        return []
+    cells = [
+        (name, *(_number(numbers[measure]) for measure in _MEASURES))
+        for name, numbers in sensitive.items()
+    ]
+    return ["", *table_text(("sensitive", *_MEASURES), cells)]
+
+
+def _worst_lines(found: Shape) -> list[str]:
+    if not found["worst"]:
+        return []
+    cells = [
+        (*(one["values"][name] for name in found["quasi"]), f"{one['size']:,}")
+        for one in found["worst"]
+    ]
+    return ["", "Worst classes first:", *table_text((*found["quasi"], "rows"), cells), ""]
+
+
+def _handed_out(found: Shape) -> Sequence[str]:
+    if "handed_out" in found:
+        entry = found["handed_out"]
+        return [f"Entry {entry['seq']} of the ledger; from now on: {entry['note']}."]
+    if "written" in found:
+        return [f"Written to {found['written']}. No ledger knows of it: you named no --data-set."]
+    return []
+
+
+def _beside(value: float | None, text: str) -> str:
+    return "" if value is None else text.format(value)
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,}"
+
+
+def _yes(value: bool) -> str:
+    return "kept" if value else "-"

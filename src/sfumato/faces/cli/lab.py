@@ -1,0 +1,111 @@
+"""The lab from the command line: attacks on synthetic data, or on a release of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from sfumato.client.plot import check_picture
+from sfumato.client.terms import Number
+from sfumato.faces.cli.shell import Shell, command, number, working
+from sfumato.lab.attacks import attack, attacks
+from sfumato.lab.attacks.averaging import average
+from sfumato.lab.attacks.differencing import difference
+from sfumato.lab.bounds import all_against_ours
+from sfumato.lab.means import means_so_far
+from sfumato.lab.probe import Probe
+from sfumato.lab.target import Opened
+from sfumato.wire import Refused
+
+
+@click.command("attack")
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="All against ours: one table, minutes.")
+@click.option("--runs", type=click.IntRange(1, 1_000_000), help="How often it is repeated.")
+@click.option("--seed", type=int, help="Draw the same again.")
+@click.option("--set", "typed", multiple=True, metavar="OPTION=VALUE", help="Set an option of it.")
+@click.option("--save", metavar="FILE", help="Keep the picture: .svg, .png, .html or .json.")
+@command
+def run_attack(shell: Shell, name: str | None, save: str | None, **how: Any) -> None:
+    """Run an attack and say what it found; without a NAME, list the attacks."""
+    if how["everything"]:
+        _run_all(shell, name, save, how)
+        return
+    if name is None:
+        _list(shell)
+        return
+    report = attack(name).report(runs=how["runs"], seed=how["seed"], **_options(how["typed"]))
+    if save is not None:
+        report.save(save)
+    shell.show(report.as_json(), repr(report))
+
+
+@click.command("probe")
+@click.argument("name")
+@click.argument("sql")
+@click.option("--epsilon", required=True, metavar="E", help="The price of each question.")
+@click.option("--without", metavar="SQL", help="All but one: subtract it, instead of repeating.")
+@click.option("--questions", type=click.IntRange(2, 10_000), default=50, show_default=True)
+@click.option("--fresh", is_flag=True, help="Ask for new noise each time, and pay for it.")
+@click.option("--save", metavar="FILE", help="Keep the picture: .svg, .png, .html or .json.")
+@command
+def run_probe(shell: Shell, name: str, sql: str, **how: Any) -> None:
+    """Ask one question again and again, and say what stops it. It asks, so it spends."""
+    epsilon = number(how["epsilon"], "epsilon")
+    if how["save"] is not None:
+        check_picture(how["save"])
+    with shell.open() as vault, working("asking"):
+        target = Opened(vault[name], is_fresh=how["fresh"])
+        found = _probed(target, sql, how["without"], epsilon, how["questions"])
+    if how["save"] is not None:
+        means_so_far({name: found}).save(how["save"])
+    shell.show(found.as_json(), found.finding)
+
+
+def _probed(
+    target: Opened, sql: str, without: str | None, epsilon: Number, questions: int
+) -> Probe:
+    if without is None:
+        return average(target, sql, epsilon=epsilon, questions=questions)
+    return difference(target, sql, without, epsilon=epsilon, pairs=questions // 2)
+
+
+def _run_all(shell: Shell, name: str | None, save: str | None, how: dict[str, Any]) -> None:
+    if name is not None or how["typed"]:
+        raise Refused(
+            "bad-request", "--all runs every attack as it is.", "Leave out NAME and --set."
+        )
+    found = all_against_ours(runs=how["runs"], seed=how["seed"])
+    if save is not None:
+        found.save(save)
+    shell.show(found.as_json(), f"{found.table}\n\n{found.finding}")
+
+
+def _list(shell: Shell) -> None:
+    found = attacks()
+    shape = {
+        "attacks": [{"name": a.name, "shows": a.shows, "options": dict(a.options)} for a in found]
+    }
+    width = max(len(a.name) for a in found)
+    lines = [f"{a.name.ljust(width)}  {a.shows}" for a in found]
+    shell.show(shape, "\n".join([*lines, "", "Run one: sfumato attack NAME"]))
+
+
+def _options(typed: tuple[str, ...]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in typed]
+    wrong = [name for name, mark, _ in pairs if not mark]
+    if wrong:
+        raise Refused("bad-request", f"{wrong[0]!r} has no value.", "Write --set OPTION=VALUE.")
+    return {name: value for name, _, value in pairs}
+
+
+@click.command("lab")
+@click.option("--port", type=click.IntRange(0, 65535), default=8766, show_default=True)
+@command
+def lab(shell: Shell, port: int) -> None:
+    """Open the lab's pages: exhibits with sliders, on synthetic data, for this machine only."""
+    shell.app.serve_lab(port, lambda text: click.echo(text, err=True))
+
+
+COMMANDS = (run_attack, run_probe, lab)

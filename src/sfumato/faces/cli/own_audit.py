@@ -1,0 +1,191 @@
+"""`sfumato audit --command` and `--url`: one's own program or service, held against its claim."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+
+from sfumato.faces.cli.shell import Shell, working
+from sfumato.lab.audit import Audited, Request, audit_command, audit_http, rows_or_code
+from sfumato.lab.audit.auditing import could_prove
+from sfumato.lab.audit.page import shape_of
+from sfumato.lab.audit.suite import dice_of
+from sfumato.lab.audit.targets import DATA, TIMEOUT_S, Read, Said, Terms, came, everything, ran
+from sfumato.wire import Refused
+
+
+@dataclass(frozen=True)
+class Own:
+    """What was typed about a program or a service."""
+
+    command: str | None
+    url: str | None
+    body: str | None
+    headers: tuple[str, ...]
+    pair: tuple[str, str] | None
+    epsilon: float | None
+    delta: float
+    runs: int
+    rows_only: bool
+    seed: int
+
+    @property
+    def read(self) -> Read:
+        """Return what is looked at of an answer."""
+        return rows_or_code if self.rows_only else everything
+
+    @property
+    def name(self) -> str:
+        """Return what is audited, as it was typed."""
+        return self.command or self.url or ""
+
+
+def run(shell: Shell, own: Own) -> bool:
+    """Run the audit, show what it found, and say whether nothing was accused."""
+    pair, terms = _checked(own)
+    with working("auditing"):
+        found = (_of_command if own.command else _of_service)(own, pair, terms)
+    most = could_prove(own.runs, own.delta)
+    shape = shape_of(own.name, found, "ACCUSED" if found.is_violated else "not accused")
+    lines = [found.finding]
+    if not found.is_violated:
+        lines.append(
+            f"So many runs prove an epsilon of {most:.3g} at most. No twin stood beside it: "
+            "whether they could have shown a fault of this one is not known."
+        )
+    shell.show(
+        {"ok": not found.is_violated, "could_prove": most, "audits": [shape]}, "\n".join(lines)
+    )
+    return not found.is_violated
+
+
+def _checked(own: Own) -> tuple[tuple[str, str], Terms]:
+    """Return the pair and the terms of an audit that could show something, or refuse."""
+    if (own.command is None) == (own.url is None):
+        raise _wrong("A command or a URL is audited, not both.", "Give one of the two.")
+    if own.pair is None or own.epsilon is None:
+        raise _wrong(
+            "An audit needs two neighbouring inputs, and the epsilon that is claimed.",
+            "Give --pair D D2 and --epsilon E.",
+        )
+    if own.command is not None and (own.body is not None or own.headers):
+        raise _wrong("A command is sent no body and no headers.", "Leave them out, or give --url.")
+    if own.pair[0] == own.pair[1]:
+        raise _wrong("Both inputs are the same.", "Name two that differ by one person.")
+    if DATA not in f"{own.command}{own.url}{own.body}":
+        raise _wrong(
+            "Both sides would be asked the same.", f"Write {DATA} where the input belongs."
+        )
+    most = could_prove(own.runs, own.delta)
+    if not own.epsilon < most:
+        raise _wrong(
+            f"So many runs prove an epsilon of {most:.3g} at most, so nothing could be accused.",
+            "Ask for more --runs, or hold it against a smaller epsilon.",
+        )
+    terms = Terms(epsilon=own.epsilon, delta=own.delta, most=own.runs, dice=dice_of(own.seed))
+    return own.pair, terms
+
+
+def _of_command(own: Own, pair: tuple[str, str], terms: Terms) -> Audited:
+    words = _words(own.command or "")
+    if all(ran(words, data).get("status") != 0 for data in pair):
+        raise _failing("The command")
+    return audit_command(words, *pair, read=own.read, **terms)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        raise _wrong("The command's quotes do not close.", "Close them.") from None
+    if not words or shutil.which(words[0]) is None:
+        raise _wrong(
+            f"There is no program {words[0] if words else ''!r} to run.",
+            "Name a program and what it takes; no shell is between.",
+        )
+    return words
+
+
+def _of_service(own: Own, pair: tuple[str, str], terms: Terms) -> Audited:
+    sides = {data: _request(own, data) for data in pair}
+    with httpx.Client(timeout=TIMEOUT_S) as client:
+        if not any(_is_served(came(client, side)) for side in sides.values()):
+            raise _failing("The service")
+    return audit_http(sides[pair[0]], sides[pair[1]], read=own.read, **terms)
+
+
+def _is_served(said: Said) -> bool:
+    status = said.get("status")
+    return isinstance(status, int) and status < 400
+
+
+def _failing(what: str) -> Refused:
+    """Return the refusal of what fails on both sides: for ever alike, it would look well."""
+    return _wrong(
+        f"{what} fails on both inputs, so there is nothing to look at.",
+        "Try it by hand first; it has to work for one of the two.",
+    )
+
+
+def _request(own: Own, data: str) -> Request:
+    url = (own.url or "").replace(DATA, quote(data, safe=""))
+    body = None if own.body is None else _filled(_object(own.body), data)
+    headers = dict(_header(line) for line in _lines(own.headers))
+    return Request(url, body if isinstance(body, Mapping) else None, headers)
+
+
+def _object(text: str) -> object:
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise _wrong("The body is no JSON object.", """Write --body '{"sql": "…"}'.""")
+    return body
+
+
+def _filled(body: object, data: str) -> object:
+    """Return the body with the input in its texts: put in after JSON is read, it stays a text."""
+    match body:
+        case str():
+            return body.replace(DATA, data)
+        case list():
+            return [_filled(one, data) for one in body]
+        case dict():
+            return {name: _filled(one, data) for name, one in body.items()}
+        case _:
+            return body
+
+
+def _lines(headers: tuple[str, ...]) -> list[str]:
+    """Return the headers; of `@FILE`, those in the file: what is typed, others on it can read."""
+    lines: list[str] = []
+    for one in headers:
+        lines += _from_file(one[1:]) if one.startswith("@") else [one]
+    return lines
+
+
+def _from_file(path: str) -> list[str]:
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise _wrong(f"The file {path!r} cannot be read.", "Name a file of headers.") from None
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _header(line: str) -> tuple[str, str]:
+    name, mark, value = line.partition(":")
+    if not mark or not name.strip():
+        raise _wrong("A header has no name or no value.", "Write --header 'NAME: VALUE'.")
+    return name.strip(), value.strip()
+
+
+def _wrong(cause: str, next_step: str) -> Refused:
+    return Refused("bad-request", cause, next_step)

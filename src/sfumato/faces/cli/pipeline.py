@@ -1,0 +1,200 @@
+"""Pipelines, programs that run on real data: researchers hand in and run, owners approve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfumato.client.answer import Answer
+from sfumato.faces.cli.researcher import answer_shape
+from sfumato.faces.cli.shell import Shell, command, number, working
+from sfumato.wire import Json, Refused
+
+
+@click.group("pipeline")
+def pipeline() -> None:
+    """Hand in a program, approve it, run it: private averages over blocks of people."""
+
+
+@pipeline.command("submit")
+@click.argument("data_set")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--function", metavar="NAME", help="Its one argument is the rows.")
+@click.option(
+    "--output",
+    "outputs",
+    required=True,
+    multiple=True,
+    metavar="NAME[ROWS,...]:LOW:HIGH[:STEP][@PATH[#PLACE,...]]",
+    help="A number that it gives, its range from knowledge, and where it stands.",
+)
+@click.option(
+    "--whitelist",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A file of result paths, one a line: outputs come from these alone.",
+)
+@click.option(
+    "--participants", is_flag=True, help="Run FILE for each person alone first, then for the group."
+)
+@click.option("--column", "columns", multiple=True, help="A column that it reads; all by default.")
+@click.option("--epsilon", default="1", metavar="E", help="For the table of errors.")
+@command
+def submit(shell: Shell, data_set: str, file: str, **given: Any) -> None:
+    """Hand in the Python program FILE; it waits until the owner has approved it.
+
+    With --function it is that function of the rows. Without, FILE is run as it is, as `FILE INPUT
+    OUTPUT group`, where INPUT has a participants.tsv of the block's people. With --participants it
+    is run before that as `FILE INPUT OUTPUT participant` for each of them, alone in INPUT.
+    """
+    outputs = [_output(text) for text in given["outputs"]]
+    if given["whitelist"] is not None:
+        _check_listed(outputs, Path(given["whitelist"]).read_text("utf-8"))
+    kind = _kind(given["function"], given["participants"])
+    body: Json = {
+        "data_set": data_set,
+        "source": Path(file).read_text("utf-8"),
+        "kind": kind,
+        "name": given["function"] or "group",
+        "outputs": outputs,
+        "epsilon": number(given["epsilon"], "epsilon"),
+        **({"columns": list(given["columns"])} if given["columns"] else {}),
+    }
+    with shell.open() as vault:
+        made = vault.call("submit-pipeline", body)
+    lines = [f"Handed in {made['digest']}: {made['state']}.", _errors(made["errors"])]
+    if made["state"] == "waiting":
+        lines.append(f"Next, the owner: sfumato pipeline approve {data_set} {made['digest']}")
+    shell.show(made, "\n".join(lines))
+
+
+@pipeline.command("list")
+@click.argument("data_set")
+@click.option("--source", is_flag=True, help="Print each program whole.")
+@command
+def list_(shell: Shell, data_set: str, source: bool) -> None:
+    """List the programs of a data set: all to its owner, your own to you."""
+    with shell.open() as vault:
+        found = vault.call("pipelines", {"data_set": data_set})
+    shell.show(found, "\n".join(_line(one, source) for one in found["pipelines"]) or "None.")
+
+
+@pipeline.command("approve")
+@click.argument("data_set")
+@click.argument("digest")
+@click.option("--most-epsilon", required=True, metavar="E", help="The most that a run may cost.")
+@command
+def approve(shell: Shell, data_set: str, digest: str, most_epsilon: str) -> None:
+    """Let a program be run at up to that price; its ranges are approved with it."""
+    most = number(most_epsilon, "epsilon")
+    with shell.open() as vault:
+        made = vault.call("decide-pipeline", {
+            "data_set": data_set, "pipeline": digest, "state": "approved", "most_epsilon": most,
+        })  # fmt: skip
+    shell.show(made, f"Approved {digest[:12]} up to epsilon {made['most_epsilon']:g} a run.")
+
+
+@pipeline.command("decline")
+@click.argument("data_set")
+@click.argument("digest")
+@command
+def decline(shell: Shell, data_set: str, digest: str) -> None:
+    """Let a program not be run, or not any more."""
+    body = {"data_set": data_set, "pipeline": digest, "state": "declined"}
+    with shell.open() as vault:
+        made = vault.call("decide-pipeline", body)
+    shell.show(made, f"Declined {digest[:12]}.")
+
+
+@pipeline.command("run")
+@click.argument("data_set")
+@click.argument("digest")
+@click.option("--epsilon", required=True, metavar="E", help="The whole price.")
+@click.option("--blocks", type=int, default=50, show_default=True, help="How many blocks.")
+@click.option("--trim", type=int, default=0, help="Blocks to leave out at each end.")
+@click.option(
+    "--take", type=click.Choice(["mean", "median"]), help="Of the blocks: mean if unsaid."
+)
+@click.option("--delta", metavar="D", help="That may be spent; the card's by default.")
+@click.option("--cpu", "cpu_s", default="1", metavar="S", help="Processor seconds of a block.")
+@click.option("--memory", "memory_mb", type=int, default=2048, metavar="MB")
+@click.option("--op", metavar="ID", help="Your id of this run: a retry with it pays once.")
+@click.option("--dry-run", is_flag=True, help="Show price and error; spend nothing.")
+@command
+def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -> None:
+    """Run an approved program on blocks of people; the answer is private, and costs epsilon."""
+    named = {key: value for key, value in terms.items() if value is not None}
+    named["epsilon"] = number(terms["epsilon"], "epsilon")
+    named["cpu_s"] = number(terms["cpu_s"], "cpu")
+    if terms["delta"] is not None:
+        named["delta"] = number(terms["delta"], "delta")
+    body: Json = {"data_set": data_set, "pipeline": digest, **named}
+    if dry_run:
+        body.pop("op", None)
+        with shell.open() as vault:
+            priced = vault.call("price-pipeline", body)
+        errors = ", ".join(f"{name} ± {error:g}" for name, error in priced["error"].items())
+        unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
+        shell.show(priced, f"{priced['says']}: noise at 95 % {errors}{unit}. Nothing is spent.")
+        return
+    with shell.open() as vault, working("Running"):
+        answer = Answer.of(vault.call("run-pipeline", body))
+    shell.show(answer_shape(answer), repr(answer))
+
+
+def _kind(function: str | None, participants: bool) -> str:
+    if function is None:
+        return "bids" if participants else "program"
+    if participants:
+        raise click.UsageError("--participants is for a program, not for a --function.")
+    return "function"
+
+
+def _output(text: str) -> Json:
+    text, _, where = text.partition("@")
+    path, _, places = where.partition("#")
+    name, *bounds = text.split(":")
+    if not 2 <= len(bounds) <= 3:
+        raise Refused(
+            "bad-pipeline", "An output is NAME:LOW:HIGH or NAME:LOW:HIGH:STEP.", "Correct it."
+        )
+    made: Json = dict(zip(("name", "lower", "upper", "step"), (name, *bounds), strict=False))
+    name, _, sizes = name.partition("[")
+    if sizes:
+        numbers = sizes.rstrip("]").split(",")
+        made |= {"name": name, "shape": [int(one) if one.isdigit() else one for one in numbers]}
+    if path:
+        at = [int(place) if place.isdigit() else place for place in places.split(",") if place]
+        made |= {"path": path, "at": at}
+    return made
+
+
+def _check_listed(outputs: list[Json], whitelist: str) -> None:
+    """Refuse an output whose file is not on the list; `#` begins a comment there."""
+    lines = {line.partition("#")[0].strip() for line in whitelist.splitlines()}
+    for output in outputs:
+        if output.get("path") not in lines:
+            raise Refused(
+                "bad-pipeline",
+                f"The file of output {output['name']!r} is not on the whitelist.",
+                "Name a file that is on it, relative to the output folder.",
+            )
+
+
+def _line(one: Any, source: bool) -> str:  # Any: JSON of the service
+    ranges = ", ".join(f"{o['name']} in [{o['lower']}, {o['upper']}]" for o in one["outputs"])
+    line = f"{one['digest']} {one['state']:<9} by {one['by']}: {one['name']}, {ranges}"
+    return f"{line}\n{one['source']}" if source else line
+
+
+def _errors(table: Any) -> str:  # Any: JSON of the service
+    rows = [
+        f"  {row['blocks']:>4} blocks: "
+        + ", ".join(f"{name} ± {error:.4g}" for name, error in row["noise"].items())
+        for row in table["at"]
+    ]
+    return f"Noise at epsilon {table['epsilon']:g}, at 95 %:\n" + "\n".join(rows)
+
+
+COMMANDS = (pipeline,)

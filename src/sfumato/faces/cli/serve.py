@@ -1,0 +1,89 @@
+"""Serving a vault to others over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from sfumato.faces.cli.shell import Shell, command, connections_of
+from sfumato.wire import Refused
+
+
+@click.command("serve")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--name", "names", multiple=True, help="A host name that browsers use for it.")
+@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False))
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--behind-proxy",
+    "is_behind_proxy",
+    is_flag=True,
+    help="A proxy on this machine does the encryption.",
+)
+@click.option(
+    "--ledger",
+    metavar="URL",
+    envvar="SFUMATO_LEDGER",
+    help="A PostgreSQL database that keeps a new ledger. In SFUMATO_LEDGER no list of processes "
+    "shows its password.",
+)
+@click.option(
+    "--quantum",
+    "quantum_ms",
+    type=click.IntRange(0, 60_000),
+    default=250,
+    show_default=True,
+    metavar="MS",
+    help="Answers leave at multiples of so many milliseconds; 0 lets their time be seen.",
+)
+@click.option("--log", "is_logged", is_flag=True, help="Write a line of JSON for each call.")
+@click.option(
+    "--max-upload",
+    "max_upload_mb",
+    type=click.IntRange(1, 1_000_000),
+    default=2000,
+    show_default=True,
+    metavar="MB",
+    help="The largest file that an owner may upload.",
+)
+@click.option(
+    "--connection",
+    "sources",
+    multiple=True,
+    metavar="NAME=FILE",
+    callback=lambda _context, _option, pairs: connections_of(pairs),
+    help="A database that owners may take rows from; FILE says where it is and who may.",
+)
+@command
+def serve(shell: Shell, **options: Any) -> None:
+    """Serve the vault over HTTP, with its console; an absent vault is made."""
+    if shell.vault is None:
+        raise Refused(
+            "vault-missing", "No vault was named.", "Give --vault DIR; an absent one is made."
+        )
+    shell.app.serve(shell.vault, say=lambda text: click.echo(text, err=True), **options)
+
+
+@click.command("invite")
+@click.argument("name")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    required=True,
+    type=click.Choice(["owner", "operator", "researcher", "auditor"]),
+)
+@command
+def invite(shell: Shell, name: str, roles: tuple[str, ...]) -> None:
+    """Let NAME sign in to the service with these roles; prints what opens once."""
+    with shell.open() as vault:
+        made = vault.call("invite", {"user": name, "roles": list(roles)})
+    shell.show(
+        made,
+        f"Open /welcome/{made['invitation']} at the service once, until {made['expires'][:10]}.",
+    )
+
+
+COMMANDS = (serve, invite)

@@ -1,0 +1,307 @@
+"""Surveys: try one out on made-up people, publish it, invite, answer without a browser, see."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import asdict
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfumato.client import surveys
+from sfumato.client.respondent import (
+    SECRET_BYTES,
+    Coins,
+    Device,
+    Prepared,
+    Waiting,
+    forget_ballot,
+    keep_ballot,
+    kept_ballot,
+    proven,
+)
+from sfumato.faces.cli.shell import Shell, command, number
+from sfumato.wire import Refused
+
+
+@click.group("survey")
+def survey() -> None:
+    """Ask people whose own devices add the noise: simulate, publish, invite, answer, results."""
+
+
+@survey.command("simulate")
+@click.option("--truth", default=70.0, show_default=True, help="Per cent whose answer is yes.")
+@click.option("--people", default=1000, show_default=True, help="How many answer.")
+@click.option("--epsilon", metavar="E", help="Of a report; without it both coins are fair: ln 3.")
+@command
+def simulate(shell: Shell, truth: float, people: int, epsilon: str | None) -> None:
+    """Show what two coins make of a share, what comes back, and how the error falls with people."""
+    if not (0 <= truth <= 100 and 2 <= people <= 10**7):
+        raise Refused("bad-request", "A share is 0 to 100 per cent, of 2 people.", "Mend it.")
+    bold = None if epsilon is None else Fraction(number(epsilon, "epsilon"))
+    found = surveys.two_coins(truth / 100, people, bold, shell.app.draw)
+    sizes = (100, 1000, 10_000, 100_000)
+    errors = {n: surveys.two_coins(truth / 100, n, bold, shell.app.draw).error for n in sizes}
+    shell.show(
+        {**asdict(found), "errors": {str(n): error for n, error in errors.items()}},
+        f"{found.truth:.1%} of {people:,} people would say yes.\n"
+        f"{found.observed:.1%} of their reports say yes: two coins are in each "
+        f"(epsilon {found.epsilon:.4f}).\n"
+        f"{found.value:.1%} comes back, between {found.low:.1%} and {found.high:.1%} (95 %).\n"
+        + "\n".join(f"  {n:>7,} people: ± {100 * error:.1f} points" for n, error in errors.items()),
+    )
+
+
+@survey.command("preview")
+@click.argument("design", type=click.Path(exists=True, dir_okay=False))
+@command
+def preview(shell: Shell, design: str) -> None:
+    """Show what a ballot of a design (a JSON file) gives away, and how far off it will be."""
+    made = surveys.LocalSurvey(_read(design), shell.app.draw)
+    shape = {"epsilon": made.epsilon, "expected": [one.shape() for one in made.expected]}
+    lines = [
+        f"{one.question.id}: ± {one.error:.3g} from {one.people:,} reports; "
+        f"{one.odds} of 100 reports say the truth; one liar in a hundred moves it by "
+        f"{one.liars:.3g} at most."
+        for one in made.expected
+    ]
+    shell.show(shape, f"A ballot gives away epsilon {made.epsilon:.4g}.\n" + "\n".join(lines))
+
+
+@survey.command("publish")
+@click.argument("design", type=click.Path(exists=True, dir_okay=False))
+@command
+def publish(shell: Shell, design: str) -> None:
+    """Publish a design (a JSON file); its questions, coins and key stand for good."""
+    with shell.open() as vault:
+        made = surveys.LocalSurvey(_read(design), shell.app.draw).publish(vault)
+    shell.show(
+        made,
+        f"Published {made['title']!r}: /s/{made['survey']} where the vault is served.\n"
+        f"Next: sfumato survey invite {made['survey']} --count 10",
+    )
+
+
+@survey.command("list")
+@command
+def list_(shell: Shell) -> None:
+    """List your surveys."""
+    with shell.open() as vault:
+        found = vault.call("surveys", {})
+    lines = [
+        f"{one['survey']}  {one['state']:7}  {one['reports']:>6,} shown  {one['title']}"
+        for one in found["surveys"]
+    ]
+    shell.show(found, "\n".join(lines) or "None yet.")
+
+
+@survey.command("invite")
+@click.argument("survey_id")
+@click.option("--count", default=1, show_default=True)
+@click.option("--name", "names", multiple=True, help="Somebody whose lifetime sum is kept.")
+@command
+def invite(shell: Shell, survey_id: str, count: int, names: tuple[str, ...]) -> None:
+    """Print new invitation codes, one a line; they are shown this once."""
+    with shell.open() as vault:
+        codes = surveys.invite(vault, survey_id, list(names) or count)
+    shell.show({"survey": survey_id, "codes": codes}, "\n".join(codes))
+
+
+@survey.command("close")
+@click.argument("survey_id")
+@command
+def close(shell: Shell, survey_id: str) -> None:
+    """Take no more ballots, and show every report that came."""
+    with shell.open() as vault:
+        made = vault.call("close-survey", {"survey": survey_id})
+    shell.show(made, f"Closed {made['title']!r}: {made['reports']:,} reports.")
+
+
+@survey.command("results")
+@click.argument("survey_id")
+@command
+def results(shell: Shell, survey_id: str) -> None:
+    """Show the estimates, once enough people have answered."""
+    with shell.open() as vault:
+        found = vault.call("survey-estimates", {"survey": survey_id})
+    lines = [f"{found['title']}: {found['reports']:,} reports, {found['guarantee']}"]
+    if not found["enough"]:
+        lines.append(f"Nothing is shown before {found['minimum']:,} people have answered.")
+    for one in found["questions"]:
+        lines.append(one["text"])
+        lines += [
+            f"  {e['label']}: {e['value']:.4g} ({e['low']:.4g} to {e['high']:.4g}); "
+            f"one liar in a hundred moves it by {e['liars']:.2g} at most"
+            for e in one["estimates"]
+        ]
+    shell.show(found, "\n".join(lines))
+
+
+@survey.command("reports")
+@click.argument("survey_id")
+@command
+def reports(shell: Shell, survey_id: str) -> None:
+    """Print every randomised report that is shown, as CSV."""
+    with shell.open() as vault:
+        found = surveys.reports(vault, survey_id)
+    lines = "\n".join(["mark,said", *(f"{mark},{said}" for mark, said in found)])
+    shell.show({"reports": [{"mark": m, "said": s} for m, s in found]}, lines)
+
+
+@survey.command("answer")
+@click.argument("survey_id")
+@click.option("--device", metavar="FILE", envvar="SFUMATO_DEVICE", help="Where its secret lies.")
+@command
+def answer(shell: Shell, survey_id: str, device: str | None) -> None:
+    """Answer without a browser: asked here, randomised here, and only then sent.
+
+    What was to be sent is kept beside the device's secret until it has arrived: after a fall, the
+    same command sends that, once, and asks nothing.
+    """
+    path = Path(device) if device else _state() / "device"
+    secret = _secret(path, shell)
+    _check_first(path, survey_id)
+    with _house(shell) as house:
+        asked = proven(house, survey_id)
+        waiting = kept_ballot(path, survey_id)
+        if waiting is None:
+            waiting = _filled_in(asked, Device(secret, Coins(shell.app.draw)))
+            keep_ballot(path, waiting)
+        else:
+            click.echo("A ballot of this device waits: it is sent now, and counts once.", err=True)
+        ready = _sent(house, asked, waiting, path)
+    with os.fdopen(os.open(_answered(path), _APPEND, 0o600), "a", encoding="ascii") as opened:
+        opened.write(f"{survey_id}\n")
+    forget_ballot(path, survey_id)
+    shell.show(
+        {"mark": ready.mark, "said": ready.said},
+        f"It has arrived, and counts once. Your mark: {ready.mark}",
+    )
+
+
+def _filled_in(asked: Any, own: Device) -> Waiting:  # Any: a published survey
+    """Ask everything, show what would be sent, and return it; the answers are in memory alone."""
+    click.echo(f"{asked.survey.asks} asks: {asked.survey.title}", err=True)
+    click.echo("Your answers stay here. Empty is no answer.", err=True)
+    code = click.prompt("Your invitation", err=True, hide_input=True)
+    truths = {q.id: _asked(q) for q in asked.survey.questions}
+    click.echo(f"This is all that will be sent: {own.said(asked, truths)}", err=True)
+    for text, words in own.in_words(asked, truths):
+        click.echo(f"  {text} {words}", err=True)
+    click.confirm("Send it?", abort=True, default=True, err=True)
+    return own.begun(asked, code, truths)
+
+
+def _sent(house: Any, asked: Any, waiting: Waiting, path: Path) -> Prepared:  # Any: as above
+    """Send it; what the house refuses for good waits no longer, whatever else fails does.
+
+    A reply that was garbled on its way is no last word: the invitation is bound to this ballot.
+    """
+    try:
+        ready = waiting.signed(house, asked)
+        ready.send(house)
+    except Refused as refused:
+        if refused.code in FOR_GOOD:
+            forget_ballot(path, waiting.survey)
+        raise
+    return ready
+
+
+def _house(shell: Shell) -> Any:  # Any: the client's vault
+    """Open the house for somebody who has no token there, and needs none."""
+    if shell.is_remote:
+        return shell.app.connect(str(shell.vault), token="")
+    return shell.open()
+
+
+def _asked(question: Any) -> Any:  # Any: what a question takes
+    """Ask until the answer is one of the question's; it is kept in memory alone."""
+    offered = {
+        "yes-no": " (yes, no)", "number": f" ({question.low} to {question.high} {question.unit})",
+    }.get(question.kind, f" ({', '.join(question.options)}; several with commas)")  # fmt: skip
+    while True:
+        typed = click.prompt(question.text + offered, default="", show_default=False, err=True)
+        read = _truth(question, typed.strip())
+        if read is not _WRONG:
+            return read
+        click.echo("That is no answer to it.", err=True)
+
+
+_WRONG = object()
+FOR_GOOD = ("invitation-unknown", "ballot-spent", "survey-unknown", "survey-not-open")
+
+
+def _truth(question: Any, typed: str) -> Any:  # Any: as above
+    if not typed:
+        return None
+    parts = [part.strip() for part in typed.split(",")]
+    match question.kind:
+        case "yes-no":
+            return {"yes": True, "no": False}.get(typed.lower(), _WRONG)
+        case "number":
+            digits = typed.removeprefix("-")
+            is_in = digits.isdecimal() and question.low <= int(typed) <= question.high
+            return int(typed) if is_in else _WRONG
+        case "choice":
+            return typed if typed in question.options else _WRONG
+        case "several":
+            return parts if set(parts) <= set(question.options) else _WRONG
+        case _:
+            return parts if sorted(parts) == sorted(question.options) else _WRONG
+
+
+def _secret(path: Path, shell: Shell) -> bytes:
+    """Return the device's secret, made once, in a file that nobody else may read."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "wb") as opened:
+            opened.write(shell.app.draw(SECRET_BYTES))
+    secret = path.read_bytes()
+    if len(secret) != SECRET_BYTES or path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise Refused(
+            "not-allowed",
+            f"{path} is no secret of a device's, or others may read it.",
+            "Take their rights away (chmod 600), or name another file with --device.",
+        )
+    return secret
+
+
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+
+def _check_first(path: Path, survey: str) -> None:
+    """Refuse a second answer: under one secret, equal answers of two people are equal reports."""
+    answered = _answered(path)
+    if answered.exists() and survey in answered.read_text("ascii").split("\n"):
+        raise Refused(
+            "not-allowed",
+            "This device has answered this survey.",
+            "Another person names a file of their own with --device.",
+        )
+
+
+def _answered(path: Path) -> Path:
+    """Return where a device keeps the ids of what it has answered, and nothing else."""
+    return path.with_name(path.name + ".answered")
+
+
+def _state() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "sfumato"
+
+
+def _read(path: str) -> dict[str, object]:
+    try:
+        read = json.loads(Path(path).read_text("utf-8"))
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        raise Refused("bad-survey", f"{path} is no JSON object.", "See docs/surveys.md.")
+    return read
+
+
+COMMANDS = (survey,)

@@ -1,0 +1,88 @@
+"""Twins: look-alike data to develop on."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfumato.client import DataSet
+from sfumato.client.twin import Twin
+from sfumato.faces.cli.anonymity_words import leak_lines
+from sfumato.faces.cli.shell import Shell, command, number, working
+from sfumato.services.anonymity import TableFile
+from sfumato.wire import Json
+
+
+@click.command("twin")
+@click.argument("name")
+@click.option("--for", "question", metavar="SQL", help="Rows that pass this question's filters.")
+@click.option("--rows", type=click.IntRange(1, 10**6), help="Of the data set's own table.")
+@click.option("--seed", metavar="TEXT", help="The same seed gives the same twin.")
+@click.option("--epsilon", metavar="E", help="Make a DP twin at this price, from private counts.")
+@click.option("--delta", metavar="D", help="Of a DP twin; left out, it is the card's.")
+@click.option("--method", type=click.Choice(["independent", "mst", "aim"]), help="Of a DP twin.")
+@click.option("--op", metavar="ID", help="Of a DP twin: a retry with it pays once.")
+@click.option(
+    "--original",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The owner's own file of rows: say, to the owner alone, what the twin has kept of them.",
+)
+@click.option("-o", "--output", required=True, metavar="FILE", help="A .zip, or a new folder.")
+@command
+def twin(shell: Shell, name: str, output: str, **options: Any) -> None:
+    """Make a look-alike of a data set: from its card alone, free; or at a price, from counts.
+
+    With --original the twin is compared, once it is written, with real rows. What that says was
+    computed without noise: it is for whoever owns the rows, and stands in no file.
+    """
+    _check(options)
+    with shell.open() as vault, working("Making the twin"):
+        made = _made(vault[name], options)
+        person = str(vault[name].card["unit"])
+    place = made.save(output)
+    shape: Json = {"file": str(place), "stamp": made.stamp}
+    lines = [repr(made), f"written: {place}"]
+    if options["original"] is not None:
+        found = _kept(shell, made, options["original"], person)
+        shape, lines = {**shape, "leaks": found}, [*lines, "", *leak_lines(found)]
+    shell.show(shape, "\n".join(lines))
+
+
+def _kept(shell: Shell, made: Twin, original: str, person: str) -> Json:
+    """Return what the twin's own table has kept of the rows; made-up people are left out."""
+    rows = made.rows()
+    names = [name for name in rows[0] if name.casefold() != person.casefold()]
+    with tempfile.TemporaryDirectory() as folder, working("Comparing"):
+        place = Path(folder, "twin.csv")
+        with place.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, names, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+        found: Json = shell.app.anonymity().leaks(TableFile(original), TableFile(str(place)), None)
+    return found
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    paid = [word for word in ("delta", "method", "op") if options[word] is not None]
+    if options["epsilon"] is None and paid:
+        raise click.UsageError(f"--{paid[0]} is for a DP twin: give --epsilon E too.")
+    if options["epsilon"] is not None and options["question"] is not None:
+        raise click.UsageError("--for is for a twin made from the card: leave --epsilon out.")
+
+
+def _made(data_set: DataSet, options: Mapping[str, Any]) -> Twin:
+    if options["epsilon"] is None:
+        return data_set.twin(options["question"], rows=options["rows"], seed=options["seed"])
+    terms: Any = {word: options[word] for word in ("method", "rows", "seed", "op")}  # of click
+    for word in ("epsilon", "delta"):
+        terms[word] = None if options[word] is None else number(options[word], word)
+    return data_set.dp_twin(**{word: value for word, value in terms.items() if value is not None})
+
+
+COMMANDS = (twin,)

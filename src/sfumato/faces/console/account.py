@@ -1,0 +1,57 @@
+"""One's own tokens: what is out there, a new one, and one that shall open nothing any more."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from sfumato.faces.console.forms import Form
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.visit import Said, Visit
+from sfumato.wire import Refused
+
+
+async def tokens(visit: Visit) -> Response:
+    """Show the visitor's tokens."""
+    return await _page(visit, None, None)
+
+
+async def make(visit: Visit) -> Response:
+    """Make a token, and show its secret this once."""
+    return await _page(visit, *await visit.tried("make-token", lambda: _wanted(visit.form)))
+
+
+def _wanted(form: Form) -> dict[str, object]:
+    body: dict[str, object] = {"label": form.text("label"), "actions": form.all("actions")}
+    if form.text("reach") == "some":
+        body["data_sets"] = form.all("data_sets")
+    if (days := form.count("days")) is not None:
+        body["days"] = days
+    return body
+
+
+async def revoke(visit: Visit) -> Response:
+    """Revoke one of the visitor's tokens."""
+    await visit.call("revoke-token", {"token": visit.form.text("token")})
+    return visit.go("/tokens")
+
+
+async def revoke_all(visit: Visit) -> Response:
+    """Revoke all of the visitor's tokens, this session's too."""
+    await visit.call("revoke-tokens", {"user": visit.me["user"]})
+    return visit.go("/sign-in")
+
+
+async def _page(visit: Visit, made: Said | None, refused: Refused | None) -> Response:
+    found = (await visit.call("tokens"))["tokens"]
+    cards = (await visit.call("data-sets"))["data_sets"] if visit.may("read") else []
+    return visit.page("tokens.html", refused, tokens=found, cards=cards, made=made, form=visit.form)
+
+
+PAGES: Final = (
+    Page("GET", "/tokens", tokens, ("tokens",)),
+    Page("POST", "/tokens", make, ("make-token",)),
+    Page("POST", "/tokens/revoke", revoke, ("revoke-token",)),
+    Page("POST", "/tokens/revoke-all", revoke_all, ("revoke-tokens",)),
+)

@@ -1,0 +1,160 @@
+"""Amending a card: the form, then what it would change, then the signature.
+
+Only what was typed otherwise than it stands is sent, so nothing else of the card is said anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from sfumato.faces.console.data_sets import Shape
+from sfumato.faces.console.forms import Form
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.visit import Visit
+from sfumato.wire import Refused
+
+LABELS: Final[Mapping[str, str]] = {
+    "version": "Version",
+    "who": "Groups that may ask",
+    "user_epsilon": "ε of each user",
+    "user_delta": "δ of each user",
+    "group_epsilon": "ε of each group",
+    "group_delta": "δ of each group",
+    "two": "Raising a cap needs a second person",
+    "delta_per_request": "δ that a question may take by itself",
+    "size": "Public size",
+    "max_groups": "Groups a person counts in",
+    "max_rows": "Rows a person counts with",
+}
+CAPS: Final = ("user_epsilon", "user_delta", "group_epsilon", "group_delta", "two")
+TWO_PEOPLE: Final = "two people"  # as a card spells it
+
+
+@dataclass(frozen=True)
+class Change:
+    """One field that would be another."""
+
+    label: str
+    before: str
+    after: str
+
+
+async def form(visit: Visit) -> Response:
+    """Show the card as it stands, to be changed."""
+    card = await _own_card(visit)
+    standing = standing_of(card)
+    return _form(visit, card, {**standing, "version": next_version(standing["version"])}, None)
+
+
+async def amend(visit: Visit) -> Response:
+    """Show what would change; or sign it; or go back to the form with what was typed."""
+    card, typed = await _own_card(visit), typed_of(visit.form)
+    if visit.form.text("do") == "edit":
+        return _form(visit, card, typed, None)
+    if visit.form.text("do") != "sign":
+        return _shown(visit, card, typed)
+    body = {"data_set": card["name"], "instead_of": visit.form.raw("instead_of")}
+    said, refused = await visit.tried(
+        "amend", lambda: {**body, "card": changed(standing_of(card), visit.form)}
+    )
+    if said is None:
+        return _form(visit, card, typed, refused)
+    return visit.go(f"{visit.request.url.path.rpartition('/')[0]}")
+
+
+def _shown(visit: Visit, card: Shape, typed: Mapping[str, str]) -> Response:
+    """Show what would change, for the signature; a field that cannot be read is refused."""
+    standing, refused = standing_of(card), None
+    try:
+        changed(standing, visit.form)
+    except Refused as refusal:
+        refused = refusal
+    if refused is not None:
+        return _form(visit, card, typed, refused)
+    changes = [Change(LABELS[n], standing[n], typed[n]) for n in LABELS if standing[n] != typed[n]]
+    return visit.page("amended.html", card=card, changes=changes, typed=typed)
+
+
+def _form(
+    visit: Visit, card: Shape, values: Mapping[str, str], refused: Refused | None
+) -> Response:
+    return visit.page("amend.html", refused, card=card, values=values, labels=LABELS)
+
+
+async def _own_card(visit: Visit) -> dict[str, Any]:  # Any: JSON of the wire
+    """Return the visitor's own card, or refuse as for one that is not there."""
+    name = {"data_set": visit.at("data_set")}
+    await visit.call("grants", name)  # which only its owner sees
+    return await visit.call("card", name)
+
+
+def standing_of(card: Shape) -> dict[str, str]:
+    """Return the card's fields as the form writes them."""
+    caps = card["caps"]
+    pairs = {
+        f"{of}_{name}": _number((caps[of] or {}).get(name))
+        for of in ("user", "group")
+        for name in ("epsilon", "delta")
+    }
+    counts = {n: _number(card[n]) for n in ("delta_per_request", "size", "max_groups", "max_rows")}
+    two = "yes" if caps["raise"] == TWO_PEOPLE else ""
+    found = {"version": card["version"], "who": "\n".join(card["who"]), "two": two}
+    return {name: {**found, **pairs, **counts}[name].strip() for name in LABELS}
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def typed_of(form: Form) -> dict[str, str]:
+    """Return what was typed, field by field."""
+    return {name: form.text(name) for name in LABELS}
+
+
+def next_version(version: str) -> str:
+    """Return a version to propose; a name that is no number is the owner's to choose."""
+    is_counted = version.isascii() and version.isdecimal() and len(version) < 15
+    return str(int(version) + 1) if is_counted else ""
+
+
+def changed(standing: Mapping[str, str], form: Form) -> dict[str, object]:
+    """Return the keys of the card that were typed otherwise than they stand; or refuse."""
+    typed = typed_of(form)
+    names = {name for name in LABELS if typed[name] != standing[name]}
+    if names <= {"version"}:
+        raise Refused("bad-request", "Nothing but the version would change.", "Change a field.")
+    made: dict[str, object] = {n: read(form) for n, read in _KEYS.items() if n in names}
+    if "who" in names:
+        made["ask"] = {"who": _lines(form.text("who"))}
+    return {**made, "caps": _caps(form)} if names & set(CAPS) else made
+
+
+def _caps(form: Form) -> dict[str, object]:
+    caps: dict[str, object] = {"raise": TWO_PEOPLE} if form.has("two") else {}
+    for of in ("user", "group"):
+        pairs = {name: form.number(f"{of}_{name}") for name in ("epsilon", "delta")}
+        if cap := {name: value for name, value in pairs.items() if value is not None}:
+            caps[of] = cap
+    return caps
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+_KEYS: Final[Mapping[str, Callable[[Form], object]]] = {
+    "version": lambda form: form.text("version"),
+    "delta_per_request": lambda form: form.number("delta_per_request"),
+    "size": lambda form: form.count("size"),
+    "max_groups": lambda form: form.count("max_groups"),
+    "max_rows": lambda form: form.count("max_rows"),
+}
+_AT: Final = "/data-sets/{data_set}/amend"
+_SENT: Final = ("card", "grants", "amend")
+PAGES: Final = (Page("GET", _AT, form, _SENT), Page("POST", _AT, amend, _SENT))

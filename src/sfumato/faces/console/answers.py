@@ -1,0 +1,129 @@
+"""Answers that were given: the table, the picture, the receipt, and files to take away."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from sfumato.client.answer import Answer, cell_text
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.picture import drawn, looks, pictured
+from sfumato.faces.console.visit import Said, Visit, unknown_page
+from sfumato.faces.console.words import key_text
+from sfumato.wire import Refused
+
+SHOWN: Final = 500  # rows on the page; the files have all of them
+MOST_PICTURES: Final = 4
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number and its error bar, or a key."""
+
+    text: str
+    bar: str
+    is_number: bool
+
+
+async def answer(visit: Visit) -> Response:
+    """Show an answer of the visitor's."""
+    said = await _said(visit)
+    found = Answer.of(said)
+    numbers = [n for n in found.columns if "key" not in found.asked(n)]
+    pictures = [pictured(found, name) for name in numbers[:MOST_PICTURES]]
+    return visit.page(
+        "answer.html",
+        answer=found,
+        receipt=found.receipt,
+        said=said,
+        cells=cells_of(found),
+        numbers=numbers,
+        pictures=[one for one in pictures if one is not None],
+        raw=json.dumps(found.receipt, indent=2, ensure_ascii=False),
+        SHOWN=SHOWN,
+    )
+
+
+async def picture(visit: Visit) -> Response:
+    """Return the picture of one column, in light or dark."""
+    asked = visit.request.query_params
+    plot = pictured(Answer.of(await _said(visit)), asked.get("y", ""))
+    if plot is None or asked.get("look") not in looks():
+        raise unknown_page()
+    svg = await run_in_threadpool(drawn, plot, asked["look"])
+    return Response(svg, media_type="image/svg+xml")
+
+
+async def as_csv(visit: Visit) -> Response:
+    """Return the answer with its error bars as a CSV file."""
+    found = Answer.of(await _said(visit))
+    return _file(csv_of(found), "text/csv; charset=utf-8", _name(found, "csv"))
+
+
+async def as_json(visit: Visit) -> Response:
+    """Return the answer and its receipt as they came."""
+    said = await _said(visit)
+    text = json.dumps(said, indent=2, ensure_ascii=False)
+    return _file(text, "application/json", _name(Answer.of(said), "json"))
+
+
+def cells_of(found: Answer) -> list[list[Cell]]:
+    """Return the rows that the page shows."""
+    keys = ["key" in found.asked(name) for name in found.columns]
+    pairs = zip(found.rows[:SHOWN], found.interval[:SHOWN], strict=True)
+    return [list(map(_cell, row, bars, keys)) for row, bars in pairs]
+
+
+def _cell(value: object, bar: tuple[float, float] | None, is_key: bool) -> Cell:
+    if is_key:
+        return Cell(key_text(value), "", False)
+    text, _, rest = cell_text(value, bar).partition(" ")
+    return Cell(text, rest, True)
+
+
+def csv_of(found: Answer) -> str:
+    """Return the answer as CSV; a text that a spreadsheet would run gets a mark before it."""
+    frame = found.frame()
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([_harmless(name) for name in frame])
+    for row in zip(*frame.values(), strict=True):
+        writer.writerow([_harmless(value) for value in row])
+    return text.getvalue()
+
+
+def _harmless(value: object) -> object:
+    is_run = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+    return f"'{value}" if is_run else value
+
+
+async def _said(visit: Visit) -> Said:
+    op = visit.request.query_params.get("op", "")
+    if not op:
+        raise Refused("answer-unknown", "No operation is named.", "Take one from your history.")
+    return await visit.call("answer", {"op": op})
+
+
+def _file(text: str, kind: str, name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Type": kind}
+    return Response(text.encode(), headers=headers)
+
+
+def _name(found: Answer, suffix: str) -> str:
+    stem = f"{found.receipt['data_set']}-{str(found.receipt['op'])[:8]}"
+    return re.sub(r"[^A-Za-z0-9_-]", "_", stem) + f".{suffix}"
+
+
+PAGES: Final = (
+    Page("GET", "/answer", answer, ("answer",)),
+    Page("GET", "/answer/picture.svg", picture, ("answer",)),
+    Page("GET", "/answer/table.csv", as_csv, ("answer",)),
+    Page("GET", "/answer/answer.json", as_json, ("answer",)),
+)

@@ -1,0 +1,156 @@
+"""Asking: the question, what it would cost and how far off it would be, and then the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.responses import JSONResponse, Response
+
+from sfumato.client.shown import Price
+from sfumato.faces.console.data_sets import Account, Shape, accounts_of
+from sfumato.faces.console.forms import Form
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.visit import Said, Visit
+from sfumato.faces.console.words import error_words, plain_number
+from sfumato.wire import Refused, bad_request, refusal_shape
+
+FIRST: Final = "0.1"  # the epsilon that the form begins with
+WORDS: Final = (
+    "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "AND", "OR", "NOT", "IN",
+    "BETWEEN", "AS", "COUNT(*)", "COUNT(DISTINCT ", "SUM(", "AVG(", "MEDIAN(", "MIN(", "MAX(",
+    "STDDEV(", "CASE WHEN", "THEN", "ELSE", "END",
+)  # fmt: skip
+
+
+async def form(visit: Visit) -> Response:
+    """Show the form."""
+    return await ask_page(visit, None, None)
+
+
+async def price(visit: Visit) -> Response:
+    """Show the form with its price; nothing is spent. For who has no script."""
+    said, refused = await visit.tried("price", lambda: _price_body(visit))
+    return await ask_page(visit, said, refused)
+
+
+async def live_price(visit: Visit) -> Response:
+    """Return the price for the script of the form; nothing is spent."""
+    data_set = {"data_set": visit.at("data_set")}
+    (said, refused), budget = await asyncio.gather(
+        visit.tried("price", lambda: _price_body(visit)), visit.call("budget", data_set)
+    )
+    if refused is not None:  # of the question as it stands, which is still being written
+        return JSONResponse(refusal_shape(refused))
+    return JSONResponse(price_view(said or {}, _tightest(budget)))
+
+
+async def ask(visit: Visit) -> Response:
+    """Ask, and go to the answer; a refusal is shown above the form as it was."""
+    said, refused = await visit.tried("ask", lambda: ask_body(visit))
+    if said is not None:
+        return visit.go(f"/answer?op={quote(said['receipt']['op'], safe='')}")
+    return await ask_page(visit, None, refused)
+
+
+def price_view(price: Shape, account: Account) -> dict[str, Any]:
+    """Return the price as the page says it, by script or without."""
+    cap, taken = account.cap["epsilon"], price["epsilon"]
+    head, rows = Price(dict(price)).table()
+    return {
+        "says": price["says"],
+        "epsilon": plain_number(taken),
+        "delta": plain_number(price["delta"]) if price["delta"] else "",
+        "errors": [[name, error_words(price, name)] for name in price["error"]],
+        "fits": bool(price["fits"]),
+        "left": plain_number(price["left"]["next_epsilon"]),
+        "odds": price["odds"],
+        "notes": [price["bounding"], f"noise: {price['mechanism']}", *_about_keys(price)],
+        "offers": {"head": head, "rows": rows},
+        "take": round(min(100 - account.share, 100 * taken / cap), 3) if cap else 0,
+    }
+
+
+def _about_keys(price: Shape) -> list[str]:
+    shown = [part["shown_from_people"] for part in price["split"] if part.get("shown_from_people")]
+    return [f"a group is shown from about {one['half']:,} people on" for one in shown[:1]]
+
+
+def _price_terms(form: Form) -> dict[str, object]:
+    """Return what the price depends on, as it was typed."""
+    terms: dict[str, object] = {"sql": form.raw("sql")}
+    error = form.number("error")
+    if error is None:
+        terms["epsilon"] = form.number("epsilon")
+    elif not form.text("error_column"):
+        raise bad_request("a wanted error names its column")
+    else:
+        terms["error"] = {form.text("error_column"): error}
+    terms["delta"] = form.number("delta")
+    terms |= {name: form.count(name) for name in ("people", "max_groups", "max_rows")}
+    return {name: value for name, value in terms.items() if value is not None}
+
+
+def _price_body(visit: Visit) -> dict[str, object]:
+    return {"data_set": visit.at("data_set"), **_price_terms(visit.form)}
+
+
+def ask_body(visit: Visit) -> dict[str, object]:
+    """Return what the form asks."""
+    body = _price_body(visit)
+    if visit.form.text("op"):
+        body["op"] = visit.form.text("op")
+    return {**body, "fresh": True} if visit.form.has("fresh") else body
+
+
+async def ask_page(visit: Visit, price: Said | None, refused: Refused | None) -> Response:
+    """Return the form, as it was sent, with its price or its refusal."""
+    name = {"data_set": visit.at("data_set")}
+    card, budget = await asyncio.gather(visit.call("card", name), visit.call("budget", name))
+    account = _tightest(budget)
+    form = visit.form
+    return visit.page(
+        "ask.html",
+        refused,
+        card=card,
+        words=completions(card),
+        account=account,
+        price=None if price is None else price_view(price, account),
+        form=form,
+        sql=form.raw("sql") or f"SELECT COUNT(*) AS n FROM {card['name']}",
+        epsilon=form.text("epsilon") or FIRST,
+        op=visit.draw(16).hex(),
+    )
+
+
+def completions(card: Shape) -> list[list[str]]:
+    """Return the words that the editor offers, each with what it is."""
+    found = [[card["name"], "data set"], *([word, ""] for word in WORDS)]
+    sources = [("", card), *((f"{table['name']}.", table) for table in card["tables"])]
+    for prefix, source in sources:
+        for column in source["columns"]:
+            found.append([f"{prefix}{column['name']}", column["type"]])
+            found += [[_literal(key), column["name"]] for key in (column["keys"] or [])[:200]]
+    found += [[table["name"], "table"] for table in card["tables"]]
+    return found
+
+
+def _literal(key: object) -> str:
+    return str(key).lower() if isinstance(key, bool | int | float) else _quoted(str(key))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _tightest(budget: Shape) -> Account:
+    return min(accounts_of(budget), key=lambda account: float(account.left["next_epsilon"]))
+
+
+PAGES: Final = (
+    Page("GET", "/data-sets/{data_set}/ask", form, ("card", "budget", "ask")),
+    Page("POST", "/data-sets/{data_set}/ask", ask, ("ask", "answer")),
+    Page("POST", "/data-sets/{data_set}/price", price, ("price",)),
+    Page("POST", "/data-sets/{data_set}/price/live", live_price, ("price",), is_for_script=True),
+)

@@ -1,0 +1,70 @@
+"""Coming in and going out: the sign-in form, the welcome link, signing out."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.session import signed_in, signed_out
+from sfumato.faces.console.visit import Visit, safe_path
+from sfumato.wire import Refused
+
+HOMES: Final = (("read", "/data-sets"), ("operate", "/users"), ("audit", "/releases"))
+
+
+async def first(visit: Visit) -> Response:
+    """Send whoever is signed in to where their work begins."""
+    known = [path for action, path in HOMES if visit.may(action)]
+    return visit.go(known[0] if known else "/tokens")
+
+
+async def sign_in_form(visit: Visit) -> Response:
+    """Show the form."""
+    wanted = safe_path(visit.request.query_params.get("next", "/"))
+    return visit.page("sign_in.html", wanted=wanted, user="")
+
+
+async def sign_in(visit: Visit) -> Response:
+    """Let in who knows the password, and send them to where they wanted to go."""
+    user, wanted = visit.form.text("user"), safe_path(visit.form.text("next"))
+    body = {"user": user, "password": visit.form.raw("password")}
+    said, refused = await visit.tried("sign-in", lambda: body)
+    if said is not None:
+        return signed_in(visit.go(wanted), said["token"])
+    return visit.page("sign_in.html", refused, wanted=wanted, user=user)
+
+
+async def welcome_form(visit: Visit) -> Response:
+    """Show who was invited the form for their password; the invitation is not looked at yet."""
+    return visit.page("welcome.html", invitation=visit.at("invitation"))
+
+
+async def welcome(visit: Visit) -> Response:
+    """Take the invitation up."""
+    invitation, password = visit.at("invitation"), visit.form.raw("password")
+    if password != visit.form.raw("again"):
+        differ = Refused("bad-request", "The two passwords differ.", "Type both again.")
+        return visit.page("welcome.html", differ, invitation=invitation)
+    body = {"invitation": invitation, "password": password}
+    said, refused = await visit.tried("take-up", lambda: body)
+    if said is not None:
+        return signed_in(visit.go("/"), said["token"])
+    return visit.page("welcome.html", refused, invitation=invitation)
+
+
+async def sign_out(visit: Visit) -> Response:
+    """End the session, here and at the door."""
+    await visit.call("sign-out", {})
+    return signed_out(visit.go("/sign-in"))
+
+
+PAGES: Final = (
+    Page("GET", "/", first),
+    Page("GET", "/sign-in", sign_in_form, is_open=True),
+    Page("POST", "/sign-in", sign_in, ("sign-in",), is_open=True),
+    Page("GET", "/welcome/{invitation}", welcome_form, is_open=True),
+    Page("POST", "/welcome/{invitation}", welcome, ("take-up",), is_open=True),
+    Page("POST", "/sign-out", sign_out, ("sign-out",)),
+)

@@ -1,0 +1,104 @@
+"""The guided form of a card: from what was typed to the shape that an owner signs.
+
+What the card means is checked where it is read; here fields become keys, and empty ones none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from sfumato.faces.console.forms import Form
+
+TYPES: Final = ("integer", "number", "text", "boolean", "date", "timestamp")
+HIDDEN: Final = "hidden"
+NUMERIC: Final = ("integer", "number")
+MOST_COLUMNS: Final = 300
+_LIST: Final = re.compile(r"[,\n]")
+
+
+def card_of(form: Form) -> dict[str, object]:
+    """Return the card that the form spells."""
+    made: dict[str, object] = {
+        "unit": form.raw("unit") or "row",
+        "people": form.text("people"),
+        "version": form.text("version"),
+        "budget": _budget(form, ""),
+        "caps": _caps(form),
+        "ask": {"who": words_of(form.text("who"))},
+        "nulls": _nulls(form),
+        "columns": dict(_columns(form)),
+    }
+    counts = {name: form.count(name) for name in ("size", "max_groups", "max_rows")}
+    made |= {name: count for name, count in counts.items() if count is not None}
+    return {name: value for name, value in made.items() if value not in ("", None)}
+
+
+def words_of(text: str) -> list[str]:
+    """Return what stands between commas or on lines."""
+    return [word.strip() for word in _LIST.split(text) if word.strip()]
+
+
+def _nulls(form: Form) -> list[str]:
+    """Return what stands for no value; an empty cell always does."""
+    return ["", *words_of(form.text("nulls"))]
+
+
+def _budget(form: Form, of: str) -> dict[str, object]:
+    pairs = {name: form.number(f"{of}{name}") for name in ("epsilon", "delta")}
+    return {name: value for name, value in pairs.items() if value is not None}
+
+
+def _caps(form: Form) -> dict[str, object]:
+    caps: dict[str, object] = {"raise": "two people"} if form.has("two") else {}
+    for of in ("user", "group"):
+        if budget := _budget(form, f"{of}_"):
+            caps[of] = budget
+    return caps
+
+
+def _columns(form: Form) -> list[tuple[str, dict[str, object]]]:
+    found = []
+    for number in range(MOST_COLUMNS):
+        name = form.raw(f"c{number}-name")
+        if not name:
+            break
+        found.append((name, _column(form, f"c{number}-")))
+    return found
+
+
+def _column(form: Form, at: str) -> dict[str, object]:
+    kind = form.text(f"{at}type")
+    if kind == HIDDEN:
+        return {"hidden": True}
+    made: dict[str, object] = {"type": kind}
+    for name in ("lower", "upper", "step"):
+        if typed := form.text(at + name):
+            made[name] = number_or_text(typed)
+    if keys := words_of(form.text(f"{at}keys")):
+        made["keys"] = [number_or_text(key) for key in keys] if kind in NUMERIC else keys
+    return made
+
+
+def number_or_text(typed: str) -> Decimal | str:
+    """Return a number exactly as it was typed, or a date as it is."""
+    try:
+        read = Decimal(typed)
+    except InvalidOperation:
+        return typed
+    return read if read.is_finite() else typed
+
+
+def fields_of(proposed: Mapping[str, Any], form: Form) -> list[dict[str, str]]:
+    """Return a line of the form for each column: as proposed, or as it was typed."""
+    columns: Mapping[str, Any] = proposed["card"]["columns"]  # Any: JSON of the wire
+    return [_field(number, name, columns[name], form) for number, name in enumerate(columns)]
+
+
+def _field(number: int, name: str, column: Mapping[str, Any], form: Form) -> dict[str, str]:
+    at = f"c{number}-"
+    kind = HIDDEN if column.get("hidden") else str(column.get("type", "text"))
+    typed = {part: form.text(at + part) for part in ("lower", "upper", "step", "keys")}
+    return {"at": at, "name": name, "type": form.text(f"{at}type") or kind, **typed}

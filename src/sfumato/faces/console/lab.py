@@ -1,0 +1,88 @@
+"""The lab's pages: exhibits with sliders, drawn on the server from synthetic data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse, Response
+
+from sfumato.client.plot import Plot
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.picture import drawn_alone, looks
+from sfumato.faces.console.visit import Visit, unknown_page, whole_number
+from sfumato.faces.line.turns import Most, Turns
+from sfumato.lab.exhibits import EXHIBITS, Exhibit, exhibit
+from sfumato.wire import bad_request
+
+# Drawing is work, and others wait for their pages meanwhile.
+_TURNS: Final = Turns(Most(at_once=1, of_one_user=1, waiting=20, waiting_of_one=4))
+
+
+async def lab(visit: Visit) -> Response:
+    """Show what there is to try."""
+    return visit.page("lab.html", exhibits=EXHIBITS)
+
+
+async def show(visit: Visit) -> Response:
+    """Show one exhibit as its address says."""
+    found, places, seed = _asked(visit)
+    plot = await _drawn(visit, found, places, seed)
+    view = _view(visit, plot)
+    return visit.page("exhibit.html", None, exhibit=found, places=places, seed=seed, **view)
+
+
+async def live(visit: Visit) -> Response:
+    """Return what the sliders show now, for the page's script."""
+    return JSONResponse(_view(visit, await _drawn(visit, *_asked(visit))))
+
+
+async def picture(visit: Visit) -> Response:
+    """Return the picture alone, in light or dark."""
+    look = visit.request.query_params.get("look", "")
+    if look not in looks():
+        raise unknown_page()
+    plot = await _drawn(visit, *_asked(visit))
+    async with _TURNS.turn(str(visit.me["user"])):
+        svg = await run_in_threadpool(drawn_alone, plot.spec, look)
+    return Response(svg, media_type="image/svg+xml", headers={"Cache-Control": "max-age=3600"})
+
+
+async def _drawn(visit: Visit, found: Exhibit, places: Mapping[str, int], seed: int) -> Plot:
+    async with _TURNS.turn(str(visit.me["user"])):
+        return await run_in_threadpool(found.shown, places, seed)
+
+
+def _asked(visit: Visit) -> tuple[Exhibit, dict[str, int], int]:
+    query = visit.request.query_params
+    found = exhibit(visit.at("exhibit"))
+    known = {*(slider.name for slider in found.sliders), "seed", "look"}
+    if set(query) - known:
+        raise bad_request("the address has a part that no slider has")
+    seed = whole_number(query.get("seed", "0"))
+    if seed is None:
+        raise bad_request("the seed is a whole number")
+    return found, found.places(query), seed
+
+
+def _view(visit: Visit, plot: Plot) -> dict[str, object]:
+    """Return the picture's address, its sentence and its table."""
+    found, places, seed = _asked(visit)
+    address = f"/lab/{found.name}/picture.svg?" + urlencode({**places, "seed": seed})
+    return {
+        "picture": address,
+        "summary": plot.summary,
+        "head": list(plot.columns),
+        "rows": [list(row) for row in plot.cells],
+        "values": {slider.name: slider.text(places[slider.name]) for slider in found.sliders},
+    }
+
+
+PAGES: Final = (
+    Page("GET", "/lab", lab),
+    Page("GET", "/lab/{exhibit}", show),
+    Page("GET", "/lab/{exhibit}/live", live, is_for_script=True),
+    Page("GET", "/lab/{exhibit}/picture.svg", picture),
+)

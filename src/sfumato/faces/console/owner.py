@@ -1,0 +1,122 @@
+"""An owner's page of a data set: who may ask, what was spent and by whom, caps, and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from starlette.responses import Response
+
+from sfumato.faces.console.forms import Form
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.visit import Visit
+from sfumato.wire import Refused
+
+KINDS: Final = {
+    "data-set": "Data set", "people": "People of", "group": "Group", "user": "User",
+}  # fmt: skip
+
+
+async def manage(visit: Visit) -> Response:
+    """Show the owner what they decide of their data set."""
+    return await _page(visit, None)
+
+
+async def grant(visit: Visit) -> Response:
+    """Let somebody ask."""
+    body: dict[str, object] = {"user": visit.form.text("user")}
+    if visit.form.text("group"):
+        body["group"] = visit.form.raw("group")
+    return await _done(visit, "grant", lambda: body)
+
+
+async def revoke(visit: Visit) -> Response:
+    """Let somebody ask no more."""
+    return await _done(visit, "revoke-grant", lambda: {"user": visit.form.raw("user")})
+
+
+async def set_cap(visit: Visit) -> Response:
+    """Lower a cap, or raise it, perhaps with a second person."""
+    return await _done(visit, "set-cap", lambda: _cap(visit.form))
+
+
+def _cap(form: Form) -> dict[str, object]:
+    of, _, name = form.raw("account").partition(":")
+    body: dict[str, object] = {"of": of, "epsilon": form.number("epsilon")}
+    if of in ("group", "user"):
+        body["name"] = name
+    if form.text("delta"):
+        body["delta"] = form.number("delta")
+    return {**body, "why": form.text("why")} if form.text("why") else body
+
+
+async def freeze(visit: Visit) -> Response:
+    """Let nobody ask the data set, or let it be asked again."""
+    return await _done(visit, "thaw" if visit.form.text("do") == "thaw" else "freeze", dict)
+
+
+async def thaw_question(visit: Visit) -> Response:
+    """Let a stopped question be asked again."""
+    return await _done(visit, "thaw-question", lambda: {"shape": visit.form.raw("shape")})
+
+
+async def approvals(visit: Visit) -> Response:
+    """Show what waits for a second person."""
+    found = (await visit.call("approvals"))["approvals"]
+    return visit.page("approvals.html", approvals=found)
+
+
+async def decide(visit: Visit) -> Response:
+    """Agree, or decline."""
+    approve = visit.form.text("do") == "approve"
+    body = {"approval": visit.form.raw("approval"), "approve": approve}
+    said, refused = await visit.tried("decide", lambda: body)
+    if said is not None:
+        return visit.go("/approvals")
+    found = (await visit.call("approvals"))["approvals"]
+    return visit.page("approvals.html", refused, approvals=found)
+
+
+async def _done(visit: Visit, verb: str, body: Callable[[], dict[str, object]]) -> Response:
+    name = visit.at("data_set")
+    said, refused = await visit.tried(verb, lambda: {**body(), "data_set": name})
+    if said is None:
+        return await _page(visit, refused)
+    if said.get("approval"):  # a cap that waits for a second person
+        return visit.go("/approvals")
+    return visit.go(f"{visit.request.url.path.rpartition('/manage')[0]}/manage")
+
+
+async def _page(visit: Visit, refused: Refused | None) -> Response:
+    name = {"data_set": visit.at("data_set")}
+    verbs = ("spending", "grants", "frozen-questions", "card")
+    spending, grants, stopped, card = await asyncio.gather(
+        *(visit.call(verb, name) for verb in verbs)
+    )
+    return visit.page(
+        "manage.html",
+        refused,
+        card=card,
+        accounts=spending["accounts"],
+        questions=spending["questions"],
+        grants=grants["grants"],
+        stopped=stopped["questions"],
+        frozen=spending["frozen"],
+        kinds=KINDS,
+        form=visit.form,
+    )
+
+
+_AT: Final = "/data-sets/{data_set}/manage"
+_SHOWN: Final = ("spending", "grants", "frozen-questions")
+PAGES: Final = (
+    Page("GET", _AT, manage, _SHOWN),
+    Page("POST", f"{_AT}/grants", grant, (*_SHOWN, "grant")),
+    Page("POST", f"{_AT}/grants/revoke", revoke, (*_SHOWN, "revoke-grant")),
+    Page("POST", f"{_AT}/caps", set_cap, (*_SHOWN, "set-cap")),
+    Page("POST", f"{_AT}/freeze", freeze, (*_SHOWN, "freeze", "thaw")),
+    Page("POST", f"{_AT}/questions", thaw_question, (*_SHOWN, "thaw-question")),
+    Page("GET", "/approvals", approvals, ("approvals",)),
+    Page("POST", "/approvals", decide, ("approvals", "decide")),
+)

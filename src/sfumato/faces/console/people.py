@@ -1,0 +1,59 @@
+"""An operator's page: who may sign in, with which roles, and a link for somebody new."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.visit import Said, Visit
+from sfumato.wire import Refused
+
+ROLES: Final = (
+    ("owner", "adds data sets, signs cards, grants, and asks"),
+    ("operator", "invites people and gives them roles"),
+    ("researcher", "asks"),
+    ("auditor", "reads the record; no answers"),
+)
+
+
+async def users(visit: Visit) -> Response:
+    """Show everybody who may sign in."""
+    return await _page(visit, None, None)
+
+
+async def invite(visit: Visit) -> Response:
+    """Invite somebody, and show their link this once."""
+    body = {"user": visit.form.text("user"), "roles": visit.form.all("roles")}
+    return await _page(visit, *await visit.tried("invite", lambda: body))
+
+
+async def change(visit: Visit) -> Response:
+    """Change somebody's roles, or block them."""
+    form = visit.form
+    body = {"user": form.raw("user"), "roles": form.all("roles"), "blocked": form.has("blocked")}
+    changed, refused = await visit.tried("change-user", lambda: body)
+    return await _page(visit, None, refused) if changed is None else visit.go("/users")
+
+
+async def revoke(visit: Visit) -> Response:
+    """Revoke all tokens of somebody who has lost a device."""
+    await visit.call("revoke-tokens", {"user": visit.form.raw("user")})
+    return visit.go("/users")
+
+
+async def _page(visit: Visit, made: Said | None, refused: Refused | None) -> Response:
+    found = (await visit.call("users"))["users"]
+    url = visit.request.url
+    link = "" if made is None else f"{url.scheme}://{url.netloc}/welcome/{made['invitation']}"
+    values = {"made": made, "link": link, "form": visit.form}
+    return visit.page("users.html", refused, users=found, roles=ROLES, **values)
+
+
+PAGES: Final = (
+    Page("GET", "/users", users, ("users",)),
+    Page("POST", "/users", invite, ("invite",)),
+    Page("POST", "/users/change", change, ("change-user",)),
+    Page("POST", "/users/revoke-tokens", revoke, ("revoke-tokens",)),
+)

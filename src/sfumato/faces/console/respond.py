@@ -1,0 +1,109 @@
+"""A respondent's pages: open to all, and made without a look at who is there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.qr import address_of, qr_of
+from sfumato.faces.console.visit import Said, Visit
+
+MOST_PAGES: Final = 20  # of 64 parts each, that one file holds: some 50,000 reports
+
+
+async def answer(visit: Visit) -> Response:
+    """Show the survey, to be answered."""
+    return visit.page("survey.html", **await _shown(visit))
+
+
+async def results(visit: Visit) -> Response:
+    """Show what everybody said, once there are enough."""
+    found = await visit.call("survey-estimates", {"survey": visit.at("survey")})
+    return visit.page("survey_results.html", found=found, **await _shown(visit))
+
+
+async def reports(visit: Visit) -> Response:
+    """Show the randomised reports, which anybody may read."""
+    listed, is_more = await _reports(visit, 1)
+    shown = await _shown(visit)
+    return visit.page("survey_reports.html", reports=listed, is_more=is_more, **shown)
+
+
+async def as_csv(visit: Visit) -> Response:
+    """Return the reports as CSV: marks and what was said, of letters, digits and dots."""
+    listed, is_cut = await _reports(visit, MOST_PAGES)
+    name = f'attachment; filename="survey-{visit.at("survey")}.csv"'
+    headers = {"Content-Disposition": name}
+    return Response(csv_of(listed, is_cut), media_type="text/csv", headers=headers)
+
+
+def csv_of(listed: list[Said], is_cut: bool) -> str:
+    """Return the lines of a file, of which the last says so if there are more reports."""
+    lines = ["mark,said", *(f"{one['mark']},{one['said']}" for one in listed)]
+    if is_cut:
+        lines.append("cut,there are more: page through the reports as JSON")
+    return "\r\n".join(lines) + "\r\n"
+
+
+async def paper(visit: Visit) -> Response:
+    """Show how to answer with two dice."""
+    return visit.page("survey_paper.html", **await _shown(visit), counted=None, code="")
+
+
+async def sheet(visit: Visit) -> Response:
+    """Count what was said with dice."""
+    shown = await _shown(visit)
+    survey, code = visit.at("survey"), visit.form.text("code")
+    asked = range(len(shown["survey"]["questions"]))
+    said = " ".join(f"{n}.0.{visit.form.text(f'q{n}')}" for n in asked)
+    body = {"survey": survey, "invitation": code, "said": said}
+    counted, refused = await visit.tried("survey-sheet", lambda: body)
+    return visit.page("survey_paper.html", refused, **shown, counted=counted, code=code)
+
+
+async def _reports(visit: Visit, most: int) -> tuple[list[Said], bool]:
+    """Return the shown reports, and whether there are more than a page here holds."""
+    listed: list[Said] = []
+    after: str | None = None
+    for _ in range(most):
+        asked: dict[str, object] = {"survey": visit.at("survey")}
+        if after is not None:
+            asked["after"] = after
+        found = await visit.call("survey-reports", asked)
+        listed += found["reports"]
+        after = found["next"]
+        if after is None:
+            return listed, False
+    return listed, True
+
+
+async def _shown(visit: Visit) -> Said:
+    said = await visit.call("survey", {"survey": visit.at("survey")})
+    table: dict[str, Any] = json.loads(said["text"])  # Any: JSON that the house has checked
+    for question in table["survey"]["questions"]:
+        question.setdefault("options", [])
+    odds = max(said["promise"]["questions"], key=lambda one: one["told"])
+    return {
+        "id": said["survey"],
+        "survey": table["survey"],
+        "text": said["text"],
+        "state": said["state"],
+        "proof": json.dumps(said["proof"]),
+        "promise": said["promise"],
+        "odds": odds,
+        "guess": max(one["guess"] for one in said["promise"]["questions"]),
+        "qr": qr_of(address_of(visit.request, said["survey"])),
+    }
+
+
+PAGES: Final = (
+    Page("GET", "/s/{survey}", answer, ("survey",), is_open=True),
+    Page("GET", "/s/{survey}/results", results, ("survey-estimates",), is_open=True),
+    Page("GET", "/s/{survey}/reports", reports, ("survey-reports",), is_open=True),
+    Page("GET", "/s/{survey}/reports.csv", as_csv, ("survey-reports",), is_open=True),
+    Page("GET", "/s/{survey}/paper", paper, ("survey",), is_open=True),
+    Page("POST", "/s/{survey}/paper", sheet, ("survey-sheet",), is_open=True),
+)

@@ -1,0 +1,137 @@
+"""The console's addresses: each page's function, behind the checks that all pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import quote
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sfumato.faces.console import (
+    account,
+    amend,
+    answers,
+    ask,
+    data_sets,
+    entry,
+    jobs,
+    lab,
+    owner,
+    people,
+    record,
+    respond,
+    surveys,
+    twins,
+    upload,
+)
+from sfumato.faces.console.forms import read_form
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.paper import Paper
+from sfumato.faces.console.session import UNSAFE, check_csrf, check_origin, token_of
+from sfumato.faces.console.visit import NOBODY, Visit, is_known, unknown_page
+from sfumato.faces.line.edge_end import Line
+from sfumato.faces.line.leftovers import throw_away
+from sfumato.wire import STATUS, Refused, refusal_shape
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+PAGES: Final[tuple[Page, ...]] = (
+    *entry.PAGES,
+    *data_sets.PAGES,
+    *twins.PAGES,
+    *ask.PAGES,
+    *answers.PAGES,
+    *record.PAGES,
+    *owner.PAGES,
+    *amend.PAGES,
+    *upload.PAGES,
+    *jobs.PAGES,
+    *account.PAGES,
+    *people.PAGES,
+    *lab.PAGES,
+    *respond.PAGES,
+    *surveys.PAGES,
+)
+
+
+@dataclass(frozen=True)
+class Console:
+    """What every page is made with."""
+
+    line: Line
+    paper: Paper
+    draw: Callable[[int], bytes]  # of random bytes, for operation ids
+
+    def routes(self) -> list[Route]:
+        """Return a route for each page whose verbs this service has, and for the files."""
+        return self._routes([page for page in PAGES if all(map(is_known, page.verbs))])
+
+    def lab_routes(self) -> list[Route]:
+        """Return the lab's pages alone, open to all: there is nobody's data behind them."""
+        return self._routes([replace(page, is_open=True) for page in lab.PAGES])
+
+    def _routes(self, pages: Sequence[Page]) -> list[Route]:
+        routes = [Route(p.path, self._endpoint(p), methods=[p.method]) for p in pages]
+        files = [
+            Route("/static/{digest}/{name}", self._static, methods=["GET"]),
+            Route("/favicon.ico", self._mark, methods=["GET"]),  # of a picture by itself
+        ]
+        return [*routes, *files]
+
+    def refused(self, refused: Refused, status: int) -> Response:
+        """Return a page that says what was refused, why, and what to do next."""
+        values = {"refused": refused, "me": NOBODY, "csrf": "", "path": ""}
+        return self.paper.page("error.html", status, **values)
+
+    def _endpoint(self, page: Page) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            visit = Visit(request, self.line, self.paper, self.draw)
+            try:
+                visit = await _admitted(page, visit)
+                return await page.shown(visit)
+            except Refused as refused:
+                kept = refused
+            except ClientDisconnect:  # nobody reads this
+                return Response(status_code=400)
+            if page.takes_a_file:  # which may be endless: only its rate is looked at
+                await throw_away(request.stream())
+            return _refused_at(page, visit, kept)
+
+        return endpoint
+
+    async def _mark(self, _request: Request) -> Response:
+        found = self.paper.file(self.paper.digest, "mark.svg")
+        return self.refused(unknown_page(), 404) if found is None else found
+
+    async def _static(self, request: Request) -> Response:
+        place = request.path_params
+        found = self.paper.file(place["digest"], place["name"])
+        return self.refused(unknown_page(), 404) if found is None else found
+
+
+def _refused_at(page: Page, visit: Visit, refused: Refused) -> Response:
+    if page.is_for_script:
+        headers = {"Connection": "close"} if page.takes_a_file else None
+        return JSONResponse(refusal_shape(refused), STATUS[refused.code], headers)
+    if refused.code == "not-signed-in":
+        wanted = visit.request.url.path if visit.request.method == "GET" else "/"
+        return visit.go(f"/sign-in?next={quote(wanted)}")
+    return visit.page("error.html", refused)
+
+
+async def _admitted(page: Page, visit: Visit) -> Visit:
+    """Return the visit with who is there; a form is looked at only if a page of ours sent it."""
+    if page.method in UNSAFE:
+        check_origin(visit.request)
+    if page.method in UNSAFE and not page.takes_a_file:
+        visit = replace(visit, form=await read_form(visit.request))
+    if page.is_open:
+        return visit
+    visit = replace(visit, token=token_of(visit.request))
+    if page.method in UNSAFE:
+        in_header = visit.request.headers.get("x-csrf", "")
+        check_csrf(visit.token, in_header if page.takes_a_file else visit.form.text("csrf"))
+    return replace(visit, me=await visit.call("me"))

@@ -1,0 +1,12 @@
+// How a job stands, as the service tells it; the page is made anew where that changes.
+export function following(line) {
+  const events = new EventSource(line.dataset.events);
+  const seconds = document.querySelector("[data-seconds]");
+  events.addEventListener("state", (event) => {
+    const job = JSON.parse(event.data);
+    if (job.refused || job.state !== line.dataset.state) {
+      events.close();
+      location.reload();
+    } else if (seconds) seconds.textContent = String(job.seconds);
+  });
+}

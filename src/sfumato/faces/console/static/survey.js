@@ -1,0 +1,361 @@
+// A respondent's page. The true answers are read from the fields when the coins are flipped, and
+// go nowhere else: not to the network, not into storage. What is stored with the coins' secret is the
+// randomised report; where no series asks for the secret again, it is erased with the receipt.
+import { blind, bytesOf, isProven, isSigned, keyOf, shown, unblind } from "./survey-blind.js";
+import { idOf, inWords, markOf, reportOf, spelled } from "./survey-coins.js";
+
+const SECRET = "sfumato-survey-secret";
+const SPENT = "sfumato-survey-spent";
+const WAITING = "sfumato-survey-waiting";
+const DONE = "sfumato-survey-done";
+const PADDED = 2048; // more than any body has: what is encrypted shows no length of a report
+const find = (id) => document.getElementById(id);
+
+const memory = new Map(); // where a browser keeps nothing
+function kept(name, otherwise) {
+  try {
+    return JSON.parse(localStorage.getItem(name)) ?? otherwise;
+  } catch {
+    return memory.get(name) ?? otherwise;
+  }
+}
+function keep(name, value) {
+  memory.set(name, value);
+  try {
+    localStorage.setItem(name, JSON.stringify(value));
+  } catch { /* it is in memory */ }
+}
+
+// One secret for all series; every other survey has its own, until it is answered.
+function secretOf(survey, published) {
+  const name = published.bound_to === "series" ? "series" : survey;
+  const all = kept(SECRET, {});
+  if (!all[name]) {
+    all[name] = shown(crypto.getRandomValues(new Uint8Array(32)));
+    keep(SECRET, all);
+  }
+  return bytesOf(all[name]);
+}
+
+function forgetSecret(survey) {
+  const all = kept(SECRET, {});
+  delete all[survey];
+  keep(SECRET, all);
+}
+
+class Refused extends Error {
+  constructor({ code, cause, next }) {
+    super(cause);
+    this.code = code;
+    this.next = next;
+  }
+}
+
+// No cookie, no session, no referrer; null where there is no network.
+async function post(path, body) {
+  let reply;
+  try {
+    reply = await fetch(path, {
+      method: "POST", credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store",
+      headers: { "Content-Type": "application/json" }, body: JSON.stringify(body).padEnd(PADDED),
+    });
+  } catch {
+    return null;
+  }
+  if (reply.status === 429 || reply.status === 503) return null;
+  const said = await reply.json().catch(() => null); // null: something before the house spoke
+  if (said?.refused) throw new Refused(said.refused);
+  return said;
+}
+
+// A ballot that is ready: its answers are fallen, its token is blinded. It waits as this.
+export async function prepared(published, survey, code, truths, deviceSecret) {
+  const key = keyOf(published.key);
+  const token = crypto.getRandomValues(new Uint8Array(32));
+  const hidden = await blind(key, token);
+  const report = await reportOf(published, survey, truths, deviceSecret);
+  return {
+    survey, code, n: published.key.n, e: published.key.e, token: shown(token),
+    blinded: shown(hidden.message), back: hidden.inverse.toString(16), signature: null,
+    said: spelled(report), report,
+  };
+}
+
+// Sends what waits, as far as there is a network; sent again, it counts once.
+export async function send(waiting, keepIt) {
+  if (waiting.signature === null) {
+    const given = await post(`/v1/surveys/${waiting.survey}/tokens`, {
+      invitation: waiting.code, blinded: waiting.blinded,
+    });
+    if (given === null) return null;
+    const key = keyOf({ n: waiting.n, e: waiting.e });
+    const signature = unblind(key, bytesOf(given.signed), BigInt(`0x${waiting.back}`));
+    if (!(await isSigned(key, bytesOf(waiting.token), signature))) {
+      throw new Refused({
+        code: "ballot-forged", cause: "The house has not signed your ballot.",
+        next: "Nothing was sent. Ask who invited you.",
+      });
+    }
+    Object.assign(waiting, { signature: shown(signature), code: "", back: "", blinded: "" });
+    keepIt(waiting);
+  }
+  return post(`/v1/surveys/${waiting.survey}/reports`, {
+    token: waiting.token, signature: waiting.signature, said: waiting.said,
+  });
+}
+
+function truthOf(field, question) {
+  const inputs = [...field.querySelectorAll("input")];
+  const chosen = inputs.filter((one) => one.checked);
+  switch (question.kind) {
+    case "yes-no":
+      return chosen[0]?.value ? chosen[0].value === "0" : null;
+    case "choice":
+      return chosen[0]?.value ? question.options[Number(chosen[0].value)] : null;
+    case "several":
+      if (chosen.length === 0 || chosen.some((one) => one.value === "")) return null;
+      if (chosen.some((one) => one.value === "none")) return chosen.length === 1 ? [] : undefined;
+      return chosen.map((one) => question.options[Number(one.value)]);
+    case "number": {
+      if (inputs[0].validity.badInput) return undefined;
+      if (inputs[0].value === "") return null;
+      const value = Number(inputs[0].value);
+      return Number.isInteger(value) && inputs[0].checkValidity() ? value : undefined;
+    }
+    default: {
+      const places = [...field.querySelectorAll("select")].map((one) => one.value);
+      if (places.every((one) => one === "")) return null;
+      const order = question.options.map((_, at) => places.indexOf(String(at + 1)));
+      return order.includes(-1) ? undefined : order.map((at) => question.options[at]);
+    }
+  }
+}
+
+// Undefined where a field is not filled in as it asks.
+function truths(published) {
+  const found = {};
+  for (const [number, question] of published.survey.questions.entries()) {
+    const field = document.querySelector(`[data-question="${number}"]`);
+    const truth = truthOf(field, question);
+    if (truth === undefined) {
+      field.querySelector("input, select").focus();
+      trouble(`“${question.text}” is not answered as it asks.`, "Mend it, or leave it out.");
+      return undefined;
+    }
+    found[question.id] = truth;
+  }
+  return found;
+}
+
+function trouble(cause, next) {
+  const box = find("trouble");
+  box.hidden = !cause;
+  box.querySelector(".cause").textContent = cause;
+  box.querySelector(".next").textContent = next;
+  if (cause) box.scrollIntoView({ block: "center" });
+}
+
+// What was kept before an update has another name.
+function saidIn(one) {
+  return one.said ?? one.category;
+}
+
+function listed(published, report) {
+  return report.flatMap((one) => {
+    const question = published.survey.questions[one.question];
+    const term = document.createElement("dt");
+    const words = document.createElement("dd");
+    term.textContent = question.text;
+    words.textContent = inWords(question, published.coins[one.question], one.slot, saidIn(one));
+    return [term, words];
+  });
+}
+
+function surer(epsilon) {
+  const left = 100 / (1 + Math.exp(epsilon)); // as services/surveys/said.py: rounded up
+  if (left >= 1) return String(Math.ceil(100 - left));
+  const digits = Math.min(12, Math.max(1, Math.ceil(-Math.log10(left))));
+  return (100 - Math.floor(left * 10 ** digits) / 10 ** digits).toFixed(digits);
+}
+
+function showSum() {
+  const spent = Object.values(kept(SPENT, {}));
+  if (spent.length === 0) return;
+  const sum = spent.reduce((all, one) => all + one, 0);
+  find("sum").hidden = false;
+  find("sum-words").textContent =
+    `In all surveys that were answered on this device: ε = ${(Math.ceil(100 * sum) / 100).toFixed(2)}. Somebody who saw ` +
+    `every report of yours, and knew it for yours, could become ${surer(sum)} in 100 sure of ` +
+    "something that they held for 50 to 50. Every answer that was sent counts, also the same again.";
+}
+
+// By survey and question: a sum that hung on the answers would tell them.
+function note(survey, report) {
+  const spent = kept(SPENT, {});
+  for (const one of report) {
+    const name = `${survey}.${one.question}`;
+    spent[name] = (spent[name] ?? 0) + one.cost;
+  }
+  keep(SPENT, spent);
+}
+
+async function receipt(published, waiting, came) {
+  const mark = await markOf(bytesOf(waiting.token), waiting.said);
+  find("ballot").hidden = true;
+  find("receipt").hidden = false;
+  find("came").textContent = came;
+  find("mark").textContent = mark;
+  find("receipt-said").textContent = waiting.report.map((one) =>
+    inWords(published.survey.questions[one.question], published.coins[one.question], one.slot,
+      saidIn(one))).join("; ");
+  find("thanks").focus();
+  showSum();
+}
+
+async function deliver(page, waiting) {
+  const said = await send(waiting, (one) => page.keepWaiting(one));
+  if (said === null) {
+    find("progress").textContent =
+      "There is no network, or the house is busy. It is kept on this device and sent later, once.";
+    return;
+  }
+  page.keepWaiting(null);
+  const { survey, token, said: text, report } = waiting;
+  keep(DONE, { ...kept(DONE, {}), [survey]: { token, said: text, report } });
+  forgetSecret(survey);
+  await receipt(page.published, waiting, "It has arrived, and counts once.");
+}
+
+function codeOf(hash) {
+  try {
+    return decodeURIComponent(hash.slice(1));
+  } catch { // not as an address is written
+    return hash.slice(1);
+  }
+}
+
+class Page {
+  constructor(ballot, published) {
+    this.survey = ballot.dataset.survey;
+    this.published = published;
+    this.ready = null;
+    this.isSending = false;
+    this.isCalled = false; // the network came back while something was still being sent
+    this.noted = new Set(); // what was sent from here, so that a second try costs nothing
+  }
+
+  keepWaiting(waiting) {
+    const all = kept(WAITING, {});
+    if (waiting === null) delete all[this.survey];
+    else all[this.survey] = waiting;
+    keep(WAITING, all);
+  }
+
+  async flip() {
+    trouble("", "");
+    const found = truths(this.published);
+    if (found === undefined) return;
+    const code = find("code").value.trim();
+    if (code === "") {
+      find("code").focus();
+      trouble("Your invitation is missing.", "It is the code that you were given.");
+      return;
+    }
+    this.ready = await prepared(this.published, this.survey, code, found,
+      secretOf(this.survey, this.published));
+    find("said").replaceChildren(...listed(this.published, this.ready.report));
+    find("exactly").textContent = `1. ${JSON.stringify({ invitation: code, blinded: this.ready.blinded })}\n\n`
+      + `2. without it: ${JSON.stringify({ token: this.ready.token, signature: "(of 1, unblinded)", said: this.ready.said })}`;
+    find("asking").hidden = true;
+    find("fallen").hidden = false;
+    find("sends").focus();
+  }
+
+  back() {
+    find("asking").hidden = false;
+    find("fallen").hidden = true;
+    find("answers").scrollIntoView();
+  }
+
+  async send() {
+    if (this.isSending || this.ready === null) return;
+    this.isSending = true;
+    trouble("", "");
+    find("progress").textContent = "It is being sent.";
+    find("back").hidden = true;
+    if (!this.noted.has(this.ready.said)) note(this.survey, this.ready.report);
+    this.noted.add(this.ready.said);
+    this.keepWaiting(this.ready);
+    await this.deliver();
+  }
+
+  async deliver() {
+    try {
+      await deliver(this, this.ready);
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      this.keepWaiting(null);
+      find("progress").textContent = "";
+      find("back").hidden = false;
+      trouble(error.message, error.next);
+    } finally {
+      this.isSending = false;
+    }
+    if (this.isCalled) await this.again();
+  }
+
+  async begin() {
+    const done = kept(DONE, {})[this.survey];
+    if (done) {
+      await receipt(this.published, done, "You have answered this survey on this device.");
+      return;
+    }
+    find("ballot").hidden = false;
+    find("code").value = codeOf(location.hash);
+    history.replaceState(null, "", location.pathname);
+    find("flip").addEventListener("click", () => this.flip());
+    find("back").addEventListener("click", () => this.back());
+    find("send").addEventListener("click", () => this.send());
+    addEventListener("online", () => this.again());
+    showSum();
+    await this.again();
+  }
+
+  async again() {
+    const waiting = kept(WAITING, {})[this.survey];
+    this.isCalled = this.isSending;
+    if (!waiting || this.isSending) return;
+    this.isSending = true;
+    this.ready = waiting;
+    find("said").replaceChildren(...listed(this.published, waiting.report));
+    find("asking").hidden = true;
+    find("fallen").hidden = false;
+    find("back").hidden = true;
+    await this.deliver();
+  }
+}
+
+async function begin(ballot) {
+  for (const element of document.querySelectorAll("[data-unscripted]")) element.hidden = true;
+  if (!globalThis.crypto?.subtle) {
+    trouble("This page did not come over an encrypted connection.",
+      "So nothing can be signed here. Ask who invited you for an address with https.");
+    return;
+  }
+  const { survey, text } = ballot.dataset;
+  if ((await idOf(text)) !== survey) {
+    trouble("This is not the survey of your link.", "Nothing was sent. Ask who invited you.");
+    return;
+  }
+  const published = JSON.parse(text);
+  if (!(await isProven(keyOf(published.key), JSON.parse(ballot.dataset.proof).map(bytesOf)))) {
+    trouble("The key of this survey is not shown to sign for everybody alike.",
+      "Nothing was sent. Ask who invited you.");
+    return;
+  }
+  find("print").addEventListener("click", () => print());
+  await new Page(ballot, published).begin();
+}
+
+const ballot = document.getElementById("ballot");
+if (ballot) begin(ballot);

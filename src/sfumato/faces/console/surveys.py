@@ -1,0 +1,158 @@
+"""An owner's surveys: the list, the design with its price in privacy, the link, what came."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from sfumato.faces.console.forms import Form
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.qr import address_of, qr_of
+from sfumato.faces.console.visit import Said, Visit
+from sfumato.wire import Refused
+
+FIRST_QUESTIONS: Final = 2
+MOST_QUESTIONS: Final = 20
+KINDS: Final = (
+    ("yes-no", "Yes or no"), ("choice", "One of several"), ("several", "Any of several"),
+    ("number", "A number"), ("ranking", "A ranking"),
+)  # fmt: skip
+PLAIN: Final = ("title", "about", "asks", "opens", "closes", "series", "budget")
+
+
+async def listed(visit: Visit) -> Response:
+    """Show the owner's surveys."""
+    found = await visit.call("surveys")
+    return visit.page("surveys.html", surveys=found["surveys"])
+
+
+async def new(visit: Visit) -> Response:
+    """Show the empty form."""
+    return _form(visit, Form({}), FIRST_QUESTIONS)
+
+
+async def design(visit: Visit) -> Response:
+    """Show what the survey would give away and tell, or publish it."""
+    form, count = visit.form, _count(visit.form)
+    if form.text("do") == "more":
+        return _form(visit, form, min(count + 1, MOST_QUESTIONS))
+    verb = "publish-survey" if form.text("do") == "publish" else "preview-survey"
+    said, refused = await visit.tried(verb, lambda: {"survey": _design(form, count)})
+    if said is not None and verb == "publish-survey":
+        return visit.go(f"/surveys/{said['survey']}")
+    return _form(visit, form, count, said, refused)
+
+
+async def shown(visit: Visit) -> Response:
+    """Show one survey: its link, who was invited, what came."""
+    return visit.page("survey_own.html", **await _own(visit), codes=[], people=[])
+
+
+async def invite(visit: Visit) -> Response:
+    """Make invitations, and show their codes this once."""
+    people = [line.strip() for line in visit.form.text("people").split("\n") if line.strip()]
+
+    def body() -> dict[str, object]:
+        who = {"people": people} if people else {"count": visit.form.count("count") or 1}
+        return {"survey": visit.at("survey"), **who}
+
+    said, refused = await visit.tried("invite-to-survey", body)
+    codes = [] if said is None else said["codes"]
+    return visit.page("survey_own.html", refused, **await _own(visit), codes=codes, people=people)
+
+
+async def close(visit: Visit) -> Response:
+    """End the survey."""
+    await visit.call("close-survey", {"survey": visit.at("survey")})
+    return visit.go(f"/surveys/{visit.at('survey')}")
+
+
+async def _own(visit: Visit) -> Said:
+    survey = visit.at("survey")
+    mine = await visit.call("surveys")
+    found = [one for one in mine["surveys"] if one["survey"] == survey]
+    if not found:
+        raise Refused("survey-unknown", "You have no such survey.", "See your surveys.")
+    said = await visit.call("survey", {"survey": survey})
+    table: dict[str, Any] = json.loads(said["text"])  # Any: JSON that the house has checked
+    address = address_of(visit.request, survey)
+    return {
+        "one": found[0],
+        "id": survey,
+        "survey": table["survey"],
+        "promise": said["promise"],
+        "found": await visit.call("survey-estimates", {"survey": survey}),
+        "address": address,
+        "qr": qr_of(address),
+    }
+
+
+def _count(form: Form) -> int:
+    wanted = form.text("questions")
+    return min(max(int(wanted), 1), MOST_QUESTIONS) if wanted.isdecimal() else FIRST_QUESTIONS
+
+
+def _form(
+    visit: Visit,
+    form: Form,
+    count: int,
+    seen: Said | None = None,
+    refused: Refused | None = None,
+) -> Response:
+    names = (*PLAIN, "epsilon", "people", "minimum", "lifetime", "ever", "paper")
+    values = {name: form.text(name) for name in names}
+    asked = [
+        {
+            part: form.text(f"{part}{n}")
+            for part in ("text", "kind", "options", "low", "high", "unit")
+        }
+        for n in range(count)
+    ]
+    return visit.page(
+        "survey_design.html", refused, values=values, asked=asked, kinds=KINDS, seen=seen
+    )
+
+
+def _design(form: Form, count: int) -> dict[str, object]:
+    made: dict[str, object] = {name: form.text(name) for name in PLAIN if form.text(name)}
+    for name in ("epsilon", "lifetime", "ever"):
+        if form.text(name):
+            made[name] = form.text(name)
+    for name in ("people", "minimum"):
+        if form.text(name):
+            made[name] = form.count(name)
+    numbers = [n for n in range(count) if form.text(f"text{n}")]
+    made["paper"] = form.has("paper")
+    made["questions"] = [_question(form, n) for n in numbers]
+    return made
+
+
+def _question(form: Form, n: int) -> dict[str, object]:
+    kind = form.text(f"kind{n}")
+    made: dict[str, object] = {"text": form.text(f"text{n}"), "kind": kind}
+    if kind == "number":
+        made |= {end: _whole(form.text(f"{end}{n}")) for end in ("low", "high")}
+        if form.text(f"unit{n}"):
+            made["unit"] = form.text(f"unit{n}")
+    elif kind != "yes-no":
+        lines = form.text(f"options{n}").split("\n")
+        made["options"] = [line.strip() for line in lines if line.strip()]
+    return made
+
+
+def _whole(typed: str) -> object:
+    digits = typed.removeprefix("-")
+    is_whole = digits.isascii() and digits.isdecimal() and len(digits) <= 12
+    return int(typed) if is_whole else typed
+
+
+PAGES: Final = (
+    Page("GET", "/surveys", listed, ("surveys",)),
+    Page("GET", "/surveys/new", new, ("preview-survey",)),
+    Page("POST", "/surveys/new", design, ("publish-survey",)),
+    Page("GET", "/surveys/{survey}", shown, ("surveys",)),
+    Page("POST", "/surveys/{survey}/invite", invite, ("invite-to-survey",)),
+    Page("POST", "/surveys/{survey}/close", close, ("close-survey",)),
+)

@@ -1,0 +1,101 @@
+"""Rows come in: a file, or a table of a connection; its card is signed, a job adds the data set."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from sfumato.faces.console.forms import Form
+from sfumato.faces.console.guided import HIDDEN, TYPES, card_of, fields_of
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.visit import Said, Visit, whole_number
+from sfumato.faces.line.files import send_file
+from sfumato.faces.line.leftovers import throw_away
+from sfumato.wire import STATUS, Refused
+
+
+async def choose(visit: Visit) -> Response:
+    """Show the form for a file."""
+    if not visit.may("own"):
+        raise Refused("not-allowed", "This needs the right to own.", "Ask for the role owner.")
+    connections = (await visit.call("connections"))["connections"]
+    return visit.page("upload.html", connections=connections, chosen={})
+
+
+async def send(visit: Visit) -> Response:
+    """Pass a file on to the door, part by part."""
+    request = visit.request
+    params: dict[str, object] = {
+        "name": request.query_params.get("name", ""),
+        "bytes": whole_number(request.headers.get("content-length", "")),
+    }
+    header: dict[str, object] = {"token": visit.token, "place": visit.place, "params": params}
+    parts = request.stream()
+    answer = await send_file(visit.line.path, header, parts)
+    if answer.code is None:
+        return Response(answer.body, media_type="application/json")
+    await throw_away(parts)
+    status = STATUS.get(answer.code, 500)
+    return Response(answer.body, status, {"Connection": "close"}, "application/json")
+
+
+async def card(visit: Visit) -> Response:
+    """Show the card that is proposed for an upload, to be filled in."""
+    return await _page(visit, await _of_upload(visit), None)
+
+
+async def add(visit: Visit) -> Response:
+    """Sign the card, and let the data set be added by a job."""
+    rows = {"upload": visit.at("upload")}
+    job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
+    if job is not None:
+        return visit.go(f"/jobs/{job['job']}")
+    return await _page(visit, await _of_upload(visit), refused)
+
+
+async def table(visit: Visit) -> Response:
+    """Show the card that is proposed for a table of a connection; or the way back, if refused."""
+    asked = visit.request.query_params
+    rows = {"connection": asked.get("connection", ""), "table": asked.get("table", "").strip()}
+    proposed, refused = await visit.tried("proposed-table", lambda: rows)
+    if proposed is not None:
+        return await _page(visit, proposed, None)
+    connections = (await visit.call("connections"))["connections"]
+    return visit.page("upload.html", refused, connections=connections, chosen=rows)
+
+
+async def add_table(visit: Visit) -> Response:
+    """Sign the card, and let the table be read and added by a job."""
+    rows = {name: visit.form.raw(name) for name in ("connection", "table")}
+    job, refused = await visit.tried("add", lambda: {**rows, **_signed(visit.form)})
+    if job is not None:
+        return visit.go(f"/jobs/{job['job']}")
+    return await _page(visit, await visit.call("proposed-table", rows), refused)
+
+
+def _signed(form: Form) -> dict[str, object]:
+    who = form.text("different_people")
+    confirmed = {"different_people": who} if who else {}
+    return {"name": form.text("name"), "card": card_of(form), **confirmed}
+
+
+async def _of_upload(visit: Visit) -> Said:
+    return await visit.call("proposed", {"upload": visit.at("upload")})
+
+
+async def _page(visit: Visit, proposed: Said, refused: Refused | None) -> Response:
+    columns = fields_of(proposed, visit.form)
+    values = {"form": visit.form, "types": (*TYPES, HIDDEN)}
+    return visit.page("guided.html", refused, proposed=proposed, columns=columns, **values)
+
+
+_SENT: Final = ("upload", "proposed", "add", "job", "connections", "proposed-table")
+PAGES: Final = (
+    Page("GET", "/uploads", choose, _SENT),
+    Page("PUT", "/uploads", send, _SENT, is_for_script=True, takes_a_file=True),
+    Page("GET", "/uploads/{upload}", card, _SENT),
+    Page("POST", "/uploads/{upload}", add, _SENT),
+    Page("GET", "/connections", table, _SENT),
+    Page("POST", "/connections", add_table, _SENT),
+)

@@ -1,0 +1,116 @@
+"""One visit of a page: who is there, what they may do, and the door behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from sfumato.faces.console.forms import Form
+from sfumato.faces.console.paper import Paper
+from sfumato.faces.console.session import csrf_of
+from sfumato.faces.line.edge_end import Line
+from sfumato.wire import BY_VERB, STATUS, Refused, json_text, read_refusal
+
+Said = dict[str, Any]  # Any: JSON of the wire, whose shape the service's tests hold
+NOBODY: Final[Mapping[str, object]] = {"user": "", "roles": [], "actions": []}
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What a page is made of; it can do no more than its token can."""
+
+    request: Request
+    line: Line
+    paper: Paper
+    draw: Callable[[int], bytes]  # of random bytes, for operation ids
+    token: str = ""
+    me: Mapping[str, Any] = field(default_factory=lambda: NOBODY)  # Any: JSON
+    form: Form = field(default_factory=lambda: Form({}))
+
+    @cached_property
+    def place(self) -> str:
+        """Return where the request comes from."""
+        return self.request.client.host if self.request.client is not None else "?"
+
+    def may(self, action: str) -> bool:
+        """Say whether the token lets its bearer do this."""
+        return action in self.me["actions"]
+
+    def at(self, name: str) -> str:
+        """Return what stands in the address."""
+        return str(self.request.path_params[name])
+
+    async def call(self, verb: str, body: Mapping[str, object] | None = None) -> Said:
+        """Return what the verb gives; or refuse, as the door did."""
+        given = dict(body or {})
+        route = BY_VERB[verb]
+        params = {
+            key: given.pop(key) for key in (*route.places, *(route.query or ())) if key in given
+        }
+        text = b"" if route.body is None else json_text(given).encode()
+        answered = await self.line.call(
+            verb, token=self.token, place=self.place, params=params, body=text
+        )
+        said: Said = json.loads(answered.body)
+        refused = read_refusal(said)
+        if refused is not None:
+            raise refused
+        return said
+
+    async def tried(
+        self, verb: str, body: Callable[[], Mapping[str, object]]
+    ) -> tuple[Said | None, Refused | None]:
+        """Return what the verb gives, or its refusal, for a page that shows either.
+
+        The body is made here, so that a field that cannot be read is refused the same way.
+        """
+        try:
+            return await self.call(verb, body()), None
+        except Refused as refused:
+            if refused.code == "not-signed-in" and self.token:
+                raise
+            kept = refused
+        return None, kept
+
+    def page(self, name: str, refused: Refused | None = None, **values: object) -> Response:
+        """Return the page, filled in; a refusal on it gives it the refusal's status."""
+        return self.paper.page(
+            name,
+            200 if refused is None else STATUS[refused.code],
+            refused=refused,
+            me=self.me,
+            csrf=csrf_of(self.token) if self.token else "",
+            path=self.request.url.path,
+            **values,
+        )
+
+    def go(self, path: str) -> Response:
+        """Send the browser to another page."""
+        return RedirectResponse(path, 303)
+
+
+def is_known(verb: str) -> bool:
+    """Say whether this version of the service has the verb."""
+    return verb in BY_VERB
+
+
+def safe_path(path: str) -> str:
+    """Return the path if it is one of this host, or the first page's."""
+    is_ours = path.startswith("/") and not path.startswith(("//", "/\\"))
+    return path if is_ours and path.isprintable() and len(path) < 2000 else "/"
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number, or None for what is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 17 else None
+
+
+def unknown_page() -> Refused:
+    """Return the refusal of an address that no page has."""
+    return Refused("unknown-page", "There is nothing at that address.", "Begin at the first page.")

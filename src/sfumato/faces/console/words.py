@@ -1,0 +1,71 @@
+"""Numbers and times as the pages write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from fractions import Fraction
+from typing import Any, Final
+
+from sfumato.client.text import number_text
+
+Shape = Mapping[str, Any]  # Any: JSON of the wire
+
+
+def plain_number(value: float | str | None) -> str:
+    """Return a budget or a bound, without the dust of floats."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):  # an exact fraction, as the ledger writes it
+        return _digits(float(Fraction(value)))
+    return f"{value:,}" if isinstance(value, int) else _digits(value)
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.10g}".replace("e-0", "e-")
+
+
+def bound(value: float | str) -> str:
+    """Return a bound of a column: a number, or a day as it is."""
+    return value if isinstance(value, str) else plain_number(value)
+
+
+def key_text(value: object) -> str:
+    """Return a key as people say it."""
+    if value is None:
+        return "(missing)"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def moment(value: str | None) -> str:
+    """Return a time of the ledger to the minute, in UTC."""
+    if not value:
+        return "–"
+    return datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M")
+
+
+def margin(value: float | None) -> str:
+    """Return half an interval, with the digits that mean something."""
+    return "–" if value is None else number_text(float(value), float(value))
+
+
+def error_words(price: Shape, name: str) -> str:
+    """Return how far off a column will be, before it is asked."""
+    error, rank = price["error"][name], price["rank_error"].get(name)
+    if error is not None:
+        return f"± {margin(error)}"
+    if rank is not None:
+        return f"rank within {rank:,} rows"
+    sizes = price["error_by_people"].get(name, [])
+    chosen = [pair for pair in sizes if pair[0] in (100, 10_000)]
+    said = "\n".join(f"± {margin(error)} for {size:,} people" for size, error in chosen)
+    return said or "cannot be told before"
+
+
+FILTERS: Final[Mapping[str, Callable[..., str]]] = {
+    "bound": bound,
+    "key": key_text,
+    "plain": plain_number,
+    "moment": moment,
+    "margin": margin,
+}

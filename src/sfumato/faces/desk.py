@@ -1,0 +1,184 @@
+"""The one desk behind every face: who calls is looked at first, then the verb is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sfumato.faces import audit_desk, stream_desk, twin_desk
+from sfumato.faces.body import Body, count_of, flag_of, optional_texts, text_of, texts_of
+from sfumato.faces.connection_desk import CONNECTION_VERBS
+from sfumato.faces.job_desk import JOB_VERBS, asked_of
+from sfumato.faces.owner_desk import OWNER_VERBS
+from sfumato.faces.pipeline_desk import PIPELINE_VERBS
+from sfumato.faces.site_desk import SITE_VERBS
+from sfumato.faces.survey_desk import OPEN_SURVEY_VERBS, SURVEY_VERBS
+from sfumato.faces.upload_desk import UPLOAD_VERBS
+from sfumato.services.access import Access, Caller
+from sfumato.services.audit import Audit
+from sfumato.services.connections import Connections
+from sfumato.services.data_sets import DataSets
+from sfumato.services.federated import Sites
+from sfumato.services.jobs import Jobs
+from sfumato.services.pipelines import Pipelines
+from sfumato.services.policy import Caps, Confirmations, Policy
+from sfumato.services.queries import Queries
+from sfumato.services.streams import Streams
+from sfumato.services.surveys import Surveys
+from sfumato.services.twins import PrivateTwins, Twins
+from sfumato.services.uploads import Uploads
+from sfumato.wire import BY_VERB, WIRE, Bug, Json, Refused
+
+VERSION: Final = "0.1.0"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The services of one vault, by verb."""
+
+    queries: Queries
+    data_sets: DataSets
+    access: Access
+    audit: Audit
+    streams: Streams
+    twins: Twins
+    private_twins: PrivateTwins
+    policy: Policy
+    caps: Caps
+    confirmations: Confirmations
+    jobs: Jobs
+    uploads: Uploads
+    connections: Connections
+    surveys: Surveys
+    pipelines: Pipelines
+    sites: Sites
+
+    def admitted(self, verb: str, token: str) -> Caller | None:
+        """Return who calls, if the verb asks; or refuse. Nothing else is looked at before."""
+        action = BY_VERB[verb].action
+        return None if action is None else self.access.admission.caller(token)
+
+    def recalled(self, verb: str, token: str) -> Caller | None:
+        """Return who calls, if they were let in just now: from memory, so at once; or None."""
+        action = BY_VERB[verb].action
+        return None if action is None else self.access.admission.recalled(token)
+
+    def check(self, verb: str, caller: Caller | None, data_set: object = None) -> Caller:
+        """Return the caller, if they may use the verb on that data set; or refuse."""
+        action = BY_VERB[verb].action
+        if caller is None or action is None:
+            raise Bug(f"{verb!r} was called by nobody")
+        check(caller, action, data_set)
+        return caller
+
+    def done(self, verb: str, caller: Caller | None, body: Body, place: str = "") -> Json:
+        """Do the verb for the caller, if they may, and return what it gives; or refuse."""
+        if BY_VERB[verb].action is None:
+            return _OPEN[verb](self, body, place)
+        return _VERBS[verb](self, self.check(verb, caller, body.get("data_set")), body)
+
+
+def check(caller: Caller, action: str, data_set: object) -> None:
+    """Refuse what the caller's token does not let them do."""
+    if action != "any" and not caller.may(action):
+        raise Refused(
+            "not-allowed", f"This needs the right to {action}.", "Ask an operator for the role."
+        )
+    if action in ("operate", "audit") and caller.data_sets is not None:
+        raise Refused(
+            "not-allowed",
+            "Your token is for some data sets, and this is about all of them.",
+            "Use a token that is for every data set.",
+        )
+    if data_set is not None and not (isinstance(data_set, str) and caller.reaches(data_set)):
+        raise Refused(
+            "unknown-data-set",
+            "There is no data set of that name that your token is for.",
+            "See what there is; or sign in with another token.",
+        )
+
+
+def _hello(_desk: Desk, _body: Body, _place: str) -> Json:
+    return {"wire": WIRE, "version": VERSION}
+
+
+def _sign_in(desk: Desk, body: Body, place: str) -> Json:
+    return desk.access.sign_in(text_of(body, "user"), text_of(body, "password"), place)
+
+
+def _take_up(desk: Desk, body: Body, place: str) -> Json:
+    return desk.access.take_up(text_of(body, "invitation"), text_of(body, "password"), place)
+
+
+def _make_token(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.access.make_token(
+        caller,
+        label=text_of(body, "label"),
+        actions=optional_texts(body, "actions"),
+        data_sets=optional_texts(body, "data_sets"),
+        days=count_of(body, "days", 30, 90),
+    )
+
+
+def _invite(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.access.invite(caller, text_of(body, "user"), texts_of(body, "roles"))
+
+
+def _change_user(desk: Desk, caller: Caller, body: Body) -> Json:
+    blocked = flag_of(body, "blocked")
+    return desk.access.change(caller, text_of(body, "user"), texts_of(body, "roles"), blocked)
+
+
+def _data_sets(desk: Desk, caller: Caller, _body: Body) -> Json:
+    return {"data_sets": desk.queries.data_sets(caller)}
+
+
+def _ask(desk: Desk, caller: Caller, body: Body) -> Json:
+    release = desk.queries.ask(caller, asked_of(body))
+    return {**release.answer, "receipt": release.receipt}
+
+
+_OPEN: Final[Mapping[str, Callable[[Desk, Body, str], Json]]] = {
+    "hello": _hello,
+    "sign-in": _sign_in,
+    "take-up": _take_up,
+    **OPEN_SURVEY_VERBS,
+}
+_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
+    "sign-out": lambda desk, caller, _: desk.access.sign_out(caller),
+    "me": lambda desk, caller, _: desk.access.me(caller),
+    "tokens": lambda desk, caller, _: {"tokens": desk.access.tokens(caller)},
+    "make-token": _make_token,
+    "revoke-token": lambda d, caller, body: d.access.revoke(caller, text_of(body, "token")),
+    "users": lambda desk, _caller, _: {"users": desk.access.users()},
+    "invite": _invite,
+    "change-user": _change_user,
+    "revoke-tokens": lambda d, caller, body: d.access.revoke_all(caller, text_of(body, "user")),
+    "data-sets": _data_sets,
+    "card": lambda d, caller, body: d.queries.card(caller, text_of(body, "data_set")),
+    "budget": lambda d, caller, body: d.queries.budget(caller, text_of(body, "data_set")),
+    "price": lambda d, caller, body: d.queries.price(caller, asked_of(body)),
+    "ask": _ask,
+    "stream": lambda d, caller, body: stream_desk.show(d.streams, caller, body),
+    "open-stream": lambda d, caller, body: stream_desk.open_(d.streams, caller, body),
+    "close-stream": lambda d, caller, body: stream_desk.close(d.streams, caller, body),
+    "twin": lambda d, caller, body: twin_desk.schema(d.twins, caller, body),
+    "dp-twin": lambda d, caller, body: twin_desk.private(d.private_twins, caller, body),
+    "dp-twin-price": lambda d, caller, body: twin_desk.private_price(d.private_twins, caller, body),
+    "history": lambda d, caller, body: audit_desk.history(d.queries, caller, body),
+    "answer": lambda d, caller, body: audit_desk.answer(d.queries, caller, body),
+    "entries": lambda d, _caller, body: audit_desk.entries(d.audit, body),
+    "verify-ledger": lambda d, _caller, _: d.audit.verified(),
+    "releases": lambda d, _caller, body: audit_desk.releases(d.audit, body),
+    "sheet": lambda d, _caller, body: audit_desk.sheet(d.audit, body),
+    "metrics": lambda _desk, _caller, _: {"began": 0.0, "calls": []},  # of a service, not here
+    "policies": lambda d, _caller, _: d.audit.policies(),
+    **OWNER_VERBS,
+    **JOB_VERBS,
+    **PIPELINE_VERBS,
+    **UPLOAD_VERBS,
+    **CONNECTION_VERBS,
+    **SURVEY_VERBS,
+    **SITE_VERBS,
+}

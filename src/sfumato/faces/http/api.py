@@ -1,0 +1,108 @@
+"""The API: for each route of the wire's table, pass the request to the door and the answer back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route as HttpRoute
+
+from sfumato.faces.http.events import events_endpoint
+from sfumato.faces.http.replies import json_reply, refusal_reply
+from sfumato.faces.http.senders import Endpoint, bearer, place_of
+from sfumato.faces.line.edge_end import Line
+from sfumato.faces.line.files import send_file
+from sfumato.faces.line.leftovers import throw_away
+from sfumato.wire import ROUTES, Json, Refused, Route, bad_request, cannot_be_kept
+
+SMALL_BODY: Final = 4 * 1024  # of whoever has not said who they are
+MAX_BODY: Final = 1024 * 1024
+
+
+def api_routes(line: Line) -> list[HttpRoute]:
+    """Return a route for every verb."""
+    kinds = {"json": _endpoint, "events": events_endpoint, "file": _file_endpoint}
+    return [
+        HttpRoute(r.path, kinds[r.carries](r, line), methods=[r.method], name=r.verb)
+        for r in ROUTES
+    ]
+
+
+def _endpoint(route: Route, line: Line) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        try:
+            params = _params(route, request)
+            most = SMALL_BODY if route.action is None else MAX_BODY
+            body = b"" if route.body is None else await _body(request, most)
+            token, place = bearer(request), place_of(request)
+            answer = await line.call(route.verb, token=token, place=place, params=params, body=body)
+            return json_reply(answer.code, answer.body)
+        except Refused as refused:
+            reply = refusal_reply(refused)
+        except ClientDisconnect:  # nobody reads this
+            return Response(status_code=400)
+        return reply
+
+    return endpoint
+
+
+def _file_endpoint(route: Route, line: Line) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        parts = request.stream()
+        try:
+            params = {**_params(route, request), "bytes": _declared(request)}
+            header: Json = {"token": bearer(request), "place": place_of(request), "params": params}
+            answer = await send_file(line.path, header, parts)
+            reply = json_reply(answer.code, answer.body)
+        except Refused as refused:
+            reply = refusal_reply(refused)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        if reply.status_code != 200:
+            await throw_away(parts)
+            reply.headers["Connection"] = "close"
+        return reply
+
+    return endpoint
+
+
+def _declared(request: Request) -> int | None:
+    text = request.headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+
+
+async def _body(request: Request, most: int) -> bytes:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    parts, size = [], 0
+    body = request.stream()
+    async for part in body:
+        size += len(part)
+        if size > most:
+            await throw_away(body)
+            raise Refused("too-large", f"The body is larger than {most:,} bytes.", "Send less.")
+        parts.append(part)
+    if size and kind != "application/json":
+        raise bad_request("the body is not application/json")
+    return b"".join(parts) or b"{}"
+
+
+def _params(route: Route, request: Request) -> Json:
+    """Return what stands in the path and behind the question mark, numbers as numbers."""
+    params: Json = dict(request.path_params)
+    known = route.query or {}
+    for key, value in request.query_params.multi_items():
+        if key not in known or key in params:
+            raise bad_request(f"the query's {key[:40]!r} is not known, or stands there twice")
+        params[key] = _typed(key, value, known[key].get("type"))
+    if cannot_be_kept(params):
+        raise bad_request("the address holds the letter 0")
+    return params
+
+
+def _typed(key: str, value: str, kind: object) -> object:
+    if kind == "integer":
+        if not (value.isascii() and value.isdecimal() and len(value) <= 18):
+            raise bad_request(f"{key} is a whole number")
+        return int(value)
+    return value

@@ -1,0 +1,141 @@
+"""The edge's app: the API, what is open to all, and the console; no rows and no secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from sfumato.faces.console import Console, make_paper
+from sfumato.faces.desk import VERSION
+from sfumato.faces.http.api import api_routes
+from sfumato.faces.http.bodies import Bodies
+from sfumato.faces.http.headers import Headed
+from sfumato.faces.http.openapi import openapi
+from sfumato.faces.http.replies import json_reply, not_there, refusal_reply
+from sfumato.faces.http.senders import bearer, place_of
+from sfumato.faces.line.edge_end import Line
+from sfumato.wire import Json, Refused
+
+
+def edge_app(
+    line: Line, hosts: Sequence[str], draw: Callable[[int], bytes], *, is_secure: bool
+) -> Headed:
+    """Return the app of one edge process; what it draws tells operations apart, no more."""
+    console = Console(line, make_paper(), draw)
+    document = json.dumps(openapi(VERSION)).encode()
+
+    async def healthz(_request: Request) -> Response:
+        await line.call("hello", params={})
+        return PlainTextResponse("ok\n")
+
+    async def metrics(request: Request) -> Response:
+        found = await line.call(
+            "metrics", token=bearer(request), place=place_of(request), params={}
+        )
+        if found.code is not None:
+            return json_reply(found.code, found.body)
+        return PlainTextResponse(prometheus(json.loads(found.body)), media_type=PROMETHEUS)
+
+    async def described(_request: Request) -> Response:
+        return Response(document, media_type="application/json")
+
+    routes: list[BaseRoute] = [
+        Route("/healthz", healthz, methods=["GET"]),
+        Route("/openapi.json", described, methods=["GET"]),
+        Route("/metrics", metrics, methods=["GET"]),
+        *api_routes(line),
+        *console.routes(),
+    ]
+    app = Starlette(
+        routes=routes,
+        lifespan=_closing(line),
+        exception_handlers={
+            HTTPException: _not_there(console),
+            Refused: _refused,
+            Exception: _fault,
+        },
+    )
+    app.router.redirect_slashes = False
+    return Headed(Bodies(app), hosts, is_secure=is_secure)
+
+
+def lab_app(hosts: Sequence[str]) -> Headed:
+    """Return the lab's pages by themselves: no vault, no users, nobody's data."""
+    console = Console(
+        Line(Path(os.devnull)), make_paper(), bytes
+    )  # nothing is ever called or drawn
+    app = Starlette(
+        routes=[Route("/", _to_the_lab, methods=["GET"]), *console.lab_routes()],
+        exception_handlers={
+            HTTPException: _not_there(console), Refused: _refused, Exception: _fault,
+        },
+    )  # fmt: skip
+    app.router.redirect_slashes = False
+    return Headed(app, hosts, is_secure=False)
+
+
+async def _to_the_lab(_request: Request) -> Response:
+    return RedirectResponse("/lab", 303)
+
+
+PROMETHEUS = "text/plain; version=0.0.4"
+
+
+def prometheus(found: Json) -> str:
+    """Return the counts as Prometheus reads them; verbs and outcomes are of closed lists."""
+    calls = found["calls"]
+    lines = [
+        "# HELP sfumato_calls_total Calls that ended, by verb and outcome.",
+        "# TYPE sfumato_calls_total counter",
+        *(
+            f'sfumato_calls_total{{verb="{c["verb"]}",outcome="{c["outcome"]}"}} {c["count"]}'
+            for c in (calls if isinstance(calls, list) else [])
+        ),
+        "# HELP sfumato_door_started_seconds When the door process began.",
+        "# TYPE sfumato_door_started_seconds gauge",
+        f"sfumato_door_started_seconds {found['began']}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _closing(line: Line):  # type: ignore[no-untyped-def]
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        line.close()
+
+    return lifespan
+
+
+def _not_there(console: Console):  # type: ignore[no-untyped-def]
+    async def answered(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        is_page = not request.url.path.startswith("/v1/")
+        if is_page and "text/html" in request.headers.get("accept", ""):
+            return console.refused(not_there(), status)
+        return refusal_reply(not_there(), status)
+
+    return answered
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    if isinstance(error, Refused):
+        return refusal_reply(error)
+    return await _fault(_request, error)
+
+
+async def _fault(_request: Request, _error: Exception) -> Response:
+    return refusal_reply(
+        Refused(
+            "fault", "A fault of ours. Nothing of the data is in this message.", "Try it again."
+        )
+    )

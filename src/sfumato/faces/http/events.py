@@ -1,0 +1,40 @@
+"""The endpoint of a job's state as server-sent events."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sfumato.faces.http.replies import json_reply, refusal_reply
+from sfumato.faces.http.senders import Endpoint, bearer, place_of
+from sfumato.faces.line.edge_end import Answered, Line
+from sfumato.faces.line.telling import EVENTS, NOT_KEPT, check_listeners, told
+from sfumato.wire import Refused, Route
+
+
+def events_endpoint(route: Route, line: Line) -> Endpoint:
+    """Return the endpoint that tells a job's state again and again; each time anew with the token.
+
+    A revoked token is told nothing more.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        async def look() -> Answered:
+            return await line.call(
+                route.verb,
+                token=bearer(request),
+                place=place_of(request),
+                params=dict(request.path_params),
+            )
+
+        try:
+            check_listeners(bearer(request))
+            first = await look()
+        except Refused as refused:
+            return refusal_reply(refused)
+        if first.code is not None:
+            return json_reply(first.code, first.body)
+        stream = told(bearer(request), first, look)
+        return StreamingResponse(stream, media_type=EVENTS, headers=NOT_KEPT)
+
+    return endpoint

@@ -1,0 +1,81 @@
+"""Headers that every reply has, and the hosts that a request may be addressed to."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sfumato.faces.http.replies import not_there, refusal_reply
+from sfumato.wire import RETRY_AFTER_S, bad_request
+
+CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+ALWAYS: Final = {
+    "Content-Security-Policy": CSP,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=()",
+}
+HSTS: Final = "max-age=31536000"
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:\[\]]+)(?::[0-9]{1,5})?")
+_SLASH: Final = re.compile(rb"%(2f|00)", re.IGNORECASE)  # no part of a name: proxies read it apart
+
+
+class Headed:
+    """The app, whose replies all have the headers; a request for another host gets no further."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str], *, is_secure: bool) -> None:
+        self._app = app
+        self._hosts = frozenset(host.casefold() for host in hosts)
+        self._always = {**ALWAYS, "Strict-Transport-Security": HSTS} if is_secure else ALWAYS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, if it is for us."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def headed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self._always.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+                if message["status"] in RETRY_AFTER_S:  # of a page too
+                    headers.setdefault("Retry-After", str(RETRY_AFTER_S[message["status"]]))
+            await send(message)
+
+        hosts = Headers(scope=scope).getlist("host")
+        if _SLASH.search(scope["raw_path"]):
+            await refusal_reply(not_there())(scope, receive, headed)
+            return
+        if len(hosts) != 1 or _name_of(hosts[0]) not in self._hosts:
+            refused = bad_request("it is addressed to a host that this is not")
+            await refusal_reply(refused)(scope, receive, headed)
+            return
+        await self._app(scope, receive, headed)
+
+
+def _name_of(host: str) -> str:
+    """Return the host's name without its port."""
+    found = _HOST.fullmatch(host.casefold())
+    return "" if found is None else found[1]
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.casefold() == "localhost"

@@ -1,0 +1,107 @@
+"""The OpenAPI document, made of the wire's table: every route, every status, every code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sfumato.wire import CODES, COMMON, REFUSAL, ROUTES, STATUS, Json, Route, Schema
+
+_WORDS: Final = {
+    400: "malformed", 401: "not signed in", 403: "not allowed", 404: "not there", 409: "conflict",
+    413: "too large", 422: "refused", 429: "too many", 500: "a fault of ours", 503: "not now",
+}  # fmt: skip
+
+
+def openapi(version: str) -> Json:
+    """Return the document."""
+    paths: dict[str, Json] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    paths |= {
+        "/healthz": {"get": _text("healthz", "Whether the door answers.", None)},
+        "/metrics": {"get": _text("prometheus", "The counts, for Prometheus.", "watch")},
+        "/openapi.json": {"get": _text("openapi", "This document.", None)},
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "sfumato",
+            "version": version,
+            "description": "Private answers from a guarded budget. A refusal has a code, a cause "
+            "and a next step; the codes are those of docs/codes.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Refusal": REFUSAL},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _text(name: str, summary: str, action: str | None) -> Json:
+    """Return what is no verb: a text for machines that watch."""
+    codes = ("service-down",) if action is None else COMMON
+    statuses = {str(STATUS[code]): {"description": CODES[code]} for code in codes}
+    return {
+        "operationId": name,
+        "summary": summary,
+        "responses": {"200": {"description": "The text."}, **statuses},
+        "security": [] if action is None else [{"token": []}],
+    }
+
+
+def _operation(route: Route) -> Json:
+    made: Json = {
+        "operationId": route.verb,
+        "summary": route.summary,
+        "parameters": [*_places(route), *_query(route)],
+        "responses": _responses(route),
+        "security": [] if route.action is None else [{"token": []}],
+    }
+    if route.body is not None:
+        made["requestBody"] = {"required": True, "content": _json(route.body)}
+    if route.carries == "file":
+        raw = {"schema": {"type": "string", "format": "binary"}}
+        made["requestBody"] = {"required": True, "content": {"application/octet-stream": raw}}
+    return made
+
+
+def _places(route: Route) -> Iterable[Json]:
+    schema: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
+    return [
+        {"name": place, "in": "path", "required": True, "schema": schema} for place in route.places
+    ]
+
+
+def _query(route: Route) -> Iterable[Json]:
+    known = (route.query or {}).items()
+    return [{"name": key, "in": "query", "required": False, "schema": s} for key, s in known]
+
+
+def _responses(route: Route) -> Json:
+    codes = sorted({*route.refusals, *COMMON} - _never(route))
+    made: Json = {"200": {"description": "The answer.", "content": _carried(route)}}
+    for status in sorted({STATUS[code] for code in codes}):
+        of_status = [code for code in codes if STATUS[code] == status]
+        said = "; ".join(f"`{code}`: {CODES[code]}" for code in of_status)
+        made[str(status)] = {
+            "description": f"{_WORDS[status].capitalize()}. {said}",
+            "content": _json({"$ref": "#/components/schemas/Refusal"}),
+        }
+    return made
+
+
+def _carried(route: Route) -> Json:
+    kind = "text/event-stream" if route.carries == "events" else "application/json"
+    return {kind: {"schema": route.answer}}
+
+
+def _never(route: Route) -> set[str]:
+    """Return what a route that takes no body, or asks nobody who they are, never says."""
+    never = set() if route.action is not None else {"not-allowed"}
+    return never if route.body is not None or route.carries == "file" else never | {"too-large"}
+
+
+def _json(schema: Schema) -> Json:
+    return {"application/json": {"schema": schema}}

@@ -1,0 +1,38 @@
+"""What goes back over HTTP: JSON, or the one shape of a refusal with its status."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.responses import Response
+
+from sfumato.wire import RETRY_AFTER_S, STATUS, Refused, refusal_shape
+
+
+def json_reply(code: str | None, body: bytes) -> Response:
+    """Return the JSON with the status that its code has."""
+    status = 200 if code is None else STATUS.get(code, 500)
+    return Response(body, status, _headers(status), "application/json")
+
+
+def refusal_reply(refused: Refused, status: int | None = None) -> Response:
+    """Return the refusal as JSON."""
+    status = STATUS[refused.code] if status is None else status
+    body = json.dumps(refusal_shape(refused)).encode()
+    return Response(body, status, _headers(status), "application/json")
+
+
+def not_there() -> Refused:
+    """Return the refusal of an address that leads nowhere."""
+    return Refused(
+        "unknown-page", "There is nothing at that address.", "See /openapi.json, or begin at /."
+    )
+
+
+def _headers(status: int) -> dict[str, str]:
+    headers = {"Cache-Control": "no-store"}
+    if status in RETRY_AFTER_S:
+        headers["Retry-After"] = str(RETRY_AFTER_S[status])
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return headers

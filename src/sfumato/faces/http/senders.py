@@ -1,0 +1,25 @@
+"""Who sends a request: their token, and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+LONGEST_TOKEN: Final = 200
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def bearer(request: Request) -> str:
+    """Return the token that the request carries, or nothing."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    token = token.strip()
+    is_one = kind.lower() == "bearer" and len(token) <= LONGEST_TOKEN and token.isascii()
+    return token if is_one else ""
+
+
+def place_of(request: Request) -> str:
+    """Return where the request comes from, as far as this process can tell."""
+    return request.client.host if request.client is not None else "?"

@@ -1,0 +1,98 @@
+"""The verbs of jobs, and the work itself: what a job asks for is done as if it were asked now."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from sfumato.faces.body import Body, text_of
+from sfumato.faces.upload_desk import added, cleared
+from sfumato.services.access import Caller
+from sfumato.services.jobs import ADD, ASK, Job
+from sfumato.services.queries import Asked
+from sfumato.wire import Json, Refused, json_text, read_ask_shape, read_json, refusal_shape
+
+if TYPE_CHECKING:
+    from sfumato.faces.desk import Desk
+
+Verb = Callable[["Desk", Caller, Body], Json]
+EMBEDDED: Final = "this process"  # who works on the jobs of a vault that nobody serves
+
+
+def _begin(desk: Desk, caller: Caller, body: Body) -> Json:
+    """Let the question wait for its turn; what cannot be priced is refused at once."""
+    asked = asked_of(body)
+    desk.queries.price(caller, asked)
+    text = json_text({key: body[key] for key in sorted(body)})
+    job = desk.jobs.begin(caller, ASK, asked.data_set, text, asked.op)
+    return desk.jobs.shown(job)
+
+
+def _job(desk: Desk, caller: Caller, body: Body) -> Json:
+    job = desk.jobs.one(caller, text_of(body, "job"))
+    waits_for = desk.confirmations.asked_of(job.id) if job.state == "waiting" else None
+    return {**desk.jobs.shown(job), "waits_for": waits_for, "answer": _answer(desk, caller, job)}
+
+
+def _answer(desk: Desk, caller: Caller, job: Job) -> Json | None:
+    """Return the answer of a question that is answered, while its asker may still ask."""
+    if job.kind != ASK or job.state != "done":
+        return None
+    asked = asked_of({**read_json(job.body.encode()), "op": job.op})
+    release = None
+    with contextlib.suppress(Refused):
+        release = desk.queries.answered(caller, asked)
+    return None if release is None else {**release.answer, "receipt": release.receipt}
+
+
+def asked_of(body: Body) -> Asked:
+    """Return the question that a request holds, or refuse."""
+    return Asked(**vars(read_ask_shape(body)))
+
+
+def worked_on(desk: Desk, caller: Caller, job: Job) -> Json | None:
+    """Do what the job asks for; return why not, or None. It pays under the job's operation."""
+    refusal: Json | None = None
+    try:
+        _WORK[job.kind](desk, caller, job)
+    except Refused as refused:
+        refusal = refusal_shape(refused)
+    return None if refusal is None else _inner(refusal)
+
+
+def _asked(desk: Desk, caller: Caller, job: Job) -> None:
+    desk.done("ask", caller, {**read_json(job.body.encode()), "op": job.op})
+
+
+_WORK: Final[Mapping[str, Callable[[Desk, Caller, Job], None]]] = {ASK: _asked, ADD: added}
+
+
+def _inner(shape: Json) -> Json:
+    refused = shape["refused"]
+    return dict(refused) if isinstance(refused, dict) else {}
+
+
+def finished_here(desk: Desk, caller: Caller, answer: Json) -> Json:
+    """Return the job once this very process has worked on it: nobody else would."""
+    job = desk.jobs.one(caller, str(answer["job"]))
+    claimed = desk.jobs.claim(job, EMBEDDED)
+    if claimed is not None:
+        refusal = worked_on(desk, caller, claimed)
+        desk.jobs.finish(claimed, EMBEDDED, refusal)
+        if refusal is None:
+            cleared(desk, claimed)
+    return desk.jobs.shown(desk.jobs.one(caller, job.id))
+
+
+JOB_VERBS: Final[Mapping[str, Verb]] = {
+    "begin": _begin,
+    "jobs": lambda desk, caller, _: {"jobs": desk.jobs.all(caller)},
+    "job": _job,
+    "cancel-job": lambda desk, caller, body: desk.jobs.shown(
+        desk.jobs.cancel(caller, text_of(body, "job"))
+    ),
+    "events": lambda desk, caller, body: desk.jobs.shown(
+        desk.jobs.one(caller, text_of(body, "job"))
+    ),
+}

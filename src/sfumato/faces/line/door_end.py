@@ -1,0 +1,213 @@
+"""The door's end of the line: everything that comes over it is held to be hostile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sfumato.faces.desk import Desk
+from sfumato.faces.line.files import Receiver, drained
+from sfumato.faces.line.frames import MAX_REQUEST, Frame, read_frame
+from sfumato.faces.line.runner import Room, Runner, fault
+from sfumato.faces.line.tally import Tally
+from sfumato.faces.line.threads import Threads
+from sfumato.faces.line.turns import Most, Turns
+from sfumato.services.access import Caller
+from sfumato.services.jobs import ADD, ASK
+from sfumato.wire import (
+    BY_VERB,
+    Json,
+    Refused,
+    bad_request,
+    cannot_be_kept,
+    json_text,
+    read_json,
+    refusal_shape,
+)
+
+FILE: Final = "upload"  # the verb that sends one
+QUICK: Final = 8  # threads for what reads no rows
+TELLING: Final = frozenset({"answer", "history"})  # whether a question is over; at the beat only
+BALLOTS: Final = frozenset({"survey-report", "survey-sheet"})  # many at once wait for one commit
+HEAVY: Final = frozenset({"price", "begin", "amend"})  # which read none, but think for long
+
+
+@dataclass(frozen=True)
+class Call:
+    """What the edge passes on: a verb, whose token, from where, and what stood in the path."""
+
+    verb: str
+    token: str
+    place: str
+    params: Json
+
+    @staticmethod
+    def of(header: Json) -> Call:
+        """Return the call, or refuse what is none."""
+        verb, token, place = (header.get(key) for key in ("verb", "token", "place"))
+        params = header.get("params")
+        if not (isinstance(verb, str) and isinstance(token, str) and isinstance(place, str)):
+            raise bad_request("the header is none")
+        if verb not in BY_VERB or not isinstance(params, dict):
+            raise bad_request("there is no such verb")
+        if not all(value is None or type(value) in (str, int) for value in params.values()):
+            raise bad_request("what stands in an address is a text or a whole number")
+        if cannot_be_kept(params):
+            raise bad_request("the address holds half a letter, or the letter 0")
+        return Call(verb, token, place, params)
+
+
+@dataclass
+class _Known:
+    """What is known of a call so far, for its line in the log."""
+
+    verb: str = "?"
+    user: str = ""
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What goes back: a refusal's code or None, and the JSON."""
+
+    code: str | None
+    text: str
+
+
+class DoorEnd:
+    """Answers the line with the desk's verbs, on threads; one slow question holds up no other."""
+
+    def __init__(
+        self, desk: Desk, *, quantum_s: float, tally: Tally, most: Most | None = None
+    ) -> None:
+        self._desk = desk
+        self._tally = tally
+        self._quantum_s = quantum_s
+        most = most or Most()
+        self._turns = Turns(most)
+        self._quick = Threads(QUICK, "quick")
+        self._long = Threads(most.at_once, "long")
+        self._ballots = Threads(64, "ballots")
+        self._heavy_turns = Turns(Most(2, 1))
+        self._heavy = Threads(2, "heavy")
+        self._files = Receiver(desk)
+        rooms = {
+            ASK: Room(self._turns, self._long),
+            ADD: Room(Turns(Most(1, 1)), Threads(1, "adds")),
+        }
+        self._runner = Runner(desk, rooms, self._wait_for_the_beat)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, path: Path, ready: Callable[[], None]) -> None:
+        """Listen at the path until cancelled."""
+        server = await asyncio.start_unix_server(self._heard, path)
+        besides = [
+            asyncio.create_task(self._runner.run()),
+            asyncio.create_task(self._files.sweep()),
+        ]
+        ready()
+        try:
+            async with server:
+                await server.serve_forever()
+        finally:
+            for task in besides:
+                task.cancel()
+
+    async def _heard(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (frame := await read_frame(reader, MAX_REQUEST)) is not None:
+            if frame.header.get("verb") == FILE:  # the connection is the file's, to its end
+                await self._receive(frame, reader, writer)
+                break
+            task = asyncio.create_task(self._answer(frame, writer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        writer.close()
+
+    async def _receive(
+        self, frame: Frame, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        known = _Known()
+
+        async def received() -> str:
+            call = Call.of(frame.header)
+            known.verb = call.verb
+            caller = await self._quick.done(self._desk.admitted, call.verb, call.token)
+            known.user = "" if caller is None else caller.user
+            stream = (reader, writer)
+            return json_text(await self._files.received(call.token, call.params, stream))
+
+        await _tell(await self._counted(received(), known), frame, writer)
+        await drained(reader)
+
+    async def _answer(self, frame: Frame, writer: asyncio.StreamWriter) -> None:
+        known = _Known()
+        await _tell(await self._counted(self._done(frame, known), known), frame, writer)
+
+    async def _counted(self, work: Awaitable[str], known: _Known) -> _Said:
+        """Return what the work gives, or its refusal, counted."""
+        said = await _answered(work)
+        self._tally.note(known.verb, known.user, said.code)
+        return said
+
+    async def _done(self, frame: Frame, known: _Known) -> str:
+        call = Call.of(frame.header)
+        known.verb = call.verb
+        caller = self._desk.recalled(call.verb, call.token)
+        if caller is None:
+            caller = await self._quick.done(self._desk.admitted, call.verb, call.token)
+        known.user = "" if caller is None else caller.user
+        if call.verb == "metrics":
+            self._desk.check("metrics", caller)
+            return json_text(self._tally.counts())
+        if call.verb in HEAVY and caller is not None:
+            async with self._heavy_turns.turn(caller.user):
+                return await self._heavy.done(self._still, call, frame.body)
+        if call.verb in TELLING:
+            await self._wait_for_the_beat()
+        if call.verb in BALLOTS:
+            return await self._ballots.done(self._work, call, caller, frame.body)
+        if not BY_VERB[call.verb].is_long or caller is None:
+            return await self._quick.done(self._work, call, caller, frame.body)
+        try:
+            async with self._turns.turn(caller.user):
+                return await self._long.done(self._still, call, frame.body)
+        finally:  # a refusal waits too: it may come after rows were read
+            await self._wait_for_the_beat()
+
+    def _still(self, call: Call, body: bytes) -> str:
+        """Do what has waited for its turn: who called may have been sent away meanwhile."""
+        return self._work(call, self._desk.admitted(call.verb, call.token), body)
+
+    def _work(self, call: Call, caller: Caller | None, body: bytes) -> str:
+        read = {**read_json(body), **call.params} if body else call.params
+        return json_text(self._desk.done(call.verb, caller, read, call.place))
+
+    async def _wait_for_the_beat(self) -> None:
+        """Wait for the next multiple of the quantum: how long rows took is not told."""
+        if self._quantum_s:
+            now = asyncio.get_running_loop().time()
+            await asyncio.sleep(self._quantum_s - now % self._quantum_s)
+
+
+async def _answered(work: Awaitable[str]) -> _Said:
+    """Return what the work gives, or the refusal; a fault of ours says its name to nobody."""
+    try:
+        return _Said(None, await work)
+    except Refused as refused:
+        return _refused(refused)
+    except Exception:  # noqa: BLE001  # a face: whatever else happens is our fault
+        return _refused(fault())
+
+
+def _refused(refused: Refused) -> _Said:
+    return _Said(refused.code, json_text(refusal_shape(refused)))
+
+
+async def _tell(said: _Said, asked: Frame, writer: asyncio.StreamWriter) -> None:
+    header: Json = {"id": asked.header.get("id"), "code": said.code}
+    with contextlib.suppress(ConnectionError):
+        writer.write(Frame(header, said.text.encode()).as_bytes())
+        await writer.drain()

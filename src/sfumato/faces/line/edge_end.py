@@ -1,0 +1,90 @@
+"""The edge's end of the line: many calls at once over one connection, made anew when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato.faces.line.frames import MAX_HEADER, Frame, read_frame
+from sfumato.wire import Json, Refused, bad_request
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came back: a refusal's code, or None, and the JSON as it stands."""
+
+    code: str | None
+    body: bytes
+
+
+class Line:
+    """One connection to the door, shared by all requests of this process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ids = itertools.count(1)
+        self._waiting: dict[object, asyncio.Future[Answered]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._making = asyncio.Lock()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def call(
+        self, verb: str, *, token: str = "", place: str = "", params: Json, body: bytes = b""
+    ) -> Answered:
+        """Return the door's answer; a door that is not there is a refusal, not a wait."""
+        number = next(self._ids)
+        header: Json = {
+            "id": number, "verb": verb, "token": token, "place": place, "params": params,
+        }  # fmt: skip
+        frame = Frame(header, body).as_bytes()
+        if len(frame) - len(body) > MAX_HEADER:  # the door would hang up on everybody
+            raise bad_request("its address is too long")
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        try:
+            writer = await self._connected()
+            self._waiting[number] = future
+            writer.write(frame)
+            await writer.drain()
+            return await future
+        except OSError:
+            pass
+        finally:
+            self._waiting.pop(number, None)
+        raise service_down()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _connected(self) -> asyncio.StreamWriter:
+        async with self._making:
+            if self._writer is None or self._writer.is_closing():
+                reader, self._writer = await asyncio.open_unix_connection(self.path)
+                self._reading = asyncio.create_task(self._read(reader, self._writer))
+            return self._writer
+
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (frame := await read_frame(reader)) is not None:
+            future = self._waiting.pop(frame.header.get("id"), None)
+            code = frame.header.get("code")
+            if future is not None and not future.done():
+                future.set_result(Answered(None if code is None else str(code), frame.body))
+        writer.close()
+        lost, self._waiting = self._waiting, {}
+        for future in lost.values():
+            if not future.done():
+                future.set_exception(ConnectionResetError())
+
+
+def service_down() -> Refused:
+    """Return the refusal while the door is not there."""
+    return Refused(
+        "service-down",
+        "The service is starting, or was stopped while it worked.",
+        "Ask again in a while, with the same operation id: a question that was paid pays once.",
+    )

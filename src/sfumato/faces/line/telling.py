@@ -1,0 +1,54 @@
+"""A job's state, told again and again as server-sent events, until it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+from sfumato.faces.line.edge_end import Answered
+from sfumato.wire import Refused
+
+EVERY_S: Final = 0.5
+LONGEST_S: Final = 3600.0  # then whoever listens comes again
+AT_ONCE: Final = 200
+OF_ONE_TOKEN: Final = 10
+OVER: Final = ("done", "failed", "cancelled")
+EVENTS: Final = "text/event-stream"
+NOT_KEPT: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+Look = Callable[[], Awaitable[Answered]]
+
+_LISTENING: Final[Counter[str]] = Counter()  # streams of this process, by token
+
+
+def check_listeners(token: str) -> None:
+    """Refuse one more where too many listen."""
+    if _LISTENING.total() >= AT_ONCE or _LISTENING[token] >= OF_ONE_TOKEN:
+        raise Refused("too-many", "Too many listen already.", "Ask for the job instead.")
+
+
+async def told(token: str, first: Answered, look: Look) -> AsyncIterator[bytes]:
+    """Yield the state every half second; a revoked token is told nothing more."""
+    until = time.monotonic() + LONGEST_S
+    _LISTENING[token] += 1
+    try:
+        answer = first
+        while True:
+            yield b"event: state\ndata: " + answer.body.replace(b"\n", b" ") + b"\n\n"
+            if answer.code is not None or _is_over(answer.body) or time.monotonic() > until:
+                return
+            await asyncio.sleep(EVERY_S)
+            answer = await look()
+    except Refused:
+        return  # the door is not there just now: whoever listens comes again
+    finally:
+        _LISTENING[token] -= 1
+        if not _LISTENING[token]:
+            del _LISTENING[token]
+
+
+def _is_over(body: bytes) -> bool:
+    return json.loads(body).get("state") in OVER

@@ -1,0 +1,81 @@
+"""The owner's verbs, and the second person's: from what a request carries to the service's call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from sfumato.faces.body import Body, flag_of, text_of, text_or
+from sfumato.services.access import Caller
+from sfumato.services.policy import CapAsked, check_second
+from sfumato.wire import Json, read_number
+
+if TYPE_CHECKING:
+    from sfumato.faces.desk import Desk
+
+Verb = Callable[["Desk", Caller, Body], Json]
+
+
+def _name(body: Body) -> str:
+    return text_of(body, "data_set")
+
+
+def _grants(desk: Desk, caller: Caller, body: Body) -> Json:
+    return {"grants": desk.policy.grants(caller, _name(body))}
+
+
+def _grant(desk: Desk, caller: Caller, body: Body) -> Json:
+    group = None if body.get("group") is None else text_of(body, "group")
+    return desk.policy.grant(caller, _name(body), text_of(body, "user"), group)
+
+
+def _revoke_grant(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.policy.revoke_grant(caller, _name(body), text_of(body, "user"))
+
+
+def _set_cap(desk: Desk, caller: Caller, body: Body) -> Json:
+    asked = CapAsked(
+        data_set=_name(body),
+        of=text_of(body, "of"),
+        name=text_or(body, "name", ""),
+        epsilon=read_number(body.get("epsilon")),
+        delta=read_number(body.get("delta")),
+        why=text_or(body, "why", ""),
+    )
+    return desk.caps.set(caller, asked)
+
+
+def _approvals(desk: Desk, caller: Caller, _body: Body) -> Json:
+    found = [*desk.caps.waiting(caller), *desk.confirmations.waiting(caller)]
+    return {"approvals": sorted(found, key=lambda one: str(one["asked_at"]), reverse=True)}
+
+
+def _decide(desk: Desk, caller: Caller, body: Body) -> Json:
+    approval, is_approved = text_of(body, "approval"), flag_of(body, "approve")
+    if desk.confirmations.holds(approval):
+        check_second(caller)
+        return desk.confirmations.decide(caller, approval, is_approved)
+    return desk.caps.decide(caller, approval, is_approved)
+
+
+def _frozen_questions(desk: Desk, caller: Caller, body: Body) -> Json:
+    return {"questions": desk.policy.frozen_questions(caller, _name(body))}
+
+
+def _thaw_question(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.policy.thaw_question(caller, _name(body), text_of(body, "shape"))
+
+
+OWNER_VERBS: Final[Mapping[str, Verb]] = {
+    "grants": _grants,
+    "grant": _grant,
+    "revoke-grant": _revoke_grant,
+    "spending": lambda desk, caller, body: desk.policy.spending(caller, _name(body)),
+    "set-cap": _set_cap,
+    "approvals": _approvals,
+    "decide": _decide,
+    "freeze": lambda desk, caller, body: desk.policy.freeze(caller, _name(body)),
+    "thaw": lambda desk, caller, body: desk.policy.thaw(caller, _name(body)),
+    "frozen-questions": _frozen_questions,
+    "thaw-question": _thaw_question,
+}

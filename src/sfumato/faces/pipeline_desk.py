@@ -1,0 +1,59 @@
+"""The desk's verbs about pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from sfumato.faces.body import Body, text_of
+from sfumato.services.access import Caller
+from sfumato.services.pipelines import Asked
+from sfumato.wire import Json, bad_request
+
+if TYPE_CHECKING:
+    from sfumato.faces.desk import Desk
+
+_TERMS: Final = ("epsilon", "delta", "blocks", "trim", "take", "cpu_s", "memory_mb")
+_STATES: Final = ("approved", "declined")
+
+
+def _submit(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.pipelines.submit(caller, text_of(body, "data_set"), body)
+
+
+def _decide(desk: Desk, caller: Caller, body: Body) -> Json:
+    state = text_of(body, "state")
+    if state not in _STATES:
+        raise bad_request(f"state is one of {', '.join(_STATES)}")
+    names = text_of(body, "data_set"), text_of(body, "pipeline")
+    return desk.pipelines.decide(caller, *names, state, body.get("most_epsilon"))
+
+
+def _asked(body: Body) -> Asked:
+    op = None if body.get("op") is None else text_of(body, "op")
+    if op is not None and not (1 <= len(op) <= 100 and op.isprintable()):
+        raise bad_request("op is 1 to 100 printable letters")
+    terms = {key: body[key] for key in _TERMS if key in body}
+    return Asked(text_of(body, "data_set"), text_of(body, "pipeline"), terms, op)
+
+
+def _price(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.pipelines.price(caller, _asked(body))
+
+
+def _run(desk: Desk, caller: Caller, body: Body) -> Json:
+    release = desk.pipelines.run(caller, _asked(body))
+    return {**release.answer, "receipt": release.receipt}
+
+
+def _all(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.pipelines.all(caller, text_of(body, "data_set"))
+
+
+PIPELINE_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
+    "pipelines": _all,
+    "submit-pipeline": _submit,
+    "decide-pipeline": _decide,
+    "price-pipeline": _price,
+    "run-pipeline": _run,
+}

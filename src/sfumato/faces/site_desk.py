@@ -1,0 +1,92 @@
+"""The desk's verbs about sites: what is bytes in a round travels as base64."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from sfumato.faces.body import Body, count_of, text_of
+from sfumato.services.access import Caller
+from sfumato.services.federated import STAGES, Asked
+from sfumato.wire import Json, bad_request, read_number
+
+if TYPE_CHECKING:
+    from sfumato.faces.desk import Desk
+
+MOST: Final = 10**10
+
+
+def _asked(body: Body) -> Asked:
+    sql = None if body.get("sql") is None else text_of(body, "sql")
+    if (sql is None) == (body.get("question") is None):
+        raise bad_request("one of sql and question is needed")
+    return Asked(
+        text_of(body, "data_set"),
+        text_of(body, "federation"),
+        sql,
+        body.get("question"),
+        read_number(body.get("epsilon")),
+        read_number(body.get("delta")),
+        None if body.get("max_groups") is None else count_of(body, "max_groups", 1, MOST),
+        None if body.get("max_rows") is None else count_of(body, "max_rows", 1, MOST),
+    )
+
+
+def _join(desk: Desk, caller: Caller, body: Body) -> Json:
+    shape = {key: value for key, value in body.items() if key != "data_set"}
+    return desk.sites.join(caller, text_of(body, "data_set"), shape)
+
+
+def _leave(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.sites.leave(caller, text_of(body, "data_set"), text_of(body, "federation"))
+
+
+def _begin(desk: Desk, caller: Caller, body: Body) -> Json:
+    return _sent(desk.sites.begin(caller, _asked(body), _bytes_of(body)))
+
+
+def _go_on(desk: Desk, caller: Caller, body: Body) -> Json:
+    stage = text_of(body, "stage")
+    if stage not in STAGES:
+        raise bad_request(f"stage is one of {', '.join(STAGES)}")
+    names = text_of(body, "data_set"), text_of(body, "round")
+    return _sent(desk.sites.go_on(caller, *names, stage, _bytes_of(body)))
+
+
+def _show(desk: Desk, caller: Caller, body: Body) -> Json:
+    total = body.get("total")
+    if not isinstance(total, list) or not all(type(one) is int for one in total):
+        raise bad_request("total is a list of whole numbers")
+    sites = count_of(body, "sites", 0, MOST)
+    return desk.sites.answer(caller, _asked(body), total, sites)
+
+
+def _bytes_of(body: Body) -> bytes:
+    text, found = text_of(body, "message"), None
+    try:
+        found = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        found = None
+    if found is None:
+        raise bad_request("message is bytes in base64")
+    return found
+
+
+def _sent(reply: Json) -> Json:
+    message = reply["message"]
+    sent = base64.b64encode(message).decode("ascii") if isinstance(message, bytes) else message
+    return {**reply, "message": sent}
+
+
+SITE_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
+    "site-key": lambda desk, _caller, _body: desk.sites.key(),
+    "federations": lambda desk, caller, body: desk.sites.all(caller, text_of(body, "data_set")),
+    "join-federation": _join,
+    "leave-federation": _leave,
+    "price-sum": lambda desk, caller, body: desk.sites.price(caller, _asked(body)),
+    "join-sum": _begin,
+    "go-on-with-sum": _go_on,
+    "show-sum": _show,
+}

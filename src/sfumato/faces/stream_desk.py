@@ -1,0 +1,34 @@
+"""The desk's verbs about streams."""
+
+from __future__ import annotations
+
+from sfumato.faces.body import Body, count_of, text_of
+from sfumato.services.access import Caller
+from sfumato.services.streams import Opening, Streams
+from sfumato.wire import Json
+
+
+def show(streams: Streams, caller: Caller, body: Body) -> Json:
+    """Return the running counts of what is closed."""
+    return streams.show(caller, text_of(body, "data_set"), text_of(body, "stream"))
+
+
+def open_(streams: Streams, caller: Caller, body: Body) -> Json:
+    """Fix a stream's terms for good, and charge its whole price."""
+    opening = Opening(
+        data_set=text_of(body, "data_set"),
+        name=text_of(body, "stream"),
+        start=text_of(body, "start"),
+        periods=count_of(body, "periods", 0, 10**6),
+        rows=count_of(body, "rows", 0, 10**6),
+        epsilon=body.get("epsilon"),
+        sql=None if body.get("sql") is None else text_of(body, "sql"),
+        question=body.get("question"),
+    )
+    return streams.open(caller, opening)
+
+
+def close(streams: Streams, caller: Caller, body: Body) -> Json:
+    """Close every open period up to a day."""
+    names = text_of(body, "data_set"), text_of(body, "stream")
+    return streams.close(caller, *names, text_of(body, "until"))

@@ -1,0 +1,49 @@
+"""The desk's verbs about twins."""
+
+from __future__ import annotations
+
+from sfumato.faces.body import Body, count_of, text_of, text_or
+from sfumato.services.access import Caller
+from sfumato.services.twins import Bought, PrivateTwins, Twins, Wanted
+from sfumato.wire import Json
+from sfumato.wire.shapes import read_number
+
+
+def schema(twins: Twins, caller: Caller, body: Body) -> Json:
+    """Return a twin made from the card alone."""
+    return twins.schema(
+        caller,
+        Wanted(
+            data_set=text_of(body, "data_set"),
+            sql=_optional(body, "sql"),
+            question=body.get("question"),
+            rows=None if body.get("rows") is None else count_of(body, "rows", 1, 10**6),
+            seed=_optional(body, "seed"),
+        ),
+    )
+
+
+def private(twins: PrivateTwins, caller: Caller, body: Body) -> Json:
+    """Return a DP twin, paid."""
+    return twins.make(caller, _bought(body))
+
+
+def private_price(twins: PrivateTwins, caller: Caller, body: Body) -> Json:
+    """Return what a DP twin would cost."""
+    return twins.price(caller, _bought(body))
+
+
+def _bought(body: Body) -> Bought:
+    return Bought(
+        data_set=text_of(body, "data_set"),
+        epsilon=read_number(body.get("epsilon")),
+        delta=read_number(body.get("delta")),
+        method=text_or(body, "method", "mst"),
+        rows=None if body.get("rows") is None else count_of(body, "rows", 1, 10**6),
+        seed=_optional(body, "seed"),
+        op=_optional(body, "op"),
+    )
+
+
+def _optional(body: Body, key: str) -> str | None:
+    return None if body.get(key) is None else text_of(body, key)

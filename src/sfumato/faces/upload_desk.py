@@ -1,0 +1,175 @@
+"""The verbs by which rows come in; and the work of adding them, which a job does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from sfumato.faces.body import Body, text_of
+from sfumato.faces.connection_desk import fetched, name_of
+from sfumato.services.access import Caller, User
+from sfumato.services.data_sets import Source, proposed_card
+from sfumato.services.jobs import ADD, CANCELLED, FAILED, WAITING, Job
+from sfumato.services.policy import second_person
+from sfumato.wire import (
+    Json,
+    Refused,
+    bad_request,
+    json_text,
+    read_card_shape,
+    read_json,
+)
+
+if TYPE_CHECKING:
+    from sfumato.faces.desk import Desk
+
+Verb = Callable[["Desk", Caller, Body], Json]
+PATIENCE: Final = timedelta(hours=24)  # an upload is no older anywhere
+
+
+def _upload(_desk: Desk, _caller: Caller, _body: Body) -> Json:
+    raise bad_request("a file is sent as it is, not as JSON")
+
+
+def _proposed(desk: Desk, caller: Caller, body: Body) -> Json:
+    upload = desk.uploads.one(caller, text_of(body, "upload"))
+    columns = desk.data_sets.describe(str(upload.path))
+    return {
+        "upload": upload.id,
+        "name": upload.name,
+        "columns": [{"name": name, "type": kind} for name, kind in columns],
+        "card": proposed_card(name_of(upload.name.rpartition(".")[0]), columns),
+    }
+
+
+def _add(desk: Desk, caller: Caller, body: Body) -> Json:
+    """Let the add wait for its turn; a card that cannot be read is refused at once."""
+    name = text_of(body, "name")
+    if not caller.reaches(name):
+        raise Refused(
+            "unknown-data-set",
+            "Your token is for other data sets.",
+            "Sign in, or use a token that is for this one.",
+        )
+    for upload in _uploads(body):
+        desk.uploads.one(caller, upload)
+    for table in _there(body):
+        desk.connections.there(caller, text_of(body, "connection"), table)
+    people = desk.data_sets.check_card(name, read_card_shape(body.get("card")), caller.user)
+    second = _second_person(desk, caller, body)
+    text = json_text({key: body[key] for key in sorted(body)})
+    op = None if body.get("op") is None else text_of(body, "op")
+    job = desk.jobs.kept(caller, ADD, name, text, op)
+    if second is not None and job.state in (WAITING, FAILED, CANCELLED):
+        desk.confirmations.ask(caller, second, job.id, (name, people))  # before it waits again
+    return desk.jobs.shown(desk.jobs.again(job))
+
+
+def added(desk: Desk, caller: Caller, job: Job) -> None:
+    """Add the data set; an add that was killed when it was all but over is over."""
+    body = read_json(job.body.encode())
+    name, shape = text_of(body, "name"), read_card_shape(body.get("card"))
+    if not caller.may("own"):
+        raise Refused("not-allowed", "This needs the right to own.", "Ask for the role.")
+    if body.get("different_people") is not None:
+        desk.confirmations.check(job.id, text_of(body, "different_people"))
+    if job.tries <= 1 or not desk.data_sets.standing(name, shape, caller.user):
+        with ExitStack() as held:
+            own, tables = _files(desk, caller, body, held)
+            second = body.get("different_people")
+            who = None if second is None else str(second)
+            source = Source(own, different_people=who, tables=tables)
+            desk.data_sets.add(name, source, shape, caller.user)
+
+
+def _files(
+    desk: Desk, caller: Caller, body: Body, held: ExitStack
+) -> tuple[str, Mapping[str, str]]:
+    """Return where the rows of each table lie; what is taken from a connection is held so long."""
+    if _is_of_a_connection(body):
+        connection = text_of(body, "connection")
+
+        def found(table: str) -> str:
+            return held.enter_context(fetched(desk, caller, connection, table))
+
+        own = text_of(body, "table")
+    else:
+
+        def found(table: str) -> str:
+            return str(desk.uploads.one(caller, table).path)
+
+        own = text_of(body, "upload")
+    return found(own), {table: found(there) for table, there in _tables(body).items()}
+
+
+def cleared(desk: Desk, job: Job) -> None:
+    """Remove the files of an add that is over; what a crash leaves, the next day removes."""
+    if job.kind == ADD:
+        desk.uploads.remove(_uploads(read_json(job.body.encode())))
+
+
+def is_workable(desk: Desk, job: Job) -> bool:
+    """Say whether this machine can add the rows now: they lie here, or nowhere any more.
+
+    An add that a second person has to agree to waits for them, for as long as an upload is kept.
+    """
+    if job.kind != ADD:
+        return True
+    body = read_json(job.body.encode())
+    is_old = datetime.now(UTC) - datetime.fromisoformat(job.created) > PATIENCE
+    is_asked = body.get("different_people") is not None
+    if is_asked and desk.confirmations.waits(job.id, job.created):
+        return False
+    is_here = not _is_of_a_connection(body) or desk.connections.holds(text_of(body, "connection"))
+    return is_old or (is_here and desk.uploads.holds(_uploads(body)))
+
+
+def _second_person(desk: Desk, caller: Caller, body: Body) -> User | None:
+    """Return who is to confirm that these are other people, if anybody is."""
+    if body.get("different_people") is None:
+        return None
+    name = text_of(body, "different_people")
+    return second_person(caller, desk.access.store.user(name))
+
+
+def _tables(body: Body) -> dict[str, str]:
+    tables = body.get("tables", {})
+    if not isinstance(tables, dict) or not all(isinstance(u, str) for u in tables.values()):
+        raise bad_request("tables names an upload, or a table of the connection, for each table")
+    return dict(tables)
+
+
+def _is_of_a_connection(body: Body) -> bool:
+    """Say whether the rows are taken from a connection; or refuse what is both, or neither."""
+    if (body.get("upload") is None) == (body.get("connection") is None):
+        raise bad_request("an upload, or a connection and its table, says where the rows are")
+    return body.get("connection") is not None
+
+
+def _uploads(body: Body) -> list[str]:
+    if _is_of_a_connection(body):
+        return []
+    return [text_of(body, "upload"), *_tables(body).values()]
+
+
+def _there(body: Body) -> list[str]:
+    if not _is_of_a_connection(body):
+        return []
+    return [text_of(body, "table"), *_tables(body).values()]
+
+
+def _amend(desk: Desk, caller: Caller, body: Body) -> Json:
+    changes = read_card_shape(body.get("card"))
+    instead_of = None if body.get("instead_of") is None else text_of(body, "instead_of")
+    card = desk.data_sets.amend(caller, text_of(body, "data_set"), changes, instead_of)
+    return desk.queries.card(caller, card.name)
+
+
+UPLOAD_VERBS: Final[Mapping[str, Verb]] = {
+    "upload": _upload,
+    "proposed": _proposed,
+    "add": _add,
+    "amend": _amend,
+}

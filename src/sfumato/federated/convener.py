@@ -1,0 +1,306 @@
+"""Who convenes sums over sites: it is trusted with nothing, and learns what all may learn.
+
+It carries messages between the sites' doors and a Collector, over whatever way there is to each
+site. A site that refuses, or cannot be reached, has dropped out; below the agreement's floor there
+is no sum. Needs no PyTorch.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final, Protocol, cast
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from sfumato.core.federation import Agreement, bad_federation
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Refused
+from sfumato.core.secure import Collector
+from sfumato.core.secure.terms import NONCE_BYTES
+
+Json = dict[str, Any]  # Any: JSON, as the wire has it
+STAGES: Final = ("join", "share", "mask", "agree", "reveal")
+_ASKED: Final = {"data_set", "sql", "question", "epsilon", "delta", "max_groups", "max_rows"}
+
+
+class Site(Protocol):
+    """The way to one site: its verbs, as the convener's user there."""
+
+    def call(self, verb: str, body: Json) -> Json:
+        """Return what the verb gives, or raise its refusal."""
+        ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a round stands: the stage that is over, who is left, and why others are not."""
+
+    stage: str
+    left: tuple[str, ...]
+    gone: Mapping[str, Refused]
+
+
+@dataclass
+class _Round:
+    """One round at the convener; has state."""
+
+    collector: Collector
+    body: Json
+    nonce: str
+    gone: dict[str, Refused] = field(default_factory=dict)
+    receipts: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Convener:
+    """The sites of an agreement, and the key that convenes them."""
+
+    agreement: Agreement
+    key: Ed25519PrivateKey
+    sites: Mapping[str, Site]
+    dice: Dice
+    heard: Callable[[Progress], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        if self.key.public_key().public_bytes_raw() != self.agreement.convener:
+            raise bad_federation("the key is not the convener's")
+        if self.sites.keys() != {member.name for member in self.agreement.members}:
+            raise bad_federation("the way to each of its sites, and to no other, has to be given")
+
+    def ask(self, asked: Json) -> Json:
+        """Return the answer of one round, with what it cost at each site; or refuse."""
+        body = self._body(asked)
+        priced, gone = self._priced(body)
+        first = next(iter(priced.values()))
+        bits = max(int(one["bits"]) for one in priced.values())
+        nonce = self.dice.draw(NONCE_BYTES)
+        terms = self.agreement.terms(nonce, int(first["size"]), bits, str(first["about"]))
+        round_ = _Round(Collector(terms, self.key), body, nonce.hex(), dict(gone))
+        self._play(round_, {name: round_.collector.invitation() for name in priced})
+        return self._answer(round_)
+
+    def price(self, asked: Json) -> Json:
+        """Return what a round costs, and how far off its answer would be; nothing is spent."""
+        priced, gone = self._priced(self._body(asked))
+        least = min(priced.values(), key=lambda one: float(one["left"]["next_epsilon"]))
+        return {
+            **least,
+            "fits": all(one["fits"] for one in priced.values()),
+            "sites": sorted(priced),
+            "left_out": {name: one.code for name, one in sorted(gone.items())},
+        }
+
+    def budget(self, data_set: str) -> Json:
+        """Return what the first site has, and beside it, as yours, every account of every site."""
+        said, gone = self._everywhere("budget", {n: {"data_set": data_set} for n in self.sites})
+        self._check_left(said.keys(), gone)
+        accounts: Json = {}
+        for name, one in sorted(said.items()):
+            accounts[f"{name}: data set"] = {key: one[key] for key in ("cap", "spent", "left")}
+            accounts[f"{name}: people"] = one["people"]
+            accounts |= {f"{name}: {account}": held for account, held in one["yours"].items()}
+        return {**said[min(said)], "yours": accounts}
+
+    def from_any(self, verb: str, body: Json) -> Json:
+        """Return what the first site that answers says."""
+        refusals = []
+        for site in self.sites.values():
+            try:
+                return site.call(verb, body)
+            except Refused as refused:
+                refusals.append(refused)
+        raise refusals[0]
+
+    def spent(self, data_set: str) -> dict[str, float]:
+        """Return the epsilon that each site's data set has spent; of those that can be reached."""
+        said, _ = self._everywhere("budget", {n: {"data_set": data_set} for n in self.sites})
+        return {name: float(one["spent"]["epsilon"]) for name, one in sorted(said.items())}
+
+    # --- helpers ------------------------------------------------------------------------------
+
+    def _body(self, asked: Json) -> Json:
+        unknown = sorted(k for k, v in asked.items() if k not in _ASKED and v not in (None, False))
+        if unknown:
+            raise Refused(
+                "not-in-language",
+                f"A sum over several sites takes no {unknown[0]!r}.",
+                "Give a question, an epsilon and a delta.",
+            )
+        kept = {key: value for key, value in asked.items() if key in _ASKED}
+        return {**kept, "federation": self.agreement.name}
+
+    def _priced(self, body: Json) -> tuple[dict[str, Json], dict[str, Refused]]:
+        """Return what the sites say of the sum; all who say anything have to say the same."""
+        said_all, gone = self._everywhere("price-sum", dict.fromkeys(self.sites, body))
+        priced = {name: one for name, one in said_all.items() if _is_price(one)}
+        gone |= {name: _malformed() for name in said_all.keys() - priced.keys()}
+        self._check_left(priced.keys(), gone)
+        said: dict[str, list[str]] = {}
+        for name in sorted(priced):
+            said.setdefault(str(priced[name]["about"]), []).append(name)
+        if len(said) > 1:
+            one, other = [names[0] for names in said.values()][:2]
+            raise Refused(
+                "sum-not-trusted",
+                f"The sites {one!r} and {other!r} do not mean the same: their cards differ in "
+                "bounds, steps, keys or limits, or their owners joined different agreements.",
+                "Have the owners declare the columns of the question alike.",
+            )
+        return {name: priced[name] for name in sorted(priced)}, gone
+
+    def _play(self, round_: _Round, box: Mapping[str, bytes]) -> None:
+        for stage in STAGES:
+            said, gone = self._stage(round_, stage, box)
+            round_.gone |= gone
+            for name, reply in said.items():
+                self._take(round_, name, reply)
+            left = sorted(set(box) - round_.gone.keys())
+            self.heard(Progress(stage, tuple(left), dict(round_.gone)))
+            self._check_left(left, round_.gone)
+            box = round_.collector.close()
+
+    def _stage(
+        self, round_: _Round, stage: str, box: Mapping[str, bytes]
+    ) -> tuple[dict[str, Json], dict[str, Refused]]:
+        sent = {name: {"message": _text(message)} for name, message in box.items()}
+        if stage == "join":
+            return self._everywhere("join-sum", {n: {**round_.body, **s} for n, s in sent.items()})
+        where = {"data_set": round_.body["data_set"], "round": round_.nonce, "stage": stage}
+        return self._everywhere("go-on-with-sum", {n: {**where, **s} for n, s in sent.items()})
+
+    def _take(self, round_: _Round, name: str, reply: Json) -> None:
+        """Hand a site's message on; one that is none, or another's, leaves the site out."""
+        try:
+            said = round_.collector.take(_bytes(reply.get("message")))
+            if said != name:
+                raise _not_its_own()
+        except Refused as refused:
+            round_.gone[name] = refused
+            return
+        if _is_receipt(reply.get("receipt")):  # without one it is paid all the same: go on
+            round_.receipts[name] = reply["receipt"]
+
+    def _check_left(self, left: Any, gone: Mapping[str, Refused]) -> None:
+        """Refuse below the floor: with the reason of one that has gone, if there is one."""
+        if len(left) >= self.agreement.floor:
+            return
+        reasons = [f"{name}: {one.code} ({one.cause})" for name, one in sorted(gone.items())]
+        codes = {one.code for one in gone.values()}
+        code = codes.pop() if len(codes) == 1 else "sum-too-few"
+        raise Refused(
+            code,
+            f"{len(left)} sites are left, and the floor is {self.agreement.floor}; there is no sum."
+            f" {'; '.join(reasons)}",
+            "See to the sites that are named, and ask again.",
+        )
+
+    def _answer(self, round_: _Round) -> Json:
+        survivors = round_.collector.survivors
+        total = [int(one) for one in round_.collector.total()]
+        body = {**round_.body, "total": total, "sites": len(survivors)}
+        answer = self.from_any("show-sum", body)
+        paid = dict(sorted(round_.receipts.items()))
+        silent = [name for name in survivors if name not in paid]
+        beside = [f"{name}: {one['not_dp']}" for name, one in paid.items() if "not_dp" in one]
+        receipt = {
+            **answer["receipt"],
+            "op": f"sum-{round_.nonce}",
+            "federation": self.agreement.name,
+            "sites": list(survivors),
+            "left_out": {
+                name: one.code for name, one in sorted(round_.gone.items()) if name not in survivors
+            },
+            "at_each_site": paid,
+            "free": False,
+            "charged": {name: one["epsilon"] for name, one in paid.items()},
+            "left": {"next_epsilon": min((_next_of(one) for one in paid.values()), default=0.0)},
+            **({"without_receipt": silent} if silent else {}),
+            **({"not_dp": "; ".join(beside)} if beside else {}),
+        }
+        return {**answer, "receipt": receipt}
+
+    def _everywhere(
+        self, verb: str, bodies: Mapping[str, Json]
+    ) -> tuple[dict[str, Json], dict[str, Refused]]:
+        """Return what each site answers, all asked at one time, and the refusals of the others."""
+        said: dict[str, Json] = {}
+        gone: dict[str, Refused] = {}
+        with ThreadPoolExecutor(max(1, len(bodies))) as pool:
+            asked = {pool.submit(self.sites[n].call, verb, b): n for n, b in bodies.items()}
+            for future, name in _done(asked):
+                try:
+                    reply: object = future.result()
+                except Refused as refused:
+                    gone[name] = refused
+                    continue
+                if isinstance(reply, dict):
+                    said[name] = reply
+                else:
+                    gone[name] = _malformed()
+        return said, gone
+
+
+def _is_price(said: Json) -> bool:
+    """Say whether a site's word of a price is one; it may say anything."""
+    numbers = [said.get(name) for name in ("bits", "size")]
+    return (
+        all(isinstance(one, int) and not isinstance(one, bool) for one in numbers)
+        and isinstance(said.get("about"), str)
+        and isinstance(said.get("fits"), bool)
+        and _is_left(said.get("left"))
+    )
+
+
+def _is_receipt(said: object) -> bool:
+    """Say whether a site's receipt has what an answer quotes of it."""
+    return isinstance(said, dict) and _is_number(said.get("epsilon")) and _is_left(said.get("left"))
+
+
+def _is_left(said: object) -> bool:
+    return isinstance(said, dict) and _is_number(said.get("next_epsilon"))
+
+
+def _is_number(said: object) -> bool:
+    is_number = isinstance(said, int | float | Decimal) and not isinstance(said, bool)
+    return is_number and math.isfinite(cast("float", said))
+
+
+def _next_of(receipt: Json) -> float:
+    return float(receipt["left"]["next_epsilon"])
+
+
+def _malformed() -> Refused:
+    return Refused(
+        "sum-message-refused",
+        "The site's reply is none of this protocol.",
+        "Ask its owner what runs there.",
+    )
+
+
+def _done(asked: Mapping[Future[Json], str]) -> Iterator[tuple[Future[Json], str]]:
+    for future in as_completed(asked):
+        yield future, asked[future]
+
+
+def _text(message: bytes) -> str:
+    return base64.b64encode(message).decode("ascii")
+
+
+def _bytes(text: object) -> bytes:
+    try:
+        return base64.b64decode(str(text), validate=True)
+    except ValueError:
+        return b""  # which no stage takes
+
+
+def _not_its_own() -> Refused:
+    return Refused(
+        "sum-message-refused",
+        "The site has sent another site's message.",
+        "Ask its owner what runs there.",
+    )

@@ -1,0 +1,70 @@
+"""The names that an old course's notebooks use, so that only their import lines change.
+
+    import sfumato.federated.course as sy
+    from sfumato.federated.course import nn, optim, th
+
+Nothing is hooked: `TorchHook` is there because notebooks make one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import optim
+
+from sfumato.federated import virtual
+from sfumato.federated.local import LocalTensor, local, tensor
+from sfumato.federated.models import nn
+
+__all__ = ["TorchHook", "VirtualWorker", "nn", "optim", "th"]
+
+
+class TorchHook:
+    """Holds the notebook's own worker, and changes nothing."""
+
+    def __init__(self, torch: object = None, **_: object) -> None:
+        self.local_worker = virtual.VirtualWorker("me")
+
+
+class VirtualWorker(virtual.VirtualWorker):
+    """A worker that is made as it used to be: with the hook first."""
+
+    def __init__(self, hook: object = None, id: str = "worker", **terms: Any) -> None:  # noqa: A002
+        super().__init__(str(id), **terms)
+
+    @property
+    def _objects(self) -> dict[str, str]:
+        """What the worker holds, by key; it does not show values, nor sizes."""
+        return dict.fromkeys(self.objects(), f"at {self.id}")
+
+
+class Torch:
+    """`torch`, where what makes a tensor makes one that can be sent."""
+
+    nn = nn
+    optim = optim
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(torch, name)
+        return _making(found) if name in MAKERS else found
+
+    def tensor(self, data: Any, **terms: Any) -> LocalTensor:
+        """Return a tensor that can be sent."""
+        return tensor(data, **terms)
+
+    Tensor = FloatTensor = staticmethod(lambda data: tensor(data, dtype=torch.float32))
+    LongTensor = staticmethod(lambda data: tensor(data, dtype=torch.int64))
+
+
+MAKERS = frozenset({
+    "arange", "empty", "eye", "from_numpy", "full", "linspace", "ones", "rand", "randint", "randn",
+    "zeros",
+})  # fmt: skip
+
+
+def _making(maker: Any) -> Any:
+    return lambda *args, **named: local(maker(*args, **named))
+
+
+th = Torch()

@@ -1,0 +1,206 @@
+"""Several sites train one model, each on rows of its own; only the average of them comes back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Refused
+from sfumato.core.renyi import ORDERS
+from sfumato.core.secure import (
+    Collector,
+    Member,
+    NoisySum,
+    PeopleGrid,
+    Trust,
+    noisy_sum_for,
+    terms_for,
+)
+from sfumato.dice import SystemDice
+from sfumato.federated.frames import malformed
+from sfumato.federated.trainee import Lesson, Offer, sum_words
+from sfumato.federated.virtual import VirtualWorker
+
+STAGES: Final = ("join", "share", "mask", "agree", "reveal")
+STEPS_OF_ROOT: Final = 16  # of the clip: rounding then moves a person by an eighth more
+KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class Round:
+    """What came of one round: who it is the average of."""
+
+    number: int
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Sites that know each other, and who convenes them. Made by `federate`."""
+
+    workers: Mapping[str, VirtualWorker]
+    convener: Ed25519PrivateKey
+    floor: int
+    colluders: int
+    epsilon: Fraction
+    delta: Fraction
+    people: int
+    dice: Dice
+
+    def train(  # noqa: PLR0913  # what a lesson and its privacy are
+        self,
+        model: Any,
+        *,
+        data: str,
+        target: str,
+        rounds: int = 1,
+        rate: float = 0.1,
+        clip: float = 1.0,
+        loss: str = "mse",
+        heard: Callable[[Round], None] | None = None,
+    ) -> Any:
+        """Return the model after so many steps along the sites' summed gradients, in place.
+
+        A row is a person, clipped to `clip`; the sum is divided by the most people there may be.
+
+        The noise is the least with which all rounds fit what the sites' owners allow.
+        """
+        lesson = Lesson(layers_of(model), data, target, loss)
+        plan = self.plan(sum(p.numel() for p in model.parameters()), rounds, clip)
+        for number in range(1, rounds + 1):
+            total, sites = self._sum(model, lesson, plan, number)
+            _add(model, plan.grid.numbers(total) * (rate / (len(sites) * self.people)))
+            if heard is not None:
+                heard(Round(number, sites))
+        return model
+
+    def plan(self, size: int, rounds: int, clip: float) -> NoisySum:
+        """Return how each round's sum is made, if so many rounds are to use up the price."""
+        steps = STEPS_OF_ROOT * (math.isqrt(size - 1) + 1)
+        grid = PeopleGrid(Fraction(str(clip)), steps, size, self.people)
+        return noisy_sum_for(
+            grid,
+            sites=len(self.workers),
+            floor=self.floor,
+            colluders=self.colluders,
+            epsilon=self.epsilon,
+            delta=self.delta
+            * Fraction(99, 100)
+            / len(ORDERS),  # as sites count it: see trainee._cost
+            rounds=rounds,
+            moves=1,
+        )
+
+    def spent(self) -> dict[str, float]:
+        """Return what each site has charged: its epsilon at its own delta."""
+        said = {n: w.ask(do="train", stage="spent", said={}) for n, w in self.workers.items()}
+        return {name: float(Fraction(spent)) for name, spent in said.items()}
+
+    def _sum(
+        self, model: Any, lesson: Lesson, plan: NoisySum, number: int
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Return the noisy sum of the sites' updates, and whose it is."""
+        collector = self._collector(plan, number)
+        weights = [parameter.detach() for parameter in model.parameters()]
+        task = {"sum": sum_words(plan), "lesson": lesson.words(), "weights": weights}
+        box: Mapping[str, bytes] = dict.fromkeys(self.workers, collector.invitation())
+        for stage in STAGES:
+            refusals = self._stage(collector, stage, box, task if stage == "mask" else {})
+            if len(refusals) > len(self.workers) - self.floor:
+                raise refusals[0]  # the reason, rather than that few are left
+            box = collector.close()
+        return collector.total(), collector.survivors
+
+    def _stage(
+        self, collector: Collector, stage: str, box: Mapping[str, bytes], task: dict[str, Any]
+    ) -> list[Refused]:
+        """Have every site answer; a site that refuses is one that has dropped out."""
+        refusals = []
+        for name, message in box.items():
+            try:
+                said = {"message": message, **task}
+                collector.take(self.workers[name].ask(do="train", stage=stage, said=said))
+            except Refused as refusal:
+                refusals.append(refusal)
+        return refusals
+
+    def _collector(self, plan: NoisySum, number: int) -> Collector:
+        keys = {n: w.ask(do="train", stage="identity", said={}) for n, w in self.workers.items()}
+        terms = terms_for(
+            [Member(name, key) for name, key in keys.items()],
+            nonce=self.dice.draw(KEY_BYTES),
+            size=plan.grid.size,
+            bits=plan.bits,
+            floor=self.floor,
+            colluders=self.colluders,
+            about=f"round {number}",
+        )
+        return Collector(terms, self.convener)
+
+
+def federate(  # noqa: PLR0913  # what a card would say
+    tables: Mapping[str, Mapping[str, torch.Tensor]],
+    *,
+    epsilon: float | str,
+    delta: float | str,
+    people: int,
+    floor: int | None = None,
+    colluders: int = 0,
+) -> Federation:
+    """Return workers in this process, each with its own tables, that train together.
+
+    A row is a person, and `people` the most rows that any site has, which everyone may know.
+    It is a federation to learn and to test with: the workers keep the rules of sites, and share
+    this process's memory.
+    """
+    dice = SystemDice()
+    names = sorted(tables)
+    keys = {n: Ed25519PrivateKey.from_private_bytes(dice.draw(KEY_BYTES)) for n in names}
+    convener = Ed25519PrivateKey.from_private_bytes(dice.draw(KEY_BYTES))
+    known = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
+    least = max(-(-2 * len(names) // 3), (len(names) + colluders) // 2 + 1, colluders + 2)
+    least = least if floor is None else floor
+    trust = Trust(convener.public_key().public_bytes_raw(), known, least, colluders)
+    price = Fraction(str(epsilon)), Fraction(str(delta))
+    workers = {
+        name: VirtualWorker(
+            name, tables=tables[name], offer=Offer(name, keys[name], trust, *price, people, dice)
+        )
+        for name in names
+    }
+    return Federation(workers, convener, least, colluders, *price, people, dice)
+
+
+def layers_of(model: Any) -> tuple[tuple[Any, ...], ...]:
+    """Return a sequence of plain layers as words; other models are refused."""
+    if not isinstance(model, torch.nn.Sequential):
+        raise malformed("sites train a Sequential of plain layers")
+    return tuple(_layer(layer) for layer in model)
+
+
+def _layer(layer: Any) -> tuple[Any, ...]:
+    match layer:
+        case torch.nn.Linear(bias=torch.nn.Parameter()):
+            return ("linear", layer.in_features, layer.out_features)
+        case torch.nn.ReLU() | torch.nn.Tanh() | torch.nn.Sigmoid() | torch.nn.Flatten():
+            kinds = (torch.nn.ReLU, torch.nn.Tanh, torch.nn.Sigmoid, torch.nn.Flatten)
+            return (next(k.__name__.lower() for k in kinds if isinstance(layer, k)),)
+    raise malformed(f"sites do not train a layer of type {type(layer).__name__}")
+
+
+def _add(model: Any, update: np.ndarray) -> None:
+    """Add the update to the model's parameters, in their order."""
+    start = 0
+    with torch.no_grad():
+        for parameter in model.parameters():
+            part = update[start : start + parameter.numel()].reshape(tuple(parameter.shape))
+            parameter.add_(torch.tensor(part, dtype=parameter.dtype))
+            start += parameter.numel()

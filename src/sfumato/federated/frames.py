@@ -1,0 +1,170 @@
+"""Messages between a client and a worker: words as JSON, tensors as their raw bytes. No pickle."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import torch
+
+from sfumato.core.refusal import Refused
+
+Words = Any  # JSON, with tensors, dtypes, slices, tuples and references standing in it
+MOST_BYTES: Final = 1 << 31
+MOST_WORDS: Final = 1 << 22
+MOST_DEEP: Final = 32
+_LENGTH: Final = 4
+DTYPES: Final = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float16, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32,
+        torch.int64, torch.uint8, torch.bool,
+    )
+}  # fmt: skip
+
+
+class Reference:
+    """Where an object lies at a worker, as it stands in a message."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+def encode(words: Words) -> bytes:
+    """Return the words as one message."""
+    buffers: list[bytes] = []
+    text = json.dumps(_plain(words, buffers), separators=(",", ":"), allow_nan=False).encode()
+    return b"".join([len(text).to_bytes(_LENGTH, "little"), text, *buffers])
+
+
+def decode(message: bytes) -> Words:
+    """Return the words of a message, or refuse it."""
+    try:
+        return _read(message)
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        is_read = False
+    if not is_read:
+        raise malformed("the bytes are no message")
+    return None
+
+
+def malformed(why: str) -> Refused:
+    """Return the refusal of a message that is none."""
+    return Refused(
+        "remote-refused",
+        f"The worker does not do that: {why}.",
+        "Use tensors, numbers, slices and the operations that docs/federated.md lists.",
+    )
+
+
+def _read(message: bytes) -> Words:
+    if not isinstance(message, bytes) or not _LENGTH <= len(message) <= MOST_BYTES:
+        raise ValueError
+    size = int.from_bytes(message[:_LENGTH], "little")
+    if size > min(MOST_WORDS, len(message) - _LENGTH):
+        raise ValueError
+    start = _LENGTH + size
+    return _rich(json.loads(message[_LENGTH:start]), memoryview(message)[start:], 0)
+
+
+def _plain(words: Words, buffers: list[bytes]) -> Words:  # a branch for each kind of word
+    match words:
+        case None | bool() | str() | int():
+            return words
+        case bytes():
+            return {"bytes": _buffer(words, buffers)}
+        case float():
+            return {"float": words.hex()}
+        case Reference():
+            return {"reference": words.key}
+        case torch.Tensor():
+            return _tensor_out(words, buffers)
+        case torch.dtype():
+            return {"dtype": str(words).removeprefix("torch.")}
+        case slice():
+            parts = (words.start, words.stop, words.step)
+            return {"slice": [_plain(part, buffers) for part in parts]}
+        case tuple():
+            return {"tuple": [_plain(part, buffers) for part in words]}
+        case list():
+            return [_plain(part, buffers) for part in words]
+        case dict():
+            return {"dict": {str(key): _plain(part, buffers) for key, part in words.items()}}
+    if words is Ellipsis:
+        return {"ellipsis": True}
+    raise malformed(f"a value of type {type(words).__name__} cannot be sent")
+
+
+def _tensor_out(tensor: torch.Tensor, buffers: list[bytes]) -> Words:
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in DTYPES or tensor.device.type != "cpu":
+        raise malformed(f"a tensor of {name} on {tensor.device.type} cannot be sent")
+    data = tensor.detach().contiguous().numpy().tobytes()
+    at, size = _buffer(data, buffers)
+    return {"tensor": [name, list(tensor.shape), at, size, tensor.requires_grad]}
+
+
+def _buffer(data: bytes, buffers: list[bytes]) -> list[int]:
+    """Put the bytes behind the words; return where they begin and how many they are."""
+    at = sum(map(len, buffers))
+    buffers.append(data)
+    return [at, len(data)]
+
+
+def _rich(words: Words, data: memoryview, depth: int) -> Words:
+    if depth > MOST_DEEP:
+        raise ValueError
+    if isinstance(words, list):
+        return [_rich(part, data, depth + 1) for part in words]
+    if not isinstance(words, dict):
+        return words
+    ((kind, value),) = words.items()
+    match kind:
+        case "float":
+            return float.fromhex(value)
+        case "reference":
+            return Reference(str(value))
+        case "bytes":
+            return _bytes_in(value, data)
+        case "tensor":
+            return _tensor_in(value, data)
+        case "dtype":
+            return DTYPES[value]
+        case "slice":
+            return slice(*(_rich(part, data, depth + 1) for part in value))
+        case "tuple":
+            return tuple(_rich(part, data, depth + 1) for part in value)
+        case "dict":
+            return {key: _rich(part, data, depth + 1) for key, part in value.items()}
+        case "ellipsis":
+            return Ellipsis
+    raise ValueError
+
+
+def _bytes_in(value: Words, data: memoryview) -> bytes:
+    at, size = value
+    if not 0 <= at <= at + size <= len(data):
+        raise ValueError
+    return bytes(data[at : at + size])
+
+
+def _tensor_in(value: Words, data: memoryview) -> torch.Tensor:
+    name, shape, at, size, needs_grad = value
+    dtype = DTYPES[name]
+    count = 1
+    for side in shape:
+        if not isinstance(side, int) or side < 0:
+            raise ValueError
+        count *= side
+    if needs_grad is True and not dtype.is_floating_point:
+        raise ValueError
+    if not 0 <= at <= at + size <= len(data) or size != count * dtype.itemsize:
+        raise ValueError
+    if count == 0:
+        flat = torch.empty(0, dtype=dtype)
+    else:
+        flat = torch.frombuffer(bytearray(data[at : at + size]), dtype=dtype)
+    found = flat.reshape(shape)
+    return found.requires_grad_() if needs_grad is True else found

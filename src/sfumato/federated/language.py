@@ -1,0 +1,60 @@
+"""What a worker does when asked: these operations, by these names, and nothing else.
+
+None gives a value to Python (`item`, `tolist`, a branch) and none has a shape that depends on
+values (`nonzero`, `unique`, a mask as an index).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+Operation = Callable[..., Any]
+
+METHODS: Final = (
+    "__getitem__", "__rpow__", "__rsub__", "__rtruediv__", "abs", "add", "addmm", "amax", "amin",
+    "argmax", "argmin", "bmm", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "contiguous",
+    "cos", "cumsum", "detach", "div", "dot", "double", "eq", "exp", "expand", "flatten", "float",
+    "floor", "ge", "gt", "int", "le", "log", "log1p", "log_softmax", "long", "lt", "matmul",
+    "max", "mean", "min", "mm", "mul", "mv", "ne", "neg", "norm", "outer", "permute", "pow",
+    "prod", "relu", "reshape", "round", "rsqrt", "sigmoid", "sign", "sin", "softmax", "sqrt",
+    "square", "squeeze", "std", "sub", "sum", "t", "tanh", "to", "transpose", "unsqueeze", "var",
+    "view",
+)  # fmt: skip
+IN_PLACE: Final = (
+    "add_", "addcdiv_", "addcmul_", "clamp_", "copy_", "div_", "fill_", "lerp_", "mul_", "neg_",
+    "requires_grad_", "sqrt_", "sub_", "zero_",
+)  # fmt: skip
+OF_TORCH: Final = ("cat", "full_like", "maximum", "minimum", "ones_like", "stack", "where",
+                   "zeros_like")  # fmt: skip
+OF_NETWORKS: Final = (
+    "avg_pool2d", "binary_cross_entropy", "binary_cross_entropy_with_logits", "conv2d",
+    "cross_entropy", "elu", "gelu", "l1_loss", "layer_norm", "leaky_relu", "linear",
+    "max_pool2d", "mse_loss", "nll_loss", "smooth_l1_loss", "softplus",
+)  # fmt: skip
+SAME: Final = {  # other names of the same
+    "__add__": "add", "__radd__": "add", "__sub__": "sub", "__mul__": "mul", "__rmul__": "mul",
+    "__truediv__": "div", "true_divide": "div", "divide": "div", "subtract": "sub",
+    "multiply": "mul", "__rdiv__": "__rtruediv__", "__pow__": "pow", "__matmul__": "matmul",
+    "__neg__": "neg", "negative": "neg", "absolute": "abs", "T": "t", "rsub": "__rsub__",
+    "__eq__": "eq", "__ne__": "ne", "__lt__": "lt", "__le__": "le", "__gt__": "gt",
+    "__ge__": "ge", "__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_",
+    "clip": "clamp", "concat": "cat", "boolean_dispatch": "max_pool2d", "_max_pool2d": "max_pool2d",
+    "data": "detach",
+}  # fmt: skip
+
+WRITES: Final = frozenset({"inplace", "max_norm", "out"})  # arguments that change other objects
+
+OPERATIONS: Final[dict[str, Operation]] = {
+    **{name: getattr(torch.Tensor, name) for name in (*METHODS, *IN_PLACE)},
+    **{name: getattr(torch, name) for name in OF_TORCH},
+    **{name: getattr(torch.nn.functional, name) for name in OF_NETWORKS},
+}
+
+
+def name_of(said: str) -> str | None:
+    """Return the name under which a worker knows what PyTorch calls so, or None."""
+    name = SAME.get(said, said)
+    return name if name in OPERATIONS else None

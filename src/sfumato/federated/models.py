@@ -1,0 +1,101 @@
+"""Models that can be sent: PyTorch's own modules, with `send`, `get`, `move` and `copy`.
+
+`nn.Linear` and the rest are subclasses made on demand; PyTorch itself is left as it is. A model is
+sent in place: its parameters stay the same objects, so an optimiser made before still serves.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import lru_cache
+from typing import Any, Self
+
+import torch
+
+from sfumato.federated.frames import malformed
+from sfumato.federated.remote import RemoteParameter, put
+from sfumato.federated.virtual import Ref, VirtualWorker
+
+
+class Sendable:
+    """What a module can do besides what PyTorch's can."""
+
+    def send(self, worker: VirtualWorker) -> Self:
+        """Send every parameter to the worker, in place."""
+        return send(self, worker)
+
+    def get(self) -> Self:
+        """Bring every parameter back, in place; all or none."""
+        return get(self)
+
+    def move(self, worker: VirtualWorker) -> Self:
+        """Bring the model from one worker to another."""
+        return send(get(self), worker)
+
+    def copy(self) -> Self:
+        """Return a model of its own with the same values."""
+        return copy.deepcopy(self)
+
+    @property
+    def location(self) -> VirtualWorker | None:
+        """Return the worker where the model is, or None if it is here."""
+        return location(self)
+
+
+def location(model: Any) -> VirtualWorker | None:
+    """Return the worker where the model is, or None if it is here."""
+    for parameter in model.parameters():
+        if isinstance(parameter, RemoteParameter):
+            return parameter.location
+    return None
+
+
+def send(model: Any, worker: VirtualWorker) -> Any:
+    """Send every parameter of a module to the worker, in place; return the module."""
+    if next(model.buffers(), None) is not None:
+        raise malformed("a model with buffers (batch norms) is not sent: they carry data")
+    if location(model) is not None:
+        raise malformed("the model is at a worker already; bring it back or move it")
+    for parameter in model.parameters():
+        if type(parameter) is not torch.nn.Parameter:
+            raise malformed(f"a parameter of type {type(parameter).__name__} is not sent")
+    for parameter in model.parameters():
+        at = put(worker, parameter)
+        parameter.grad = None
+        ref, at._ref = at._ref, Ref(worker, "table:")
+        parameter._ref, parameter._needs_grad = ref, parameter.requires_grad
+        parameter.__class__ = RemoteParameter
+    return model
+
+
+def get(model: Any) -> Any:
+    """Bring every parameter of a module back, in place; return the module."""
+    away = [p for p in model.parameters() if isinstance(p, RemoteParameter)]
+    values = [parameter.clone().get() for parameter in away]  # what is refused leaves all there
+    for parameter, value in zip(away, values, strict=True):
+        ref = parameter._ref
+        parameter.__class__ = torch.nn.Parameter
+        del parameter._ref, parameter._needs_grad, ref
+        with torch.no_grad():
+            parameter.copy_(value.as_subclass(torch.Tensor))
+    return model
+
+
+class Networks:
+    """`torch.nn`, with modules that can be sent."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(torch.nn, name, None)
+        if found is None:
+            raise AttributeError(f"torch.nn has no {name!r}")
+        if isinstance(found, type) and issubclass(found, torch.nn.Module):
+            return _sendable(name, found)
+        return found
+
+
+@lru_cache(maxsize=512)
+def _sendable(name: str, module: type) -> type:
+    return type(name, (Sendable, module), {"__module__": __name__, "__doc__": module.__doc__})
+
+
+nn = Networks()

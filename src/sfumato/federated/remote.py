@@ -1,0 +1,224 @@
+"""Tensors that lie at a worker: PyTorch's functions take them, and the worker computes.
+
+A remote tensor is a tensor of PyTorch without values (on its `meta` device), so shapes are known
+here, modules and optimisers accept it, and every function that gets one hands the call to
+`__torch_function__`: no part of PyTorch is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from sfumato.core.refusal import Refused
+from sfumato.federated.language import IN_PLACE, name_of
+from sfumato.federated.virtual import Ref, VirtualWorker
+
+KNOWN_HERE: Final = frozenset({
+    "shape", "dtype", "ndim", "device", "layout", "is_sparse", "is_cuda", "is_complex", "is_leaf",
+    "is_quantized", "is_floating_point", "size", "dim", "numel", "element_size", "stride",
+    "__len__", "__hash__", "is_mkldnn", "is_meta", "is_nested", "is_mps", "is_xla", "is_same_size",
+    "is_contiguous", "ndimension", "nelement", "itemsize", "is_signed", "is_inference",
+    "_is_view", "_backward_hooks", "names", "has_names",
+})  # fmt: skip
+
+
+class RemoteTensor(torch.Tensor):
+    """A tensor at a worker."""
+
+    _ref: Ref
+    _needs_grad: bool
+
+    @property
+    def location(self) -> VirtualWorker:
+        """Return the worker where the values lie."""
+        return self._ref.worker
+
+    @property
+    def id_at_location(self) -> str:
+        """Return the key under which the worker holds it."""
+        return self._ref.key
+
+    def get(self) -> Any:  # Any: a LocalTensor, or this parameter brought back
+        """Return the values; the worker keeps them no longer."""
+        from sfumato.federated.local import local
+
+        held = self._ref.worker.ask(do="get", key=self._ref.key)
+        self._ref.is_open = False
+        return local(held)
+
+    def move(self, worker: VirtualWorker) -> RemoteTensor:
+        """Return the tensor at another worker; this one keeps it no longer."""
+        return self if worker is self.location else put(worker, self.get())
+
+    def send(self, worker: VirtualWorker) -> RemoteTensor:
+        """Return the tensor at that worker."""
+        return self.move(worker)
+
+    def __repr__(self, **_: object) -> str:
+        return f"[remote tensor {tuple(self.shape)} | {self._ref.worker.id}:{self._ref.key}]"
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise refused("a remote tensor is not pickled")
+
+    def __deepcopy__(self, memo: object) -> RemoteTensor:
+        return self.clone()
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Have the worker do what PyTorch was asked to do."""
+        name = getattr(func, "__name__", "")
+        if name in ("__get__", "__set__", "__delete__"):
+            return _attribute(name, func, args)
+        if name in KNOWN_HERE:
+            return _here(func, args, kwargs)
+        if name == "backward":
+            return _backward(*args, **(kwargs or {}))
+        if name == "__repr__":
+            return repr(args[0])
+        return call(name, args, kwargs or {})
+
+
+class RemoteParameter(RemoteTensor, torch.nn.Parameter):
+    """A parameter of a model that was sent; keeps its identity, so that optimisers know it."""
+
+
+def remote(worker: VirtualWorker, told: Any) -> RemoteTensor:
+    """Return the tensor of which the worker told."""
+    blank = torch.empty(told["shape"], dtype=told["dtype"], device="meta")
+    made = blank.as_subclass(RemoteTensor)
+    made._ref, made._needs_grad = Ref(worker, told["key"].key), told["needs_grad"]
+    return made
+
+
+def put(worker: VirtualWorker, value: torch.Tensor) -> RemoteTensor:
+    """Return the value at the worker; the one here stays as it is."""
+    return remote(worker, worker.ask(do="put", value=value))
+
+
+def call(said: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Return what the worker gives for an operation of that name."""
+    name = name_of(said)
+    if name is None:
+        raise refused(f"{said!r} is not an operation on remote tensors")
+    named = {key: value for key, value in named.items() if not _is_unsaid(key, value)}
+    worker = _one_worker([args, named])
+    told = worker.ask(do="call", name=name, args=_words(args), named=_words(named))
+    if name in IN_PLACE:
+        args[0]._needs_grad = told["needs_grad"]
+        return args[0]
+    if isinstance(told, list):
+        return tuple(remote(worker, part) for part in told)
+    return remote(worker, told)
+
+
+def _is_unsaid(key: str, value: object) -> bool:
+    """Say whether PyTorch adds the argument although nobody meant it."""
+    return (
+        value is None
+        or key in ("_stacklevel", "memory_format")
+        or (key, value) == ("inplace", False)
+    )
+
+
+def _attribute(how: str, func: Any, args: tuple[Any, ...]) -> Any:
+    """Return, or set, what stands behind a dot."""
+    name, tensor = func.__self__.__name__, args[0]
+    if how == "__get__":
+        return _read(name, func, tensor)
+    if name == "grad":
+        value = None if how == "__delete__" or args[1] is None else _words(args[1])
+        if value is not None:
+            _one_worker([tensor, args[1]])
+        return tensor._ref.worker.ask(do="set grad", key=tensor._ref.key, to=value)
+    if name == "requires_grad":
+        return call("requires_grad_", (tensor, bool(args[1])), {})
+    raise refused(f"{name!r} of a remote tensor is not set")
+
+
+def _read(name: str, func: Any, tensor: RemoteTensor) -> Any:
+    match name:
+        case "grad":
+            told = tensor._ref.worker.ask(do="grad", key=tensor._ref.key)
+            return None if told is None else remote(tensor._ref.worker, told)
+        case "requires_grad":
+            return tensor._needs_grad
+        case "grad_fn":
+            return None
+        case "data" | "T":
+            return call(name, (tensor,), {})
+        case _ if name in KNOWN_HERE:
+            return _here(func, (tensor,), None)
+    raise refused(f"{name!r} of a remote tensor is not known here")
+
+
+def _here(func: Any, args: Any, named: dict[str, Any] | None) -> Any:
+    with torch._C.DisableTorchFunctionSubclass():
+        return func(*args, **(named or {}))
+
+
+def _backward(loss: RemoteTensor, *args: Any, **named: Any) -> None:
+    given = {key: value for key, value in named.items() if value is not None and value is not False}
+    given.pop("inputs", None)
+    words, more = _words(args), _words(given)
+    loss._ref.worker.ask(do="backward", key=loss._ref.key, args=words, named=more)
+
+
+def _one_worker(words: Any) -> VirtualWorker:
+    workers = {id(worker): worker for worker in _workers(words)}
+    if len(workers) != 1:
+        names = " and ".join(repr(worker.id) for worker in workers.values())
+        raise Refused(
+            "remote-elsewhere",
+            f"The operation needs tensors of several places: {names or 'here'}.",
+            "Send or move them to one worker first.",
+        )
+    return next(iter(workers.values()))
+
+
+def _workers(words: Any) -> list[VirtualWorker]:
+    match words:
+        case RemoteTensor():
+            return [words._ref.worker]
+        case torch.Tensor():
+            raise Refused(
+                "remote-elsewhere",
+                "The operation needs a tensor that is here and one at a worker.",
+                "Send the one that is here: x.send(worker).",
+            )
+        case tuple() | list():
+            return [worker for part in words for worker in _workers(part)]
+        case dict():
+            return _workers(list(words.values()))
+    return []
+
+
+def _words(words: Any) -> Any:
+    """Return the words with references in place of tensors."""
+    match words:
+        case RemoteTensor():
+            return words._ref.word()
+        case torch.Size() | tuple():
+            return tuple(_words(part) for part in words)
+        case list():
+            return [_words(part) for part in words]
+        case dict():
+            return {key: _words(part) for key, part in words.items()}
+    return words
+
+
+def refused(why: str) -> Refused:
+    """Return the refusal of what a remote tensor cannot do."""
+    return Refused(
+        "remote-refused",
+        f"That is not done with remote tensors: {why}.",
+        "docs/federated.md lists what is; bring back what is yours with .get().",
+    )

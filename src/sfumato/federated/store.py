@@ -1,0 +1,234 @@
+"""The worker's end: objects by key, asked through messages; what is the site's stays the site's.
+
+An object is *free* if it can be given back: it was sent here, or was computed from such objects
+before anything of the site's tables was touched. From the first touch on nothing computed is
+free, and no sent object that was written to; gradients and views make finer book-keeping
+unsafe (`tests/federated/test_private.py` has the ways round it that were tried).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+
+from sfumato.core.refusal import Refused
+from sfumato.federated.frames import Reference, decode, encode, malformed
+from sfumato.federated.language import IN_PLACE, OPERATIONS, WRITES
+from sfumato.federated.trainee import Offer, Trainee
+
+MOST_OBJECTS: Final = 100_000
+TABLE: Final = "table:"
+
+
+class Store:
+    """What one worker holds. Speaks bytes; has state."""
+
+    def __init__(self, tables: Mapping[str, torch.Tensor], offer: Offer | None = None) -> None:
+        self._trainee = None if offer is None else Trainee(tables, offer)
+        self._tables = {f"{TABLE}{name}": held.detach().clone() for name, held in tables.items()}
+        self._objects: dict[str, torch.Tensor] = {}
+        self._free: set[str] = set()
+        self._is_touched = False
+        self._of_grads: set[int] = set()  # memory in which gradients have been
+        self._numbers = itertools.count(1)
+
+    def handle(self, message: bytes) -> bytes:
+        """Return the answer to a message: words, or a refusal."""
+        try:
+            return encode({"said": self._do(decode(message))})
+        except Refused as refusal:
+            return encode({"refused": [refusal.code, refusal.cause, refusal.next_step]})
+
+    def _do(self, words: Any) -> Any:  # Any: JSON
+        match words:
+            case {"do": "put", "value": torch.Tensor() as value}:
+                return self._told(self._keep(value, is_free=True))
+            case {"do": "call", "name": str(name), "args": tuple(args), "named": dict(named)}:
+                return self._call(name, args, named)
+            case {"do": "backward", "key": str(key), "args": tuple(args), "named": dict(named)}:
+                return self._backward(key, args, named)
+            case {"do": "grad", "key": str(key)}:
+                return self._grad(key)
+            case {"do": "set grad", "key": str(key), "to": Reference() | None as to}:
+                self._set_grad(key, to)
+                return None
+            case {"do": "get", "key": str(key)}:
+                return self._give(key)
+            case {"do": "table", "name": str(name)}:
+                return self._told(TABLE + name)
+            case {"do": "drop", "key": str(key)}:
+                self._forget(key)
+                return None
+            case {"do": "clear"}:
+                self._objects.clear()
+                self._free.clear()
+                return None
+            case {"do": "train", "stage": str(stage), "said": dict(said)}:
+                return self._train(stage, said)
+            case {"do": "list"}:
+                return [*self._tables, *self._objects]
+        raise malformed("it knows no such request")
+
+    def _train(self, stage: str, said: dict[str, Any]) -> Any:
+        if self._trainee is None:
+            raise malformed("its owner offers no training")
+        return self._trainee.do(stage, said)
+
+    def _keep(self, value: torch.Tensor, is_free: bool) -> str:
+        if len(self._objects) >= MOST_OBJECTS:
+            raise malformed("it holds too many objects; clear some")
+        key = f"{next(self._numbers)}"
+        self._objects[key] = value
+        if is_free:
+            self._free.add(key)
+        return key
+
+    def _told(self, key: str) -> Any:  # Any: JSON
+        """Return what a client learns of an object: its key, and what is declared of it."""
+        held = self._tables.get(key)
+        held = self._find(key) if held is None else held
+        return {
+            "key": Reference(key),
+            "shape": list(held.shape),
+            "dtype": held.dtype,
+            "needs_grad": held.requires_grad,
+        }
+
+    def _find(self, key: str) -> torch.Tensor:
+        """Return the object; whoever finds a table has touched what is private."""
+        self._is_touched |= key in self._tables
+        found = self._tables.get(key, self._objects.get(key))
+        if found is None:
+            raise Refused(
+                "remote-unknown",
+                "The worker holds no such object.",
+                "It was brought back, cleared or dropped: send it again.",
+            )
+        return found
+
+    def _grad(self, key: str) -> Any:
+        grad = self._find(key).grad
+        if grad is None:
+            return None
+        self._of_grads.add(_memory(grad))
+        return self._told(self._keep(grad, key in self._free and not self._is_touched))
+
+    def _set_grad(self, key: str, to: Reference | None) -> None:
+        grad = None if to is None else self._find(to.key)
+        if grad is not None:
+            self._of_grads.add(_memory(grad))
+        try:
+            self._find(key).grad = grad
+        except (RuntimeError, TypeError):
+            fits = False
+        else:
+            fits = True
+        if not fits:
+            raise malformed("a gradient has the shape of its tensor")
+
+    def _call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise malformed(f"it knows no operation {name!r}")
+        used = [*_references(args), *_references(tuple(named.values()))]
+        if WRITES & named.keys():
+            raise malformed("an operation writes to its first argument only")
+        for key in used:
+            self._find(key)
+        is_free = not self._is_touched and all(key in self._free for key in used)
+        if name in IN_PLACE:
+            return self._write(operation, args, named, is_free)
+        _check_index(name, args)
+        made = self._run(operation, self._held(args), self._held(named))
+        if isinstance(made, torch.Tensor):
+            return self._told(self._keep(made, is_free))
+        if isinstance(made, tuple | list) and all(isinstance(m, torch.Tensor) for m in made):
+            return [self._told(self._keep(part, is_free)) for part in made]
+        raise malformed("the operation gives no tensor")
+
+    def _write(self, operation: Any, args: Any, named: Any, is_free: bool) -> Any:
+        """Change an object in place; whatever shares its memory is no longer free, if it is not."""
+        match args:
+            case (Reference() as target, *_) if target.key not in self._tables:
+                written = self._find(target.key)
+            case _:
+                raise malformed("a site's own table is not written to")
+        self._run(operation, self._held(args), self._held(named))
+        if not is_free:
+            self._keep_back({_memory(written)})
+        return self._told(target.key)
+
+    def _backward(self, key: str, args: Any, named: Any) -> None:
+        """Compute gradients; where one is added to, what shares its memory is no longer free."""
+        loss, more, terms = self._find(key), self._held(args), self._held(named)
+        if self._is_touched:
+            self._keep_back(self._of_grads)
+        self._run(torch.Tensor.backward, (loss, *more), terms)
+
+    def _keep_back(self, memories: set[int]) -> None:
+        self._free -= {key for key in self._free if _memory(self._objects[key]) in memories}
+
+    def _run(self, operation: Any, args: Any, named: Any) -> Any:
+        """Return what the operation gives; why it fails is told only where nothing is private."""
+        try:
+            return operation(*args, **named)
+        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as wrong:
+            why = "" if self._is_touched else f": {str(wrong).splitlines()[0][:300]}"
+        raise malformed(f"the operation cannot be carried out{why}")
+
+    def _held(self, words: Any) -> Any:
+        """Return the words with every reference replaced by what it stands for."""
+        match words:
+            case Reference():
+                return self._find(words.key)
+            case torch.Tensor():
+                raise malformed("a tensor is sent before it is used")
+            case tuple():
+                return tuple(self._held(part) for part in words)
+            case list():
+                return [self._held(part) for part in words]
+            case dict():
+                return {key: self._held(part) for key, part in words.items()}
+        return words
+
+    def _give(self, key: str) -> torch.Tensor:
+        held = self._find(key)
+        if key not in self._free:
+            raise Refused(
+                "remote-private",
+                "It was computed from a table that belongs to the site.",
+                "Ask the site's vault, whose door prices what leaves, or let several sites train"
+                " and take only the secure sum of their updates.",
+            )
+        self._forget(key)
+        return held.detach().requires_grad_(held.requires_grad and held.is_leaf)
+
+    def _forget(self, key: str) -> None:
+        self._objects.pop(key, None)
+        self._free.discard(key)
+
+
+def _references(words: Any) -> list[str]:
+    match words:
+        case Reference():
+            return [words.key]
+        case tuple() | list():
+            return [key for part in words for key in _references(part)]
+        case slice():
+            return []
+        case dict():
+            return _references(list(words.values()))
+    return []
+
+
+def _check_index(name: str, args: tuple[Any, ...]) -> None:
+    """Refuse a tensor as an index: its values would decide the shape, or whether it fails."""
+    if name == "__getitem__" and _references(args[1:]):
+        raise malformed("a tensor is no index; use numbers and slices")
+
+
+def _memory(held: torch.Tensor) -> int:
+    return int(held.untyped_storage().data_ptr())

@@ -1,0 +1,203 @@
+"""Learn somebody's secret attribute from a released count, and how much of that they could stop.
+
+The yardstick is the same attacker before the same release *without the target's row*. What can be
+learnt then is a fact about people like the target (a village where an illness is common), and no
+protection of one row could hide it. What the row itself adds is limited: it moves the odds of the
+secret by a factor of e^epsilon at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.client.answer import extra_module
+from sfumato.client.plot import Plot
+from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.chance import guessing_bound, hit_rate_bound
+from sfumato.lab.curve import Axes, Point, curves
+from sfumato.lab.ours import private_sums
+from sfumato.lab.report import Report, Success
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+PEOPLE: Final = 20
+RATES: Final = (0.2, 0.8)  # how common the secret is in a village: rare or common, equally likely
+TAIL: Final = 40  # noise further out than this many scales is not looked at
+
+
+@dataclass(frozen=True)
+class Village:
+    """What the attacker believes of the target's village before any release."""
+
+    people: int  # the target among them
+    rates: tuple[float, ...] = RATES  # each as likely as the others
+
+    def others(self, rate: float) -> Floats:
+        """Return the chance of each number of others who have the secret."""
+        numbers = np.arange(self.people)
+        chances: Floats = extra_module("scipy.stats", "lab").binom.pmf(
+            numbers, self.people - 1, rate
+        )
+        return chances
+
+
+def noise_chances(offsets: NDArray[np.int64], epsilon: float) -> Floats:
+    """Return the chance that the noise of a count is that far off."""
+    a = np.exp(-epsilon)
+    chances: Floats = (1 - a) / (1 + a) * np.exp(-epsilon * np.abs(offsets))
+    return chances
+
+
+def joint_chances(village: Village, released: Counts, *, epsilon: float, is_in: bool) -> Floats:
+    """Return the chances of each released count together with the secret: no, yes.
+
+    With the target's row in the count the secret moves it; without, only the village's rate
+    connects the two.
+    """
+    rows = []
+    for secret in (0, 1):
+        offsets = released[:, None] - np.arange(village.people)[None, :] - (secret * is_in)
+        noise = noise_chances(offsets, epsilon)
+        total = np.zeros(len(released))
+        for rate in village.rates:
+            likely = rate if secret else 1 - rate
+            total += likely / len(village.rates) * (noise @ village.others(rate))
+        rows.append(total)
+    return np.stack(rows)
+
+
+def odds_moved(village: Village, *, epsilon: float) -> float:
+    """Return the most that the target's row moves the log odds of their secret, by any count."""
+    released = _reachable(village, epsilon)
+    there = joint_chances(village, released, epsilon=epsilon, is_in=True)
+    removed = joint_chances(village, released, epsilon=epsilon, is_in=False)
+    moved = np.log(there[1] / there[0]) - np.log(removed[1] / removed[0])
+    return float(np.abs(moved).max())
+
+
+def right_without(village: Village, *, epsilon: float) -> float:
+    """Return how often the best guess is right though the target's row is not in the count."""
+    released = _reachable(village, epsilon)
+    there = joint_chances(village, released, epsilon=epsilon, is_in=True)
+    removed = joint_chances(village, released, epsilon=epsilon, is_in=False)
+    guessed = there[1] > there[0]
+    right: float = np.where(guessed, removed[1], removed[0]).sum()
+    return float(right)
+
+
+def _reachable(village: Village, epsilon: float) -> Counts:
+    reach = int(TAIL / epsilon) + 1
+    return np.arange(-reach, village.people + reach + 1)
+
+
+def guess(village: Village, released: Counts, *, epsilon: float) -> NDArray[np.bool_]:
+    """Return whether the secret is likelier than not, by who knows the village and the noise."""
+    chances = joint_chances(village, released, epsilon=epsilon, is_in=True)
+    likelier: NDArray[np.bool_] = chances[1] > chances[0]
+    return likelier
+
+
+def _run(setting: Setting) -> Report:
+    village = Village(setting.whole("people", PEOPLE, least=1, most=2000))
+    successes = [_exact(setting, village)]
+    for epsilon in setting.epsilons():
+        successes.append(_knowing_others(setting, village, epsilon))
+    for epsilon in setting.epsilons():
+        successes += _knowing_village(setting, village, epsilon)
+    return Report(
+        attack="attribute",
+        title=f"Somebody's secret from one count of {village.people} people",
+        knows="One attacker knows all the others' secrets, one only the kind of village it is.",
+        measure="targets whose secret is guessed right",
+        successes=tuple(successes),
+        finding=_finding(village, tuple(successes)),
+        guessing=0.5,
+        pictures=(_picture(village),),
+    )
+
+
+def _exact(setting: Setting, village: Village) -> Success:
+    """Return the success of who takes the others from an exact count."""
+    secrets, others = _drawn(setting, village)
+    guessed = (others + secrets) - others == 1
+    return Success("exact count, others known", int((guessed == secrets).sum()), setting.runs)
+
+
+def _knowing_others(setting: Setting, village: Village, epsilon: float) -> Success:
+    secrets = setting.dice.random(setting.runs) < 0.5
+    others = _drawn(setting, village)[1]
+    released = private_sums(others + secrets, sensitivity=1, epsilon=epsilon, dice=setting.dice)
+    hits = int(((released - others >= 1) == secrets).sum())
+    name = f"epsilon = {epsilon:g}, others known"
+    return Success(name, hits, setting.runs, epsilon, guessing_bound(epsilon))
+
+
+def _knowing_village(setting: Setting, village: Village, epsilon: float) -> list[Success]:
+    """Return the success with the target's row in the count, and with it removed."""
+    made = []
+    without = right_without(village, epsilon=epsilon)
+    for name, is_in in (("village known", True), ("village known, target removed", False)):
+        secrets, others = _drawn(setting, village)
+        released = private_sums(
+            others + secrets * is_in, sensitivity=1, epsilon=epsilon, dice=setting.dice
+        )
+        hits = int((guess(village, released, epsilon=epsilon) == secrets).sum())
+        bound = hit_rate_bound(epsilon, without) if is_in else None
+        text = f"epsilon = {epsilon:g}, {name}"
+        made.append(Success(text, hits, setting.runs, epsilon, bound))
+    return made
+
+
+def _drawn(setting: Setting, village: Village) -> tuple[Counts, Counts]:
+    """Return the target's secret and the number of others who have it, a village for each run."""
+    rates = setting.dice.choice(np.array(village.rates), setting.runs)
+    secrets = (setting.dice.random(setting.runs) < rates).astype(np.int64)
+    return secrets, setting.dice.binomial(village.people - 1, rates).astype(np.int64)
+
+
+def _finding(village: Village, successes: tuple[Success, ...]) -> str:
+    removed = [one for one in successes if one.epsilon is not None and one.bound is None]
+    knowing = ", ".join(
+        f"{one.rate:.0%} at epsilon {one.epsilon:g}"
+        for one in successes
+        if one.epsilon is not None and one.against.endswith("others known")
+    )
+    moved = odds_moved(village, epsilon=1)
+    most = max(one.rate for one in removed)
+    return (
+        "Who knows all the others reads the secret from an exact count; from ours they are right "
+        f"for {knowing}. Who knows only the village is right for up to {most:.0%} even when the "
+        "target's row was never counted: that is knowledge about the village. At epsilon 1 the "
+        f"row itself moves the odds by a factor of {np.exp(moved):.3f} at most; "
+        f"{np.e:.3f} is the limit."
+    )
+
+
+def _picture(village: Village) -> Plot:
+    """Return what the attacker believes after each released count, at epsilon 1."""
+    released = np.arange(-4, village.people + 5)
+    points = []
+    for line, is_in in (("target in the count", True), ("target removed", False)):
+        no, yes = joint_chances(village, released, epsilon=1, is_in=is_in)
+        share = yes / (no + yes)
+        points += [Point(line, float(x), y, y, y) for x, y in zip(released, share, strict=True)]
+    return curves(
+        Axes("What a count says of one villager", "released count (epsilon 1)",
+             "chance that the target has the secret", {}),
+        points,
+        says="Without the target, the count tells the kind of village. Between the lines lies what "
+        "the target's own row adds: a factor of e in the odds at most.",
+    )  # fmt: skip
+
+
+ATTACK: Final = Attack(
+    "attribute",
+    "guess a secret from a count, with the target in it and without",
+    _run,
+    runs=20_000,
+    options={"people": "how many live in the village", **EPSILONS_OPTION},
+)

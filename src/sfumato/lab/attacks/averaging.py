@@ -1,0 +1,107 @@
+"""Ask the same again and again, and take the mean: the noise goes, where it is new each time.
+
+A target with good noise and no memory loses any count: about 31/epsilon^2 repeats give it exactly.
+Ours draws the noise of a question once, so that repeats are free and say nothing new; a question in
+other words is the same question; and whoever pays for new noise comes to the end of the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count, repeat
+from typing import Final
+
+import numpy as np
+
+from sfumato.client.terms import Number
+from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.bits import COIN, Look, by_the_mean, successes_against_ours
+from sfumato.lab.means import means_so_far
+from sfumato.lab.ours import EPSILONS, private_sums
+from sfumato.lab.probe import Probe, probe
+from sfumato.lab.report import Report, Success
+from sfumato.lab.target import Target
+
+REPEATS: Final = (1, 10, 100, 1000)
+SHARED: Final = 100  # questions that share a budget
+PICTURED: Final = 200  # repeats in the picture
+CROWD: Final = 100  # the true count there
+EACH: Final = 1.0  # epsilon of each question to a target without a budget
+
+
+def average(target: Target, sql: str, *, epsilon: Number, questions: int = 100) -> Probe:
+    """Ask one question that often, and return what was got and what stopped it."""
+    return probe(
+        lambda text: target.ask(text, epsilon), repeat(sql), epsilon=epsilon, most=questions
+    )
+
+
+def average_in_other_words(
+    target: Target, texts: Iterator[str], *, epsilon: Number, questions: int = 100
+) -> Probe:
+    """Ask questions that have the same answer, one after the other; see `padded`."""
+    return probe(lambda text: target.ask(text, epsilon), texts, epsilon=epsilon, most=questions)
+
+
+def padded(sql: str, column: str, above: int) -> Iterator[str]:
+    """Yield questions that everybody passes as before: the column is below ever more.
+
+    The question has a WHERE, and nobody's value is above that number.
+    """
+    return (f"{sql} AND {column} <= {above + more}" for more in count())
+
+
+def attack_counts(
+    dice: np.random.Generator, *, runs: int = 1000, epsilons: Sequence[float] = EPSILONS
+) -> Report:
+    """Return how often repeats tell whether one person is among the counted."""
+    shared = Look(counts=SHARED, guess=by_the_mean)
+    ours = partial(successes_against_ours, dice, runs=runs, epsilons=epsilons)
+    return Report(
+        attack="averaging",
+        title="One person told by asking again and again",
+        knows="The attacker knows everybody else, and holds it for an even chance before.",
+        measure="rightly told whether one person is among the counted",
+        successes=(
+            *(_forgetful(dice, repeats, runs) for repeats in REPEATS),
+            *ours(note="repeats are free, and the same"),
+            *ours(look=shared, note=f"split over {SHARED}"),
+        ),
+        finding=(
+            f"New noise each time, and no budget: {REPEATS[-1]:,} repeats tell the person surely. "
+            "Against ours, repeating says nothing new, and different questions share one budget, "
+            "which buys no more than asking once for all of it."
+        ),
+        guessing=COIN,
+        pictures=(
+            means_so_far(
+                {"new noise each time": _probed(dice, 1), "ours": _probed(dice, PICTURED)},
+                truth=CROWD,
+            ),
+        ),
+    )
+
+
+def _probed(dice: np.random.Generator, repeats: int) -> Probe:
+    """Return what repeats bring where every answer is given that often before it is drawn anew."""
+    count = np.full(PICTURED // repeats, CROWD, dtype=np.int64)
+    drawn = private_sums(count, sensitivity=1, epsilon=EACH, dice=dice)
+    numbers = np.repeat(drawn, repeats).tolist()
+    return probe(lambda _: float(numbers.pop()), repeat(""), epsilon=EACH, most=PICTURED)
+
+
+def _forgetful(dice: np.random.Generator, repeats: int, runs: int) -> Success:
+    look = Look(counts=repeats, guess=by_the_mean)
+    hits = look.hits(dice, epsilon=EACH * repeats, runs=runs)
+    times = "once" if repeats == 1 else f"{repeats:,} times"
+    return Success("new noise each time", hits, runs, note=f"asked {times} at epsilon {EACH:g}")
+
+
+def _run(setting: Setting) -> Report:
+    return attack_counts(setting.dice, runs=setting.runs, epsilons=setting.epsilons())
+
+
+ATTACK: Final = Attack(
+    "averaging", "ask again and again, and take the mean", _run, options=EPSILONS_OPTION
+)

@@ -1,0 +1,155 @@
+"""Secrets read from k-anonymous tables: all of a class alike, one fact more, two tables at once.
+
+The attacker knows where the target stands in every quasi-identifier, looks for the classes of rows
+that this could be in, and writes down the secrets there. Nothing is guessed: a hit is a secret that
+is the only one left. Two tables, each of them diverse, leave what both allow (Ganta 2008).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.crowd.coded import Column, Table
+from sfumato.core.crowd.goal import Goal
+from sfumato.core.crowd.hierarchy_rules import Intervals, Prefixes, Rule, Taxonomy, built
+from sfumato.core.crowd.local import recode_locally
+from sfumato.core.crowd.task import Task, task_of
+from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.attacks.linkage_report import attack_counts
+from sfumato.lab.report import Report, Success
+
+Bits = NDArray[np.bool_]
+PEOPLE: Final = 1000
+TRIALS: Final = 10_000  # of the coin behind private counts
+K: Final = 5
+L: Final = 2
+ILLNESSES: Final = 12
+DISTRICTS: Final = 30
+GOES_ROUND: Final = 0.9
+BLOOD: Final = 8  # groups of blood: what somebody may know besides
+_ZIPS: Final = tuple(f"003{number}" for number in range(10, 10 + DISTRICTS))
+# Two hospitals draw their borders differently, each for good reasons.
+ONE: Final[dict[str, Rule]] = {"age": Intervals((2, 8, 32)), "zip": Prefixes((4,))}
+OTHER: Final[dict[str, Rule]] = {
+    "age": Intervals((3, 9, 27), 1),
+    "zip": Taxonomy({name: (f"sector {name[-1]}",) for name in _ZIPS}),
+}
+
+
+@dataclass(frozen=True)
+class Town:
+    """People, what is sensitive of them, and one fact more that a neighbour may know."""
+
+    table: Table
+    secret: Column
+    blood: NDArray[np.int64]
+
+    @property
+    def people(self) -> int:
+        """Return how many live there."""
+        return self.table.rows
+
+
+def drawn_town(people: int, dice: np.random.Generator) -> Town:
+    """Return a town; in each district one illness goes round, as far as it does."""
+    district = dice.integers(0, DISTRICTS, people)
+    round_here = dice.integers(0, ILLNESSES, DISTRICTS)[district]
+    anywhere = dice.integers(0, ILLNESSES, people)
+    illness = np.where(dice.random(people) < GOES_ROUND, round_here, anywhere)
+    secret = Column("illness", illness, tuple(f"illness {n}" for n in range(ILLNESSES)))
+    columns = {
+        "age": Column("age", dice.integers(0, 80, people), tuple(range(18, 98))),
+        "zip": Column("zip", district, _ZIPS),
+        "illness": secret,
+    }
+    return Town(Table(columns, people), secret, dice.integers(0, BLOOD, people))
+
+
+def possible(town: Town, rules: dict[str, Rule], goal: Goal, *, knows_blood: bool = False) -> Bits:
+    """Return, for each person, which secrets a recoded table leaves possible to who looks for them.
+
+    Locally recoded classes overlap: all that the target could be in count.
+    """
+    made = {name: built(town.table.columns[name], rule) for name, rule in rules.items()}
+    task = task_of(town.table, made, ["illness"], goal)
+    cells = recode_locally(task)
+    of_row = cells.ids[task.of_row]
+    covered = _covered(task, cells.levels, of_row)
+    secrets = np.zeros((town.people, ILLNESSES), bool)
+    for person in range(town.people):
+        fits = covered[person][of_row]
+        if knows_blood:
+            fits = fits & (town.blood == town.blood[person])
+        secrets[person, town.secret.codes[fits]] = True
+    return secrets
+
+
+def _covered(task: Task, levels: NDArray[np.int64], of_row: NDArray[np.int64]) -> Bits:
+    """Say of each person and class whether the person's values lie in the class's cells."""
+    classes = len(levels)
+    one_of = np.zeros(classes, np.int64)
+    one_of[of_row] = np.arange(len(of_row))  # any person of each class stands for its cells
+    found = np.ones((len(of_row), classes), bool)
+    for axis, hierarchy in enumerate(task.hierarchies):
+        groups = np.stack([level.of_value for level in hierarchy.levels])
+        places = task.tuples.places[axis][task.of_row]
+        cell = groups[levels[:, axis], places[one_of]]
+        found &= groups[levels[:, axis][None, :], places[:, None]] == cell[None, :]
+    return found
+
+
+def _certain(secrets: Bits) -> int:
+    return int((secrets.sum(axis=1) == 1).sum())
+
+
+def _run(setting: Setting) -> Report:
+    town = drawn_town(setting.whole("people", PEOPLE, least=50, most=5000), setting.dice)
+    diverse = Goal(K, l=L)
+    one, other = possible(town, ONE, diverse), possible(town, OTHER, diverse)
+    named = f"k = {K} and l = {L}"
+    found = {
+        f"one table, k = {K}": _certain(possible(town, ONE, Goal(K))),
+        f"one table, {named}": _certain(one),
+        f"one table, {named}, and one fact more": _certain(
+            possible(town, ONE, diverse, knows_blood=True)
+        ),
+        f"two tables, each {named}": _certain(one & other),
+    }
+    return Report(
+        attack="crowd",
+        title=f"Secrets read from k-anonymous tables of {town.people:,} people",
+        knows="The attacker knows age and zip of the target, and that they are in the table.",
+        measure="people of whose secret only one is left possible, so that it is certain",
+        successes=tuple(Success(name, hits, town.people) for name, hits in found.items()),
+        finding=_finding(town, found),
+        beside=(_private(setting, town.secret.name),),
+    )
+
+
+def _private(setting: Setting, told: str) -> Report:
+    return attack_counts(
+        setting.dice, secret=told, trials=setting.runs, epsilons=setting.epsilons()
+    )
+
+
+def _finding(town: Town, found: dict[str, int]) -> str:
+    alike, diverse, more, both = (hits / town.people for hits in found.values())
+    return (
+        f"k rows that look alike may share their secret: {alike:.1%} are read. l = {L} stops that "
+        f"({diverse:.1%}), until somebody knows one fact more ({more:.1%}), or a second table of "
+        f"the same people is handed out that is just as diverse ({both:.1%}). No k and no l of one "
+        "table says what it gives away beside another; the epsilons of private releases add up."
+    )
+
+
+ATTACK: Final = Attack(
+    "crowd",
+    "read secrets from k-anonymous tables",
+    _run,
+    runs=TRIALS,
+    options={"people": "how many live in the town", **EPSILONS_OPTION},
+)

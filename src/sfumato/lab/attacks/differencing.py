@@ -1,0 +1,104 @@
+"""Ask about all, ask about all but one, and subtract: what is left is that one.
+
+Two exact answers give anybody away, however many people are behind them. With new noise each time
+and no budget, the mean of many differences does. Ours charges both questions, so that the two
+together tell no more than one question at the price of both, and repeating the pair is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Final
+
+import numpy as np
+
+from sfumato.client.terms import Number
+from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.bits import COIN, by_the_mean, parts, tosses
+from sfumato.lab.chance import guessing_bound
+from sfumato.lab.ours import EPSILONS, private_sums
+from sfumato.lab.probe import Probe, probe
+from sfumato.lab.report import Report, Success
+from sfumato.lab.target import Target
+
+PAIRS: Final = (1, 10, 100, 1000)
+EACH: Final = 1.0  # epsilon of each question to a target without a budget
+CROWD: Final = 1000  # everybody else, of whom the attacker knows nothing
+
+
+def difference(
+    target: Target, everyone: str, without: str, *, epsilon: Number, pairs: int = 50
+) -> Probe:
+    """Ask both questions that often, and return the differences and what stopped it."""
+
+    def ask(second: str) -> float:
+        return target.ask(everyone, epsilon) - target.ask(second, epsilon)
+
+    return probe(ask, repeat(without), epsilon=epsilon, most=pairs, questions_each=2)
+
+
+def attack_counts(
+    dice: np.random.Generator, *, runs: int = 1000, epsilons: Sequence[float] = EPSILONS
+) -> Report:
+    """Return how often differences tell whether one person has what is counted."""
+    return Report(
+        attack="differencing",
+        title="One person told by what is missing without them",
+        knows="The attacker knows nobody, only how to leave the one person out of a question.",
+        measure="rightly told whether the person has what is counted",
+        successes=(
+            _exact(dice, runs),
+            *(_forgetful(dice, pairs, runs) for pairs in PAIRS),
+            *(_ours(dice, epsilon, runs) for epsilon in epsilons),
+        ),
+        finding=(
+            "Two exact counts give the person away, and so do many with new noise each time. Ours "
+            "charges both questions, so the pair has half of the epsilon for each; asking the pair "
+            "again is free and brings the same numbers."
+        ),
+        guessing=COIN,
+    )
+
+
+def hits(dice: np.random.Generator, *, each: float, pairs: int, runs: int) -> int:
+    """Return how often the mean of so many differences is right, with noise at `each` epsilon."""
+    return sum(_hits(dice, each, pairs, part) for part in parts(runs, pairs))
+
+
+def _hits(dice: np.random.Generator, each: float, pairs: int, runs: int) -> int:
+    truth = tosses(dice, runs=runs)
+    without = np.full((runs, pairs), CROWD, dtype=np.int64)
+    everyone = without + truth[:, np.newaxis]
+    seen = [private_sums(c, sensitivity=1, epsilon=each, dice=dice) for c in (everyone, without)]
+    return int((by_the_mean(seen[0] - seen[1], dice) == truth).sum())
+
+
+def _exact(dice: np.random.Generator, runs: int) -> Success:
+    truth = tosses(dice, runs=runs)
+    told = by_the_mean(((CROWD + truth) - CROWD)[:, np.newaxis], dice)
+    return Success("exact counts", int((told == truth).sum()), runs)
+
+
+def _forgetful(dice: np.random.Generator, pairs: int, runs: int) -> Success:
+    found = hits(dice, each=EACH, pairs=pairs, runs=runs)
+    many = "one pair" if pairs == 1 else f"{pairs:,} pairs"
+    return Success("new noise each time", found, runs, note=f"{many} at epsilon {EACH:g} each")
+
+
+def _ours(dice: np.random.Generator, epsilon: float, runs: int) -> Success:
+    found = hits(dice, each=epsilon / 2, pairs=1, runs=runs)
+    bound = guessing_bound(epsilon)
+    return Success(f"ours, epsilon = {epsilon:g}", found, runs, epsilon=epsilon, bound=bound)
+
+
+def _run(setting: Setting) -> Report:
+    return attack_counts(setting.dice, runs=setting.runs, epsilons=setting.epsilons())
+
+
+ATTACK: Final = Attack(
+    "differencing",
+    "ask about all, then about all but one, and subtract",
+    _run,
+    options=EPSILONS_OPTION,
+)

@@ -1,0 +1,163 @@
+"""Tell neighbouring counts apart in one look, by the bits of naive float noise (Mironov 2012).
+
+Float noise is a logarithm of one of 2**53 numbers, so most floats are never drawn, and which
+ones can be drawn moves with the true count. A released float that the noise could not have made
+from a count of 1 was made from 0. The platform's noise is a whole number that can be any.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.client.plot import Plot
+from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.chance import guessing_bound, interval
+from sfumato.lab.curve import Axes, Point, curves
+from sfumato.lab.ours import private_sums
+from sfumato.lab.report import CONFIDENCE, Report, Success
+
+Floats = NDArray[np.float64]
+Bits = NDArray[np.bool_]
+STEPS: Final = 2.0**53  # the generator's uniform numbers are multiples of 1/this
+AROUND: Final = 4  # steps to both sides that are tried: rounding moves the step by few
+LOOKS: Final = 2000  # released numbers at each epsilon of the picture
+
+
+def naive_release(counts: NDArray[np.int64], epsilon: float, dice: np.random.Generator) -> Floats:
+    """Return what everybody writes first: count + numpy's Laplace noise. It protects nobody."""
+    released: Floats = counts + dice.laplace(0.0, 1 / epsilon, counts.shape)
+    return released
+
+
+def could_be(released: Floats, count: float, epsilon: float) -> Bits:
+    """Say of each number whether float noise of that epsilon could have made it from the count."""
+    scale = 1 / epsilon
+    noise = released - count
+    share = np.exp(-np.abs(noise) / scale)
+    near = np.rint(np.where(noise > 0, 2 - share, share) / 2 * STEPS)
+    found = np.zeros(released.shape, dtype=bool)
+    for step in range(-AROUND, AROUND + 1):
+        uniform = np.clip(near + step, 1, STEPS - 1) / STEPS
+        found |= count + _noise_from(uniform, scale) == released
+    return found
+
+
+def _noise_from(uniform: Floats, scale: float) -> Floats:
+    """Return the noise that numpy makes of a uniform number, operation by operation."""
+    is_upper = uniform >= 0.5
+    inner = np.where(is_upper, 2.0 - uniform - uniform, uniform + uniform)
+    noise: Floats = np.where(is_upper, -1.0, 1.0) * scale * _logarithm(inner)
+    return noise
+
+
+def _logarithm(uniform: Floats) -> Floats:
+    """Return the C library's logarithm, which the generator uses; numpy's own is a bit off."""
+    logs = [math.log(one) for one in uniform.ravel().tolist()]
+    return np.array(logs).reshape(uniform.shape)
+
+
+def lowest_bit(released: Floats) -> NDArray[np.int64]:
+    """Return the exponent of the lowest bit that is set; a large number for zero."""
+    fraction, exponent = np.frexp(released)
+    digits = np.abs(fraction * 2.0**53).astype(np.int64)
+    lowest = np.where(digits == 0, 4096, np.log2(np.maximum(digits & -digits, 1)).astype(np.int64))
+    places: NDArray[np.int64] = lowest + exponent - 53
+    return places
+
+
+def guess_one(released: Floats, epsilon: float) -> Bits:
+    """Return whether each number was made from a count of 1 rather than 0.
+
+    What only one count could have made decides; else, as with any noise, which count is nearer.
+    """
+    zero, one = could_be(released, 0.0, epsilon), could_be(released, 1.0, epsilon)
+    guessed: Bits = np.where(zero != one, one, released >= 1)
+    return guessed
+
+
+def guess_one_by_lowest_bit(released: Floats) -> Bits:
+    """Return the same without any search: 1 + noise has no bits finer than the half of 1 has."""
+    guessed: Bits = (lowest_bit(released) >= -53) & (released >= 0.5)
+    return guessed
+
+
+def _run(setting: Setting) -> Report:
+    kinds = (_naive, _naive_by_bit, _ours)
+    successes = [kind(setting, epsilon) for kind in kinds for epsilon in setting.epsilons()]
+    return Report(
+        attack="floats",
+        title="Is the count 0 or 1? One look at one noisy number",
+        knows="The attacker knows that the count is 0 or 1, how noise was drawn, and its epsilon.",
+        measure="counts told right from a single released number",
+        successes=tuple(successes),
+        finding=_finding(successes),
+        guessing=0.5,
+        pictures=(_curve(setting),),
+    )
+
+
+def _naive(setting: Setting, epsilon: float) -> Success:
+    truths = setting.dice.random(setting.runs) < 0.5
+    released = naive_release(truths.astype(np.int64), epsilon, setting.dice)
+    hits = int((guess_one(released, epsilon) == truths).sum())
+    most = f"promised: {100 * guessing_bound(epsilon):.1f} % at most"
+    return Success(f"float noise, 'epsilon = {epsilon:g}'", hits, setting.runs, note=most)
+
+
+def _naive_by_bit(setting: Setting, epsilon: float) -> Success:
+    truths = setting.dice.random(setting.runs) < 0.5
+    released = naive_release(truths.astype(np.int64), epsilon, setting.dice)
+    hits = int((guess_one_by_lowest_bit(released) == truths).sum())
+    name = f"float noise, 'epsilon = {epsilon:g}', lowest bit alone"
+    return Success(name, hits, setting.runs)
+
+
+def _ours(setting: Setting, epsilon: float) -> Success:
+    truths = setting.dice.random(setting.runs) < 0.5
+    released = private_sums(
+        truths.astype(np.int64), sensitivity=1, epsilon=epsilon, dice=setting.dice
+    )
+    hits = int((guess_one(released.astype(np.float64), epsilon) == truths).sum())
+    bound = guessing_bound(epsilon)
+    return Success(f"our noise, epsilon = {epsilon:g}", hits, setting.runs, epsilon, bound)
+
+
+def _finding(successes: list[Success]) -> str:
+    naive = [one for one in successes if one.epsilon is None]
+    ours = [one for one in successes if one.epsilon is not None]
+    return (
+        f"One number with float noise gives the count away in {naive[0].rate:.0%} of the cases at "
+        f"epsilon {ours[0].epsilon:g}; our noise at the same epsilon in {ours[0].rate:.0%}. The "
+        "lowest bits of a float tell where it came from; a whole number has none to tell."
+    )
+
+
+def _curve(setting: Setting) -> Plot:
+    """Return the success against epsilon: float noise, our noise, and the promise."""
+    looks = Setting(setting.dice, min(LOOKS, setting.runs))
+    points = []
+    for epsilon in (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0):
+        for line, run in (("float noise", _naive), ("our noise", _ours)):
+            one = run(looks, epsilon)
+            low, high = interval(one.hits, one.tries, CONFIDENCE)
+            points.append(Point(line, epsilon, one.rate, low, high))
+        most = guessing_bound(epsilon)
+        points.append(Point("the promise", epsilon, most, most, most))
+    return curves(
+        Axes("One look at one number", "epsilon", "told right", {}),
+        sorted(points, key=lambda point: (point.line, point.x)),
+        says="Above the line of the promise, the promise is broken.",
+    )
+
+
+ATTACK: Final = Attack(
+    "floats",
+    "tell a count of 0 from 1 by the bits of float noise",
+    _run,
+    runs=5000,
+    options=EPSILONS_OPTION,
+)

@@ -1,0 +1,259 @@
+"""Rebuild training pictures from the gradient that a worker sends back (Zhu, Liu and Han 2019).
+
+A dense layer's gradient is (what comes back to a neuron) times (the input), and its bias keeps what
+comes back. So one neuron that a single example wakes gives that example exactly: weights over
+bias. This is also why a worker's gradient must never be looked at alone, nor without noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.plot import Plot
+from sfumato.client.terms import Json
+from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.attacks.gradient_fit import fit
+from sfumato.lab.chance import hit_rate_bound
+from sfumato.lab.ours_gaussian import DELTA
+from sfumato.lab.report import Report, Success
+from sfumato.lab.small_model import (
+    SIDE,
+    Dense,
+    Floats,
+    Gradient,
+    Labels,
+    clipped,
+    draw_model,
+    draw_pictures,
+    private_sum,
+)
+
+NEURONS: Final = 128
+BATCH: Final = 8
+LINEUP: Final = 10  # pictures among which the one behind a noisy gradient is looked for
+CLIP: Final = 1.0
+EXACT: Final = 1e-6
+FITTED: Final = 2  # pictures that are fitted together
+FITS: Final = 50  # times as dear as the rest, so as much rarer
+SILENT: Final = 1e-9  # a neuron with less coming back was asleep for the whole batch
+
+
+def invert_one(first: Floats, bias: Floats) -> Floats:
+    """Return the one input behind a first layer's gradient: exact, however it was scaled."""
+    loudest = int(np.abs(bias).argmax())
+    found: Floats = first[loudest] / bias[loudest]
+    return found
+
+
+def label_of_one(last_bias: Floats) -> int:
+    """Return the one example's label: the only score that training pushes up."""
+    return int(last_bias.argmin())
+
+
+def separate(first: Floats, bias: Floats) -> Floats:
+    """Return the inputs of a batch that were alone in waking two neurons or more.
+
+    Such neurons agree on weights over bias; a mixture of inputs agrees with no other.
+    """
+    loud = np.abs(bias) > SILENT
+    return _agreed(first[loud] / bias[loud, None])
+
+
+def plant_rulers(model: Dense, brightness: Floats) -> Dense:
+    """Return the model with a first layer that sorts inputs by brightness (Fowl et al. 2022).
+
+    Every neuron asks whether the mean of the input is above its own mark. A server that may choose
+    the model sends this one, with marks from public pictures.
+    """
+    neurons, inputs = model.first.shape
+    marks = np.quantile(brightness, (np.arange(neurons) + 0.5) / neurons)
+    last = np.repeat(model.last[:, :1], neurons, axis=1)
+    return replace(
+        model, first=np.full((neurons, inputs), 1 / inputs), first_bias=-marks, last=last
+    )
+
+
+def between_rulers(first: Floats, bias: Floats) -> Floats:
+    """Return the inputs that are alone between two marks: differences of neighbours, over bias."""
+    firsts = np.diff(first, axis=0, append=0)
+    biases = np.diff(bias, append=0)
+    loud = np.abs(biases) > SILENT
+    found: Floats = firsts[loud] / biases[loud, None]
+    return found
+
+
+def pick(released: Floats, lineup: Floats) -> int:
+    """Return which of these clipped gradients lies nearest to the released one."""
+    return int(((lineup - released) ** 2).sum(axis=1).argmin())
+
+
+def rebuilt(found: Floats, truths: Floats) -> int:
+    """Return how many of the inputs are among those found, to within rounding."""
+    if len(found) == 0:
+        return 0
+    apart = np.abs(found[:, None, :] - truths[None, :, :]).max(axis=2)
+    return int((apart.min(axis=0) < EXACT).sum())
+
+
+def _agreed(ratios: Floats) -> Floats:
+    """Return those rows, each once, that stand there at least twice."""
+    if len(ratios) == 0:
+        return ratios
+    near = np.abs(ratios[:, None, :] - ratios[None, :, :]).max(axis=2) < EXACT
+    first = near.argmax(axis=1) == np.arange(len(ratios))
+    agreed: Floats = ratios[first & (near.sum(axis=1) > 1)]
+    return agreed
+
+
+def _run(setting: Setting) -> Report:
+    batch = setting.whole("batch", BATCH, least=2, most=64)
+    bare = (*_bare(setting, batch), _fitted(setting))
+    successes = (*bare, *(_noisy(setting, e) for e in setting.epsilons()))
+    return Report(
+        attack="gradients",
+        title="Training pictures from the gradients of a small model",
+        knows="The attacker is the server: it knows the model and sees a worker's gradient.",
+        measure=f"pictures rebuilt exactly; with noise, picked out of a line-up of {LINEUP}",
+        successes=successes,
+        finding=_finding(successes, batch),
+        guessing=1 / LINEUP,
+        pictures=(_faces(setting),),
+    )
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    model: Dense
+    pictures: Floats
+    labels: Labels
+
+    @staticmethod
+    def of(count: int, dice: np.random.Generator) -> _Drawn:
+        return _Drawn(draw_model(NEURONS, dice), *draw_pictures(count, dice))
+
+    @property
+    def gradients(self) -> Gradient:
+        return self.model.gradients(self.pictures, self.labels)
+
+
+def _bare(setting: Setting, batch: int) -> tuple[Success, ...]:
+    """Return the success against gradients without noise."""
+    one = short = many = planted = 0
+    for _ in range(setting.runs):
+        drawn = _Drawn.of(batch, setting.dice)
+        alone = drawn.gradients
+        one += _is_exact(Gradient(*(part[0] for part in alone.parts)), drawn)
+        short += _is_exact(alone.shaped(clipped(alone.flat(), CLIP / 10)[0]), drawn)
+        summed = alone.summed()
+        many += rebuilt(separate(summed.first, summed.first_bias), drawn.pictures)
+        bright = draw_pictures(500, setting.dice)[0].mean(axis=1)
+        ruled = replace(drawn, model=plant_rulers(drawn.model, bright)).gradients.summed()
+        planted += rebuilt(between_rulers(ruled.first, ruled.first_bias), drawn.pictures)
+    tries = batch * setting.runs
+    return (
+        Success("one picture", one, setting.runs),
+        Success("one picture, clipped to a tenth", short, setting.runs),
+        Success(f"{batch} pictures together", many, tries),
+        Success(f"{batch} together, planted first layer", planted, tries),
+    )
+
+
+def _fitted(setting: Setting) -> Success:
+    """Return how many pictures of a batch are found by fitting; dice of its own leave the rest."""
+    runs, found, (dice,) = max(1, setting.runs // FITS), 0, setting.dice.spawn(1)
+    for _ in range(runs):
+        drawn = _Drawn.of(FITTED, dice)
+        fitted = fit(drawn.model, drawn.gradients.summed(), drawn.labels, dice=dice)
+        found += rebuilt(fitted.inputs, drawn.pictures)
+    return Success(f"{FITTED} pictures together, fitted", found, FITTED * runs)
+
+
+def _is_exact(gradient: Gradient, drawn: _Drawn) -> bool:
+    return rebuilt(invert_one(gradient.first, gradient.first_bias)[None], drawn.pictures[:1]) == 1
+
+
+def _noisy(setting: Setting, epsilon: float) -> Success:
+    """Return how often the picture behind a clipped and noisy gradient is picked."""
+    hits = 0
+    for _ in range(setting.runs):
+        rows = _Drawn.of(LINEUP, setting.dice).gradients.flat()
+        released = private_sum(rows[:1], most=CLIP, epsilon=epsilon, dice=setting.dice)
+        order = setting.dice.permutation(LINEUP)  # so that a tie helps nobody
+        hits += int(order[pick(released, clipped(rows, CLIP)[order])]) == 0
+    bound = hit_rate_bound(epsilon, 1 / LINEUP, DELTA)
+    return Success(f"epsilon = {epsilon:g}", hits, setting.runs, epsilon, bound, "one step")
+
+
+def _finding(successes: tuple[Success, ...], batch: int) -> str:
+    one, _, many, planted, fitted = successes[:5]
+    noisy = ", ".join(f"{s.rate:.0%} at epsilon {s.epsilon:g}" for s in successes[5:])
+    return (
+        f"The gradient of one picture is that picture ({one.rate:.0%} rebuilt to the last digit), "
+        f"and shortening it changes nothing. Of {batch} pictures in one gradient {many.rate:.0%} "
+        f"come back, {planted.rate:.0%} if the server chose the first layer; of {FITTED}, looked "
+        f"for by fitting, {fitted.rate:.0%}. Clipped and with noise, the right one of {LINEUP} is "
+        f"picked for {noisy}; chance alone gives {1 / LINEUP:.0%}."
+    )
+
+
+def _faces(setting: Setting) -> Plot:
+    """Return one picture, and what is rebuilt of it from exact and from noisy gradients."""
+    drawn = _Drawn.of(1, setting.dice)
+    alone = drawn.gradients
+    shown = {"the picture": drawn.pictures[0]}
+    shown["from its gradient"] = invert_one(alone.first[0], alone.first_bias[0])
+    for epsilon in sorted(setting.epsilons(), reverse=True):
+        row = private_sum(alone.flat(), most=CLIP, epsilon=epsilon, dice=setting.dice)
+        noisy = alone.shaped(row)
+        shown[f"epsilon = {epsilon:g}"] = _averaged(noisy.first, noisy.first_bias)
+    title = "One picture, and what its gradient gives back"
+    errors = {
+        name: np.sqrt(((one - shown["the picture"]) ** 2).mean()) for name, one in shown.items()
+    }
+    return Plot(
+        spec=_faces_spec(shown, title),
+        title=title,
+        summary=f"{title}. Typical error of a dot: "
+        + ", ".join(f"{name} {error:.2g}" for name, error in errors.items()),
+        columns=("rebuilt", "typical error of a dot"),
+        cells=tuple((name, f"{error:.2g}") for name, error in errors.items()),
+    )
+
+
+def _averaged(first: Floats, bias: Floats) -> Floats:
+    """Return the input that fits all neurons best: with noise, better than any one of them."""
+    together = np.concatenate([first, bias[:, None]], axis=1)
+    main = np.linalg.svd(together, full_matrices=False)[2][0]
+    found: Floats = np.clip(main[:-1] / main[-1], 0, 1)
+    return found
+
+
+def _faces_spec(shown: dict[str, Floats], title: str) -> Json:
+    dots = [
+        {"of": name, "x": place % SIDE, "y": place // SIDE, "dark": float(value)}
+        for name, picture in shown.items()
+        for place, value in enumerate(np.clip(picture, 0, 1))
+    ]
+    square: Json = {"type": "ordinal", "axis": None}
+    dark: Json = {"field": "dark", "type": "quantitative", "legend": None,
+                  "scale": {"scheme": "greys", "domain": [0, 1]}}  # fmt: skip
+    return {
+        "$schema": SCHEMA, "config": CONFIG, "title": title, "data": {"values": dots},
+        "facet": {"field": "of", "type": "nominal", "sort": list(shown), "title": None},
+        "columns": 5,
+        "spec": {"width": 110, "height": 110, "mark": "rect", "encoding": {
+            "x": {**square, "field": "x"}, "y": {**square, "field": "y"}, "color": dark}},
+    }  # fmt: skip
+
+
+ATTACK: Final = Attack(
+    "gradients",
+    "rebuild training pictures from a model's gradients",
+    _run,
+    runs=200,
+    options={"batch": "how many pictures share a gradient", **EPSILONS_OPTION},
+)

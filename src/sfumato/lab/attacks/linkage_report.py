@@ -1,0 +1,209 @@
+"""Linkage as a report: who is alone in a table, and what counts of ours tell of them instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.crowd.subsets import Uniqueness, all_subsets, best_of_each_size
+from sfumato.core.refusal import Refused
+from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.attacks.linkage import (
+    Between,
+    Knowledge,
+    Linkage,
+    Row,
+    Value,
+    in_bands,
+    link,
+)
+from sfumato.lab.bits import COIN, by_the_votes, successes_against_ours, tosses
+from sfumato.lab.files import table
+from sfumato.lab.ours import EPSILONS
+from sfumato.lab.report import Report, Success
+from sfumato.lab.specimens import NEIGHBOUR_KNOWS, medical_rows
+
+COLUMNS: Final = ("zip", "age", "salary")
+SHOWN: Final = 3  # other choices that the finding names
+MOST_BY_ITSELF: Final = 8  # columns of a table that are taken if none are named
+TRIALS: Final = 10_000  # of the coin that decides whether the target is sick
+
+
+def attack_table(
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    *,
+    found: Linkage | None = None,
+    beside: tuple[Report, ...] = (),
+) -> Report:
+    """Return how many rows are alone by every choice of the columns.
+
+    What a neighbour found in the same rows may be told with it, and what private counts give away.
+    """
+    ranked = all_subsets(columns_of(rows, columns))
+    best = best_of_each_size(ranked)
+    return Report(
+        attack="linkage",
+        title="Who is alone in a table without names",
+        knows="The attacker knows some columns of everybody, as a neighbour does.",
+        measure="people whose row is the only one that fits",
+        successes=tuple(
+            Success(" + ".join(one.columns), one.unique, one.rows, note=_smallest(one))
+            for one in best
+        ),
+        finding=_finding(ranked, found),
+        beside=beside,
+    )
+
+
+def attack_counts(
+    dice: np.random.Generator,
+    *,
+    secret: str = "",
+    trials: int = TRIALS,
+    epsilons: Sequence[float] = EPSILONS,
+) -> Report:
+    """Return how often an attacker reads the target's secret from a private table of counts.
+
+    Of the table, only the target's own cell tells anything of them: the number of rows there that
+    have the secret. One person more or less is one in one cell, so the table's noise is that of one
+    count. All others are known to the attacker, who is left with a zero or a one and the noise.
+    """
+    told = f"the target's {secret}" if secret else "whether the target is in the table"
+    return Report(
+        attack="linkage",
+        title=f"The same from private counts: {told}",
+        knows=(
+            "The attacker knows everybody else, and the target by all columns, and sees one count "
+            "for every combination of them. Before, they hold it for an even chance."
+        ),
+        measure=f"{told} is rightly said",
+        successes=(
+            Success("exact counts", _read_off(dice, trials), trials),
+            *successes_against_ours(dice, runs=trials, epsilons=epsilons),
+        ),
+        finding=(
+            "Exact counts give the target's secret away. From private counts no attacker, "
+            "whatever they know of others, is right more often than the marks say. Every further "
+            "table that is released adds its epsilon."
+        ),
+        guessing=COIN,
+    )
+
+
+def _read_off(dice: np.random.Generator, trials: int) -> int:
+    truth = tosses(dice, runs=trials)
+    return int((by_the_votes(truth[:, np.newaxis], dice) == truth).sum())
+
+
+def columns_of(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Value]]:
+    """Return the columns of these names, or refuse what is not there."""
+    known = list(rows[0]) if rows else []
+    for name in names:
+        if name not in known:
+            raise Refused(
+                "unknown-column",
+                f"The rows have no column {name!r}.",
+                f"Name some of {', '.join(known)}.",
+                column=name,
+            )
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _smallest(one: Uniqueness) -> str:
+    return f"smallest group {one.smallest:,}"
+
+
+def _finding(ranked: Sequence[Uniqueness], found: Linkage | None) -> str:
+    if not ranked:
+        return "No columns, so nobody is alone."
+    first, *others = ranked
+    said = [f"The most telling of {len(ranked):,} choices of columns: {first.finding}"]
+    said += [one.finding for one in others[:SHOWN]]
+    if found is not None:
+        said.append(f"A neighbour looked for one person. {found.finding}")
+    return " ".join(said)
+
+
+def _run(setting: Setting) -> Report:
+    return _run_on_file(setting) if setting.text("data", "") else _run_on_town(setting)
+
+
+def _run_on_town(setting: Setting) -> Report:
+    rows, knows = medical_rows(), _knowledge(setting.text("knows", ""))
+    secret = setting.text("secret", "has_rare_disease")
+    return attack_table(
+        in_bands(rows, "salary", 10_000),
+        _split(setting.text("columns", "")) or COLUMNS,
+        found=_looked_for(rows, knows) if knows else link(rows, NEIGHBOUR_KNOWS),
+        beside=(_counts(setting, secret),),
+    )
+
+
+def _run_on_file(setting: Setting) -> Report:
+    rows, knows = table(setting.text("data", "")), setting.text("knows", "")
+    secret = setting.text("secret", "")
+    return attack_table(
+        rows,
+        _split(setting.text("columns", "")) or tuple(rows[0] if rows else ())[:MOST_BY_ITSELF],
+        found=_looked_for(rows, _knowledge(knows)) if knows else None,
+        beside=(_counts(setting, secret),),
+    )
+
+
+def _counts(setting: Setting, secret: str) -> Report:
+    epsilons = setting.epsilons()
+    return attack_counts(setting.dice, secret=secret, trials=setting.runs, epsilons=epsilons)
+
+
+def _looked_for(rows: Sequence[Row], knows: Knowledge) -> Linkage:
+    """Return who fits what was typed: texts, and numbers where a range was."""
+    ranges = {name for name, known in knows.items() if isinstance(known, Between)}
+    return link([{n: _read(v, n in ranges) for n, v in row.items()} for row in rows], knows)
+
+
+def _read(value: Value, is_ranged: bool) -> Value:
+    if not is_ranged:
+        return str(value)
+    try:
+        return float(value)
+    except ValueError:
+        return str(value)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(",") if part)
+
+
+def _knowledge(text: str) -> Knowledge:
+    """Return what was typed as `age=52,salary=140000..160000`."""
+    pairs = [part.partition("=") for part in _split(text)]
+    return {name: _known(value) for name, _, value in pairs}
+
+
+def _known(text: str) -> str | Between:
+    low, mark, high = text.partition("..")
+    if not mark:
+        return text
+    try:
+        return Between(float(low), float(high))
+    except ValueError:
+        pass
+    raise Refused("bad-request", f"{text!r} is no range.", "Write it like 140000..160000.")
+
+
+ATTACK: Final = Attack(
+    "linkage",
+    "find a person by what a neighbour knows of them",
+    _run,
+    runs=TRIALS,
+    options={
+        "data": "a .csv or .tsv file instead of the synthetic town",
+        "columns": "what the attacker may know, with commas between",
+        "knows": "whom they look for, like zip=00310,salary=140000..160000",
+        "secret": "the column that they are after",
+        **EPSILONS_OPTION,
+    },
+)

@@ -1,0 +1,202 @@
+"""Leave-one-out reconstruction as a report: broken releases beside ours, and the limit of ours.
+
+Each run draws the noise anew and one person to look at, so that the runs are independent tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.refusal import Refused
+from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.attacks.loo import distances_from_mean, rebuild, rebuild_from_others
+from sfumato.lab.attacks.loo_private import SLACK, Attacker
+from sfumato.lab.broken.loo_shared_noise import FloatArray, broken_releases, loo_means
+from sfumato.lab.broken.loo_std_noise import loo_std_releases
+from sfumato.lab.files import numbers
+from sfumato.lab.ours import EPSILONS
+from sfumato.lab.report import Report, Success
+from sfumato.lab.specimens import HEIGHT_BOUNDS, HEIGHTS
+from sfumato.lab.strips import strips
+
+EXACT: Final = "the exact release"
+SHARED: Final = "one noise for all (the notebook)"
+STD: Final = "noise as wide as the means are apart"
+MOST_GUESSES: Final = 5_000_000  # of each release
+KNOWN: Final = 0  # whom the attacker of the first two knows
+TITLE: Final = "People rebuilt from means that leave one out"
+KNOWS: Final = (
+    "Against the exact release and the notebook's, the attacker knows one person; against the "
+    "others, everybody but the one they are after."
+)
+GUESSES: Final = "What the attacker guesses, beside the truth"
+
+
+@dataclass(frozen=True)
+class Values:
+    """Whose values are attacked, what is public of them, and what counts as right."""
+
+    values: tuple[float, ...]
+    bounds: tuple[float, float] = HEIGHT_BOUNDS  # as a card declares them
+    within: float = 1.0
+    of: str = "height"
+
+    def attacker(self, epsilon: float) -> Attacker:
+        """Return who attacks a private release of that epsilon."""
+        return Attacker(self.bounds, epsilon, self.within)
+
+    @property
+    def hidden(self) -> tuple[float, ...]:
+        """Return the values of all but the one that is known."""
+        return self.values[KNOWN + 1 :]
+
+    @property
+    def odd(self) -> int:
+        """Return the place of the value that is farthest from the middle one."""
+        return int(np.argmax(np.abs(np.array(self.values) - np.median(self.values))))
+
+
+def attack_means(
+    asked: Values,
+    dice: np.random.Generator,
+    *,
+    runs: int = 1000,
+    epsilons: Sequence[float] = EPSILONS,
+) -> Report:
+    """Return how often each release gives a person away, and the guesses as a picture."""
+    _check(asked, runs)
+    panels = _guesses(asked, dice, runs, epsilons)
+    targets = dice.integers(KNOWN + 1, len(asked.values), size=runs)
+    hits = {name: _hits(guesses, asked, targets) for name, guesses in panels.items()}
+    ours = {_ours(epsilon): epsilon for epsilon in epsilons}
+    finding = " ".join(_finding(asked, panels, {name: hits[name] / runs for name in ours}))
+    return Report(
+        attack="loo",
+        title=TITLE,
+        knows=KNOWS,
+        measure=f"a person drawn at random is guessed to within {asked.within:g}",
+        successes=tuple(_success(name, hits[name], asked, ours.get(name), runs) for name in panels),
+        finding=finding,
+        guessing=_guessing(asked),
+        pictures=(
+            strips(panels, np.array(asked.values), title=GUESSES, summary=finding, of=asked.of),
+        ),
+    )
+
+
+def _check(asked: Values, runs: int) -> None:
+    if runs * len(asked.values) > MOST_GUESSES:
+        most = MOST_GUESSES // len(asked.values)
+        raise Refused(
+            "bad-request", "So many guesses do not fit.", f"Repeat {most:,} times at most."
+        )
+    if len(asked.values) < 3:
+        raise Refused("bad-request", "That is fewer than three people.", "Give more values.")
+    if not asked.bounds[0] < asked.bounds[1] or asked.within < 0:
+        raise Refused(
+            "bad-request",
+            "The bounds leave no room, or nothing is near enough.",
+            "Write lower below upper, and within from zero up.",
+        )
+
+
+def spread_of_errors(releases: FloatArray, values: Sequence[float]) -> float:
+    """Return how far the errors of one run differ at most, where the attacker knows nobody.
+
+    Zero means that the values are rebuilt to within a constant shared by all.
+    """
+    errors = np.atleast_2d(distances_from_mean(releases)) - np.asarray(values, dtype=np.float64)
+    return float(np.ptp(errors, axis=1).max())
+
+
+def _guesses(
+    asked: Values, dice: np.random.Generator, runs: int, epsilons: Sequence[float]
+) -> Mapping[str, FloatArray]:
+    values, known = asked.values, {KNOWN: asked.values[KNOWN]}
+    exact = np.tile(rebuild(loo_means(values), known), (runs, 1))
+    shared = rebuild(broken_releases(values, dice, runs=runs), known)
+    wide = rebuild_from_others(loo_std_releases(values, dice, runs=runs), values)
+    panels = {EXACT: exact, SHARED: shared, STD: wide}
+    for epsilon in epsilons:
+        attacker = asked.attacker(epsilon)
+        sums = attacker.releases(values, dice, runs=runs)
+        panels[_ours(epsilon)] = attacker.guesses(sums, values)
+    return panels
+
+
+def _ours(epsilon: float) -> str:
+    return f"ours, epsilon = {epsilon:g}"
+
+
+def _hits(guesses: FloatArray, asked: Values, targets: NDArray[np.int64]) -> int:
+    looked_at = guesses[np.arange(len(targets)), targets]
+    errors = np.abs(looked_at - np.asarray(asked.values)[targets])
+    return int((errors <= asked.within + SLACK).sum())
+
+
+def _success(name: str, hits: int, asked: Values, epsilon: float | None, runs: int) -> Success:
+    if epsilon is None:
+        return Success(name, hits, runs)
+    bound = asked.attacker(epsilon).bound(asked.hidden)
+    return Success(name, hits, runs, epsilon=epsilon, bound=bound)
+
+
+def _guessing(asked: Values) -> float:
+    """Return how many are right by the middle of the range, where the belief is highest."""
+    middle = sum(asked.bounds) / 2
+    return float(np.mean(np.abs(np.array(asked.hidden) - middle) <= asked.within + SLACK))
+
+
+def _finding(
+    asked: Values, panels: Mapping[str, FloatArray], ours: Mapping[str, float]
+) -> tuple[str, ...]:
+    worst = float(np.abs(panels[SHARED] - asked.values).max())
+    odd = asked.values[asked.odd]
+    off = float(np.median(np.abs(panels[STD][:, asked.odd] - odd)))
+    rates = ", ".join(f"{100 * rate:.0f} % ({_epsilon(name)})" for name, rate in ours.items())
+    return (
+        f"One noise for all hides nobody: all {len(asked.values)} people are rebuilt in each of "
+        f"{len(panels[SHARED]):,} releases (largest error {worst:.0e}), and without knowing "
+        "anybody, all but one number that moves everybody alike.",
+        f"Noise as wide as the means are apart gives the odd one, {odd:g}, away to within "
+        f"{off:.2g}.",
+        f"From ours the attacker is right in {rates}; guessing without any release, in "
+        f"{100 * _guessing(asked):.0f} %.",
+    )
+
+
+def _epsilon(name: str) -> str:
+    return name.removeprefix("ours, ")
+
+
+def _run(setting: Setting) -> Report:
+    path, column = setting.text("data", str(HEIGHTS)), setting.text("column", "Height")
+    low, high = HEIGHT_BOUNDS
+    asked = Values(
+        tuple(numbers(path, column)),
+        bounds=(setting.number("lower", low), setting.number("upper", high)),
+        within=setting.number("within", 1.0),
+        of=column.lower(),
+    )
+    epsilons = setting.epsilons()
+    return attack_means(asked, setting.dice, runs=setting.runs, epsilons=epsilons)
+
+
+ATTACK: Final = Attack(
+    "loo",
+    "rebuild everybody from means that leave one person out",
+    _run,
+    options={
+        "data": "a .csv or .tsv file instead of the synthetic heights",
+        "column": "its column of numbers",
+        "lower": "what the card declares as the least",
+        "upper": "what the card declares as the most",
+        "within": "how near a guess has to be",
+        **EPSILONS_OPTION,
+    },
+)

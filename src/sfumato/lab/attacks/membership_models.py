@@ -1,0 +1,249 @@
+"""Tell whether somebody's row trained a model (LiRA: Carlini, Chien, Nasr and others 2022).
+
+The attacker trains shadow models on other people, and takes each of them without and with the
+target's row. Two bell curves say how sure the models are of the target's label in the two cases;
+the released model's own sureness is judged by their ratio. A row is named when its ratio is among
+the highest of strangers' rows, so that the share named by mistake is known exactly.
+
+The shadow model with the row is not trained anew: one step of the resting condition along the
+row gives it (Rad and Maleki 2020), and a test holds it against training anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
+from sfumato.lab.bits import parts
+from sfumato.lab.chance import hit_rate_bound
+from sfumato.lab.odds_model import (
+    Floats,
+    chance_of,
+    curves_of,
+    noise_variance,
+    private_twins,
+    trained,
+)
+from sfumato.lab.ours_gaussian import DELTA
+from sfumato.lab.report import Report, Success
+
+PEOPLE: Final = 24
+COLUMNS: Final = 200
+RIDGE: Final = 0.1
+SHADOWS: Final = 64
+STRANGERS: Final = 999
+SHARES: Final = (0.01, 0.001)  # of strangers named by mistake
+OWN: Final = 0.9  # of a row's length: what is like nobody else
+WRONG: Final = 0.15  # labels that do not follow from the columns
+FRESH: Final = 1000  # people on whom a model's use is measured
+SETTLING: Final = 8  # steps for the margin with the row
+
+
+@dataclass(frozen=True)
+class Shadows:
+    """Models trained on other people, and how far a pull moves each of them."""
+
+    rows: Floats  # models x people x columns
+    weights: Floats  # models x columns
+    held: Floats  # models x people x people: a root of what the people hold fast
+
+    @staticmethod
+    def of(people: int, columns: int, count: int, dice: np.random.Generator) -> Shadows:
+        """Return shadow models of fresh people."""
+        rows = draw_people(count * people, columns, dice).reshape(count, people, columns)
+        weights = trained(rows, RIDGE)
+        alike = rows @ np.swapaxes(rows, 1, 2)
+        loose = RIDGE / np.maximum(curves_of(rows, weights), 1e-12)
+        inverse = np.linalg.inv(alike + loose[..., None] * np.eye(people))
+        return Shadows(rows, weights, np.linalg.cholesky(inverse))
+
+    def margins(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return each model's margin of each row: without the row, and with it."""
+        without = rows @ self.weights.T
+        return without, with_the_row(without, self._give(rows))
+
+    def _give(self, rows: Floats) -> Floats:
+        """Return how far a pull along each row moves its margin: row . inverse curvature . row.
+
+        By Woodbury's identity, (|row|^2 - what the people hold fast) / ridge.
+        """
+        count, people, columns = self.rows.shape
+        along = (self.rows.reshape(-1, columns) @ rows.T).reshape(count, people, len(rows))
+        fast = ((np.swapaxes(self.held, 1, 2) @ along) ** 2).sum(axis=1).T
+        give: Floats = np.maximum((rows**2).sum(axis=1)[:, None] - fast, 0) / RIDGE
+        return give
+
+
+def with_the_row(without: Floats, give: Floats) -> Floats:
+    """Return the margins after training with the row: m = m0 + give (1 - chance(m))."""
+    margins = without + give * (1 - chance_of(without)) / (1 + give / 4)
+    for _ in range(SETTLING):
+        chances = chance_of(margins)
+        excess = margins - without - give * (1 - chances)
+        margins = margins - excess / (1 + give * chances * (1 - chances))
+    return margins
+
+
+def draw_people(count: int, columns: int, dice: np.random.Generator) -> Floats:
+    """Return examples of length one: columns times label.
+
+    One column goes with the label, but for those with luck; the others are a person's own, as the
+    words of a letter are. They make up OWN of the length.
+    """
+    own = dice.standard_normal((count, columns - 1))
+    own *= OWN / np.sqrt((own**2).sum(axis=1, keepdims=True))
+    follows = np.where(dice.random(count) < WRONG, -1.0, 1.0)
+    told = follows * np.sqrt(1 - OWN**2)
+    examples: Floats = np.concatenate([told[:, None], own], axis=1)
+    return examples
+
+
+def log_ratios(rows: Floats, model: Floats, bells: Bells, noise: float) -> Floats:
+    """Return for each row how much likelier the model's margin is if it was trained with it."""
+    seen = rows @ model
+    return _log_bell(seen, bells.with_it, noise) - _log_bell(seen, bells.without, noise)
+
+
+def stand_above(crowd: Floats, model: Floats, bells: Bells, epsilon: float | None) -> int:
+    """Return how many of the others stand at or above the first, by their ratios."""
+    noise = 0.0
+    if epsilon is not None:
+        noise = noise_variance(ridge=RIDGE, columns=crowd.shape[1], epsilon=epsilon)
+    ratios = log_ratios(crowd, model, bells, noise)
+    return int((ratios[1:] >= ratios[0]).sum())
+
+
+def released(weights: Floats, epsilon: float | None, dice: np.random.Generator) -> Floats:
+    """Return the models as they are, or their private twins."""
+    if epsilon is None:
+        return weights
+    return private_twins(weights, ridge=RIDGE, epsilon=epsilon, dice=dice)
+
+
+@dataclass(frozen=True)
+class Bells:
+    """Mean and variance of the margins of each row over the shadow models."""
+
+    without: tuple[Floats, Floats]
+    with_it: tuple[Floats, Floats]
+
+    @staticmethod
+    def of(shadows: Shadows, rows: Floats) -> Bells:
+        """Return the two bell curves of each row."""
+        without, with_it = shadows.margins(rows)
+        return Bells(_bell(without), _bell(with_it))
+
+
+def _bell(margins: Floats) -> tuple[Floats, Floats]:
+    return margins.mean(axis=1), margins.var(axis=1, ddof=1) + 1e-12
+
+
+def _log_bell(seen: Floats, bell: tuple[Floats, Floats], noise: float) -> Floats:
+    mean, variance = bell[0], bell[1] + noise
+    log: Floats = -((seen - mean) ** 2) / (2 * variance) - np.log(variance) / 2
+    return log
+
+
+def _run(setting: Setting) -> Report:
+    people = setting.whole("people", PEOPLE, least=2, most=500)
+    shadows = Shadows.of(
+        people, COLUMNS, setting.whole("shadows", SHADOWS, least=2, most=1000), setting.dice
+    )
+    strangers = setting.whole("strangers", STRANGERS, least=99, most=10_000)
+    found = _Found.of(setting, people, strangers, shadows)
+    successes = tuple(_successes(setting, found, strangers))
+    return Report(
+        attack="membership-models",
+        title=f"Whose row trained a model of {people} people",
+        knows="The attacker has the target's row, the model, and people like those it learnt from.",
+        measure="members named, at 1 % and 0.1 % of strangers named",
+        successes=successes,
+        finding=_finding(successes, found),
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The target's place among the strangers in each trial, and the model's use, by release."""
+
+    above: dict[float | None, list[int]]
+    right: dict[float | None, list[float]]  # shares of fresh people, by part of the trials
+
+    @staticmethod
+    def of(setting: Setting, people: int, strangers: int, shadows: Shadows) -> _Found:
+        releases = (None, *setting.epsilons())
+        found = _Found({one: [] for one in releases}, {one: [] for one in releases})
+        for runs in parts(setting.runs, people * COLUMNS):
+            rows = draw_people(runs * people, COLUMNS, setting.dice)
+            found.add(rows.reshape(runs, people, COLUMNS), strangers, shadows, setting.dice)
+        return found
+
+    def add(
+        self, rows: Floats, strangers: int, shadows: Shadows, dice: np.random.Generator
+    ) -> None:
+        """Train a model on each of these groups of people, and look for the first of them."""
+        exact = trained(rows, RIDGE)
+        models = {release: released(exact, release, dice) for release in self.above}
+        fresh = draw_people(FRESH, COLUMNS, dice)
+        for release, weights in models.items():
+            self.right[release].append(float((weights @ fresh.T > 0).mean()))
+        for trial, group in enumerate(rows):
+            crowd = np.concatenate([group[:1], draw_people(strangers, COLUMNS, dice)])
+            bells = Bells.of(shadows, crowd)
+            for release, weights in models.items():
+                self.above[release].append(stand_above(crowd, weights[trial], bells, release))
+
+    def hits(self, release: float | None, allowed: int) -> int:
+        """Return in how many trials fewer strangers than allowed stood above the target."""
+        return sum(above < allowed for above in self.above[release])
+
+
+def _successes(setting: Setting, found: _Found, strangers: int) -> list[Success]:
+    made = []
+    for release in (None, *setting.epsilons()):
+        for share in SHARES:
+            allowed = int(share * (strangers + 1) + 1e-9)
+            if allowed < 1:
+                continue
+            alarms = allowed / (strangers + 1)
+            name = "the model itself" if release is None else f"epsilon = {release:g}"
+            bound = None if release is None else hit_rate_bound(release, alarms, DELTA)
+            hits = found.hits(release, allowed)
+            made.append(
+                Success(f"{name}, at {100 * alarms:.2g} %", hits, setting.runs, release, bound)
+            )
+    return made
+
+
+def _finding(successes: tuple[Success, ...], found: _Found) -> str:
+    named = ", ".join(
+        f"{one.rate:.1%} of epsilon {one.epsilon:g}"
+        for one in successes
+        if one.epsilon is not None and one.against.endswith("at 1 %")
+    )
+    use = ", ".join(
+        f"{np.mean(shares):.0%} {'without noise' if epsilon is None else f'at epsilon {epsilon:g}'}"
+        for epsilon, shares in found.right.items()
+    )
+    return (
+        f"The model itself gives away {successes[0].rate:.0%} of its members where 1 % of the "
+        f"strangers are named by mistake; its private twins {named}. The price: of fresh people "
+        f"the models name the label right for {use}."
+    )
+
+
+ATTACK: Final = Attack(
+    "membership-models",
+    "tell whose row trained a model, by shadow models",
+    _run,
+    runs=300,
+    options={
+        "people": "how many the model learnt from",
+        "shadows": "how many shadow models are trained",
+        "strangers": "how many rows a member's is compared with",
+        **EPSILONS_OPTION,
+    },
+)

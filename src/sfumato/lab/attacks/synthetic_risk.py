@@ -1,0 +1,266 @@
+"""What synthetic rows give away of the people they were made from (Giomi and others 2023).
+
+Three questions of data protection law: can somebody be singled out, can two halves of a person be
+linked, can a secret be inferred? Each is asked of the people behind the rows (main), of people
+who were never in them (control), and of a guesser without the rows (baseline). What the control
+shows too is knowledge about people at large; the risk is what the main attack has beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.refusal import Refused
+from sfumato.lab.chance import interval
+from sfumato.lab.report import CONFIDENCE
+from sfumato.lab.tables import (
+    Bits,
+    Column,
+    Condition,
+    Predicate,
+    Table,
+    fulfils,
+    is_number,
+    nearest,
+    rows_of,
+    taken,
+)
+
+TOLERANCE: Final = 0.05  # a number is guessed right if it is off by this share of the guess
+ROUNDS: Final = 20  # predicates tried for each that is wanted
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How often something was right."""
+
+    hits: int
+    tries: int
+
+    @property
+    def rate(self) -> float:
+        """Return the share that was right."""
+        return self.hits / self.tries if self.tries else 0.0
+
+    @staticmethod
+    def of(right: Bits) -> Tally:
+        """Return the tally of a row of outcomes."""
+        return Tally(int(right.sum()), int(right.size))
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Rows that synthetic ones were made from, those, and rows of people who were never in them."""
+
+    original: Table
+    synthetic: Table
+    control: Table
+
+
+@dataclass(frozen=True)
+class Risk:
+    """The success of the three attackers, and the risk that it shows."""
+
+    main: Tally
+    baseline: Tally
+    control: Tally
+
+    @property
+    def value(self) -> float:
+        """Return what the main attack has beyond the control, of what it could have."""
+        return _beyond(self.main.rate, self.control.rate)
+
+    def within(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """Return an interval of the risk: the ends of two exact ones that hold together."""
+        both = (1 + confidence) / 2
+        main = interval(self.main.hits, self.main.tries, both)
+        control = interval(self.control.hits, self.control.tries, both)
+        return _beyond(main[0], control[1]), _beyond(main[1], control[0])
+
+    @property
+    def finding(self) -> str:
+        """Return the outcome in plain words."""
+        low, high = self.within()
+        return (
+            f"Risk {max(0.0, self.value):.1%} ({max(0.0, low):.1%} to {max(0.0, high):.1%}): right "
+            f"for {self.main.rate:.1%} of the people behind the rows, for {self.control.rate:.1%} "
+            f"of people who are not, for {self.baseline.rate:.1%} without looking."
+        )
+
+
+def _beyond(main: float, control: float) -> float:
+    return (main - control) / (1 - control) if control < 1 else 0.0
+
+
+# --- linking two halves -----------------------------------------------------------------------
+
+
+def linked(
+    people: Table,
+    synthetic: Table,
+    halves: tuple[Sequence[str], Sequence[str]],
+    neighbours: int = 1,
+) -> Bits:
+    """Say of each person whether both halves of them have a nearest synthetic row in common."""
+    one, other = (nearest(people, synthetic, half, neighbours) for half in halves)
+    both: Bits = (one[:, :, None] == other[:, None, :]).any(axis=(1, 2))
+    return both
+
+
+def linkability(
+    tables: Tables, halves: tuple[Sequence[str], Sequence[str]], dice: np.random.Generator
+) -> Risk:
+    """Return the risk that who knows two halves of people finds which belong together."""
+    rows, tries = rows_of(tables.synthetic), rows_of(tables.original)
+    lucky = dice.integers(0, rows, tries) == dice.integers(0, rows, tries)
+    return Risk(
+        main=Tally.of(linked(tables.original, tables.synthetic, halves)),
+        baseline=Tally.of(lucky),
+        control=Tally.of(linked(tables.control, tables.synthetic, halves)),
+    )
+
+
+# --- inferring a secret -----------------------------------------------------------------------
+
+
+def inferred(people: Table, synthetic: Table, known: Sequence[str], secret: str) -> Bits:
+    """Say of each person whether the nearest synthetic row has their secret."""
+    places = nearest(people, synthetic, known, 1)[:, 0]
+    return is_right(synthetic[secret][places], people[secret])
+
+
+def is_right(guesses: Column, secrets: Column) -> Bits:
+    """Say which guesses are right: the same, or a number that is off by little."""
+    if not is_number(secrets):
+        return np.asarray(guesses == secrets)
+    return np.asarray(np.abs(guesses - secrets) <= TOLERANCE * np.abs(guesses))
+
+
+def inference(tables: Tables, known: Sequence[str], secret: str, dice: np.random.Generator) -> Risk:
+    """Return the risk that who knows some columns of people learns another."""
+    original, synthetic = tables.original, tables.synthetic
+    lucky = dice.integers(0, rows_of(synthetic), rows_of(original))
+    return Risk(
+        main=Tally.of(inferred(original, synthetic, known, secret)),
+        baseline=Tally.of(is_right(synthetic[secret][lucky], original[secret])),
+        control=Tally.of(inferred(tables.control, synthetic, known, secret)),
+    )
+
+
+# --- singling somebody out --------------------------------------------------------------------
+
+
+def predicates_of_rows(
+    synthetic: Table, count: int, columns: int, dice: np.random.Generator
+) -> list[Predicate]:
+    """Return descriptions of single synthetic rows by that many columns, each once.
+
+    Numbers are described as at least or at most, away from the middle, where few others are.
+    """
+    names, rows = sorted(synthetic), rows_of(synthetic)
+    fits = {name: _fits(synthetic[name]) for name in names}
+    found: dict[Predicate, None] = {}
+    for _ in range(ROUNDS):
+        places = dice.integers(0, rows, count)
+        chosen = dice.random((count, len(names))).argsort(axis=1) < columns
+        fitting = np.ones((count, rows), dtype=bool)
+        for name, is_in in zip(names, chosen.T, strict=True):
+            fitting &= fits[name][places] | ~is_in[:, None]
+        alone = fitting.sum(axis=1) == 1
+        for place, is_in in zip(places[alone], chosen[alone], strict=True):
+            about = [name for name, one in zip(names, is_in, strict=True) if one]
+            found[tuple(_about(synthetic, name, int(place)) for name in about)] = None
+            if len(found) == count:
+                return list(found)
+    return list(found)
+
+
+def predicates_of_extremes(synthetic: Table) -> list[Predicate]:
+    """Return descriptions of single synthetic rows by one column: the ends, and rare values."""
+    found: dict[Predicate, None] = {}
+    for name, column in synthetic.items():
+        values, counts = np.unique(column, return_counts=True)
+        ends = [("<=", values[0]), (">=", values[-1])] if is_number(column) else []
+        for sign, value in [*ends, *(("=", rare) for rare in values[counts == 1])]:
+            found[(Condition(name, sign, value.item()),)] = None
+    return [one for one in found if int(fulfils(one, synthetic).sum()) == 1]
+
+
+def random_predicates(
+    synthetic: Table, count: int, columns: int, dice: np.random.Generator
+) -> list[Predicate]:
+    """Return descriptions by values of columns that need not go together."""
+    made = []
+    for _ in range(count):
+        names = sorted(dice.choice(list(synthetic), columns, replace=False).tolist())
+        made.append(tuple(_by_luck(synthetic, name, dice) for name in names))
+    return made
+
+
+def singles_out(predicates: Sequence[Predicate], people: Table) -> Bits:
+    """Say of each description whether exactly one of the people fulfils it."""
+    return np.array([int(fulfils(one, people).sum()) == 1 for one in predicates], dtype=bool)
+
+
+def singled_out(predicates: Sequence[Predicate], people: Table) -> Bits:
+    """Say of each person whether some description is true of them alone."""
+    alone = np.zeros(rows_of(people), dtype=bool)
+    for predicate in predicates:
+        rows = fulfils(predicate, people)
+        if int(rows.sum()) == 1:
+            alone |= rows
+    return alone
+
+
+def singling_out(
+    tables: Tables, dice: np.random.Generator, *, attacks: int = 500, columns: int = 3
+) -> Risk:
+    """Return the risk that a description made from the synthetic rows fits one person alone.
+
+    How easy it is to be alone depends on how many there are: the control has to have as many
+    rows as the original, or more, of which the first are taken.
+    """
+    original, size = tables.original, rows_of(tables.original)
+    if rows_of(tables.control) < size:
+        raise Refused(
+            "bad-request",
+            "The control has fewer rows than the original, so the two cannot be compared.",
+            "Hold back as many rows as you make synthetic ones from, or leave some out.",
+        )
+    predicates = predicates_of_rows(tables.synthetic, attacks, columns, dice)
+    guessed = random_predicates(tables.synthetic, attacks, columns, dice)
+    return Risk(
+        main=Tally.of(singles_out(predicates, original)),
+        baseline=Tally.of(singles_out(guessed, original)),
+        control=Tally.of(singles_out(predicates, taken(tables.control, np.arange(size)))),
+    )
+
+
+def _fits(column: Column) -> Bits:
+    """Return for each row's description in this column which rows it fits."""
+    if not is_number(column):
+        return np.asarray(column[:, None] == column[None, :])
+    above = column[:, None] > np.median(column)
+    return np.asarray(
+        np.where(above, column[None, :] >= column[:, None], column[None, :] <= column[:, None])
+    )
+
+
+def _about(table: Table, name: str, row: int) -> Condition:
+    column = table[name]
+    value = column[row].item()
+    if not is_number(column):
+        return Condition(name, "=", value)
+    return Condition(name, ">=" if value > np.median(column) else "<=", value)
+
+
+def _by_luck(table: Table, name: str, dice: np.random.Generator) -> Condition:
+    column: NDArray[Any] = table[name]
+    value = column[int(dice.integers(0, len(column)))].item()
+    signs = ("=", ">=", "<=") if is_number(column) else ("=",)
+    return Condition(name, signs[int(dice.integers(0, len(signs)))], value)

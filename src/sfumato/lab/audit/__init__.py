@@ -1,0 +1,17 @@
+"""The auditor: lower bounds of the epsilon of anything that can be run or asked."""
+
+from sfumato.lab.audit.auditing import Audited, audit, audit_order_2, audit_rho
+from sfumato.lab.audit.one_run import audit_one_run
+from sfumato.lab.audit.targets import Request, audit_command, audit_http, rows_or_code
+
+__all__ = [
+    "Audited",
+    "Request",
+    "audit",
+    "audit_command",
+    "audit_http",
+    "audit_one_run",
+    "audit_order_2",
+    "audit_rho",
+    "rows_or_code",
+]

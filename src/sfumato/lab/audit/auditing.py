@@ -1,0 +1,217 @@
+"""The auditor: a lower bound of a mechanism's epsilon, from nothing but running it.
+
+Epochs double. Each trains its guesses on all runs before it and proves them on as many fresh ones,
+for which a fair coin chose the side of the pair; epoch k spends 6 alpha / (pi k)**2, so that the
+bound of every epoch holds at once, whatever was searched (correctness.md, 4.1). It says "epsilon is
+at least so much", and never "this is private".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from inspect import Parameter, signature
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.refusal import Refused
+from sfumato.lab.audit.bound import Score, epsilon_above, share_of
+from sfumato.lab.audit.claim import Claim, EpsilonClaim, OrderTwoClaim, RhoClaim
+from sfumato.lab.audit.event import Trials, best_event
+from sfumato.lab.audit.outputs import Outputs, joined, read_outputs, read_sides
+
+Random = np.random.Generator
+Mechanism = Callable[..., Any]  # Any: whatever somebody wants audited
+Run = Callable[[NDArray[np.bool_]], Outputs]  # a side of the pair for each run -> outputs
+FIRST: Final = 128  # runs before the first guess
+ALPHA: Final = 1e-4
+MOST: Final = 131_072
+ERRORS: Final = (
+    Refused, ArithmeticError, AssertionError, AttributeError, LookupError, NameError, OSError,
+    RuntimeError, TypeError, ValueError,
+)  # fmt: skip  # an error of the mechanism is an output of it
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What an audit can say: never that something is private."""
+
+    lower: float  # it is at least this, at the claimed delta
+    claim: float
+    delta: float
+    samples: int  # runs of the mechanism, both sides together
+    view: str  # how the outputs were looked at
+    confidence: float  # that `lower` holds
+    words: str = "epsilon"  # what is bounded
+
+    @property
+    def is_violated(self) -> bool:
+        """Say whether the claim is certainly wrong."""
+        return self.lower > self.claim
+
+    @property
+    def finding(self) -> str:
+        """Return the outcome in plain words."""
+        delta = f" at delta {self.delta:g}" if self.delta else ""
+        sure = f"{100 * self.confidence:g} %"
+        proof = f"{self.words} is at least {self.lower:.3g}{delta}, at confidence {sure}"
+        runs = f"{self.samples:,} runs"
+        if self.is_violated:
+            return (
+                f"The claim of {self.words} {self.claim:g} is broken: {proof}. "
+                f"It shows in {self.view}, after {runs}."
+            )
+        return (
+            f"Not accused of breaking {self.words} {self.claim:g}: {proof}, after {runs}. "
+            "That it is private cannot be told by looking at outputs."
+        )
+
+
+def audit(  # noqa: PLR0913  # an auditor's terms
+    mechanism: Mechanism,
+    D: object,
+    D2: object,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    alpha: float = ALPHA,
+    most: int = MOST,
+    dice: Random,
+) -> Audited:
+    """Return what so many runs of the mechanism on two neighbours prove of its epsilon.
+
+    A mechanism takes the data (and perhaps dice) and returns any output; or it takes the data, a
+    number of runs and dice, and returns a row for each run, which is much faster. Runs have to be
+    independent of each other. It ends as soon as the claim is surely broken.
+    """
+    run = runs_of(mechanism, D, D2, dice)
+    return held_against(EpsilonClaim(epsilon, delta), run, alpha=alpha, most=most, dice=dice)
+
+
+def audit_rho(  # noqa: PLR0913  # an auditor's terms
+    mechanism: Mechanism,
+    D: object,
+    D2: object,
+    *,
+    rho: float,
+    alpha: float = ALPHA,
+    most: int = MOST,
+    dice: Random,
+) -> Audited:
+    """Return the same for a claim of rho-zCDP, as Gaussian noise makes it."""
+    run = runs_of(mechanism, D, D2, dice)
+    return held_against(RhoClaim(rho), run, alpha=alpha, most=most, dice=dice)
+
+
+def audit_order_2(  # noqa: PLR0913  # an auditor's terms
+    mechanism: Mechanism,
+    D: object,
+    D2: object,
+    *,
+    divergence: float,
+    alpha: float = ALPHA,
+    most: int = MOST,
+    dice: Random,
+) -> Audited:
+    """Return the same for a bound of Renyi's divergence of order 2, as Skellam noise makes it."""
+    run = runs_of(mechanism, D, D2, dice)
+    return held_against(OrderTwoClaim(divergence), run, alpha=alpha, most=most, dice=dice)
+
+
+def held_against(claim: Claim, run: Run, *, alpha: float, most: int, dice: Random) -> Audited:
+    """Return what up to so many runs prove against the claim."""
+    _check(claim, alpha, most)
+    past = _trials(run, FIRST, dice)
+    found = Audited(0.0, claim.value, claim.delta, past.size, "nothing", 1 - alpha, claim.words)
+    epoch = 0
+    while 2 * past.size <= most and not found.is_violated:
+        epoch += 1
+        event = best_event(past, target=claim.target(found.lower), delta=claim.delta)
+        fresh = _trials(run, past.size, dice)
+        lower = claim.proved(event, fresh, share_of(alpha, epoch))
+        past = _all_of(past, fresh)
+        found = replace(found, samples=past.size)
+        if lower > found.lower:
+            found = replace(found, lower=lower, view=event.view.name)
+    return found
+
+
+def could_prove(most: int, delta: float, alpha: float = ALPHA) -> float:
+    """Return the largest epsilon that so many runs prove, if every guess of the last is right."""
+    epochs, last = 0, FIRST
+    while 4 * last <= most:
+        epochs, last = epochs + 1, 2 * last
+    if 2 * last > most:
+        return 0.0
+    return epsilon_above(Score(last, last, last), delta, share_of(alpha, epochs + 1))
+
+
+def _check(claim: Claim, alpha: float, most: int) -> None:
+    if not (claim.value >= 0 and 0 <= claim.delta < 1 and 0 < alpha < 1 and most >= 2 * FIRST):
+        raise Refused(
+            "bad-request",
+            "An audit needs a claim from 0, a delta and an alpha below 1, and 256 runs.",
+            "Correct the terms.",
+        )
+
+
+def _trials(run: Run, count: int, dice: Random) -> Trials:
+    """Return so many fresh runs, each on the side that a fair coin says."""
+    is_second = dice.integers(0, 2, size=count).astype(np.bool_)
+    return Trials(run(is_second), is_second)
+
+
+def _all_of(one: Trials, other: Trials) -> Trials:
+    sides = np.concatenate([one.is_second, other.is_second])
+    return Trials(joined([one.seen, other.seen]), sides)
+
+
+def runs_of(mechanism: Mechanism, D: object, D2: object, dice: Random) -> Run:
+    """Return how to run the mechanism on either side; what takes no number of runs, one by one."""
+    takes = _positional(mechanism)
+    if takes >= 3:
+        return _at_once(mechanism, D, D2, dice)
+    return _one_by_one(_caught(mechanism, takes, dice), D, D2)
+
+
+def _positional(mechanism: Mechanism) -> int:
+    """Return how many values the mechanism has to be given."""
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    takes = signature(mechanism).parameters.values()
+    return sum(one.kind in kinds and one.default is Parameter.empty for one in takes)
+
+
+def _at_once(mechanism: Mechanism, D: object, D2: object, dice: Random) -> Run:
+    def run(is_second: NDArray[np.bool_]) -> Outputs:
+        parts = []
+        for data, which in ((D, ~is_second), (D2, is_second)):
+            places = np.flatnonzero(which)
+            if places.size:
+                parts.append((places, mechanism(data, places.size, dice)))
+        return read_sides(parts)
+
+    return run
+
+
+def _one_by_one(mechanism: Callable[[object], object], D: object, D2: object) -> Run:
+    """Run in the order of the coins, so that what drifts with time drifts on both sides."""
+
+    def run(is_second: NDArray[np.bool_]) -> Outputs:
+        found = [mechanism(D2 if second else D) for second in is_second.tolist()]
+        return read_outputs(found, len(found))
+
+    return run
+
+
+def _caught(mechanism: Mechanism, takes: int, dice: Random) -> Callable[[object], object]:
+    more = (dice,) if takes == 2 else ()
+
+    def run(data: object) -> object:
+        try:
+            return mechanism(data, *more)
+        except ERRORS as error:
+            return error
+
+    return run

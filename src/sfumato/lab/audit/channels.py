@@ -1,0 +1,111 @@
+"""Channels beside the numbers: shape, code, charge and time of answers on two neighbours.
+
+The same questions are asked of both. Whatever is not a number under noise has to be the same to
+the byte. Times are compared and shown; on a busy machine they prove nothing by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from sfumato.client.answer import Answer
+from sfumato.core.refusal import Refused
+
+Ask = Callable[[str], Answer]
+# Of a receipt, what differs between any two answers: who asked when, and signatures of it.
+OWN: Final = frozenset({"op", "seq", "signed", "signature", "key"})
+
+
+@dataclass(frozen=True)
+class Said:
+    """What can be seen of an answer besides its noisy numbers."""
+
+    code: str  # of the refusal; empty if it was answered
+    charge: str  # what it cost and what is left
+    shape: str  # everything else, each released number as a mark
+
+
+def said(ask: Ask, question: str) -> Said:
+    """Return what is seen of one answer or refusal."""
+    try:
+        answer = ask(question)
+    except Refused as refused:
+        facts = json.dumps(refused.facts, default=str, sort_keys=True)
+        return Said(refused.code, facts, f"{refused.cause} {refused.next_step}")
+    receipt = {name: value for name, value in answer.receipt.items() if name not in OWN}
+    charge = {name: receipt.pop(name) for name in ("epsilon", "delta", "left", "charged", "free")}
+    shape = [answer.columns, _marks(answer.rows), _marks(answer.std), _marks(answer.interval),
+             answer.guarantee, answer.notes, receipt]  # fmt: skip
+    return Said("", json.dumps(charge, sort_keys=True), json.dumps(shape, sort_keys=True))
+
+
+def _marks(value: object) -> object:
+    """Return the value with a mark for each number; texts, nulls and lengths stay."""
+    if isinstance(value, (list, tuple)):
+        return [_marks(one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: _marks(one) for name, one in value.items()}
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return "a number" if is_number else value
+
+
+def differences(one: Ask, other: Ask, questions: Sequence[str]) -> tuple[str, ...]:
+    """Return every question of which more than the numbers differs, and in what."""
+    found: list[str] = []
+    for question in questions:
+        first, second = said(one, question), said(other, question)
+        for part in ("code", "charge", "shape"):
+            if getattr(first, part) != getattr(second, part):
+                found.append(f"{part} of {question}")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long both sides took."""
+
+    median_ms: tuple[float, float]
+    apart: float  # largest distance of the two distributions
+    chance: float  # of so large a distance, if time says nothing (asymptotic)
+
+    @property
+    def finding(self) -> str:
+        """Return the outcome in plain words."""
+        one, other = self.median_ms
+        return (
+            f"The middle times are {one:.2f} and {other:.2f} ms; the distributions are "
+            f"{self.apart:.3f} apart, as by chance {100 * self.chance:.2g} times of 100."
+        )
+
+
+def times(one: Callable[[], object], other: Callable[[], object], runs: int) -> Times:
+    """Return the times of so many calls of each, one after the other by turns."""
+    spent = np.array([[_spent(one), _spent(other)] for _ in range(runs)])
+    first, second = np.sort(spent[:, 0]), np.sort(spent[:, 1])
+    everywhere = np.sort(spent.ravel())
+    shares = [np.searchsorted(side, everywhere, side="right") / runs for side in (first, second)]
+    apart = float(np.abs(shares[0] - shares[1]).max())
+    middles = (float(np.median(first)) * 1000, float(np.median(second)) * 1000)
+    return Times(middles, apart, _kolmogorov(apart * math.sqrt(runs / 2)))
+
+
+def _spent(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _kolmogorov(distance: float) -> float:
+    """Return the chance of a larger distance, by Kolmogorov's law."""
+    if distance < 0.3:
+        return 1.0
+    signs = ((k, 1.0 if k % 2 else -1.0) for k in range(1, 101))
+    chance = 2 * sum(sign * math.exp(-2 * (k * distance) ** 2) for k, sign in signs)
+    return min(1.0, max(0.0, chance))

@@ -1,0 +1,103 @@
+"""What a mechanism claims, and what guesses on fresh coins prove against it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from sfumato.lab.audit.bound import (
+    divergence_of_order_2,
+    epsilon_above,
+    relative_entropy,
+    surely_above,
+)
+from sfumato.lab.audit.event import Event, Trials
+
+
+class Claim(Protocol):
+    """A number that is claimed to be an upper bound of a privacy loss."""
+
+    @property
+    def value(self) -> float:
+        """Return the number."""
+        ...
+
+    @property
+    def delta(self) -> float:
+        """Return the delta beside it; 0 for none."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """Return what the number is called."""
+        ...
+
+    def target(self, lower: float) -> float:
+        """Return the epsilon against which events are sought, so much being proved already."""
+        ...
+
+    def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
+        """Return a lower bound of the true number, wrong with a chance of at most alpha."""
+        ...
+
+
+@dataclass(frozen=True)
+class EpsilonClaim:
+    """(epsilon, delta)-DP."""
+
+    value: float
+    delta: float = 0.0
+    words: str = "epsilon"
+
+    def target(self, lower: float) -> float:
+        """Return the larger of what is claimed and what is proved."""
+        return lower if math.isinf(self.value) else max(lower, self.value)
+
+    def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
+        """Return the bound by right guesses."""
+        return epsilon_above(event.score(fresh), self.delta, alpha)
+
+
+@dataclass(frozen=True)
+class RhoClaim:
+    """rho-zCDP: then the relative entropy of any event is at most rho, both ways round."""
+
+    value: float
+    delta: float = 0.0
+    words: str = "rho"
+
+    def target(self, lower: float) -> float:
+        """Return zero: the event wanted is the one that tells the sides apart most often."""
+        del lower
+        return 0.0
+
+    def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
+        """Return the relative entropy of the event "the guess is the second side"."""
+        return _apart(relative_entropy, event, fresh, alpha)
+
+
+@dataclass(frozen=True)
+class OrderTwoClaim(RhoClaim):
+    """A bound of Renyi's divergence of order 2, which no event passes either."""
+
+    words: str = "divergence of order 2"
+
+    def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
+        """Return that divergence of the same event."""
+        return _apart(divergence_of_order_2, event, fresh, alpha)
+
+
+def _apart(
+    divergence: Callable[[float, float], float], event: Event, fresh: Trials, alpha: float
+) -> float:
+    """Return how far the event sets the sides apart, at the near ends of both its chances."""
+    says, is_second = event.guessed(fresh) == 1, fresh.is_second
+    ones, zeros = int(is_second.sum()), fresh.size - int(is_second.sum())
+    hits, alarms = int((says & is_second).sum()), int((says & ~is_second).sum())
+    hit = surely_above(hits, ones, alpha / 2)
+    alarm = 1 - surely_above(zeros - alarms, zeros, alpha / 2)
+    if hit <= alarm:
+        return 0.0
+    return max(divergence(hit, alarm), divergence(1 - alarm, 1 - hit))

@@ -1,0 +1,232 @@
+"""What to guess from: a view of the outputs, cut into cells, each with a guess or an abstention.
+
+Half of the runs at hand say what each cell speaks for, the other half which cells and which view to
+keep. Neither half proves anything: only fresh runs do, so that a search this greedy does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.lab.audit.bound import Score, evidence
+from sfumato.lab.audit.outputs import Floats, Outputs
+from sfumato.lab.audit.views import View, views
+
+Guesses = NDArray[np.int8]  # 0 or 1 for a side, -1 for an abstention
+Integers = NDArray[np.int64]
+Range = tuple[float, float]
+ABSTAIN: Final = -1
+ATOMS: Final = 128  # values that have a cell of their own
+FINE: Final = 40  # cells of other values, as many of each
+COARSE: Final = 10
+LOOKED_AT: Final = 16_384  # runs from which cells are cut
+MISSING: Final = 1.7e308  # where NaN goes, above every number
+JOINT: Final = "all outputs together"
+WEIGHED: Final = "a weighed sum of all outputs"
+VOTES: Final = "a weighed vote of all outputs"
+EDGE: Final = 1.0  # per cent of a number's tails that are cut off before it is weighed
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Runs on a coin's side of the pair: what came out, and which side it was."""
+
+    seen: Outputs
+    is_second: NDArray[np.bool_]
+
+    @property
+    def size(self) -> int:
+        """Return how many runs there are."""
+        return self.seen.runs
+
+    def half(self, which: int) -> Trials:
+        """Return every other run."""
+        places = slice(which, None, 2)
+        return Trials(self.seen.at(places), self.is_second[places])
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """A guess for each cell of a view."""
+
+    view: View
+    edges: Floats
+    guesses: Guesses
+    worth: float  # what the second half of the runs says against the target, in nats
+
+    def guessed(self, fresh: Trials) -> Guesses:
+        """Return a guess, or an abstention, for each of some runs."""
+        return self.guesses[cells_of(self.view.of(fresh.seen), self.edges)]
+
+    def score(self, fresh: Trials) -> Score:
+        """Return how the guesses do on other runs."""
+        guessed = self.guessed(fresh)
+        made = guessed != ABSTAIN
+        right = made & (guessed == fresh.is_second)
+        return Score(fresh.size, int(made.sum()), int(right.sum()))
+
+
+def best_event(past: Trials, *, target: float, delta: float) -> Event:
+    """Return the event that speaks most against the target, by the runs at hand."""
+    first, second = past.half(0), past.half(1)
+    found = views(past.seen, past.is_second)
+    events = [
+        _event(view, edges, (first, second), target, delta)
+        for view in (*found, *_joint(found, first))
+        for edges in _cuts(view.of(first.seen))
+    ]
+    return max(events, key=lambda event: event.worth)
+
+
+def _event(
+    view: View, edges: Floats, halves: tuple[Trials, Trials], target: float, delta: float
+) -> Event:
+    first, second = halves
+    guesses, order = _ranked(view, edges, first)
+    cells = cells_of(view.of(second.seen), edges)
+    right = _counted(cells, second.is_second[:, np.newaxis] == guesses[cells, np.newaxis], edges)
+    made = np.bincount(cells, minlength=len(edges) + 1).astype(np.float64)
+    worth = _worth(np.cumsum(right[order]), np.cumsum(made[order]), second.size, target, delta)
+    best = int(np.argmax(worth))
+    kept = np.full(len(guesses), ABSTAIN, dtype=np.int8)
+    kept[order[: best + 1]] = guesses[order[: best + 1]]
+    return Event(view, edges, kept, float(worth[best]))
+
+
+def _ranked(view: View, edges: Floats, first: Trials) -> tuple[Guesses, Integers]:
+    """Return what each cell speaks for, and the cells from the surest on."""
+    cells = cells_of(view.of(first.seen), edges)
+    odds, doubt = _log_odds(*_sides(cells, first.is_second, edges))
+    order = np.argsort(-(np.abs(odds) - doubt), kind="stable")
+    return (odds > 0).astype(np.int8), order.astype(np.int64)
+
+
+def _worth(right: Floats, made: Floats, coins: int, target: float, delta: float) -> Floats:
+    told = delta * coins + (2 * np.sqrt(delta * coins) + 1 if delta > 0 else 0.0)
+    return evidence(np.maximum(right - told, 0.0), np.maximum(made - told, 0.0), target)
+
+
+def _sides(cells: Integers, is_second: NDArray[np.bool_], edges: Floats) -> tuple[Floats, Floats]:
+    ones = _counted(cells, is_second[:, np.newaxis], edges)
+    zeros = _counted(cells, ~is_second[:, np.newaxis], edges)
+    return zeros, ones
+
+
+def _counted(cells: Integers, which: NDArray[np.bool_], edges: Floats) -> Floats:
+    counts = np.bincount(cells, weights=which.ravel(), minlength=len(edges) + 1)
+    return np.asarray(counts, dtype=np.float64)
+
+
+def _log_odds(zeros: Floats, ones: Floats) -> tuple[Floats, Floats]:
+    """Return by how much each cell speaks for the second side, and how far off that may be."""
+    odds = np.log((ones + 0.5) / (ones.sum() + 1)) - np.log((zeros + 0.5) / (zeros.sum() + 1))
+    return odds, np.sqrt(1 / (ones + 0.5) + 1 / (zeros + 0.5))
+
+
+def _cuts(numbers: Floats) -> list[Floats]:
+    """Return ways to cut numbers into cells: around each value, or finely and coarsely."""
+    some = _placed(numbers[:LOOKED_AT])
+    values, counts = np.unique(some, return_counts=True)
+    if len(values) <= ATOMS:
+        return [_around(values)]
+    often = np.argsort(-counts, kind="stable")[:ATOMS]
+    atoms = _around(values[often[counts[often] >= max(4, len(some) // 400)]])
+    tails = 0.5 ** np.arange(5, max(6, int(np.log2(len(some) / 4))))
+    shares = np.concatenate([np.arange(1, FINE) / FINE, tails, 1 - tails])
+    fine = np.quantile(some, shares, method="inverted_cdf")
+    coarse = np.quantile(some, np.arange(1, COARSE) / COARSE, method="inverted_cdf")
+    return [np.unique(np.concatenate([atoms, fine])), np.unique(coarse)]
+
+
+def _around(values: Floats) -> Floats:
+    return np.unique(np.concatenate([values, np.nextafter(values, np.inf)]))
+
+
+def _placed(numbers: Floats) -> Floats:
+    return np.nan_to_num(numbers, nan=MISSING, posinf=1.6e308, neginf=-1.6e308)
+
+
+def cells_of(numbers: Floats, edges: Floats) -> Integers:
+    """Return the cell of each number; every number has one."""
+    return np.searchsorted(edges, _placed(numbers), side="right").astype(np.int64)
+
+
+def _joint(found: Iterable[View], first: Trials) -> Iterator[View]:
+    """Yield views of every number at once: what each speaks for added up, and straight lines."""
+    singles = [view for view in found if view.name in first.seen.numbers]
+    if len(singles) < 2:
+        return
+    ranges = [_range(view.of(first.seen)) for view in singles]
+    yield _weighed(WEIGHED, singles, ranges, first)
+    middles = [_middles(view.of(first.seen), first.is_second) for view in singles]
+    yield _weighed(VOTES, singles, middles, first)
+    tables = [_table(view, first) for view in singles]
+
+    def score(seen: Outputs) -> Floats:
+        parts = [
+            odds[cells_of(view.of(seen), edges)]
+            for view, (edges, odds) in zip(singles, tables, strict=True)
+        ]
+        return np.asarray(np.sum(parts, axis=0))
+
+    yield View(JOINT, score)
+
+
+def _table(view: View, first: Trials) -> tuple[Floats, Floats]:
+    """Return cells of a view and what each surely speaks for: doubtful ones for nothing."""
+    numbers = view.of(first.seen)
+    edges = _cuts(numbers)[-1]
+    odds, doubt = _log_odds(*_sides(cells_of(numbers, edges), first.is_second, edges))
+    return edges, np.where(np.abs(odds) > doubt, odds, 0.0)
+
+
+def _weighed(name: str, singles: list[View], ranges: list[Range], first: Trials) -> View:
+    """Return Fisher's discriminant: the weighed sum that sets the sides apart most.
+
+    For Gaussian noise nothing tells more; each number by itself says a little of it. Of Laplace
+    noise all that tells is where a number lies between the middles of the two sides.
+    """
+
+    def placed(seen: Outputs) -> Floats:
+        pairs = zip(singles, ranges, strict=True)
+        return np.column_stack([_within(view.of(seen), *ends) for view, ends in pairs])
+
+    weights = _weights(placed(first.seen), first.is_second)
+    return View(name, lambda seen: np.asarray(placed(seen) @ weights))
+
+
+def _middles(numbers: Floats, is_second: NDArray[np.bool_]) -> Range:
+    """Return the medians of the two sides, the lower one first."""
+    sides = (numbers[which & np.isfinite(numbers)] for which in (is_second, ~is_second))
+    low, high = sorted(float(np.median(_placed(side))) if side.size else 0.0 for side in sides)
+    return low, high
+
+
+def _range(numbers: Floats) -> Range:
+    there = _placed(numbers[np.isfinite(numbers)])
+    if not there.size:
+        return 0.0, 0.0
+    low, high = np.percentile(there, [EDGE, 100 - EDGE])
+    return float(low), float(high)
+
+
+def _within(numbers: Floats, low: float, high: float) -> Floats:
+    """Return numbers as shares of their range, from -1/2 to 1/2; what is missing is its middle."""
+    if not 0 < high - low < np.inf:
+        return np.zeros(len(numbers))
+    shares = (np.clip(_placed(numbers), low, high) - low) / (high - low) - 0.5
+    return np.asarray(np.where(np.isnan(numbers), 0.0, shares))
+
+
+def _weights(table: Floats, is_second: NDArray[np.bool_]) -> Floats:
+    one, other = table[is_second], table[~is_second]
+    if min(len(one), len(other)) < 2:
+        return np.zeros(table.shape[1])
+    spread = np.cov(one, rowvar=False) + np.cov(other, rowvar=False)
+    steadied = spread + 1e-6 * np.eye(len(spread))
+    return np.asarray(np.linalg.solve(steadied, one.mean(axis=0) - other.mean(axis=0)))

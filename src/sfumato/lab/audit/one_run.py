@@ -1,0 +1,90 @@
+"""An audit in one release: a canary person for each of many public keys, there by a coin flip.
+
+A question grouped by m public keys is m trials at once, and each at full strength: one person is in
+one group. The guesses for one half of the keys are learned on the other half, and the bound holds
+however a release ties its keys together (Steinke, Nasr, Jagielski 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.refusal import Refused
+from sfumato.lab.audit.auditing import ALPHA, Audited, Random
+from sfumato.lab.audit.bound import one_run_above
+from sfumato.lab.audit.claim import Claim, EpsilonClaim
+from sfumato.lab.audit.event import Event, Trials, best_event
+from sfumato.lab.audit.outputs import read_outputs
+
+Key = Hashable
+Ask = Callable[[list[tuple[str, Key]]], Mapping[Key, object]]
+ENOUGH: Final = 10_000  # keys: with fewer, an audit shows too little to count
+NOT_SHOWN: Final = "the key was not shown"
+
+
+@dataclass(frozen=True)
+class OneRunClaim(EpsilonClaim):
+    """(epsilon, delta)-DP, held against many coins of one run."""
+
+    def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
+        """Return the bound that holds for one run."""
+        return one_run_above(event.score(fresh), self.delta, alpha)
+
+
+def audit_one_run(  # noqa: PLR0913  # an auditor's terms
+    ask: Ask,
+    keys: Sequence[Key],
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    alpha: float = ALPHA,
+    dice: Random,
+) -> Audited:
+    """Return what one release proves: `ask` gets rows of (person, key), and answers by key."""
+    is_in = coins(len(keys), dice)
+    rows = [(f"canary {place}", keys[place]) for place in np.flatnonzero(is_in).tolist()]
+    return judged(OneRunClaim(epsilon, delta), ask(rows), keys, is_in, alpha=alpha, dice=dice)
+
+
+def coins(count: int, dice: Random) -> NDArray[np.bool_]:
+    """Return a fair coin for each of at least ten thousand keys, or refuse."""
+    if count < ENOUGH:
+        raise Refused(
+            "bad-request",
+            f"An audit in one run needs {ENOUGH:,} keys or more.",
+            "Name more public keys; with fewer, nothing that it finds would count.",
+        )
+    return dice.integers(0, 2, size=count).astype(np.bool_)
+
+
+def judged(  # noqa: PLR0913  # an auditor's terms
+    claim: Claim,
+    answers: Mapping[Key, object],
+    keys: Sequence[Key],
+    is_in: NDArray[np.bool_],
+    *,
+    alpha: float,
+    dice: Random,
+) -> Audited:
+    """Return what the answers prove against the claim, each half of the keys judged by the other.
+
+    Each half may be wrong with a chance of alpha / 2.
+    """
+    order = dice.permutation(len(keys))
+    values = [answers.get(keys[place], NOT_SHOWN) for place in order.tolist()]
+    trials = Trials(read_outputs(values, len(values)), is_in[order])
+    halves = trials.half(0), trials.half(1)
+    found = Audited(0.0, claim.value, claim.delta, len(keys), "nothing", 1 - alpha, claim.words)
+    for past, fresh in (halves, halves[::-1]):
+        event = best_event(past, target=claim.target(0.0), delta=claim.delta)
+        lower = claim.proved(event, fresh, alpha / 2)
+        if lower > found.lower:
+            found = Audited(
+                lower, found.claim, found.delta, len(keys), event.view.name, 1 - alpha, claim.words
+            )
+    return found

@@ -1,0 +1,88 @@
+"""The audits as tables: for the terminal, and as the page docs/audit.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sfumato.lab.audit.auditing import Audited
+from sfumato.lab.audit.suite import Found, Held
+
+HELD: Final = ("mechanism", "where", "claim", "at least", "runs", "twin", "verdict")
+FOUND: Final = ("id", "specimen", "claim", "somebody", "at least", "runs", "seen in", "verdict")
+
+_TOP: Final = """# What the auditor found
+
+Made by `sfumato audit --page docs/audit.md` with an `--engine` each; what it can tell and cannot
+is in [lab-audit.md](lab-audit.md). A bound is a *lower* bound: "epsilon is at least so much, at
+confidence 99.99 %". No number here says that something is private.
+
+## What ships
+
+Each mechanism is held against its claim, and beside it a twin that is sold for half of its
+epsilon. A twin that is not caught would mean that the audit shows nothing. Where the twin has more
+than twice the epsilon, the audit is of the path alone: by our rule it does not count as one of the
+constant ([decision 0020](decisions/0020-the-auditor.md) says why it cannot). "Runs" are runs of the
+mechanism, both sides together, or, at the door, keys of one grouped question (of a fit: of all its
+questions; of a stream: its days) with a canary each by a coin flip.
+"""
+_ZOO: Final = """
+## The zoo
+
+Broken mechanisms, each on the neighbours that show it. The auditor has to catch every one that
+running can catch, in 131,072 runs or fewer; it stops as soon as the claim is surely broken, so
+"at least" is where it stopped, not how bad it is. "Somebody" says how the two are neighbours, and
+whom the claim is to protect: one person joins, as everywhere in this house; swaps their row for
+another, which counts of several things or of a fixed number of people need; or answers
+otherwise; or nobody does anything, and the rows lie in another order.
+"""
+
+
+def held_row(one: Held) -> tuple[str, ...]:
+    """Return what a table shows of one audit."""
+    twin = f"{one.factor}x {'caught' if one.tells else 'PASSED'}"
+    found = one.audited
+    return (one.name, one.where, _claim(found), _bound(found), f"{found.samples:,}", twin,
+            one.verdict)  # fmt: skip
+
+
+def found_row(one: Found) -> tuple[str, ...]:
+    """Return what a table shows of one specimen."""
+    found, specimen = one.audited, one.specimen
+    return (specimen.id, specimen.name, _claim(found), specimen.relation, _bound(found),
+            f"{found.samples:,}", found.view, one.verdict)  # fmt: skip
+
+
+def _claim(found: Audited) -> str:
+    delta = f", delta {found.delta:g}" if found.delta else ""
+    return f"{found.words} {found.claim:.3g}{delta}"
+
+
+def _bound(found: Audited) -> str:
+    return f"{found.lower:.3g}"
+
+
+def page(held: Sequence[Held], found: Sequence[Found]) -> str:
+    """Return the page in Markdown."""
+    shipped = _markdown(HELD, [held_row(one) for one in held])
+    zoo = _markdown(FOUND, [found_row(one) for one in found])
+    return f"{_TOP}\n{shipped}\n{_ZOO}\n{zoo}\n"
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |" for line in lines)
+
+
+def shape_of(name: str, found: Audited, verdict: str) -> dict[str, object]:
+    """Return one audit as the command line prints it for programs."""
+    return {
+        "name": name,
+        "claim": {found.words: found.claim, "delta": found.delta},
+        "at_least": found.lower,
+        "confidence": found.confidence,
+        "runs": found.samples,
+        "seen_in": found.view,
+        "verdict": verdict,
+        "finding": found.finding,
+    }

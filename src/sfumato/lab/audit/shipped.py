@@ -1,0 +1,334 @@
+"""Every mechanism that the platform ships, bare: what it claims, and neighbours to hold it against.
+
+`make` builds it for a price, so that a twin that is sold at half its price can be built as well: an
+audit that does not catch its twin shows nothing, so each pair is one that shows more than half of
+the price often enough (decision 0020). A mechanism without an audit here fails
+tests/lab/test_shipped.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.compose import rho_within
+from sfumato.core.local import TwoCoins
+from sfumato.core.noise import bounds, gaussian, laplace, selection, skellam
+from sfumato.core.noise.above import above, watch_for
+from sfumato.core.noise.blend import mean_of
+from sfumato.core.noise.chooser import BY_CHANCE, Chooser
+from sfumato.core.noise.choosing import choose_rows, rate_for
+from sfumato.core.noise.kind import Noise
+from sfumato.core.noise.median import choose_median
+from sfumato.core.noise.running import Axis, Running
+from sfumato.core.noise.spanning import chosen_tree
+from sfumato.core.noise.threshold import threshold_for
+from sfumato.core.noise.top import noisy_max
+from sfumato.core.noise.tree import tree_for_laplace
+from sfumato.core.refusal import Bug
+from sfumato.lab.audit.auditing import MOST, Mechanism, Random
+from sfumato.lab.audit.shipped_local import LOCAL
+
+Integers = NDArray[np.int64]
+DELTA: Final = Fraction(1, 100)
+TWIN: Final = 2  # times the epsilon that is claimed: an audit that misses it does not count
+FEW: Final = 8192  # runs of what draws one answer at a time
+PERIODS: Final = 8
+
+
+class Bytes:
+    """A generator of the lab as the dice that the house's samplers take."""
+
+    def __init__(self, generator: Random) -> None:
+        self._generator = generator
+
+    def draw(self, count: int) -> bytes:
+        """Return the next bytes."""
+        return self._generator.bytes(count)
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """One audit of a mechanism: at its own price, and at a multiple of its epsilon for the twin."""
+
+    name: str
+    files: tuple[str, ...]  # of core/noise and core/local, that it runs through
+    make: Callable[[Fraction], Mechanism]  # price -> a mechanism
+    pair: tuple[Any, Any]  # Any: each mechanism has data of its own kind
+    price: Fraction = Fraction(1)  # an epsilon, or a rho
+    delta: float = 0.0
+    is_rho: bool = False  # or a divergence, which also grows by the square
+    is_order_2: bool = False
+    most: int = MOST
+    factor: int = TWIN  # with more, the audit shows that it sees something, and does not count
+
+    def twin(self) -> Mechanism:
+        """Return the mechanism with the noise of so many epsilon: a rho grows by the square."""
+        return self.make(self.price * (self.factor**2 if self.is_rho else self.factor))
+
+
+def _many(data: object, runs: int) -> Integers:
+    return np.tile(np.asarray(data, dtype=np.int64), (runs, 1))
+
+
+def _noise(sensitivity: int) -> Callable[[Fraction], Mechanism]:
+    def make(epsilon: Fraction) -> Mechanism:
+        noise = Noise("laplace", laplace.scale_for(sensitivity, epsilon))
+        return lambda data, runs, dice: data + noise.sample(runs, Bytes(dice))
+
+    return make
+
+
+def _gaussian(sensitivity: int) -> Callable[[Fraction], Mechanism]:
+    def make(rho: Fraction) -> Mechanism:
+        noise = Noise("gaussian", gaussian.variance_for(sensitivity**2, rho))
+        return lambda data, runs, dice: data + noise.sample(runs, Bytes(dice))
+
+    return make
+
+
+def _skellam(rho: Fraction) -> Mechanism:
+    """Return the sum of three sites' shares, with the least variance whose order 2 is the price."""
+    steps = next(n for n in range(1, 10**5) if skellam.renyi(2, 1, 1, Fraction(n, 50)) <= rho)
+    share = skellam.share_of(Fraction(steps, 50), 3, 0)
+
+    def run(data: int, runs: int, dice: Random) -> Integers:
+        shares = [skellam.sample(share, runs, Bytes(dice)) for _ in range(3)]
+        return np.asarray(data + np.sum(shares, axis=0))
+
+    return run
+
+
+def _topped_up(epsilon: Fraction) -> Mechanism:
+    """Return two draws of a third and two thirds of the price, and their weighted mean."""
+    draws = [Noise("laplace", 1 / (epsilon * share)) for share in (Fraction(1, 3), Fraction(2, 3))]
+
+    def run(data: int, runs: int, dice: Random) -> NDArray[np.float64]:
+        first, second = (data + draw.sample(runs, Bytes(dice)) for draw in draws)
+        return np.column_stack([first, mean_of(draws, [first, second])])
+
+    return run
+
+
+def _running(epsilon: Fraction) -> Mechanism:
+    tree = tree_for_laplace(PERIODS)
+    noise = Noise("laplace", laplace.scale_for(tree.l1(1, 1), epsilon))
+
+    def run(data: object, runs: int, dice: Random) -> Integers:
+        running = Running(noise, tree, Axis(runs, PERIODS, 1))
+        blocks = running.blocks(_many(data, runs).ravel())
+        noisy = blocks + noise.sample(blocks.size, Bytes(dice))
+        return running.prefixes(noisy).reshape(runs, PERIODS)
+
+    return run
+
+
+def _chooser(kind: Any, **terms: Any) -> Callable[[Fraction], Mechanism]:  # Any: see Chooser
+    def make(epsilon: Fraction) -> Mechanism:
+        def run(data: object, runs: int, dice: Random) -> Integers:
+            histograms = _many(data, runs)
+            chooser = Chooser(kind, epsilon, 1, histograms.shape[1], **terms)
+            return chooser.choose(histograms, Bytes(dice))
+
+        return run
+
+    return make
+
+
+def _exponential(epsilon: Fraction) -> Mechanism:
+    rate = rate_for(epsilon, 1, monotone=False)
+    return lambda data, runs, dice: choose_rows(_many(data, runs), None, rate, Bytes(dice))
+
+
+def _tree(epsilon: Fraction) -> Mechanism:
+    """Return the edges of trees over three columns; the price is of both rounds."""
+    rate, pairs = rate_for(epsilon / 2, 1, monotone=False), ((0, 1), (0, 2), (1, 2))
+
+    def run(data: object, runs: int, dice: Random) -> Integers:
+        utilities, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
+        found = [chosen_tree(utilities, pairs, rate, bits) for _ in range(runs)]
+        return np.array(found, dtype=np.int64)
+
+    return run
+
+
+def _blocks(epsilon: Fraction) -> Mechanism:
+    """Return two outputs' sums over blocks of people, one of whose blocks says anything."""
+    noise = Noise("laplace", laplace.scale_for(2 * WIDTH, epsilon))
+
+    def run(data: object, runs: int, dice: Random) -> Integers:
+        return _many(data, runs) + noise.sample(2 * runs, Bytes(dice)).reshape(runs, 2)
+
+    return run
+
+
+def _median(epsilon: Fraction) -> Mechanism:
+    """Return the median of two blocks on a grid of nine points."""
+
+    def run(data: object, runs: int, dice: Random) -> Integers:
+        values, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
+        found = [choose_median(values, 8, epsilon, bits) for _ in range(runs)]
+        return np.array(found, dtype=np.int64)
+
+    return run
+
+
+def _block_vector(rho: Fraction) -> Mechanism:
+    """Return an array's sums over blocks, all of whose numbers one block moves."""
+    noise = Noise("gaussian", gaussian.variance_for(WIDTH**2, rho / 4))
+
+    def run(data: object, runs: int, dice: Random) -> Integers:
+        return _many(data, runs) + noise.sample(4 * runs, Bytes(dice)).reshape(runs, 4)
+
+    return run
+
+
+def _noisy_max(epsilon: Fraction) -> Mechanism:
+    def run(data: object, runs: int, dice: Random) -> Integers:
+        counts, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
+        found = [noisy_max(counts, epsilon=epsilon, values=1, dice=bits) for _ in range(runs)]
+        return np.array(found, dtype=np.int64)
+
+    return run
+
+
+def _above(epsilon: Fraction) -> Mechanism:
+    """Return yes and no until the second yes; answers move up and down."""
+    watch = watch_for(epsilon, 2, 1, monotone=False)
+
+    def run(data: object, runs: int, dice: Random) -> NDArray[np.float64]:
+        answers, bits = np.asarray(data, dtype=np.int64), Bytes(dice)
+        made = np.full((runs, answers.size), np.nan)
+        for row in made:
+            said = above(answers, 1, watch, bits)
+            row[: said.size] = said
+        return made
+
+    return run
+
+
+def _selection(epsilon: Fraction) -> Mechanism:
+    def run(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
+        counts = np.full(runs, data, dtype=np.int64)
+        return selection.keep(counts, epsilon, DELTA, Bytes(dice)).astype(np.int64)
+
+    return run
+
+
+def _bounds(epsilon: Fraction) -> Mechanism:
+    """Return the bounds found where one bin has about as many rows as it takes."""
+    choose = _chooser("bounds")(epsilon)
+    limit = bounds.threshold(epsilon, 1, 5, BY_CHANCE)
+    return lambda data, runs, dice: choose((0, 0, limit + data, 0, 0), runs, dice)
+
+
+def _threshold(rho: Fraction) -> Mechanism:
+    """Return whether a key with many people is shown: there the price is all in the rho."""
+    found = threshold_for(_epsilon_of(rho), DELTA, 1)
+    if found is None:
+        raise Bug("no threshold at this price")
+
+    def run(data: int, runs: int, dice: Random) -> NDArray[np.int64]:
+        counts = np.full(runs, found.least + data, dtype=np.int64)
+        return found.keep(counts, Bytes(dice)).astype(np.int64)
+
+    return run
+
+
+def _epsilon_of(rho: Fraction) -> Fraction:
+    """Return an epsilon that pays for little more than the rho, within half of the delta."""
+    low, high = Fraction(0), Fraction(64)
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rho_within(middle, DELTA / 2) < rho else (low, middle)
+    return high
+
+
+def _coins(epsilon: Fraction) -> Mechanism:
+    """Return what one person says with the most truth that the price allows."""
+    coins = TwoCoins.within(epsilon)
+
+    def run(data: bool, runs: int, dice: Random) -> NDArray[np.int64]:
+        return coins.say(np.full(runs, data, dtype=np.bool_), Bytes(dice)).astype(np.int64)
+
+    return run
+
+
+RHO: Final = rho_within(Fraction(1), DELTA / 2)
+NOBODY: Final = (0,) * PERIODS
+FIRST_DAY: Final = (1, *NOBODY[1:])
+UP_AND_DOWN: Final = ((0, *(1,) * 9), (1, *(0,) * 9))
+# One row at place 28 of 32, and then one more at the end: what is left of the median loses, what is
+# right of it gains, and most of the chance is on the left.
+AROUND_A_MEDIAN: Final = ((*(0,) * 28, 1, 0, 0, 0), (*(0,) * 28, 1, 0, 0, 1))
+# Of three pairs the third is ahead; then both others gain and it loses, so that either round tells.
+TWO_RARE: Final = ((0, 0, 2), (1, 1, 1))
+WIDTH: Final = 40  # steps between the least and the most that a block may say
+WIDE: Final = 5000  # a sensitivity whose noise is drawn digit by digit
+
+SHIPPED: Final[tuple[Shipped, ...]] = (
+    Shipped("discrete Laplace", ("laplace",), _noise(1), (0, 1)),
+    Shipped("discrete Laplace, wide", ("laplace", "geometric"), _noise(WIDE), (0, WIDE)),
+    Shipped("discrete Gaussian", ("gaussian",), _gaussian(1), (0, 1), RHO, is_rho=True),
+    Shipped("discrete Gaussian, wide", ("gaussian",), _gaussian(WIDE), (0, WIDE), RHO,
+            is_rho=True),
+    Shipped("Skellam shares of three sites", ("skellam",), _skellam, (0, 1), RHO, is_rho=True,
+            is_order_2=True),
+    Shipped("topped-up Laplace", ("blend", "laplace"), _topped_up, (0, 1)),
+    Shipped("running counts", ("running", "tree", "laplace"), _running, (NOBODY, FIRST_DAY)),
+    Shipped("sums over blocks", ("laplace",), _blocks, ((0, 0), (WIDTH, WIDTH))),
+    Shipped("an array over blocks", ("gaussian",), _block_vector, ((0,) * 4, (WIDTH,) * 4), RHO,
+            is_rho=True),
+    Shipped("median of blocks", ("median", "choosing", "permute_and_flip"), _median,
+            ((0, 7), (7, 8)), most=FEW),
+    Shipped("exponential mechanism", ("choosing",), _exponential, UP_AND_DOWN, most=32_768),
+    Shipped("a tree of pairs", ("spanning", "choosing"), _tree, TWO_RARE, Fraction(3),
+            most=2 * FEW),
+    Shipped("quantile", ("quantile", "choosing", "chooser"),
+            _chooser("quantile", at=Fraction(1, 2)), AROUND_A_MEDIAN, most=32_768),
+    Shipped("least value", ("quantile", "choosing", "chooser"),
+            _chooser("quantile", at=Fraction(0)), ((0,) * 16, (1, *(0,) * 15)), most=32_768),
+    Shipped("permute-and-flip", ("permute_and_flip", "chooser"), _chooser("top", names=1),
+            ((0, 1), (1, 1)), most=FEW),
+    Shipped("the two most frequent", ("top", "choosing", "chooser"), _chooser("top", names=2),
+            ((1, *(0,) * 7), (2, *(0,) * 7)), Fraction(2), most=2 * FEW),
+    Shipped("noisy maximum", ("top", "laplace"), _noisy_max, ((0, 1), (1, 1)), most=FEW),
+    Shipped("search for bounds", ("bounds", "chooser"), _bounds, (0, 1), most=FEW),
+    Shipped("first above", ("above", "chooser"), _chooser("above", threshold=1),
+            ((0, 0, 0, 0), (1, 1, 1, 0)), Fraction(2), most=4 * FEW),
+    Shipped("two above", ("above",), _above, ((0, 0, 0, 0, 1, 1, 1), (1, 1, 1, 1, 0, 0, 0)),
+            Fraction(3), most=4 * FEW),
+    Shipped("key selection", ("selection",), _selection, (3, 4), delta=float(DELTA)),
+    Shipped("key threshold", ("threshold", "gaussian"), _threshold, (-1, 0), RHO, is_rho=True),
+    Shipped("two coins", ("two_coins",), _coins, (False, True)),
+    *(replace(Shipped(*one), most=FEW) for one in LOCAL),
+)  # fmt: skip
+
+# The other files of the two folders, and why none of them is a mechanism of its own.
+NO_MECHANISM: Final[Mapping[str, str]] = {
+    "__init__": "names",
+    "added": "how far off a sum of many draws may be, by arithmetic",
+    "certified": "arithmetic",
+    "choose": "which oracle, by its error",
+    "estimate": "from counts back to shares: reports only",
+    "interval": "from counts to intervals: reports only",
+    "kinds": "parameters by name",
+    "law": "arithmetic: what a table of chances costs",
+    "mean": "from sums back to a mean: reports only",
+    "oracle": "the interface, and blocks of reports",
+    "kind": "which noise, and how wide; every noise here is drawn through it",
+    "powers": "arithmetic",
+    "reach": "the search for a price",
+    "respondents": "errors and numbers of people, from no answer",
+    "sure": "a noise read at a stricter confidence",
+    "several": "the error of sums, for people to read",
+    "shuffle": "what mixing adds, by arithmetic",
+    "simplex": "post-processing of shares",
+    "table": "how samplers look draws up",
+    "weighted": "how far off a weighted sum of draws may be, by arithmetic",
+}

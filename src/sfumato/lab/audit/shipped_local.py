@@ -1,0 +1,138 @@
+"""What one person says by each local randomiser, as numbers that the auditor can look at.
+
+A report of hashing or of a subset is two numbers that choose a set, and means nothing until it is
+asked which answers it speaks for; that is worked out here, as anyone may who sees the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.local.ballot import Randomiser, Sampled, Split
+from sfumato.core.local.binary import Binary
+from sfumato.core.local.duchi import Duchi
+from sfumato.core.local.hadamard import Hadamard
+from sfumato.core.local.hashing import Hashing
+from sfumato.core.local.heavy_hitters import Growing
+from sfumato.core.local.hybrid import Hybrid
+from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.oracle import Reports
+from sfumato.core.local.permanent import Waves
+from sfumato.core.local.piecewise import Piecewise
+from sfumato.core.local.projective import Projective
+from sfumato.core.local.ranking import answers_by_pairs, by_pairs
+from sfumato.core.local.subset import Subset
+from sfumato.core.local.unary import Unary
+from sfumato.core.local.words import drawn
+from sfumato.lab.audit.auditing import Mechanism, Random
+from sfumato.lab.ours import LabDice
+
+Integers = NDArray[np.int64]
+ANSWERS: Final = 6
+STEPS: Final = 20
+SILENT: Final = STEPS + 1
+_Within = Callable[[int, Fraction], Any]  # Any: an oracle, or numbers on a grid
+
+
+def oracle(within: _Within) -> Callable[[Fraction], Mechanism]:
+    """Return what says one of six answers."""
+    return lambda epsilon: _said(within(ANSWERS, epsilon))
+
+
+def numbers(within: _Within) -> Callable[[Fraction], Mechanism]:
+    """Return what says a number on a short grid."""
+    return lambda epsilon: _said(within(STEPS, epsilon))
+
+
+def binary(epsilon: Fraction) -> Mechanism:
+    """Return what says yes or no."""
+    return _said(Binary.within(epsilon))
+
+
+def waves(epsilon: Fraction) -> Mechanism:
+    """Return eight waves of one permanent answer, sold at the price for ever."""
+    response = Waves.within(ANSWERS, ever=epsilon, wave=epsilon * Fraction(3, 5))
+
+    def run(data: int, runs: int, dice: Random) -> Integers:
+        values, bits = np.full(runs, data, dtype=np.int64), LabDice(dice)
+        kept = response.permanent.say(values, drawn(bits, 2, runs))[:, 0].astype(np.int64)
+        said = [response.say(kept, drawn(bits, response.words, runs)) for _ in range(8)]
+        counts = np.concatenate(said, axis=1)
+        return np.column_stack([(counts == answer).sum(axis=1) for answer in range(ANSWERS)])
+
+    return run
+
+
+def split(epsilon: Fraction) -> Mechanism:
+    """Return a ballot of two questions that are both answered."""
+    return _said(Split.within([partial(KAry.within, 3), partial(Duchi.within, 1)], epsilon))
+
+
+def sampled(epsilon: Fraction) -> Mechanism:
+    """Return a ballot of two questions of which one is answered."""
+    return _said(Sampled.within([partial(KAry.within, 3), partial(Piecewise.within, 4)], epsilon))
+
+
+def ranked(epsilon: Fraction) -> Mechanism:
+    """Return what says one pair of a ranking of three."""
+    return _said(by_pairs(3, epsilon))
+
+
+def growing(epsilon: Fraction) -> Mechanism:
+    """Return what says a prefix of a text of one letter: which texts it speaks for."""
+    return _said(Growing.within("abc", 1, epsilon))
+
+
+RANKED: Final = (answers_by_pairs((0, 1, 2), 3), answers_by_pairs((2, 1, 0), 3))
+
+
+def _said(randomiser: Randomiser) -> Mechanism:
+    def run(data: object, runs: int, dice: Random) -> Integers:
+        one = np.asarray(data, dtype=np.int64)
+        values = np.broadcast_to(one, (runs, *one.shape))
+        words = drawn(LabDice(dice), randomiser.words, runs)
+        return _seen(randomiser, randomiser.say(values, words))
+
+    return run
+
+
+def _seen(randomiser: Randomiser, reports: Reports) -> Integers:
+    """Return what a report says, as a row of few numbers."""
+    if isinstance(randomiser, (Hashing, Subset)):
+        return np.array([randomiser.counts(report) for report in reports[:, np.newaxis]])
+    if isinstance(randomiser, Unary):
+        return np.unpackbits(reports, axis=1, bitorder="little")[:, :ANSWERS].astype(np.int64)
+    if isinstance(randomiser, Growing):
+        texts = np.arange(randomiser.silence)[:, np.newaxis]
+        return randomiser.spoken_for(reports, texts).astype(np.int64)
+    if isinstance(randomiser, Split):
+        return reports.astype(np.int64)
+    return reports.astype(np.int64) @ (256 ** np.arange(reports.shape[1]))
+
+
+# name, files, makes it for a price, neighbours
+LOCAL: Final = (
+    ("binary response", ("binary",), binary, (0, 1)),
+    ("k-ary response", ("k_ary", "words"), oracle(KAry.within), (0, 1)),
+    ("unary encoding", ("unary",), oracle(Unary.within), (0, 1)),
+    ("Hadamard response", ("hadamard",), oracle(Hadamard.within), (0, 1)),
+    ("local hashing", ("hashing", "k_ary"), oracle(Hashing.within), (0, 1)),
+    ("subset selection", ("subset",), oracle(Subset.within), (0, 1)),
+    ("projective response", ("projective",), oracle(Projective.within), (0, 1)),
+    ("number by its ends", ("duchi", "number"), numbers(Duchi.within), (0, STEPS)),
+    ("number or silence", ("duchi", "number"), numbers(Duchi.within), (STEPS, SILENT)),
+    ("number by a window", ("piecewise",), numbers(Piecewise.within), (0, STEPS)),
+    ("silence by a window", ("piecewise",), numbers(Piecewise.within), (0, SILENT)),
+    ("number both ways", ("hybrid", "piecewise", "duchi"), numbers(Hybrid.within), (0, STEPS)),
+    ("ballot, all answered", ("ballot",), split, ((0, 0), (1, 1))),
+    ("ballot, one answered", ("ballot",), sampled, ((0, 0), (1, 4))),
+    ("ranking by pairs", ("ranking", "ballot"), ranked, RANKED),
+    ("waves of one answer", ("permanent",), waves, (0, 1)),
+    ("text by its prefix", ("heavy_hitters", "hashing"), growing, ((1,), (2,))),
+)

@@ -1,0 +1,145 @@
+"""Every attack against our releases, in one table beside the most that theory allows.
+
+The intervals hold together: all rows share what may go wrong, so that the table as a whole is
+mistaken once in a thousand times, however long it grows. A row whose lower end stood above its
+bound would show that a release does not keep its promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sfumato.client.terms import Json
+from sfumato.client.text import table_text
+from sfumato.core.refusal import Refused
+from sfumato.lab.attack import Attack
+from sfumato.lab.attacks import attacks
+from sfumato.lab.chance import least
+from sfumato.lab.report import Report, Success
+
+EPSILONS: Final = "0.1,0.3,1,3,10,30"
+CONFIDENCE: Final = 0.999
+SEED: Final = 20261121
+# what an attack sets so that its part without protection, which is not in the table, is short
+SHORT: Final[Mapping[str, Mapping[str, str]]] = {"ratings": {"people": "2000", "films": "200"}}
+COLUMNS: Final = ("attack", "against", "tries", "right", "at least", "at most, by theory")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One attack's success against one of our releases."""
+
+    attack: str
+    success: Success
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """All successes against our releases that theory bounds."""
+
+    rows: tuple[Row, ...]
+    confidence: float = CONFIDENCE
+
+    def least(self, row: Row) -> float:
+        """Return what the chance of being right is at least; holds for all rows together."""
+        miss = (1 - self.confidence) / len(self.rows)
+        return least(row.success.hits, row.success.tries, miss)
+
+    @property
+    def broken(self) -> tuple[Row, ...]:
+        """Return the rows that were right more often than theory allows."""
+        return tuple(row for row in self.rows if self.least(row) > _bound(row))
+
+    @property
+    def finding(self) -> str:
+        """Return the outcome in plain words."""
+        sure = f"at {100 * self.confidence:g} % for all {len(self.rows)} rows together"
+        if not self.broken:
+            return f"No attack is right more often than theory allows ({sure})."
+        names = ", ".join(f"{row.attack}: {row.success.against}" for row in self.broken)
+        return f"RIGHT MORE OFTEN THAN THEORY ALLOWS ({sure}): {names}."
+
+    @property
+    def table(self) -> str:
+        """Return every row as text."""
+        return "\n".join(table_text(COLUMNS, tuple(self._cells(row) for row in self.rows)))
+
+    @property
+    def page(self) -> str:
+        """Return the table as a page of the docs."""
+        head = f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}"
+        rows = "\n".join(f"| {' | '.join(self._cells(row))} |" for row in self.rows)
+        return f"{PAGE}\n**{self.finding}**\n\n{head}\n{rows}\n"
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page of the docs."""
+        path = Path(path)
+        if path.suffix.lower() != ".md":
+            raise Refused(
+                "not-in-language",
+                "The table of all attacks is a page of text.",
+                "Name a file that ends in .md.",
+            )
+        path.write_text(self.page, "utf-8")
+        return path
+
+    def as_json(self) -> Json:
+        """Return all of it as JSON."""
+        rows: list[Json] = [
+            {
+                "attack": row.attack, "against": row.success.against,
+                "epsilon": row.success.epsilon, "hits": row.success.hits,
+                "tries": row.success.tries, "least": self.least(row), "bound": _bound(row),
+            }
+            for row in self.rows
+        ]  # fmt: skip
+        return {"confidence": self.confidence, "finding": self.finding, "rows": rows}
+
+    def _cells(self, row: Row) -> tuple[str, ...]:
+        one = row.success
+        shares = (one.rate, self.least(row), _bound(row))
+        told = f"{one.against} ({one.note})" if one.note else one.against
+        return (row.attack, told, f"{one.tries:,}", *(f"{100 * share:.2f} %" for share in shares))
+
+
+PAGE: Final = f"""# Every attack against our releases
+
+Made by `sfumato attack --all --seed {SEED} --save docs/lab-bounds.md`; each attack alone is
+`sfumato attack NAME`. "Right" is how often the attacker was right, "at least" the lower end of
+its exact interval (Clopper and Pearson), with the chance of a mistake shared by all rows
+(Bonferroni). "At most, by theory" is what (epsilon, delta) allows. Where one of two equally likely
+truths is told, it holds for anybody, whatever they know. Where there is more to guess (`loo`,
+`synthetic`, `attribute` with the village known), it holds for this attacker: e^epsilon times as
+often as they would be right without the person's row; who knows the answer anyway is right more
+often. Where some strangers are named too, it holds for whoever names no more of them. An attack far
+below its bound may be a weak attack. The rows are held by `tests/lab/test_bounds.py`.
+"""
+
+
+def all_against_ours(
+    *, runs: int | None = None, seed: int | None = None, epsilons: str = EPSILONS
+) -> Bounds:
+    """Return every attack's success against our releases; it takes minutes unless runs are few."""
+    rows = (row for one in attacks() for row in _rows(one, runs, seed, epsilons))
+    return Bounds(tuple(rows))
+
+
+def _rows(attack: Attack, runs: int | None, seed: int | None, epsilons: str) -> Iterator[Row]:
+    options = dict(SHORT.get(attack.name, {}))
+    if "epsilons" in attack.options:
+        options["epsilons"] = epsilons
+    for success in _bounded(attack.report(runs=runs, seed=seed, **options)):
+        yield Row(attack.name, success)
+
+
+def _bounded(report: Report) -> Iterator[Success]:
+    yield from (one for one in report.successes if one.bound is not None)
+    for other in report.beside:
+        yield from _bounded(other)
+
+
+def _bound(row: Row) -> float:
+    return 1.0 if row.success.bound is None else row.success.bound

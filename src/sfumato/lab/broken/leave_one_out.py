@@ -1,0 +1,55 @@
+"""BROKEN. What is released of leave-one-out means, on the bundled synthetic heights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from sfumato.lab.broken.loo_shared_noise import broken_releases, loo_means
+from sfumato.lab.broken.specimen import Floats, Random, Specimen, laplace, on_grid
+from sfumato.lab.specimens import HEIGHTS, read_numbers
+
+Values = Sequence[float]
+
+
+def shared_noise(data: Values, runs: int, dice: Random) -> Floats:
+    """Return all leave-one-out means, moved by one shared noise."""
+    return broken_releases(data, dice, runs=runs)
+
+
+def adds_the_deviation(data: Values, runs: int, dice: Random) -> Floats:
+    """Return the mean plus the deviation of the leave-one-out means: no noise at all."""
+    del dice
+    return np.full(runs, np.mean(data) + np.std(loo_means(data)))
+
+
+def noise_of_that_deviation(data: Values, runs: int, dice: Random) -> Floats:
+    """Return the mean with Gaussian noise of that deviation."""
+    return on_grid(np.mean(data) + dice.normal(0, np.std(loo_means(data)), size=runs))
+
+
+def local_laplace(data: Values, runs: int, dice: Random) -> Floats:
+    """Return the mean with Laplace noise as wide as the furthest leave-one-out mean."""
+    mean = float(np.mean(data))
+    return on_grid(mean + laplace(dice, float(np.abs(loo_means(data) - mean).max()), runs))
+
+
+def _heights() -> tuple[Values, Values, Values]:
+    """Return the heights, with the first person a centimetre taller, and without 1.65."""
+    values = read_numbers(HEIGHTS, "Height")
+    return values, [values[0] + 1, *values[1:]], [one for one in values if one != min(values)]
+
+
+EVERYBODY, TALLER, WITHOUT = _heights()
+SPECIMENS: Final = (
+    Specimen("S1", "one noise for all means", "differences of leave-one-out means have no noise",
+             (EVERYBODY, TALLER), shared_noise, relation="swaps"),
+    Specimen("S2", "adds the deviation", "there is no randomness in it",
+             (EVERYBODY, TALLER), adds_the_deviation, delta=1e-5, relation="swaps"),
+    Specimen("S3", "noise of that deviation", "the outlier sets the width of the noise",
+             (EVERYBODY, WITHOUT), noise_of_that_deviation, delta=1e-5),
+    Specimen("S4", "noise of the largest distance", "local sensitivity, outlier and all",
+             (EVERYBODY, WITHOUT), local_laplace),
+)  # fmt: skip

@@ -1,0 +1,110 @@
+"""BROKEN. Releases whose keys, errors, order, flags or repeats give people away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from sfumato.lab.broken.specimen import Floats, Random, Specimen, laplace, on_grid
+
+Groups = Mapping[str, int]
+Values = Sequence[float]
+
+
+def unprotected_keys(data: Groups, runs: int, dice: Random) -> list[dict[str, float]]:
+    """Return a noisy count for every key that has somebody."""
+    noise = laplace(dice, 1.0, runs, len(data))
+    return [dict(zip(data, (np.array([*data.values()]) + row).tolist())) for row in noise]  # noqa: B905
+
+
+def true_order(data: Groups, runs: int, dice: Random) -> Floats:
+    """Return noisy counts, ordered by the true ones."""
+    order = sorted(data, key=lambda key: -data[key])
+    noisy = np.array([data[key] for key in order]) + laplace(dice, 1.0, runs, len(order))
+    names = np.array([sorted(data).index(key) for key in order], dtype=np.float64)
+    return np.hstack([np.tile(names, (runs, 1)), noisy])
+
+
+def suppressed(data: int, runs: int, dice: Random) -> Floats:
+    """Return a noisy count, or nothing if the true count is below five."""
+    return np.full(runs, np.nan) if data < 5 else data + laplace(dice, 1.0, runs)
+
+
+def reused_noise(data: tuple[float, float], runs: int, dice: Random) -> Floats:
+    """Return two answers with one and the same noise."""
+    return np.asarray(data, dtype=np.float64) + laplace(dice, 1.0, runs, 1)
+
+
+def raced(data: float, runs: int, dice: Random) -> Floats:
+    """Return two answers of a race that was charged once."""
+    return data + laplace(dice, 1.0, runs, 2)
+
+
+def fixed_sample(data: float, runs: int, dice: Random) -> Floats:
+    """Return an answer over a sample that was drawn once for all."""
+    return data + laplace(dice, 1.0, runs)
+
+
+def nan_through(data: Values, runs: int, dice: Random) -> Floats:
+    """Return a sum that a NaN goes through."""
+    return float(np.sum(data)) + laplace(dice, 1.0, runs)
+
+
+def error_when_few(data: Values, dice: Random) -> float:
+    """Return a noisy count, or an error if there are fewer than five."""
+    if len(data) < 5:
+        raise ValueError("too few rows")
+    return len(data) + float(dice.laplace())
+
+
+def low_threshold(data: int, runs: int, dice: Random) -> Floats:
+    """Return a noisy count if it passes 1.5 (11.8 would be right), else nothing."""
+    noisy = data + laplace(dice, 1.0, runs)
+    return np.where((data > 0) & (noisy > 1.5), noisy, np.nan)
+
+
+def cache_flag(data: Groups, runs: int, dice: Random) -> list[dict[str, object]]:
+    """Return a noisy count, and whether it was remembered."""
+    noise = laplace(dice, 1.0, runs).tolist()
+    return [{"n": 5.0 + one, "cached": "victim" in data} for one in noise]
+
+
+def quiet_when_empty(data: Values, runs: int, dice: Random) -> Floats:
+    """Return a noisy sum of a secret tenth, and an exact zero if it is empty."""
+    chosen = dice.binomial(len(data), 0.1, size=runs)
+    return np.where(chosen > 0, chosen + on_grid(dice.normal(0, 3.73, size=runs)), 0.0)
+
+
+def copies_a_row(data: Values, runs: int, dice: Random) -> Floats:
+    """Return a synthetic value; one in fifty is copied from the largest row."""
+    made = np.round(dice.uniform(0, 10, size=runs))
+    return np.where(dice.random(runs) < 0.02, max(data), made)
+
+
+SPECIMENS: Final = (
+    Specimen("G1", "unprotected keys", "a key with one person appears",
+             ({"a": 30}, {"a": 30, "rare": 1}), unprotected_keys),
+    Specimen("G2", "suppressed by the true count", "nothing is shown below five true people",
+             (4, 5), suppressed),
+    Specimen("G3", "noise used twice", "two answers share their noise",
+             ((3.0, 7.0), (3.0, 8.0)), reused_noise),
+    Specimen("G4", "a race", "two answers, one charge", (0.0, 1.0), raced),
+    Specimen("G5", "a sample that never changes", "the price is that of a fresh secret sample",
+             (0.0, 1.0), fixed_sample, epsilon=0.159),
+    Specimen("G7", "NaN goes through", "one NaN makes the sum NaN",
+             ((1.0, 2.0), (1.0, 2.0, float("nan"))), nan_through),
+    Specimen("G8", "an error when few", "fewer than five rows are an error",
+             ((1.0,) * 4, (1.0,) * 5), error_when_few),
+    Specimen("G9", "a threshold too low", "keys are shown from a noisy 1.5 on, not 11.8",
+             (0, 1), low_threshold, delta=1e-5),
+    Specimen("G11", "a flag of the cache", "the answer says whether it was remembered",
+             ({"a": 1}, {"a": 1, "victim": 1}), cache_flag),
+    Specimen("G13", "quiet when empty", "an empty sample is answered without noise",
+             ((), (1.0,)), quiet_when_empty, delta=1e-5),
+    Specimen("G14", "copies a row", "synthetic data hold a real row, one time in fifty",
+             ((1.0, 2.0), (1.0, 2.0, 77.0)), copies_a_row),
+    Specimen("G15", "order of true counts", "keys come out in the order of the true counts",
+             ({"a": 5, "b": 5}, {"a": 5, "b": 6}), true_order),
+)  # fmt: skip

@@ -1,0 +1,167 @@
+"""Exercises that answer back, on synthetic data: find a person, break a mechanism.
+
+person = find_the_person(seed=7)
+print(person.heard)          # what the neighbour says
+person.check(place)          # the row that you think it is, counted from 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Final
+
+import numpy as np
+
+from sfumato.core.refusal import Refused
+from sfumato.lab.attacks.linkage import Between, Knowledge, Row, link, uniqueness
+from sfumato.lab.chance import guessing_bound, least
+from sfumato.lab.specimens import medical_rows
+
+TRIALS: Final = 2000
+MISS: Final = 0.001  # how seldom a mechanism that keeps its promise is called broken
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the exercise says of an answer."""
+
+    is_right: bool
+    says: str
+
+    def __repr__(self) -> str:
+        return f"{'Right' if self.is_right else 'Not yet'}. {self.says}"
+
+
+# --- find the person -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FindThePerson:
+    """A table without names, and what was heard of one person in it."""
+
+    rows: tuple[Row, ...]
+    knows: Knowledge
+    place: int
+
+    @property
+    def heard(self) -> str:
+        """Return what was heard, as people say it."""
+        age, salary = self.knows["age"], self.knows["salary"]
+        if not isinstance(age, Between) or not isinstance(salary, Between):
+            raise TypeError("what is heard are ranges")
+        return (
+            f"They live in {self.knows['zip']}, are between {age.low:.0f} and {age.high:.0f} years "
+            f"old, and earn between {salary.low:,.0f} and {salary.high:,.0f}."
+        )
+
+    def check(self, place: int) -> Verdict:
+        """Say whether that row, counted from 0, is theirs."""
+        if place == self.place:
+            sick = "has" if self.rows[place]["has_rare_disease"] else "does not have"
+            return Verdict(
+                True, f"That is them, and now you know that the person {sick} the disease."
+            )
+        if not 0 <= place < len(self.rows):
+            return Verdict(False, f"The rows are numbered 0 to {len(self.rows) - 1}.")
+        row = self.rows[place]
+        apart = [name for name in self.knows if not link([row], {name: self.knows[name]}).is_found]
+        return Verdict(
+            False, f"That row does not fit what was heard: look at {' and '.join(apart)}."
+        )
+
+
+def find_the_person(seed: int = 0) -> FindThePerson:
+    """Return the exercise; another seed is about another person."""
+    rows = medical_rows()
+    dice = np.random.default_rng(seed)
+    for place in dice.permutation(len(rows)).tolist():
+        knows = _gossip(rows[place], dice)
+        if link(rows, knows).is_found:
+            return FindThePerson(rows, knows, place)
+    raise Refused("bad-request", "Nobody here can be found.", "Take another table.")
+
+
+def _gossip(row: Row, dice: np.random.Generator) -> Knowledge:
+    """Return what might be heard of somebody: not quite what the table holds."""
+    low_age = int(row["age"]) - int(dice.integers(0, 3))
+    low_pay = (int(row["salary"]) - int(dice.integers(0, 10_000))) // 1000 * 1000
+    return {
+        "zip": row["zip"],
+        "age": Between(low_age, low_age + 2),
+        "salary": Between(low_pay, low_pay + 10_000),
+    }
+
+
+# --- how many columns until everyone is alone ----------------------------------------------------
+
+
+def check_quasi_identifiers(
+    rows: Sequence[Row], columns: Sequence[str], *, of: Sequence[str] = ()
+) -> Verdict:
+    """Say whether these make as many people unique as all of those do, and no fewer would.
+
+    Those are the columns that somebody may know, or every column where none are named.
+    """
+    if not rows or not columns:
+        return Verdict(False, "Name at least one column of a table with rows.")
+    every = tuple(of) or tuple(rows[0])
+    most, here = _alone(rows, every), _alone(rows, tuple(columns))
+    share = f"{here:,} of {len(rows):,} people are alone with {' + '.join(columns)}"
+    if here < most:
+        return Verdict(False, f"{share}; with all columns it would be {most:,}. Add one.")
+    fewer = [c for c in combinations(every, len(columns) - 1) if c and _alone(rows, c) == most]
+    if fewer:
+        return Verdict(False, f"{share}, but {len(columns) - 1} columns are enough. Leave one out.")
+    return Verdict(True, f"{share}, as many as can be, and no fewer columns do it.")
+
+
+def _alone(rows: Sequence[Row], columns: tuple[str, ...]) -> int:
+    return uniqueness(rows, columns)[-1].unique
+
+
+# --- break this mechanism ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BreakTheMechanism:
+    """Two neighbouring data sets, and a mechanism that claims to keep them apart by epsilon."""
+
+    pair: tuple[Any, Any]  # Any: each mechanism has data of its own kind
+    mechanism: Callable[..., Any]  # data, runs, dice -> outputs, a row for each run
+    epsilon: float
+    delta: float = 0.0
+
+    def sample(self, which: int, runs: int = 10, seed: int | None = None) -> Any:
+        """Return outputs on the first (0) or the second (1) of the two data sets, to study."""
+        return self.mechanism(self.pair[which], runs, np.random.default_rng(seed))
+
+    def check(
+        self, guess: Callable[[Any], int | None], *, trials: int = TRIALS, seed: int | None = None
+    ) -> Verdict:
+        """Say whether guessing from single outputs is right more often than the claim allows.
+
+        A guess is 0, 1, or None for an output that says too little; only guesses are counted.
+        """
+        dice = np.random.default_rng(seed)
+        coins = dice.integers(0, 2, size=trials)
+        guesses = hits = 0
+        for which in (0, 1):
+            outputs = self.mechanism(self.pair[which], int((coins == which).sum()), dice)
+            said = [guess(one) for one in outputs]
+            guesses += sum(one is not None for one in said)
+            hits += said.count(which)
+        # Where a delta may give people away at once, it may do so in just the outputs guessed from.
+        return self._verdict(hits, guesses if self.delta == 0 else trials)
+
+    def _verdict(self, hits: int, trials: int) -> Verdict:
+        allowed = guessing_bound(self.epsilon, self.delta)
+        if not trials:
+            return Verdict(False, "You have not guessed once.")
+        surely = least(hits, trials, MISS)
+        said = f"You were right {hits / trials:.1%} of {trials:,} times"
+        claim = f"at epsilon {self.epsilon:g} nobody is right more than {allowed:.1%}"
+        if surely > allowed:
+            return Verdict(True, f"{said}; {claim}. The claim is false: the mechanism is broken.")
+        return Verdict(False, f"{said}, and {claim}. That is no proof yet: look for another sign.")

@@ -1,0 +1,297 @@
+"""What the lab's pages show: a picture, a sentence and a table, drawn anew as sliders move.
+
+Everything is drawn from synthetic data and from a seed, so that the same sliders show the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.plot import Plot
+from sfumato.client.terms import Json
+from sfumato.core.refusal import Refused
+from sfumato.lab.attack import Setting
+from sfumato.lab.attacks import attack
+from sfumato.lab.attacks.linkage import in_bands, uniqueness
+from sfumato.lab.curves import repeated_trials, utility_curve
+from sfumato.lab.ours import private_sums
+from sfumato.lab.report import ACCENT, BOUND, Report, Success
+from sfumato.lab.specimens import medical_rows
+
+EPSILONS: Final = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 30.0)
+MOST_SEEDS: Final = 1000
+Chosen = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Slider:
+    """A row of values to choose from."""
+
+    name: str
+    label: str
+    values: tuple[float, ...]
+    start: int  # the place that it begins at
+
+    def text(self, place: int) -> str:
+        """Return the value as people read it."""
+        return f"{self.values[place]:,g}"
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One thing to try: what it is about, what can be moved, and what is shown."""
+
+    name: str
+    title: str
+    says: str
+    sliders: tuple[Slider, ...]
+    draw: Callable[[Chosen, np.random.Generator], Plot]
+
+    def places(self, typed: Mapping[str, str]) -> dict[str, int]:
+        """Return the place of each slider, as an address names them; or refuse."""
+        return {one.name: _place(one, typed.get(one.name)) for one in self.sliders}
+
+    def shown(self, places: Mapping[str, int], seed: int = 0) -> Plot:
+        """Return what these places of the sliders show; another seed draws other noise."""
+        if not 0 <= seed < MOST_SEEDS:
+            raise Refused("bad-request", "No such seed.", f"Take one below {MOST_SEEDS:,}.")
+        return _shown(self.name, tuple(places[one.name] for one in self.sliders), seed)
+
+
+def _place(slider: Slider, typed: str | None) -> int:
+    if typed is None:
+        return slider.start
+    is_place = typed.isascii() and typed.isdecimal() and len(typed) < 4
+    if not is_place or int(typed) >= len(slider.values):
+        last = len(slider.values) - 1
+        raise Refused("bad-request", f"{slider.name} has no such place.", f"Take 0 to {last}.")
+    return int(typed)
+
+
+@lru_cache(maxsize=32)  # a picture is asked for three times; a large one has a megabyte
+def _shown(name: str, places: tuple[int, ...], seed: int) -> Plot:
+    found = exhibit(name)
+    values = {s.name: s.values[p] for s, p in zip(found.sliders, places, strict=True)}
+    return found.draw(values, np.random.default_rng(seed))
+
+
+def exhibit(name: str) -> Exhibit:
+    """Return the exhibit of that name, or refuse."""
+    found = next((one for one in EXHIBITS if one.name == name), None)
+    if found is None:
+        raise Refused("unknown-page", "There is no such exhibit.", "See the lab's first page.")
+    return found
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def _trials(chosen: Chosen, dice: np.random.Generator) -> Plot:
+    return repeated_trials(120, chosen["epsilon"], dice, trials=int(chosen["times"]))
+
+
+def _curve(chosen: Chosen, dice: np.random.Generator) -> Plot:
+    return utility_curve(int(chosen["people"]), 140, 200, dice)
+
+
+def _linkage(chosen: Chosen, _dice: np.random.Generator) -> Plot:
+    band = int(chosen["band"])
+    columns = ("zip", "age", "salary")[: int(chosen["known"])]
+    found = uniqueness(in_bands(medical_rows(), "salary", band), columns)
+    return Report(
+        attack="linkage",
+        title="Alone in a table without names",
+        knows=f"A neighbour knows {_listed(columns)}, salaries to within {band:,}.",
+        measure="people whose row is the only one that fits",
+        successes=tuple(Success(" + ".join(f.columns), f.unique, f.rows) for f in found),
+        finding=found[-1].finding,
+    ).plot
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _averaging(chosen: Chosen, dice: np.random.Generator) -> Plot:
+    """Draw how far the mean of so many answers is from the truth, if each had noise of its own."""
+    epsilon, most = chosen["epsilon"], int(chosen["times"])
+    asked = sorted({max(1, round(most ** (step / 12))) for step in range(13)})
+    tries = 200
+    noise = private_sums(
+        np.zeros((tries, most), dtype=np.int64), sensitivity=1, epsilon=epsilon, dice=dice
+    )
+    means = np.cumsum(noise, axis=1) / np.arange(1, most + 1)
+    errors = [float(np.abs(means[:, count - 1]).mean()) for count in asked]
+    single = errors[0]
+    right = float((np.abs(means[:, -1]) < 0.5).mean())
+    rows: list[Json] = [
+        {"x": count, "naive": error, "ours": single}
+        for count, error in zip(asked, errors, strict=True)
+    ]
+    title = "Asking the same again, and averaging"
+    summary = (
+        f"With new noise each time, the mean of {most:,} answers is {errors[-1]:.2g} off; it tells "
+        f"the exact count {right:.0%} of the time. Here the same question has the same answer: "
+        f"asking again shows nothing new, and stays {single:.2g} off."
+    )
+    columns = ("answers", "error, new noise each time", "error, the same answer")
+    cells = tuple((f"{r['x']:,}", f"{r['naive']:.3g}", f"{r['ours']:.3g}") for r in rows)
+    spec = _lines_spec(rows, title, "answers", "error of the count")
+    return Plot({**spec, "description": summary}, title, summary, columns, cells)
+
+
+def _coins(chosen: Chosen, dice: np.random.Generator) -> Plot:
+    """Draw what two coins let a survey see: 70 % say yes, seen as 60 %, and told back."""
+    people, truth = int(chosen["people"]), chosen["yes"] / 100
+    asked = sorted({max(10, round(people ** (step / 12))) for step in range(4, 13)})
+    seen = [float(dice.binomial(n, 0.25 + truth / 2)) / n for n in asked]
+    told = [2 * share - 0.5 for share in seen]
+    bars = [2 * 1.96 * math.sqrt(s * (1 - s) / n) for s, n in zip(seen, asked, strict=True)]
+    rows: list[Json] = [
+        {"x": n, "value": t, "low": t - b, "high": t + b, "truth": truth}
+        for n, t, b in zip(asked, told, bars, strict=True)
+    ]
+    title = "Two coins: nobody's answer is known, the share is"
+    summary = (
+        f"{truth:.0%} say yes in truth. With two coins {0.25 + truth / 2:.0%} of the answers are "
+        f"yes, and the algebra back gives {told[-1]:.1%}, give or take {bars[-1]:.1%}, with "
+        f"{asked[-1]:,} respondents. Four times as many halve the error."
+    )
+    columns = ("respondents", "answers that are yes", "told back", "give or take")
+    cells = tuple(
+        (f"{n:,}", f"{s:.1%}", f"{t:.1%}", f"{b:.1%}")
+        for n, s, t, b in zip(asked, seen, told, bars, strict=True)
+    )
+    spec = _band_spec(rows, title, "respondents", "share that says yes")
+    return Plot({**spec, "description": summary}, title, summary, columns, cells)
+
+
+def _means(chosen: Chosen, dice: np.random.Generator) -> Plot:
+    return _attacked("loo", dice, chosen, runs=200).pictures[0]
+
+
+def _study(chosen: Chosen, dice: np.random.Generator) -> Plot:
+    return _attacked("membership", dice, chosen, runs=60).plot
+
+
+def _counts(chosen: Chosen, dice: np.random.Generator) -> Plot:
+    return _attacked("reconstruction", dice, chosen, runs=10).plot
+
+
+def _attacked(name: str, dice: np.random.Generator, chosen: Chosen, *, runs: int) -> Report:
+    """Return what the attack finds in a few tries; `sfumato attack` makes more of them."""
+    options = {key: f"{value:g}" for key, value in chosen.items() if key != "epsilon"}
+    options["epsilons"] = f"{chosen['epsilon']:g}"
+    return attack(name).run(Setting(dice, runs, options))
+
+
+def _frame(title: str, rows: Sequence[Json], layers: Sequence[Json]) -> Json:
+    return {
+        "$schema": SCHEMA, "config": CONFIG, "width": 560, "height": 280,
+        "title": {"text": title}, "data": {"values": list(rows)}, "layer": list(layers),
+    }  # fmt: skip
+
+
+def _log(name: str) -> Json:
+    return {"field": "x", "type": "quantitative", "scale": {"type": "log"}, "title": name}
+
+
+def _lines_spec(rows: Sequence[Json], title: str, x: str, y: str) -> Json:
+    def line(field: str, colour: str, word: str) -> list[Json]:
+        tall: Json = {"field": field, "type": "quantitative", "title": y}
+        drawn: Json = {"type": "line", "color": colour, "size": 3}
+        word_at: Json = {"type": "text", "align": "right", "dy": -16, "color": colour}
+        named: Json = {"x": _log(x), "y": tall, "text": {"value": word}}
+        last: Json = {"data": {"values": [rows[-1]]}, "mark": word_at, "encoding": named}
+        return [{"mark": drawn, "encoding": {"x": _log(x), "y": tall}}, last]
+
+    naive = line("naive", BOUND, "new noise each time")
+    return _frame(title, rows, [*naive, *line("ours", ACCENT, "the same answer")])
+
+
+def _band_spec(rows: Sequence[Json], title: str, x: str, y: str) -> Json:
+    tall: Json = {"type": "quantitative", "axis": {"format": "%"}, "title": y}
+    soft: Json = {"x": _log(x), "y": {**tall, "field": "low"}, "y2": {"field": "high"}}
+    line: Json = {"x": _log(x), "y": {**tall, "field": "value"}}
+    truth: Json = {"y": {**tall, "field": "truth"}}
+    rule: Json = {"type": "rule", "strokeDash": [4, 4], "color": "#777777"}
+    return _frame(title, rows, [
+        {"mark": {"type": "area", "color": ACCENT, "opacity": 0.25}, "encoding": soft},
+        {"mark": {"type": "line", "color": ACCENT, "size": 3, "point": True}, "encoding": line},
+        {"data": {"values": [rows[0]]}, "mark": rule, "encoding": truth},
+    ])  # fmt: skip
+
+
+EPSILON: Final = Slider("epsilon", "Price of one answer, ε", EPSILONS, 5)
+IN_ALL: Final = Slider("epsilon", "Price of everything that is released, ε", EPSILONS, 5)
+EXHIBITS: Final = (
+    Exhibit(
+        "trials",
+        "How soft is a number?",
+        "The same count, released many times: what one release may look like.",
+        (EPSILON, Slider("times", "Releases", (100, 300, 1000, 3000, 10_000), 2)),
+        _trials,
+    ),
+    Exhibit(
+        "curve",
+        "Privacy and usefulness",
+        "The error of a mean of heights over the whole range of ε, and what more people change.",
+        (Slider("people", "People", (20, 60, 200, 600, 2000, 6000, 20_000), 1),),
+        _curve,
+    ),
+    Exhibit(
+        "linkage",
+        "Alone in a table without names",
+        "A thousand people of a town that does not exist: how many fit what a neighbour knows.",
+        (
+            Slider("known", "Columns that the neighbour knows", (1, 2, 3), 2),
+            Slider("band", "Salary known to within", (1000, 2000, 5000, 10_000, 20_000, 50_000), 3),
+        ),
+        _linkage,
+    ),
+    Exhibit(
+        "averaging",
+        "Asking again",
+        "An attacker asks the same question over and over, and averages.",
+        (EPSILON, Slider("times", "Answers", (10, 30, 100, 300, 1000, 3000), 4)),
+        _averaging,
+    ),
+    Exhibit(
+        "coins",
+        "Two coins",
+        "Everybody flips a coin before they answer, so that no answer can be held against them.",
+        (
+            Slider("people", "Respondents", (100, 300, 1000, 3000, 10_000, 100_000), 3),
+            Slider("yes", "Truly yes, in per cent", (1, 5, 10, 30, 50, 70, 90), 5),
+        ),
+        _coins,
+    ),
+    Exhibit(
+        "loo",
+        "Means that leave one out",
+        "Sixty heights, and what an attacker rebuilds from three broken releases and from ours.",
+        (IN_ALL,),
+        _means,
+    ),
+    Exhibit(
+        "membership",
+        "Who is in the study?",
+        "A study releases nothing but means, and somebody's traits are known.",
+        (IN_ALL, Slider("traits", "Means that are released", (10, 100, 300, 1000, 3000), 3)),
+        _study,
+    ),
+    Exhibit(
+        "reconstruction",
+        "Too many counts",
+        "Everybody has a secret bit. Counts of random groups are answered, one after the other.",
+        (IN_ALL, Slider("counts", "Counts that are answered", (50, 100, 200, 400), 3)),
+        _counts,
+    ),
+)

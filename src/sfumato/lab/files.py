@@ -1,0 +1,39 @@
+"""A table of the user's own, read for an attack, or refused in words."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from sfumato.core.refusal import Refused
+from sfumato.lab.specimens import NULLS, read_lines
+
+
+def table(path: str | Path) -> list[dict[str, str]]:
+    """Return the lines of a .csv or .tsv file with a header, as text, or refuse."""
+    try:
+        return read_lines(Path(path))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        pass
+    raise Refused(
+        "source-unreadable",
+        f"{Path(path).name} cannot be read.",
+        "Give a .csv or .tsv file with a header.",
+    )
+
+
+def numbers(path: str | Path, column: str) -> list[float]:
+    """Return a column's numbers without its nulls, or refuse."""
+    lines = table(path)
+    if not lines or column not in lines[0]:
+        raise Refused(
+            "unknown-column",
+            f"{Path(path).name} has no column {column!r}.",
+            f"Name one of: {', '.join(lines[0]) if lines else 'none'}.",
+            column=column,
+        )
+    try:
+        return [float(line[column]) for line in lines if line[column] not in NULLS]
+    except ValueError:
+        pass
+    raise Refused("type-mismatch", f"{column} holds more than numbers.", "Name another column.")

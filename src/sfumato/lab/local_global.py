@@ -1,0 +1,104 @@
+"""The same question at the same price: noise in every answer, or noise in the result alone.
+
+Local: everybody answers by coins, and nobody has to be trusted. Global: somebody holds the true
+answers and adds noise to the count. Trusting nobody costs the square root of how many answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.plot import Plot
+from sfumato.client.terms import Json
+from sfumato.core.local.two_coins import FAIR
+from sfumato.core.refusal import Refused
+from sfumato.lab.ours import LabDice, private_sums
+from sfumato.lab.report import ACCENT, BOUND
+
+PEOPLE: Final = (30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
+EPSILON: Final = float(FAIR.epsilon)  # of two fair coins: ln 3
+
+
+@dataclass(frozen=True)
+class Both:
+    """How far off the share is on average, by coins and by a trusted owner."""
+
+    people: int
+    local: float
+    trusted: float
+
+
+def compare(
+    share: float, people: Sequence[int], dice: np.random.Generator, *, tries: int = 200
+) -> tuple[Both, ...]:
+    """Return the mean error of the share of a yes, both ways, for each number of people."""
+    if not 0 <= share <= 1 or any(count < 2 for count in people):
+        raise Refused("bad-request", "No such survey.", "Give a share from 0 to 1, and people.")
+    return tuple(_both(share, count, dice, tries) for count in people)
+
+
+def _both(share: float, people: int, dice: np.random.Generator, tries: int) -> Both:
+    yes = round(share * people)
+    truths = np.arange(people) < yes
+    told = [float(FAIR.behind(Fraction(_coins(truths, dice), people))) for _ in range(tries)]
+    whole = np.full(tries, yes, dtype=np.int64)
+    counted = private_sums(whole, sensitivity=1, epsilon=EPSILON, dice=dice) / people
+    exact = yes / people
+    return Both(people, _mean_error(told, exact), _mean_error(counted.tolist(), exact))
+
+
+def _coins(truths: np.ndarray, dice: np.random.Generator) -> int:
+    return int(FAIR.say(truths, LabDice(dice)).sum())
+
+
+def _mean_error(found: Sequence[float], exact: float) -> float:
+    return float(np.mean(np.abs(np.array(found) - exact)))
+
+
+def local_beside_global(
+    dice: np.random.Generator, *, share: float = 0.7, people: Sequence[int] = PEOPLE
+) -> Plot:
+    """Return the errors of both, over how many people answer."""
+    found = compare(share, people, dice)
+    first, last = found[0], found[-1]
+    title = "Who holds the truth? Nobody, or an owner"
+    summary = (
+        f"{share:.0%} would say yes, and every answer costs epsilon {EPSILON:.3g} either way. With "
+        f"{first.people:,} people the coins are {first.local:.1%} off, a trusted owner "
+        f"{first.trusted:.1%}; with {last.people:,} it is {last.local:.2%} and {last.trusted:.4%}. "
+        "A hundred times as many people make the coins ten times better, the owner a hundred times."
+    )
+    columns = ("people", "coins: mean error", "owner: mean error")
+    cells = tuple((f"{b.people:,}", f"{b.local:.3%}", f"{b.trusted:.4%}") for b in found)
+    return Plot({**_spec(found, title), "description": summary}, title, summary, columns, cells)
+
+
+def _spec(found: Sequence[Both], title: str) -> Json:
+    names = {"local": "coins: nobody holds the truth", "trusted": "an owner adds the noise"}
+    rows = [
+        {"people": b.people, "way": way, "error": getattr(b, field)}
+        for b in found
+        for field, way in names.items()
+    ]
+    log: Json = {"type": "log"}
+    colour: Json = {
+        "field": "way", "type": "nominal", "title": None, "legend": {"orient": "top"},
+        "scale": {"domain": list(names.values()), "range": [BOUND, ACCENT]},
+    }  # fmt: skip
+    return {
+        "$schema": SCHEMA, "config": CONFIG, "width": 560, "height": 280,
+        "title": {"text": title}, "data": {"values": rows},
+        "mark": {"type": "line", "size": 3, "point": True},
+        "encoding": {
+            "x": {"field": "people", "type": "quantitative", "scale": log, "title": "people"},
+            "y": {"field": "error", "type": "quantitative", "scale": log,
+                  "title": "mean error of the share", "axis": {"format": "~%"}},
+            "color": colour,
+        },
+    }  # fmt: skip

@@ -1,0 +1,101 @@
+"""Questions asked one after the other until somebody or something stops it, and what stopped it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Literal
+
+from sfumato.client.terms import Json, Number
+from sfumato.core.refusal import Refused
+
+Stop = Literal["nothing", "the budget", "free repeats"]
+CHANCE: Final = 1e-6  # of equal answers with new noise each, below which it is the same noise
+NEVER: Final = "nothing"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The numbers that were got, at how much each, and what stood in the way of more."""
+
+    numbers: tuple[float, ...]
+    epsilon: Number  # of each question
+    questions_each: int  # behind one number: one for an answer, two for a difference
+    stopped_by: Stop
+
+    @property
+    def questions(self) -> int:
+        """Return how many questions were answered."""
+        return self.questions_each * len(self.numbers)
+
+    @property
+    def estimate(self) -> float:
+        """Return the mean of the numbers; of none, not a number."""
+        return math.fsum(self.numbers) / len(self.numbers) if self.numbers else math.nan
+
+    @property
+    def finding(self) -> str:
+        """Return what stopped the attack, and after how many questions."""
+        asked = f"{self.questions:,} questions were answered"
+        if self.stopped_by == "free repeats":
+            return (
+                f"Stopped by free repeats: {asked}, and their noise was drawn once, so that all of "
+                "them say no more than the first."
+            )
+        if self.stopped_by == "the budget":
+            return f"Stopped by the budget: {asked}, and the next was refused."
+        return f"Not stopped: {asked}, each with new noise, and their mean is {self.estimate:g}."
+
+    def as_json(self) -> Json:
+        """Return all of it as JSON."""
+        return {
+            "numbers": list(self.numbers), "epsilon": float(self.epsilon),
+            "questions": self.questions, "stopped_by": self.stopped_by, "finding": self.finding,
+        }  # fmt: skip
+
+
+def probe(
+    ask: Callable[[str], float],
+    questions: Iterable[str],
+    *,
+    epsilon: Number,
+    most: int,
+    questions_each: int = 1,
+) -> Probe:
+    """Ask until a question does not fit the budget, or so many are answered."""
+    numbers: list[float] = []
+    stopped: Stop = "nothing"
+    for question in islice(questions, most):
+        number = _fitting(ask, question)
+        if number is None:
+            stopped = "the budget"
+            break
+        numbers.append(number)
+    if stopped == NEVER and is_one_noise(numbers, float(epsilon)):
+        stopped = "free repeats"
+    return Probe(tuple(numbers), epsilon, questions_each, stopped)
+
+
+def is_one_noise(numbers: Iterable[float], epsilon: float) -> bool:
+    """Say whether equal numbers are too many to have noise of their own.
+
+    New discrete Laplace noise hits any one number with a chance of at most tanh(epsilon/2), for
+    sensitivity one; wider noise hits it less often.
+    """
+    found = list(numbers)
+    by_luck = math.tanh(epsilon / 2) ** (len(found) - 1)
+    return len(set(found)) == 1 and by_luck < CHANCE
+
+
+def _fitting(ask: Callable[[str], float], question: str) -> float | None:
+    """Return the answer, or none where it does not fit the budget."""
+    refused: Refused | None = None
+    try:
+        return ask(question)
+    except Refused as came:
+        refused = came
+    if refused.code == "budget-exceeded":
+        return None
+    raise refused

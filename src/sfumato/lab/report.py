@@ -1,0 +1,188 @@
+"""What an attack has found: how often it was right, beside the most that theory lets it be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sfumato.client.chart import CONFIG, SCHEMA
+from sfumato.client.plot import Plot
+from sfumato.client.terms import Json
+from sfumato.lab.chance import interval
+
+CONFIDENCE: Final = 0.95
+ACCENT: Final = "#0072B2"
+BOUND: Final = "#D55E00"
+_TICK: Final[Json] = {"type": "tick", "color": BOUND, "thickness": 3, "size": 26}
+
+
+@dataclass(frozen=True)
+class Success:
+    """How often an attack was right against one release."""
+
+    against: str  # "the exact release", "epsilon = 1"
+    hits: int
+    tries: int
+    epsilon: float | None = None  # what the release promises; None where it promises nothing
+    bound: float | None = None  # how often it may be right, by theory; None: always
+    note: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Return the share of tries that were right."""
+        return self.hits / self.tries if self.tries else 0.0
+
+    def within(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """Return the exact interval of the chance of being right."""
+        return interval(self.hits, self.tries, confidence)
+
+    def is_above_bound(self, confidence: float) -> bool:
+        """Say whether it was right more often than theory allows."""
+        return self.bound is not None and self.within(confidence)[0] > self.bound
+
+
+@dataclass(frozen=True)
+class Report:
+    """An attack's outcome against releases with and without protection."""
+
+    attack: str  # its name on the command line
+    title: str
+    knows: str  # what the attacker has, in plain words
+    measure: str  # what counts as right, in a few words: "people rebuilt to within 1 cm"
+    successes: tuple[Success, ...]
+    finding: str  # one to four plain sentences
+    guessing: float | None = None  # how often who has no release at all is right
+    pictures: tuple[Plot, ...] = field(default=())  # more than the bars of `successes`
+    beside: tuple[Report, ...] = field(default=())  # the same, where something else counts as right
+
+    def above_bounds(self, confidence: float = 0.999) -> tuple[Success, ...]:
+        """Return those that were right more often than theory allows.
+
+        The intervals are one-sided and hold together at that confidence: all that are given here,
+        and those of the reports beside, share what may go wrong.
+        """
+        judged = [one for one in self._all() if one.bound is not None]
+        miss = (1 - confidence) / max(1, len(judged))
+        return tuple(one for one in judged if one.is_above_bound(1 - 2 * miss))
+
+    def _all(self) -> tuple[Success, ...]:
+        return sum((report._all() for report in self.beside), self.successes)
+
+    @property
+    def plot(self) -> Plot:
+        """Return the bars of every success, with their intervals and bounds."""
+        return Plot(
+            spec={**_spec(self), "description": self.finding},
+            title=self.title,
+            summary=f"{self.title}. {self.knows} {self.finding}",
+            columns=COLUMNS,
+            cells=tuple(_cells(one) for one in self.successes),
+        )
+
+    @property
+    def table(self) -> str:
+        """Return every number as text."""
+        return self.plot.table
+
+    def save(self, path: str | Path) -> Path:
+        """Write the picture as its suffix says (.svg, .png, .html or .json), more beside it."""
+        path = Path(path)
+        more = [*self.pictures, *(report.plot for report in self.beside)]
+        for number, picture in enumerate(more, start=2):
+            picture.save(path.with_stem(f"{path.stem}-{number}"))
+        return self.plot.save(path)
+
+    def as_json(self) -> Json:
+        """Return all of it as JSON."""
+        return {
+            "attack": self.attack, "title": self.title, "knows": self.knows,
+            "measure": self.measure, "guessing": self.guessing, "finding": self.finding,
+            "successes": [_success_json(one) for one in self.successes],
+            "beside": [report.as_json() for report in self.beside],
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        head = f"{self.title}\n{self.knows}\n\n{self.table}\n\nRight: {self.measure}."
+        return "\n\n".join([f"{head}\n\n{self.finding}", *map(repr, self.beside)])
+
+    def _repr_html_(self) -> str:
+        pictures = "".join(picture._repr_html_() for picture in self.pictures)
+        more = pictures + "".join(report._repr_html_() for report in self.beside)
+        return f"{self.plot._repr_html_()}{more}"
+
+
+COLUMNS: Final = ("against", "right", "95 % interval", "tries", "at most, by theory")
+
+
+def _cells(one: Success) -> tuple[str, ...]:
+    low, high = one.within()
+    bound = "-" if one.bound is None else _share(one.bound)
+    name = f"{one.against} ({one.note})" if one.note else one.against
+    return (name, _share(one.rate), f"{_share(low)} to {_share(high)}", f"{one.tries:,}", bound)
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _success_json(one: Success) -> Json:
+    low, high = one.within()
+    return {
+        "against": one.against, "epsilon": one.epsilon, "hits": one.hits, "tries": one.tries,
+        "rate": one.rate, "low": low, "high": high, "bound": one.bound, "note": one.note,
+    }  # fmt: skip
+
+
+def _spec(report: Report) -> Json:
+    """Return bars with whiskers, a mark where theory ends, and a line for guessing."""
+    rows = [{**_success_json(one), "label": _label(one)} for one in report.successes]
+    y: Json = {
+        "field": "label", "type": "nominal", "sort": None, "title": None,
+        "axis": {"labelExpr": "split(datum.label, '\\n')", "labelLimit": 340},
+    }  # fmt: skip
+    share: Json = {
+        "type": "quantitative",
+        "stack": None,
+        "axis": {"format": "%"},
+        "scale": {"domain": [0, 1]},
+    }
+    layers: list[Json] = [
+        _layer({"type": "bar", "color": ACCENT, "opacity": 0.35, "height": 16}, y, share, "rate"),
+        _layer({"type": "rule", "color": ACCENT, "size": 3}, y, share, "low", "high"),
+        {
+            **_layer(_TICK, y, share, "bound"),
+            "transform": [{"filter": "datum.bound != null"}],
+        },
+    ]
+    if report.guessing is not None:
+        rule = {"type": "rule", "strokeDash": [4, 4], "color": "#555555"}
+        layers.append({"mark": rule, "encoding": {"x": {"datum": report.guessing}}})
+    return {
+        "$schema": SCHEMA, "config": CONFIG, "width": 460, "height": {"step": 34},
+        "title": {"text": report.title, "subtitle": _under(report)},
+        "data": {"values": rows}, "layer": layers,
+    }  # fmt: skip
+
+
+def _label(one: Success) -> str:
+    """Return what tells a bar from all others: two of one name would lie on each other."""
+    return f"{one.against}\n{one.note}" if one.note else one.against
+
+
+def _layer(mark: Json, y: Json, share: Json, field_: str, to: str | None = None) -> Json:
+    x: Json = {**share, "field": field_, "title": "right"}
+    encoding: Json = {"y": y, "x": x}
+    if to is not None:
+        encoding["x2"] = {"field": to}
+    return {"mark": mark, "encoding": encoding}
+
+
+def _under(report: Report) -> Sequence[str]:
+    marks = []
+    if any(one.bound is not None for one in report.successes):
+        marks.append("Red mark: the most by theory.")
+    if report.guessing is not None:
+        marks.append("Dashed: guessing without any release.")
+    return [f"Right: {report.measure}. Dark line: 95 % interval.", " ".join(marks)]

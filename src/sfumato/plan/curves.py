@@ -1,0 +1,77 @@
+"""Functions of one released number, one row each: its value, where it may lie, how steep it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.expression import CurveName
+from sfumato.plan.verbs.moments import Range
+from sfumato.plan.verbs.verb import Floats
+
+Number = int | float
+LARGEST: Final = 1e300
+ROUNDED: Final = 1e-14  # more than a function of floats is off, relatively
+STEEP: Final = 1.0  # how far an exponent may reach for its std to be told from its slope
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A function of one number.
+
+    `ends` is not a number where the function may have no value; `slope` is not a number where the
+    first order says too little: where the number may lie on either side of what bends it.
+    """
+
+    value: Callable[[Number], Number | None]
+    ends: Callable[[Range], Range]
+    slope: Callable[[Floats, Range], Floats]
+
+
+def _abs_ends(of: Range) -> Range:
+    low, high = np.abs(of.low), np.abs(of.high)
+    has_zero = (of.low <= 0) & (of.high >= 0)
+    return Range(np.where(has_zero, 0.0, np.minimum(low, high)), np.maximum(low, high))
+
+
+def _grown(of: Range, made: Callable[[Floats], Floats]) -> Range:
+    """Return the ends of a growing function, a little outwards: floats are not exact."""
+    low, high = made(of.low), made(of.high)
+    return Range(low - ROUNDED * np.abs(low), high + ROUNDED * np.abs(high))
+
+
+def _where(has_value: NDArray[np.bool_], of: Range) -> Range:
+    return Range(np.where(has_value, of.low, np.nan), np.where(has_value, of.high, np.nan))
+
+
+def _exp(of: Number) -> float | None:
+    return math.exp(of) if of <= math.log(LARGEST) else None
+
+
+CURVE: Final[Mapping[CurveName, Drawn]] = {
+    "abs": Drawn(
+        abs,
+        _abs_ends,
+        lambda x, held: np.where((held.low > 0) | (held.high < 0), np.sign(x), np.nan),
+    ),
+    "sqrt": Drawn(
+        lambda x: math.sqrt(x) if x >= 0 else None,
+        lambda of: _grown(_where(of.low >= 0, of), np.sqrt),
+        lambda x, held: np.where(held.low > 0, 0.5 / np.sqrt(x), np.nan),
+    ),
+    "ln": Drawn(
+        lambda x: math.log(x) if x > 0 else None,
+        lambda of: _grown(_where(of.low > 0, of), np.log),
+        lambda x, held: np.where(held.low > 0, 1 / x, np.nan),
+    ),
+    "exp": Drawn(
+        _exp,
+        lambda of: _grown(of, np.exp),
+        lambda x, held: np.where(held.high - held.low <= 2 * STEEP, np.exp(x), np.nan),
+    ),
+}

@@ -1,0 +1,127 @@
+"""A private choice among questions: whose counts lie farthest from what is expected of them.
+
+The utility of a candidate is weight * (sum of |count - expected| - penalty), in whole numbers. One
+person moves a question's counts by its L1 sensitivity at most, so its utility by weight times that,
+and up or down: the exponential mechanism takes twice the largest of these (choosing.proof.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.card import Card
+from sfumato.core.expression import Json, spelled
+from sfumato.core.loss import Event, ExponentialEvent, JointEvent
+from sfumato.core.noise.choosing import rate_for
+from sfumato.core.question import Question
+from sfumato.core.refusal import Bug, Refused
+from sfumato.plan.plan import Plan, make_plan
+
+Integers = NDArray[np.int64]
+MOST: Final = 400  # candidates
+MOST_CELLS: Final = 10_000_000  # of all candidates together
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A question of one count over public keys, and what is expected, in its GROUP BY's order."""
+
+    question: Question
+    expected: Integers  # one axis for each key
+    penalty: int = 0
+    weight: int = 1
+    ends: tuple[int, int] = (0, 0)  # what it joins, if a tree is chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Candidates with their plans, and the price of each round of the choice."""
+
+    kind: Literal["one", "tree"]
+    plans: tuple[Plan, ...]
+    candidates: tuple[Candidate, ...]
+    expected: tuple[Integers, ...]  # flat, in the order of the plan's cells
+    epsilon: Fraction  # of each round
+    rounds: int
+
+    @property
+    def event(self) -> Event:
+        """Return what all rounds cost."""
+        one = ExponentialEvent(self.epsilon)
+        return one if self.rounds == 1 else JointEvent((one,) * self.rounds)
+
+    @property
+    def rate(self) -> Fraction:
+        """Return the rate of each round's choice."""
+        pairs = zip(self.plans, self.candidates, strict=True)
+        most = max(plan.parts[0].l1 * one.weight for plan, one in pairs)
+        return rate_for(self.epsilon, most, monotone=False)
+
+    def as_json(self) -> Json:
+        """Return what decides the choice."""
+        pairs = zip(self.candidates, self.plans, self.expected, strict=True)
+        return {
+            "kind": self.kind,
+            "epsilon": str(self.epsilon),
+            "rounds": self.rounds,
+            "candidates": [
+                [plan.digest(), _digest(expected), one.penalty, one.weight, list(one.ends)]
+                for one, plan, expected in pairs
+            ],
+        }
+
+    def shape(self) -> Json:
+        """Return what it looks like without its constants: what is frozen if it is stopped."""
+        return {"choice": self.kind, "of": [plan.shape() for plan in self.plans]}
+
+    def in_words(self) -> str:
+        """Return what is chosen, in plain words."""
+        what = "a tree of pairs" if self.kind == "tree" else "one"
+        return (
+            f"the choice of {what} among {len(self.candidates):,} marginals of "
+            f"{self.plans[0].card.name}, by how far each lies from a model of released numbers"
+        )
+
+
+def make_distances(
+    card: Card, candidates: Sequence[Candidate], kind: Literal["one", "tree"], price: Fraction
+) -> Distances:
+    """Return the choice at a price for each round, or refuse; nothing is read or charged."""
+    if not 1 <= len(candidates) <= MOST:
+        raise Refused(
+            "question-too-large", f"A choice is among 1 to {MOST} questions.", "Choose among fewer."
+        )
+    plans = tuple(make_plan(card, one.question) for one in candidates)
+    if sum(plan.measure.cells for plan in plans) > MOST_CELLS:
+        raise Refused(
+            "question-too-large", "The questions have too many cells together.", "Choose fewer."
+        )
+    pairs = zip(plans, candidates, strict=True)
+    expected = tuple(_flat(plan, one.expected) for plan, one in pairs)
+    ends = {end for one in candidates for end in one.ends}
+    rounds = len(ends) - 1 if kind == "tree" else 1
+    return Distances(kind, plans, tuple(candidates), expected, price, rounds)
+
+
+def _flat(plan: Plan, expected: Integers) -> Integers:
+    """Return the expected counts in the order of the plan's cells, which is not that of asking."""
+    sizes = [key.key.size for key in plan.keys]
+    is_count = len(plan.parts) == 1 and plan.parts[0].part.tally.kind == "rows"
+    if None in sizes or not is_count or plan.question.having is not None:
+        raise Bug("a distance is of one count of rows over public keys")
+    places = [[key.of for key in plan.keys].index(of) for of in plan.question.group_by]
+    turned = expected.transpose(np.argsort(places)) if places else expected
+    if list(turned.shape) != sizes:
+        raise Bug("what is expected does not have the question's cells")
+    return np.ascontiguousarray(turned.ravel())
+
+
+def _digest(expected: Integers) -> str:
+    return hashlib.sha256(spelled(expected.tolist()).encode()).hexdigest()

@@ -1,0 +1,130 @@
+"""What expressions and conditions are of one row, in SQL's own logic: the one place that says so.
+
+A row is one that somebody made up, with exact numbers (on_rows.py), or a released one, with floats
+(released.py). They differ in how numbers are reckoned and constants are read, and hand that in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, assert_never
+
+from sfumato.core.expression import (
+    All,
+    Among,
+    AnyOf,
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Compare,
+    Constant,
+    Curve,
+    CurveName,
+    Expr,
+    Floor,
+    IsNull,
+    Literally,
+    Not,
+    Operator,
+    Part,
+    Predicate,
+    Ref,
+    Sign,
+    Since,
+    StartsWith,
+    Total,
+)
+
+# Any: a row's values, of whichever types their reading has; null is None everywhere
+Values = Mapping[str, Any]
+HOLDS: Final[Mapping[Operator, tuple[int, ...]]] = {
+    "=": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the numbers of a row are reckoned; nothing here is asked of a null."""
+
+    number: Callable[[Constant], Any]  # a constant's
+    two: Callable[[Sign, Any, Any], Any]
+    curve: Callable[[CurveName, Any], Any]
+    floor: Callable[[Any], Any]
+    of_time: Callable[[Since | Part, Any], Any]
+    order: Callable[[Expr, Any, Constant], int]  # -1, 0 or 1: the value beside the constant
+
+
+def value_of(expr: Expr, row: Values, by: Reading) -> Any:
+    """Return what the expression is of the row."""
+    match expr:
+        case Ref(column=column):
+            return row[column]
+        case Literally(constant=constant):
+            return by.number(constant)
+        case Arithmetic(sign=sign, left=left, right=right):
+            a, b = value_of(left, row, by), value_of(right, row, by)
+            return (
+                None if a is None or b is None or (sign == "/" and b == 0) else by.two(sign, a, b)
+            )
+        case Coalesce(parts=parts):
+            values = (value_of(part, row, by) for part in parts)
+            return next((value for value in values if value is not None), None)
+        case Case(whens=whens, otherwise=otherwise):
+            for when, then in whens:
+                if holds_of(when, row, by) is True:
+                    return value_of(then, row, by)
+            return None if otherwise is None else value_of(otherwise, row, by)
+        case Total():
+            return row[expr.called]
+        case Floor() | Clamp() | Since() | Part() | Curve():
+            of = value_of(expr.of, row, by)
+            return None if of is None else _of_one(expr, of, by)
+        case _:
+            assert_never(expr)
+
+
+def _of_one(expr: Floor | Clamp | Since | Part | Curve, of: Any, by: Reading) -> Any:
+    match expr:
+        case Floor():
+            return by.floor(of)
+        case Clamp(lower=lower, upper=upper):
+            if lower is not None and of < lower.number:
+                return by.number(lower)
+            return by.number(upper) if upper is not None and of > upper.number else of
+        case Curve(name=name):
+            return by.curve(name, of)
+        case Since() | Part():
+            return by.of_time(expr, of)
+
+
+def holds_of(predicate: Predicate, row: Values, by: Reading) -> bool | None:
+    """Say whether the condition holds of the row; None where a null leaves it open."""
+    match predicate:
+        case Not(predicate=inner):
+            truth = holds_of(inner, row, by)
+            return None if truth is None else not truth
+        case All(predicates=parts):
+            truths = [holds_of(part, row, by) for part in parts]
+            return False if False in truths else None if None in truths else True
+        case AnyOf(predicates=parts):
+            truths = [holds_of(part, row, by) for part in parts]
+            return True if True in truths else None if None in truths else False
+        case IsNull(of=of):
+            return value_of(of, row, by) is None
+        case Compare() | Among() | StartsWith():
+            value = value_of(predicate.of, row, by)
+            return None if value is None else _simply(predicate, value, by)
+        case _:
+            assert_never(predicate)
+
+
+def _simply(predicate: Compare | Among | StartsWith, value: Any, by: Reading) -> bool:
+    match predicate:
+        case Compare(of=of, operator=operator, constant=constant):
+            return by.order(of, value, constant) in HOLDS[operator]
+        case Among(of=of, constants=constants):
+            return any(by.order(of, value, constant) == 0 for constant in constants)
+        case StartsWith(letters=letters):
+            return str(value).startswith(letters)

@@ -1,0 +1,187 @@
+"""A formula as sums of noisy parts, and quotients of such sums: where its error is known exactly.
+
+`SUM(a) * 1.2 - COUNT(*)` is one sum, `100 * SUM(a) / COUNT(*)` one quotient; `AVG(a) - AVG(b)` is
+neither, and is made of two units of which each has an interval of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.expression import (
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Compare,
+    Constant,
+    Curve,
+    Expr,
+    Floor,
+    Literally,
+    Not,
+    Ref,
+    Total,
+)
+from sfumato.core.quotient import MOST
+
+ZERO: Final = Constant.of(0)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A constant and a weight for each of some parts."""
+
+    constant: Fraction
+    weights: tuple[tuple[int, Fraction], ...] = ()  # by part, in order, none zero
+
+    def plus(self, other: Linear) -> Linear:
+        """Return the sum."""
+        made = dict(self.weights)
+        for part, weight in other.weights:
+            made[part] = made.get(part, Fraction(0)) + weight
+        kept = tuple(sorted((part, weight) for part, weight in made.items() if weight))
+        return Linear(self.constant + other.constant, kept)
+
+    def times(self, factor: Fraction) -> Linear:
+        """Return the multiple."""
+        if factor == 0:
+            return Linear(Fraction(0))
+        weights = tuple((part, weight * factor) for part, weight in self.weights)
+        return Linear(self.constant * factor, weights)
+
+    @property
+    def is_constant(self) -> bool:
+        """Say whether it has no noise."""
+        return not self.weights
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One sum over another, of a few parts in all."""
+
+    top: Linear
+    bottom: Linear
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Return the parts of both, in order."""
+        return tuple(sorted({part for part, _ in (*self.top.weights, *self.bottom.weights)}))
+
+
+Form = Linear | Ratio
+
+
+def form_of(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
+    """Return the sum or quotient that the expression is; None if it is neither."""
+    match expr:
+        case Ref(column=column):
+            return sums.get(column)
+        case Literally(constant=constant):
+            return Linear(constant.number)
+        case Coalesce(parts=parts):
+            return form_of(parts[0], sums)  # null only where a divisor is zero
+        case Arithmetic(sign=sign, left=left, right=right):
+            if sign == "/":
+                right = divisor_of(right)
+            pair = form_of(left, sums), form_of(right, sums)
+            if pair[0] is None or pair[1] is None:
+                return None
+            return _few(_two(sign, pair[0], pair[1]))
+        case _:
+            return None
+
+
+def divisor_of(expr: Expr) -> Expr:
+    """Return x of NULLIF(x, 0) as a divisor, where it says nothing: over zero is null anyway."""
+    match expr:
+        case Case(whens=((Not(Compare(of, "=", constant)), then),), otherwise=None):
+            return then if of == then and constant == ZERO else expr
+        case _:
+            return expr
+
+
+def _two(sign: str, left: Form, right: Form) -> Form | None:
+    match sign:
+        case "+":
+            return _added(left, right)
+        case "-":
+            return _added(left, _scaled(right, Fraction(-1)))
+        case "*":
+            if isinstance(right, Linear) and right.is_constant:
+                return _scaled(left, right.constant)
+            if isinstance(left, Linear) and left.is_constant:
+                return _scaled(right, left.constant)
+            return None
+        case "/":
+            return _divided(left, right)
+        case _:
+            return None
+
+
+def _added(left: Form, right: Form) -> Form | None:
+    if isinstance(left, Linear) and isinstance(right, Linear):
+        return left.plus(right)
+    if isinstance(left, Linear):
+        left, right = right, left
+    if not isinstance(left, Ratio):
+        return None
+    if isinstance(right, Linear):
+        if not right.is_constant:
+            return None
+        return Ratio(left.top.plus(left.bottom.times(right.constant)), left.bottom)
+    return Ratio(left.top.plus(right.top), left.bottom) if left.bottom == right.bottom else None
+
+
+def _scaled(form: Form, factor: Fraction) -> Form:
+    if isinstance(form, Linear):
+        return form.times(factor)
+    return Ratio(form.top.times(factor), form.bottom)
+
+
+def _divided(left: Form, right: Form) -> Form | None:
+    if isinstance(right, Ratio):
+        return None
+    if right.is_constant:
+        return None if right.constant == 0 else _scaled(left, 1 / right.constant)
+    return Ratio(left, right) if isinstance(left, Linear) else None
+
+
+def _few(form: Form | None) -> Form | None:
+    """Return the form, but no quotient of more parts than its tail is known for."""
+    return None if isinstance(form, Ratio) and len(form.parts) > MOST else form
+
+
+Unit = Form | str | Total  # a sum, a quotient, an aggregate by its output's name, or a total
+
+
+def units_of(expr: Expr, sums: Mapping[str, Linear]) -> Iterator[Unit]:
+    """Yield the largest pieces that have an interval of their own."""
+    form = form_of(expr, sums)
+    if form is not None:
+        if not (isinstance(form, Linear) and form.is_constant):
+            yield form
+        return
+    match expr:
+        case Ref(column=column):
+            yield column
+        case Arithmetic(left=left, right=right):
+            yield from units_of(left, sums)
+            yield from units_of(right, sums)
+        case Total():
+            yield expr
+        case Floor(of=of) | Clamp(of=of) | Curve(of=of):
+            yield from units_of(of, sums)
+        case Coalesce(parts=parts):
+            for part in parts:
+                yield from units_of(part, sums)
+        case Case(whens=whens, otherwise=otherwise):
+            for _, then in whens:
+                yield from units_of(then, sums)
+            if otherwise is not None:
+                yield from units_of(otherwise, sums)
+        case _:
+            return

@@ -1,0 +1,88 @@
+"""What a formula may be of: released numbers of its own answer, constants, plain arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sfumato.core.expression import (
+    All,
+    Among,
+    AnyOf,
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Compare,
+    Constant,
+    Curve,
+    Expr,
+    Floor,
+    IsNull,
+    Literally,
+    Not,
+    Predicate,
+    Ref,
+    Total,
+    walk,
+)
+from sfumato.core.question import Aggregate, Formula, Output
+from sfumato.core.refusal import Refused
+
+NO_NUMBERS: Final = ("top", "bounds", "first_above")  # released as lists or keys
+_ALLOWED: Final = (
+    Ref, Literally, Arithmetic, Floor, Clamp, Coalesce, Case, Curve, Total,
+    Compare, Among, IsNull, Not, All, AnyOf,
+)  # fmt: skip
+
+
+def is_number(output: Output) -> bool:
+    """Say whether the output is a released number: what formulas are of, and what they are."""
+    if isinstance(output.of, Aggregate):
+        return output.of.verb not in NO_NUMBERS
+    return isinstance(output.of, Formula)
+
+
+def check_formula(expr: Expr, kinds: Mapping[str, str]) -> None:
+    """Refuse what is no arithmetic over released numbers; `kinds` is by output."""
+    for part in walk(expr):
+        if not isinstance(part, _ALLOWED):
+            raise _outside("dates and texts are not reckoned with")
+        if isinstance(part, Ref):
+            _check_column(part.column, kinds)
+        if any(constant.kind != "number" for constant in _constants(part)):
+            raise _outside("its constants are numbers")
+
+
+def _check_column(name: str, kinds: Mapping[str, str]) -> None:
+    kind = kinds.get(name)
+    if kind == "number":
+        return
+    if kind is None:
+        raise Refused(
+            "unknown-column",
+            f"A formula names {name!r}, which is no number of the answer.",
+            "A formula is of aggregates alone: take one of it, or put it into an aggregate.",
+            column=name,
+        )
+    raise _outside(f"{name!r} is a {kind}")
+
+
+def _constants(part: Expr | Predicate) -> tuple[Constant, ...]:
+    match part:
+        case Literally(constant=constant) | Compare(constant=constant):
+            return (constant,)
+        case Among(constants=constants):
+            return constants
+        case Clamp(lower=lower, upper=upper):
+            return tuple(end for end in (lower, upper) if end is not None)
+        case _:
+            return ()
+
+
+def _outside(why: str) -> Refused:
+    return Refused(
+        "not-in-language",
+        f"A formula is arithmetic over the answer's own numbers: {why}.",
+        "Write SUM(x) / COUNT(*), AVG(x) - AVG(y), ROUND(100.0 * COUNT(x) / COUNT(*), 1).",
+    )

@@ -1,0 +1,311 @@
+"""A pipeline: a stranger's program over blocks of people; its terms, fixed before any row.
+
+Everything here is a function of the manifest and the card. Why the price holds whatever the
+program does: core/noise/blocks.proof.md and median.proof.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from sfumato.core.budget import read_delta, read_epsilon
+from sfumato.core.card import ROW, Card
+from sfumato.core.compose import rho_within
+from sfumato.core.expression import Json, spelled
+from sfumato.core.loss import Event, ExponentialEvent, GaussianEvent, JointEvent, PureEvent
+from sfumato.core.noise import gaussian, laplace
+from sfumato.core.noise.kind import CONFIDENCE, Noise
+from sfumato.core.noise.median import MOST_STEPS, ranks_off
+from sfumato.core.outputs import ANSWER, Output, bad_pipeline, read_outputs
+from sfumato.core.refusal import Refused
+from sfumato.core.sandbox import BlockColumn, SandboxLimits
+
+KINDS: Final = ("function", "program", "bids")
+MEAN, MEDIAN = "mean", "median"  # what is taken of the blocks
+MOST_BLOCKS: Final = 1000
+MOST_CPU_S: Final = 7200  # of all blocks; even one by one, they end long before a job's patience
+MOST_SOURCE: Final = 200_000  # letters of a program
+BLOCKS: Final = (10, 20, 50, 100, 200, 500)  # what an error table is made for
+_LIMITS: Final = {
+    "cpu_s": (Fraction(1, 20), Fraction(600)),
+    "memory_mb": (Fraction(256), Fraction(16_384)),
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run, and the numbers it may say: what an owner approves, by its digest."""
+
+    data_set: str
+    kind: str  # a function, a program over a BIDS folder, or one that is first run for each person
+    source: str
+    name: str  # of the function, or of the program
+    columns: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    environment: str = ""  # the digest of interpreter and libraries
+
+    def as_json(self) -> Json:
+        """Return the program as it is kept; exact."""
+        return {
+            "kind": self.kind,
+            "environment": self.environment,
+            "data_set": self.data_set,
+            "source": self.source,
+            "name": self.name,
+            "columns": list(self.columns),
+            "outputs": [output.as_json() for output in self.outputs],
+        }
+
+    @property
+    def digest(self) -> str:
+        """Return what tells this program, with its ranges and its libraries, from every other."""
+        return hashlib.sha256(spelled(self.as_json()).encode()).hexdigest()
+
+    def inside(self) -> dict[str, object]:
+        """Return what the inside of a sandbox is told."""
+        return {
+            "kind": self.kind,
+            "source": self.source,
+            "name": self.name,
+            "outputs": [output.name for output in self.outputs],
+            "paths": [output.path for output in self.outputs],
+        }
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program at a price: how many blocks, how many of them are cut off at each end."""
+
+    program: Program
+    blocks: int
+    trim: int
+    epsilon: Fraction
+    limits: SandboxLimits
+    take: str = MEAN
+    delta: Fraction = Fraction(0)  # that may be spent
+
+    @property
+    def numbers(self) -> int:
+        """Return how many numbers there are, those of arrays one by one; they share the price."""
+        return sum(output.count for output in self.program.outputs)
+
+    @property
+    def share(self) -> Fraction:
+        """Return the epsilon of each number, where none is spent for all together."""
+        return self.epsilon / self.numbers
+
+    @property
+    def rho(self) -> Fraction:
+        """Return the rho of Gaussian noise on all numbers as one vector; 0 for Laplace noise.
+
+        One block moves the vector, in units of each range, by the root of how many numbers it has,
+        and each number by one: Gaussian noise is the narrower where there are many.
+        """
+        if self.take == MEDIAN or self.delta == 0:
+            return Fraction(0)
+        rho = rho_within(self.epsilon, self.delta)
+        is_narrower = 4 * rho * self.numbers > self.epsilon**2  # n/2rho < 2(n/epsilon)^2
+        return rho if is_narrower else Fraction(0)
+
+    @property
+    def spent_delta(self) -> Fraction:
+        """Return the delta that is spent: it is only where it buys less noise."""
+        return self.delta if self.rho else Fraction(0)
+
+    @property
+    def event(self) -> Event:
+        """Return what the ledger is charged."""
+        if self.take == MEDIAN:
+            one = ExponentialEvent(self.share)
+            return one if self.numbers == 1 else JointEvent((one,) * self.numbers)
+        if self.rho:
+            return GaussianEvent(self.rho, self.epsilon, self.delta)
+        return PureEvent(self.epsilon)
+
+    @property
+    def mechanism(self) -> str:
+        """Return how each number is made private."""
+        if self.take == MEDIAN:
+            return "exponential mechanism"
+        return "gaussian" if self.rho else "laplace"
+
+    @property
+    def noises(self) -> tuple[Noise, ...]:
+        """Return the noise of each output's sum, in its own steps; of a median there is none."""
+        found = map(self.noise, self.program.outputs)
+        return tuple(noise for noise in found if noise is not None)
+
+    def draws(self) -> list[tuple[Noise, int]]:
+        """Return each output's noise, and how many draws of it there are."""
+        counts = (output.count for output in self.program.outputs)
+        return list(zip(self.noises, counts, strict=False))
+
+    def noise_json(self) -> list[Json]:
+        """Return the noise, or the choice, of each output as the ledger keeps it; exact."""
+        if self.take == MEDIAN:
+            epsilon = str(self.share)
+            return [{"kind": "exponential mechanism", "epsilon_a_number": epsilon}]
+        return [noise.as_json() for noise in self.noises]
+
+    def noise(self, output: Output) -> Noise | None:
+        """Return the noise of each number of that output; of a median there is none."""
+        if self.take == MEDIAN:
+            return None
+        if self.rho:
+            return Noise(
+                "gaussian", gaussian.variance_for(output.steps**2, self.rho / self.numbers)
+            )
+        return Noise("laplace", laplace.scale_for(output.steps, self.share))
+
+    @property
+    def counted(self) -> int:
+        """Return how many blocks an average is over; never how many have answered."""
+        return self.blocks - 2 * self.trim
+
+    def margins(self) -> dict[str, float]:
+        """Return how far the noise moves each average of blocks at most, at 95 %.
+
+        Of a median it is said in ranks among the blocks: what a rank is worth, nobody is told.
+        """
+        if self.take == MEDIAN:
+            return {
+                o.name: float(ranks_off(self.share, o.steps, CONFIDENCE))
+                for o in self.program.outputs
+            }
+        pairs = zip(self.program.outputs, self.noises, strict=True)
+        return {o.name: float(o.step) * noise.margin() / self.counted for o, noise in pairs}
+
+    def as_json(self) -> Json:
+        """Return the terms as they stand in the ledger for ever; the source by its digest."""
+        return {
+            "digest": self.program.digest,
+            "data_set": self.program.data_set,
+            "name": self.program.name,
+            "columns": list(self.program.columns),
+            "outputs": [output.as_json() for output in self.program.outputs],
+            "blocks": self.blocks,
+            "trim": self.trim,
+            **({} if self.take == MEAN else {"take": self.take}),
+            "epsilon": str(self.epsilon),
+            **({"delta": str(self.delta)} if self.rho else {}),
+            "cpu_s": str(Fraction(repr(self.limits.cpu_s))),
+            "memory_mb": self.limits.memory_mb,
+        }
+
+    def in_words(self) -> str:
+        """Return what is asked, for people."""
+        named = ", ".join(output.name for output in self.program.outputs)
+        cut = f" without the {self.trim} lowest and highest" if self.trim else ""
+        if self.take == MEDIAN:
+            return (
+                f"the median over {self.blocks} blocks of people of {named}, as the program "
+                f"{self.program.name!r} ({self.program.digest[:12]}) computes it in each block"
+            )
+        return (
+            f"the average over {self.blocks} blocks of people{cut} of {named}, as the program "
+            f"{self.program.name!r} ({self.program.digest[:12]}) computes it in each block"
+        )
+
+
+def read_program(card: Card, shape: Mapping[str, object], environment: str) -> Program:
+    """Return the program that somebody hands in, to be run with those libraries; or refuse."""
+    source, name, kind = shape.get("source"), shape.get("name"), shape.get("kind", "function")
+    if not isinstance(source, str) or not 1 <= len(source) <= MOST_SOURCE or not source.isascii():
+        raise bad_pipeline(f"a program is 1 to {MOST_SOURCE:,} ASCII letters of Python")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise bad_pipeline("the function has no name")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise bad_pipeline(f"its kind is one of {', '.join(KINDS)}")
+    if card.unit == ROW:
+        raise bad_pipeline("the card's unit is a row, and blocks are made of people")
+    wanted = shape.get("columns")
+    columns = tuple(column.name for column in block_columns(card, wanted))
+    outputs = read_outputs(shape.get("outputs"))
+    if not all(_is_placed(output, kind) for output in outputs):
+        raise bad_pipeline("a program's outputs name their files, and a function's do not")
+    return Program(card.name, kind, source, name, columns, outputs, environment)
+
+
+def _is_placed(output: Output, kind: str) -> bool:
+    """Say whether a function's output is where it is put, and a program's in a file of its own."""
+    if kind == "function":
+        return output.path == (f"{output.name}.npy" if output.shape else ANSWER)
+    return output.path != ANSWER
+
+
+def block_columns(card: Card, wanted: object) -> tuple[BlockColumn, ...]:
+    """Return the columns that a program sees: those it names, or all of the card's; or refuse."""
+    places = {column.name.casefold(): i for i, column in enumerate(card.columns)}
+    names = [c.name for c in card.columns] if wanted is None else wanted
+    if not isinstance(names, list | tuple) or not names:
+        raise bad_pipeline("name the columns that the program reads")
+    found = []
+    for name in names:
+        place = places.get(name.casefold()) if isinstance(name, str) else None
+        if place is None:
+            raise Refused(
+                "unknown-column",
+                "The program reads a column that the card does not name.",
+                "See the columns on the card.",
+            )
+        column = card.columns[place]
+        found.append(BlockColumn(column.name, place, column.type, column.step))
+    if len({column.place for column in found}) < len(found):
+        raise bad_pipeline("a column is named twice")
+    return tuple(found)
+
+
+def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> Run:
+    """Return the run that somebody asks for, or refuse; that delta is spent if they name none."""
+    blocks = _whole(shape.get("blocks", 50), "blocks", 2, MOST_BLOCKS)
+    trim = _whole(shape.get("trim", 0), "trim", 0, MOST_BLOCKS)
+    if 2 * trim >= blocks:
+        raise bad_pipeline("as many blocks are cut off as there are")
+    limits = SandboxLimits(
+        cpu_s=float(_within(shape.get("cpu_s", 1), "cpu_s")),
+        memory_mb=int(_within(shape.get("memory_mb", 2048), "memory_mb")),
+    )
+    if blocks * limits.cpu_s > MOST_CPU_S:
+        raise bad_pipeline(f"blocks times cpu_s is more than {MOST_CPU_S} seconds")
+    take = shape.get("take", MEAN)
+    if take not in (MEAN, MEDIAN) or not isinstance(take, str):
+        raise bad_pipeline(f"what is taken of the blocks is {MEAN} or {MEDIAN}")
+    _check_median(program, take, trim)
+    asked = delta if shape.get("delta") is None else read_delta(shape["delta"])
+    epsilon = read_epsilon(shape.get("epsilon"))
+    run = Run(program, blocks, trim, epsilon, limits, take, asked)
+    if not all(noise.is_drawable() for noise in run.noises):
+        raise Refused(
+            "noise-out-of-range",
+            "The noise that this epsilon needs is wider than can be drawn exactly.",
+            "Pay more, or declare a coarser step.",
+        )
+    return run
+
+
+def _check_median(program: Program, take: str, trim: int) -> None:
+    if take == MEAN:
+        return
+    if trim:
+        raise bad_pipeline("a median needs no blocks cut off")
+    if any(output.steps > MOST_STEPS for output in program.outputs):
+        raise bad_pipeline("a median needs a coarser step")
+
+
+def _whole(value: object, name: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise bad_pipeline(f"{name} is a whole number from {least} to {most}")
+    return value
+
+
+def _within(value: Any, name: str) -> Fraction:  # Any: a researcher's JSON, looked at here
+    least, most = _LIMITS[name]
+    is_number = isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:
+        raise bad_pipeline(f"{name} is a number from {float(least):g} to {float(most):g}")
+    return Fraction(value)

@@ -1,0 +1,296 @@
+"""A formula after the door: its value, standard deviation and interval, from released values only.
+
+A sum of noisy parts has the exact error of its own noise, a quotient a Fieller-type interval. What
+is made of several such units is enclosed: each unit's interval misses so many times less often, and
+whatever numbers in all of them can make lies between the ends that are given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.expression import (
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Curve,
+    Expr,
+    Floor,
+    Literally,
+    Ref,
+    Total,
+    columns_of,
+)
+from sfumato.core.noise.added import std_of_sum
+from sfumato.core.noise.kind import CONFIDENCE
+from sfumato.core.quotient import is_known
+from sfumato.core.refusal import Bug
+from sfumato.plan.curves import CURVE, Drawn
+from sfumato.plan.forms import Linear, Ratio, Unit, divisor_of, form_of
+from sfumato.plan.reckoning import Reckoning, numbers_of
+from sfumato.plan.released import reckoned
+from sfumato.plan.totals import with_totals
+from sfumato.plan.verbs.moments import Range, exactly
+from sfumato.plan.verbs.verb import Floats
+
+
+def reckon(
+    reckoning: Reckoning, columns: Mapping[str, Sequence[object]]
+) -> tuple[list[object], list[float | None], list[object]]:
+    """Return value, standard deviation and interval of each cell; None where there is none.
+
+    `columns` are the released values by output.
+    """
+    expr = reckoning.formula.expr
+    columns = with_totals(columns, reckoning.rows)
+    names = [*sorted(reckoning.aggregates), *(total.called for total in reckoning.rows)]
+    rows = zip(*(columns[name] for name in names), strict=True)
+    values = [reckoned(expr, dict(zip(names, row, strict=True))) for row in rows]
+    with np.errstate(all="ignore"):  # what is not finite is unknown
+        held = enclosed(expr, reckoning)
+        std = _std(reckoning, values)
+    bars = [
+        [low, high] if value is not None and math.isfinite(low) and math.isfinite(high) else None
+        for value, low, high in zip(values, held.low.tolist(), held.high.tolist(), strict=True)
+    ]
+    known = [
+        s if value is not None and math.isfinite(s) else None
+        for value, s in zip(values, std.tolist(), strict=True)
+    ]
+    return values, known, list(bars)
+
+
+# --- the interval -----------------------------------------------------------------------------
+
+
+def enclosed(expr: Expr, of: Reckoning) -> Range:
+    """Return between which ends the formula lies if every unit is within its interval.
+
+    There are no ends (NaN) where other numbers in those intervals may make it null: no condition
+    of a CASE without ELSE may hold.
+    """
+    form = form_of(expr, of.sums)
+    if isinstance(form, Linear) and form.is_constant:
+        return exactly(of.values(form))
+    if form is not None:
+        return of.ranges[form]
+    match expr:
+        case Ref(column=column):
+            return of.ranges[column]
+        case Arithmetic(sign=sign, left=left, right=right):
+            return _reached(sign, enclosed(left, of), enclosed(divisor_of(right), of))
+        case Total():
+            return of.ranges[expr]
+        case Curve(name=name, of=inner):
+            return CURVE[name].ends(enclosed(inner, of))
+        case Floor(of=inner):
+            made = enclosed(inner, of)
+            return Range(np.floor(made.low), np.floor(made.high))
+        case Clamp(of=inner, lower=lower, upper=upper):
+            made = enclosed(inner, of)
+            low = -np.inf if lower is None else float(lower.number)
+            high = np.inf if upper is None else float(upper.number)
+            return made.clipped(np.full(made.low.shape, low), np.full(made.low.shape, high))
+        case Coalesce(parts=parts):
+            before = [_unless_null(part, of) for part in parts[:-1]]
+            return _hull([*before, enclosed(parts[-1], of)])
+        case Case(whens=whens, otherwise=None) if any(columns_of(when) for when, _ in whens):
+            return exactly(np.full(of.cells, np.nan))  # it may as well be null
+        case Case():
+            return _unless_null(expr, of)
+        case _:
+            raise Bug("a formula that nobody checked")
+
+
+def _unless_null(expr: Expr, of: Reckoning) -> Range:
+    """Return the ends of what is no null: a CASE is one of its branches then."""
+    if not isinstance(expr, Case):
+        return enclosed(expr, of)
+    branches = [then for _, then in expr.whens]
+    branches += [] if expr.otherwise is None else [expr.otherwise]
+    return _hull([enclosed(branch, of) for branch in branches])
+
+
+def _reached(sign: str, left: Range, right: Range) -> Range:
+    match sign:
+        case "+":
+            return Range(left.low + right.low, left.high + right.high)
+        case "-":
+            return left.minus(right)
+        case "*":
+            return _known(left.times(right), left, right)
+        case _:
+            below = right.high < 0
+            divisor = Range(
+                np.where(below, -right.high, right.low), np.where(below, -right.low, right.high)
+            )
+            made = _known(left.over(divisor), left, right)
+            return Range(
+                np.where(below, -made.high, made.low), np.where(below, -made.low, made.high)
+            )
+
+
+def _known(made: Range, left: Range, right: Range) -> Range:
+    """Return the range; nothing times everything may be anything, and what may be null stays so."""
+    ends = [
+        np.where(np.isnan(end), unknown, end)
+        for end, unknown in ((made.low, -np.inf), (made.high, np.inf))
+    ]
+    may_be_null = np.isnan(left.low) | np.isnan(right.low)
+    return Range(*(np.where(may_be_null, np.nan, end) for end in ends))
+
+
+def _hull(ranges: Sequence[Range]) -> Range:
+    return Range(
+        np.minimum.reduce([one.low for one in ranges]),
+        np.maximum.reduce([one.high for one in ranges]),
+    )
+
+
+# --- the standard deviation -------------------------------------------------------------------
+
+
+def _std(of: Reckoning, values: Sequence[object]) -> Floats:
+    """Return the std: exact for a sum, to first order where that is enough."""
+    unknown = np.full(len(values), np.nan)
+    slopes = _slopes(of.formula.expr, of)
+    if slopes is None:
+        return unknown
+    by_part: dict[int, Floats] = {}
+    total = np.zeros(len(values))
+    alone = [unit for unit in slopes if isinstance(unit, str)]
+    for name in alone:
+        deviations = numbers_of(of.estimate(name).std, np.nan)
+        total = total + (slopes[name] * deviations) ** 2
+    if _share_parts(alone, [unit for unit in slopes if not isinstance(unit, str)], of):
+        return unknown
+    for unit, slope in slopes.items():
+        if isinstance(unit, Total):
+            total = total + (slope * _of_other_rows(unit, of)) ** 2
+        if isinstance(unit, Linear | Ratio | Total):
+            for part, weight in _weights(unit, of).items():
+                by_part[part] = by_part.get(part, np.zeros(len(values))) + slope * weight
+    for part, moves in by_part.items():
+        total = total + (moves * of.noise(part).std()) ** 2
+    return np.asarray(np.sqrt(total))
+
+
+def _of_other_rows(unit: Total, of: Reckoning) -> Floats:
+    """Return the std of what a total adds up of all rows but the cell's own."""
+    ((part, weight),) = of.part_of(unit).weights
+    noise = of.noise(part)
+    return of.rows[unit].each(lambda count: abs(float(weight)) * std_of_sum(noise, count - 1))
+
+
+def _share_parts(
+    alone: Sequence[str], forms: Sequence[Linear | Ratio | Total], of: Reckoning
+) -> bool:
+    """Say whether two pieces are of the same noise in a way that no std is told of.
+
+    Those are an aggregate's own std beside another unit, and totals of one part over other rows.
+    """
+    taken: list[int] = []
+    for name in alone:
+        taken += dict.fromkeys(of.plan.parts_of(of.aggregates[name]))
+    for form in forms:
+        taken += [p for p in _parts_of(form, of) if p in taken]
+    totals = [p for form in forms if isinstance(form, Total) for p in _parts_of(form, of)]
+    return len(set(taken)) < len(taken) or len(set(totals)) < len(totals)
+
+
+def _parts_of(form: Linear | Ratio | Total, of: Reckoning) -> tuple[int, ...]:
+    if isinstance(form, Total):
+        form = of.part_of(form)
+    return form.parts if isinstance(form, Ratio) else tuple(part for part, _ in form.weights)
+
+
+def _weights(unit: Linear | Ratio | Total, of: Reckoning) -> dict[int, Floats]:
+    """Return how much each part moves the unit: of a total, the part in the cell's own row."""
+    cells = np.ones(of.cells)
+    if isinstance(unit, Total):
+        unit = of.part_of(unit)
+    if isinstance(unit, Linear):
+        return {part: float(weight) * cells for part, weight in unit.weights}
+    top, bottom = of.values(unit.top), of.values(unit.bottom)
+    quotient = of.quotient(unit, 1 - CONFIDENCE)
+    divisor = np.where(is_known(bottom, quotient), bottom, np.nan)
+    shares = zip(unit.parts, quotient.top, quotient.bottom, strict=True)
+    return {part: (t - top / divisor * b) / divisor for part, t, b in shares}
+
+
+def _slopes(expr: Expr, of: Reckoning) -> dict[Unit, Floats] | None:
+    """Return how much each unit moves the formula, at the released values; None if it jumps."""
+    value = _slope(expr, of)
+    return None if value is None else value[1]
+
+
+_Slope = tuple[Floats, dict[Unit, Floats]]  # the value, and how much each unit moves it
+
+
+def _slope(expr: Expr, of: Reckoning) -> _Slope | None:
+    form = form_of(expr, of.sums)
+    if isinstance(form, Linear):
+        value = of.values(form)
+        return value, {} if form.is_constant else {form: np.ones(value.shape)}
+    if isinstance(form, Ratio):
+        value = of.values(form.top) / of.values(form.bottom)
+        return value, {form: np.ones(value.shape)}
+    match expr:
+        case Ref(column=column):
+            value = numbers_of(of.estimate(column).values, np.nan)
+            return value, {column: np.ones(value.shape)}
+        case Arithmetic(sign=sign, left=left, right=right):
+            right = divisor_of(right)
+            pair = _slope(left, of), _slope(right, of)
+            if pair[0] is None or pair[1] is None:
+                return None
+            if sign in "*/" and pair[1][1]:
+                flat = _may_be_zero(right, of)
+                if sign == "*":
+                    flat &= _may_be_zero(left, of)
+                return _both(sign, pair[0], (np.where(flat, np.nan, pair[1][0]), pair[1][1]))
+            return _both(sign, pair[0], pair[1])
+        case Total():
+            value = of.total(expr)
+            return value, {expr: np.ones(value.shape)}
+        case Curve(name=name, of=inner):
+            made = _slope(inner, of)
+            return None if made is None else _bent(CURVE[name], made, enclosed(inner, of))
+        case Literally() | Floor() | Clamp() | Coalesce() | Case():
+            return None
+        case _:
+            raise Bug("a formula that nobody checked")
+
+
+def _bent(curve: Drawn, inner: _Slope, held: Range) -> _Slope:
+    """Return what a function makes of the value and of what moves it."""
+    value, moves = inner
+    slope = curve.slope(value, held)
+    shown = [np.nan if (y := curve.value(x)) is None else y for x in value.tolist()]
+    return np.array(shown), {unit: by * slope for unit, by in moves.items()}
+
+
+def _may_be_zero(expr: Expr, of: Reckoning) -> NDArray[np.bool_]:
+    """Say, per cell, whether a factor cannot be told from zero: the first order is too little."""
+    held = enclosed(expr, of)
+    return np.asarray(~((held.low > 0) | (held.high < 0)))
+
+
+def _both(sign: str, left: _Slope, right: _Slope) -> _Slope:
+    (a, da), (b, db) = left, right
+    ones = np.ones(a.shape)
+    value, by_a, by_b = {
+        "+": (a + b, ones, ones),
+        "-": (a - b, ones, -ones),
+        "*": (a * b, b, a),
+        "/": (a / b, 1 / b, -a / b**2),
+    }[sign]
+    made = {unit: slope * by_a for unit, slope in da.items()}
+    for unit, slope in db.items():
+        made[unit] = made.get(unit, np.zeros(a.shape)) + slope * by_b
+    return value, made

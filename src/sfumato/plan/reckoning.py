@@ -1,0 +1,177 @@
+"""What the error of a formula is made of: its units, each with an interval from released values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from sfumato.core.expression import Ref, Total
+from sfumato.core.noise.added import within_of_sum
+from sfumato.core.noise.blend import Blend
+from sfumato.core.noise.kind import CONFIDENCE, Noise
+from sfumato.core.noise.sure import sure
+from sfumato.core.noise.weighted import within_of
+from sfumato.core.question import Aggregate, Formula
+from sfumato.core.quotient import Quotient, quotient_interval
+from sfumato.core.refusal import Bug
+from sfumato.plan.forms import Linear, Ratio, Unit, units_of
+from sfumato.plan.plan import Plan
+from sfumato.plan.totals import Rows
+from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.moments import Range
+from sfumato.plan.verbs.verb import Estimate, Floats, NoisyPart
+
+
+@dataclass(frozen=True)
+class Reckoning:
+    """A formula over noisy parts: what its error is made of."""
+
+    plan: Plan
+    formula: Formula
+    noisy: Sequence[NoisyPart]
+    rows: Mapping[Total, Rows] = field(default_factory=dict)  # which rows of the answer it is of
+
+    @cached_property
+    def aggregates(self) -> Mapping[str, Aggregate]:
+        """Return the aggregates by output."""
+        outputs = self.plan.question.outputs
+        return {o.name: o.of for o in outputs if isinstance(o.of, Aggregate)}
+
+    @cached_property
+    def sums(self) -> Mapping[str, Linear]:
+        """Return the outputs that are one part in its units."""
+        made = {}
+        for name, aggregate in self.aggregates.items():
+            unit = verb_of(aggregate.verb).unit
+            if unit is not None:
+                (part,) = self.plan.parts_of(aggregate)
+                weight = unit(self.plan.asked_of(aggregate))
+                made[name] = Linear(Fraction(0), ((part, weight),))
+        return made
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """Return what has an interval of its own, each once."""
+        return tuple(dict.fromkeys(units_of(self.formula.expr, self.sums)))
+
+    @cached_property
+    def ranges(self) -> Mapping[Unit, Range]:
+        """Return the interval of each unit; together they hold at 95 %."""
+        return {unit: self._range(unit) for unit in self.units}
+
+    def estimate(self, name: str) -> Estimate:
+        """Return the aggregate as it is when nothing else has to hold."""
+        return self.alone[name]
+
+    @cached_property
+    def alone(self) -> Mapping[str, Estimate]:
+        """Return those aggregates that are a unit by themselves, as they are."""
+        names = [unit for unit in self.units if isinstance(unit, str)]
+        return {name: self._estimate(self.aggregates[name], 1) for name in names}
+
+    def total(self, of: Total) -> Floats:
+        """Return the total that each cell sees."""
+        return self.rows[of].added(self.values(self.part_of(of)))
+
+    def part_of(self, of: Total) -> Linear:
+        """Return what the total adds up: a count or a sum, one part in its units."""
+        if not isinstance(of.of, Ref):
+            raise Bug("a total that nobody checked")
+        return self.sums[of.of.column]
+
+    def values(self, form: Linear) -> Floats:
+        """Return the sum of each cell."""
+        made = np.full(self.cells, float(form.constant))
+        for part, weight in form.weights:
+            made = made + float(weight) * self.noisy[part].values.astype(np.float64)
+        return np.asarray(made)
+
+    def quotient(self, form: Ratio, miss: Fraction) -> Quotient:
+        """Return the noise of a quotient."""
+        top, bottom = dict(form.top.weights), dict(form.bottom.weights)
+        return Quotient(
+            tuple(float(top.get(part, 0)) for part in form.parts),
+            tuple(float(bottom.get(part, 0)) for part in form.parts),
+            tuple(_as_one(self.noise(part)) for part in form.parts),
+            miss,
+        )
+
+    def noise(self, part: int) -> Noise:
+        """Return the noise of a part that has the same in every cell."""
+        return self.noisy[part].spread()
+
+    @property
+    def cells(self) -> int:
+        """Return how many cells there are."""
+        parts = [part for a in self.aggregates.values() for part in self.plan.parts_of(a)]
+        return len(self.noisy[parts[0]].values)
+
+    def _range(self, unit: Unit) -> Range:
+        miss = (1 - CONFIDENCE) / len(self.units)
+        if isinstance(unit, Linear):
+            middle, margin = self.values(unit), self._margin(unit, miss)
+            return Range(middle - margin, middle + margin)
+        if isinstance(unit, Ratio):
+            pair = self.values(unit.top), self.values(unit.bottom)
+            return Range(*quotient_interval(*pair, self.quotient(unit, miss)))
+        if isinstance(unit, Total):
+            totals, margins = self.total(unit), self._margin_of_total(unit, miss)
+            return Range(totals - margins, totals + margins)
+        return self._of_aggregate(unit)
+
+    def _margin(self, form: Linear, miss: Fraction) -> float:
+        if len(form.weights) == 1:
+            ((part, weight),) = form.weights
+            return abs(float(weight)) * self.noise(part).within(1 - miss)
+        weights, draws = self._draws(form)
+        return within_of(weights, draws, 1 - miss)
+
+    def _margin_of_total(self, unit: Total, miss: Fraction) -> Floats:
+        ((part, weight),) = self.part_of(unit).weights
+        noise = self.noise(part)
+        return self.rows[unit].each(
+            lambda count: abs(float(weight)) * within_of_sum(noise, count, 1 - miss)
+        )
+
+    def _draws(self, form: Linear) -> tuple[tuple[float, ...], tuple[Noise, ...]]:
+        """Return every draw with its weight; the mean of several draws has those it is of."""
+        weights: list[float] = []
+        draws: list[Noise] = []
+        for part, weight in form.weights:
+            noise = self.noise(part)
+            several = noise.draws if isinstance(noise, Blend) else (noise,)
+            shares = noise.weights() if isinstance(noise, Blend) else (1.0,)
+            weights += [float(weight) * share for share in shares]
+            draws += several
+        return tuple(weights), tuple(draws)
+
+    def _of_aggregate(self, name: str) -> Range:
+        made = self._estimate(self.aggregates[name], len(self.units))
+        return Range(numbers_of(made.low, -np.inf), numbers_of(made.high, np.inf))
+
+    def _estimate(self, aggregate: Aggregate, times: int) -> Estimate:
+        parts = [self.noisy[place] for place in self.plan.parts_of(aggregate)]
+        if times > 1 and not all(isinstance(part.noise, Noise) for part in parts):
+            nothing = [None] * len(parts[0].values)
+            return Estimate(nothing, nothing, nothing, nothing)
+        surer = [
+            replace(p, noise=sure(p.noise, times)) if isinstance(p.noise, Noise) else p
+            for p in parts
+        ]
+        return verb_of(aggregate.verb).finish(self.plan.asked_of(aggregate), surer)
+
+
+def _as_one(noise: Noise) -> Noise:
+    """Return the noise; that of a mean of several draws as one that is as wide (blend.proof.md)."""
+    if not isinstance(noise, Blend):
+        return noise
+    width = Fraction(noise.width())
+    return Noise(noise.kind, width if noise.kind == "laplace" else width**2)
+
+
+def numbers_of(ends: Sequence[object], unknown: float) -> Floats:
+    return np.array([unknown if end is None else float(str(end)) for end in ends])

@@ -1,0 +1,74 @@
+"""What is reckoned of released values: formulas and conditions, in SQL's own logic; all of it free.
+
+Null stays null, and so does what is divided by zero or is too large to be written down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final, Never
+
+from sfumato.core.card_shown import plain_number
+from sfumato.core.expression import Constant, Expr, Part, Predicate, Sign, Since
+from sfumato.core.refusal import Bug
+from sfumato.plan.curves import CURVE, LARGEST, Number
+from sfumato.plan.evaluated import Reading, Values, holds_of, value_of
+
+_SIGNS: Final[Mapping[Sign, Callable[[Number, Number], Number]]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+}
+
+
+def reckoned(expr: Expr, row: Values) -> Any:
+    """Return what the expression is of a row of released values, by output."""
+    return value_of(expr, row, _SHOWN)
+
+
+def holds(predicate: Predicate, row: Values) -> bool | None:
+    """Say whether the condition holds of a row of released values; None where it is unknown."""
+    return holds_of(predicate, row, _SHOWN)
+
+
+@lru_cache(maxsize=1024)
+def _number(constant: Constant) -> Number:
+    return plain_number(constant.number)
+
+
+def _two(sign: Sign, left: Number, right: Number) -> Number | None:
+    try:
+        made = _SIGNS[sign](left, right)
+    except OverflowError:
+        return None
+    return made if abs(made) <= LARGEST else None
+
+
+def _of_time(expr: Since | Part, _value: object) -> Never:
+    raise Bug(f"a formula that nobody checked: {type(expr).__name__}")
+
+
+def _order(_of: Expr, value: Any, constant: Constant) -> int:  # Any: a released JSON value
+    if constant.kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
+        number = Fraction(repr(value))  # the number that is shown
+        return (number > constant.number) - (number < constant.number)
+    if constant.kind == "boolean" and isinstance(value, bool):
+        wanted = constant.text == "true"
+        return (value > wanted) - (value < wanted)
+    if constant.kind == "text" and isinstance(value, str):
+        return (value > constant.text) - (value < constant.text)
+    raise Bug("a released value is not of the type that the plan promised")
+
+
+_SHOWN: Final = Reading(
+    number=_number,
+    two=_two,
+    curve=lambda name, of: CURVE[name].value(of),
+    floor=math.floor,
+    of_time=_of_time,
+    order=_order,
+)

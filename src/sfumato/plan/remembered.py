@@ -1,0 +1,56 @@
+"""What a pure function gave before, as much of it as fits into a bound of bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+SHARE: Final = 16  # a value larger than this part of the bound is not kept: it would empty the rest
+
+
+class Remembered(Generic[T]):
+    """The values used last; state, but nobody can tell by a value whether it was remembered.
+
+    A refusal is never kept. Two threads that ask at once may both make the value.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def find(self, key: Hashable) -> T | None:
+        """Return the value, which is now the one used last; or None."""
+        with self._lock:
+            found = self._held.get(key)
+            if found is None:
+                return None
+            self._held.move_to_end(key)
+            return found[0]
+
+    def made(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
+        """Return the value, made if it is not here, and kept if it is small enough."""
+        found = self.find(key)
+        if found is None:
+            found = make()
+            self._keep(key, found, size(found))
+        return found
+
+    def size(self) -> int:
+        """Return the bytes that are held, as those who made the values reckon."""
+        return self._bytes
+
+    def _keep(self, key: Hashable, value: T, size: int) -> None:
+        if size * SHARE > self._most_bytes:
+            return
+        with self._lock:
+            _, before = self._held.pop(key, (None, 0))
+            self._held[key] = value, size
+            self._bytes += size - before
+            while self._bytes > self._most_bytes:
+                _, (_, dropped) = self._held.popitem(last=False)
+                self._bytes -= dropped

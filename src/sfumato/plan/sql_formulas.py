@@ -1,0 +1,112 @@
+"""Arithmetic over aggregates in SQL: each becomes an output, and the rest a formula of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from sqlglot import exp
+
+from sfumato.core.expression import Expr
+from sfumato.core.question import Aggregate
+from sfumato.plan.sql_aggregates import aggregates, is_aggregate, is_total
+from sfumato.plan.sql_expressions import expression
+from sfumato.plan.sql_leaves import only, outside
+
+_FLOATS: Final = (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT)
+
+
+class Names(Protocol):
+    """Gives what a formula is of its names in the answer, and adds unseen what is not there."""
+
+    def aggregate(self, of: Aggregate) -> str:
+        """Return the name of the aggregate's output."""
+
+    def key(self, of: Expr) -> str | None:
+        """Return the name of the key's output; None if the question groups by no such thing."""
+
+
+def outer_aggregates(node: exp.Expr) -> list[exp.Expr]:
+    """Return the aggregates within the node that stand in no other aggregate."""
+    if is_total(node):
+        return [node.this.this]
+    if is_aggregate(node):
+        return [node]
+    return [found for part in node.iter_expressions() for found in outer_aggregates(part)]
+
+
+def formula(node: exp.Expr, names: Names) -> Expr:
+    """Return the arithmetic with every aggregate under the name of its output, or refuse."""
+    return expression(plain(with_names(node, names)))
+
+
+def with_names(node: exp.Expr, names: Names) -> exp.Expr:
+    """Return a copy of the node in which every aggregate is the column of its output.
+
+    A total has its aggregate and its keys so, and is a window over that column.
+    """
+    copy = exp.Paren(this=node.copy())
+    for part in outer_aggregates(copy):
+        above = part.parent
+        column = exp.column(names.aggregate(one_of(part)), quoted=True)
+        if above is not None and above.parent is not None and is_total(above.parent):
+            _name_keys(above.parent, names)
+            above.replace(column)
+        else:
+            part.replace(column)
+    made: exp.Expr = copy.this
+    return made
+
+
+def _name_keys(window: exp.Expr, names: Names) -> None:
+    keys = window.args.get("partition_by") or []
+    window.set("partition_by", [_named_key(key, names) for key in keys])
+
+
+def _named_key(key: exp.Expr, names: Names) -> exp.Column:
+    name = names.key(expression(key))
+    if name is None:
+        raise outside(key, "a total is by keys of the answer", "Partition by what you group by.")
+    return exp.column(name, quoted=True)
+
+
+def one_of(node: exp.Expr) -> Aggregate:
+    """Return the one aggregate that the node is, or refuse."""
+    several: Sequence[Aggregate] = aggregates(node)
+    if len(several) != 1:
+        raise outside(node, "one value is needed here", "Name one quantile: QUANTILE_CONT(x, 0.5).")
+    return several[0]
+
+
+# --- what is said otherwise of released values -----------------------------------------------
+
+
+def plain(node: exp.Expr) -> exp.Expr:
+    """Return the node without casts of numbers to numbers."""
+    for kind, reader in _SAID.items():
+        if type(node) is kind:
+            return reader(node)
+    for part in list(node.iter_expressions()):
+        made = plain(part)
+        if made is not part:
+            part.replace(made)
+    return node
+
+
+def is_said_otherwise(node: exp.Expr) -> bool:
+    """Say whether there is anything in the node that `plain` changes."""
+    return any(type(part) in _SAID for part in node.walk())
+
+
+def _uncast(node: exp.Expr) -> exp.Expr:
+    """Return what is cast to a float: every quotient here is one already."""
+    only(node, {"this", "to"})
+    if node.args["to"].this not in _FLOATS or type(node.this) is exp.Literal:
+        raise outside(node, "casts are not answered", "Leave the cast out: 1/2 is 0.5 here.")
+    return plain(node.this)
+
+
+_SAID: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
+    exp.Cast: _uncast,
+    exp.TryCast: _uncast,
+}

@@ -1,0 +1,101 @@
+"""Functions of one number in SQL: roots, logarithms, powers, and totals over the answer's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Final
+
+from sqlglot import exp
+
+from sfumato.core.expression import (
+    MOST_POWER,
+    Arithmetic,
+    Curve,
+    CurveName,
+    Expr,
+    Literally,
+    Total,
+    power,
+    walk,
+)
+from sfumato.core.refusal import Refused
+from sfumato.plan.rules import MAX_NODES
+from sfumato.plan.sql_leaves import column_of, constant_of, is_constant, only, outside
+
+Reader = Callable[[exp.Expr], Expr]
+OfNumber = Callable[[exp.Expr, Reader], Expr]
+TOTALS: Final = (
+    "Write SUM(COUNT(*)) OVER () for a total, or RUNNING_COUNT(*) for a running count; ranks and "
+    "steps from row to row are free to reckon from the answer."
+)
+_CURVES: Final[Mapping[type[exp.Expr], CurveName]] = {
+    exp.Abs: "abs", exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "exp",
+}  # fmt: skip
+_OF_ROWS: Final = "Take it of an aggregate, as in SQRT(AVG(x)), or group rows by bins or CASE."
+_LOG: Final = "Write LN(x) or LOG10(x)."
+_POWER: Final = "Write POWER(x, 2)."
+
+
+def _curve(node: exp.Expr, read: Reader) -> Expr:
+    only(node, {"this"})
+    name = _CURVES[type(node)]
+    if name != "abs":
+        _check_released(node)
+    return Curve(name, read(node.this))
+
+
+def _check_released(node: exp.Expr) -> None:
+    """Refuse what is reckoned of released numbers only where it stands over rows."""
+    if node.find_ancestor(exp.AggFunc, exp.Where, exp.Group) is not None:
+        raise outside(node, "this is reckoned of aggregates and not of rows", _OF_ROWS)
+
+
+def _log(node: exp.Expr, read: Reader) -> Expr:
+    """Read LOG10(x); LOG(x) alone is another one in other places."""
+    only(node, {"this", "expression"})
+    if node.args.get("expression") is None or not is_constant(node.this):
+        raise outside(node, "LOG is not the same everywhere", _LOG)
+    _check_released(node)
+    base = constant_of(node.this)
+    if base.kind != "number" or base.number <= 1:
+        raise outside(node, "a logarithm has a base above 1", _LOG)
+    return Arithmetic("/", Curve("ln", read(node.expression)), Curve("ln", Literally(base)))
+
+
+def _power(node: exp.Expr, read: Reader) -> Expr:
+    only(node, {"this", "expression"})
+    if not is_constant(node.expression) or type(node.this) is exp.Neg:
+        raise outside(node, "a power is of a number in brackets, and a constant", _POWER)
+    exponent = constant_of(node.expression)
+    if exponent.kind != "number" or abs(exponent.number) > MOST_POWER:
+        raise outside(node, f"a power is from -{MOST_POWER} to {MOST_POWER}", _POWER)
+    if exponent.number == 0:
+        raise outside(node, "to the power of zero everything is one", "Write 1 or COUNT(x).")
+    if exponent.number.denominator != 1:
+        _check_released(node)
+    of = read(node.this)
+    if sum(1 for _ in islice(walk(of), MAX_NODES)) * abs(exponent.number) >= MAX_NODES:
+        raise Refused(
+            "question-too-large",
+            "Powers of powers have too many parts.",
+            "Write one power, or fewer within each other.",
+        )
+    return power(of, exponent.number)
+
+
+def _total(node: exp.Expr, read: Reader) -> Expr:
+    """Read a column of the answer OVER (PARTITION BY keys), as sql_formulas.py has put it there."""
+    only(node, {"this", "partition_by", "over"})
+    if type(node.this) is not exp.Column:
+        raise outside(node, "this window is not answered", TOTALS)
+    by = tuple(column_of(key) for key in node.args.get("partition_by") or ())
+    return Total(read(node.this), by)
+
+
+OF_A_NUMBER: Final[Mapping[type[exp.Expr], OfNumber]] = {
+    **dict.fromkeys(_CURVES, _curve),
+    exp.Log: _log,
+    exp.Pow: _power,
+    exp.Window: _total,
+}

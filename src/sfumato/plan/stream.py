@@ -1,0 +1,221 @@
+"""A stream: a running count that goes on while days come in; its terms, fixed before any row.
+
+Everything here is a function of the owner's words and the card. Why the price holds for as long as
+the stream runs: core/noise/stream.proof.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Final
+
+from sfumato.core.card import NAME, NAMED, Card
+from sfumato.core.columns import read_constant
+from sfumato.core.expression import All, Compare, Constant, Expr, Json, Predicate, Ref, Since, Unit
+from sfumato.core.noise import laplace
+from sfumato.core.noise.kind import Noise
+from sfumato.core.noise.running import Axis, Running
+from sfumato.core.noise.tree import tree_for_laplace
+from sfumato.core.question import Aggregate, Output, Question, question_json, read_question
+from sfumato.core.refusal import Refused
+from sfumato.plan.explain import in_words
+from sfumato.plan.keys import LISTED
+from sfumato.plan.periods import day_of, first_of_period, period_of_day, period_of_text
+from sfumato.plan.plan import Plan, make_plan
+
+UNITS: Final[tuple[Unit, ...]] = ("day", "week", "month")
+MOST_ROWS: Final = 10**6  # of a person; with the smallest epsilon the noise can still be drawn
+LATEST: Final = 7000  # the last year that a stream may begin in: every period has a date
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What an owner fixed for good: the question, the horizon, a person's rows, the price."""
+
+    data_set: str
+    name: str
+    question: Question  # RUNNING_COUNT(*) by one period, in the card's spelling
+    start: str  # the first day of the first period
+    periods: int
+    rows: int  # that a person has over all periods together
+    epsilon: Fraction
+
+    @property
+    def unit(self) -> Unit:
+        """Return how long a period is."""
+        return _period_of(self.question).unit
+
+    @property
+    def running(self) -> Running:
+        """Return the noise of each block, which pays for all periods at once."""
+        tree = tree_for_laplace(self.periods)
+        scale = laplace.scale_for(tree.l1(1, self.rows), self.epsilon)
+        return Running(Noise("laplace", scale), tree, Axis(1, self.periods, 1))
+
+    def day(self, end: int) -> str:
+        """Return the first day of the period with that number; the one after the last has too."""
+        return first_of_period(self.unit, period_of_text(self.unit, self.start) + end - 1)
+
+    def ends_by(self, until: str) -> int:
+        """Return how many periods are over when that day is."""
+        after = day_of(read_constant("date", until, "until").text) + 1
+        return period_of_day(self.unit, after) - period_of_text(self.unit, self.start)
+
+    def first_of_block(self, end: int) -> int:
+        """Return the first period of the block that is closed with that one."""
+        return int(self.running.tree.before()[end - 1]) + 1
+
+    def as_json(self) -> Json:
+        """Return the terms as they stand in the ledger for ever."""
+        return {
+            "data_set": self.data_set,
+            "name": self.name,
+            "question": question_json(self.question),
+            "start": self.start,
+            "periods": self.periods,
+            "rows": self.rows,
+            "epsilon": str(self.epsilon),
+        }
+
+
+def stream_of(shape: Json) -> Stream:
+    """Return the terms that stand in the ledger."""
+    body: dict[str, Any] = shape  # Any: JSON of our own ledger
+    return Stream(
+        body["data_set"],
+        body["name"],
+        read_question(body["question"]),
+        body["start"],
+        body["periods"],
+        body["rows"],
+        Fraction(body["epsilon"]),
+    )
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the owner said of a stream besides its question."""
+
+    name: str
+    start: str
+    periods: int
+    rows: int
+    epsilon: Fraction
+
+
+def make_stream(card: Card, question: Question, terms: Terms) -> Stream:
+    """Return the stream, or refuse; a function of the owner's words and the card."""
+    _check_card(card, terms)
+    period = _period_of(question)
+    start = read_constant("date", terms.start, "start").text
+    if int(start[:4]) > LATEST or _rounded(period.unit, start) != start:
+        raise Refused(
+            "stream-not-possible",
+            f"A stream by the {period.unit} cannot start on {start}.",
+            f"Start on the first day of a {period.unit}, in the year {LATEST} or before.",
+        )
+    made = Stream(card.name, terms.name, question, start, terms.periods, terms.rows, terms.epsilon)
+    return replace(made, question=_spelled(card, made))
+
+
+def plan_of_period(card: Card, stream: Stream, end: int) -> Plan:
+    """Return the plan that counts the rows of one period, on the card of this version; or refuse.
+
+    Which rows of a person count does not matter to a count: as many as are left to them do.
+    """
+    of = _period_of(stream.question).of
+    from_, until = stream.day(end), stream.day(end + 1)
+    within: tuple[Predicate, ...] = (
+        Compare(of, ">=", Constant("text", from_)),
+        Compare(of, "<", Constant("text", until)),
+    )
+    asked = stream.question.where
+    where = All(within if asked is None else (asked, *within))
+    outputs = (Output("n", Aggregate("count")),)
+    question = Question(stream.data_set, outputs, where, max_rows=stream.rows)
+    return make_plan(card, question)
+
+
+def stream_in_words(card: Card, stream: Stream) -> str:
+    """Return what the stream counts, as a sentence without a full stop."""
+    counted = Question(stream.data_set, (Output("n", Aggregate("count")),), stream.question.where)
+    along = _period_of(stream.question)
+    column = along.of.column if isinstance(along.of, Ref) else ""
+    return (
+        f"{in_words(make_plan(card, counted))}, running along the {stream.unit} of {column}, "
+        f"{stream.periods:,} {stream.unit}s from {stream.start}"
+    )
+
+
+def bound_in_words(stream: Stream) -> str:
+    """Return how much of one person the stream can hold."""
+    rows = "row" if stream.rows == 1 else "rows"
+    return f"at most {stream.rows} {rows} of a person count over the whole stream"
+
+
+def _check_card(card: Card, terms: Terms) -> None:
+    if not NAME.fullmatch(terms.name):
+        raise _not_possible(f"A stream's {NAMED}.", "Choose another name.")
+    if not card.by_person:
+        raise _not_possible(
+            "The unit of this card is a row, and rows cannot be followed from version to version.",
+            "Only a card whose unit is a person can have a stream.",
+        )
+    for what, value, most in (("periods", terms.periods, LISTED), ("rows", terms.rows, MOST_ROWS)):
+        if type(value) is not int or not 1 <= value <= most:
+            raise _not_possible(
+                f"{what} is a whole number from 1 to {most:,}.", "Choose it within that."
+            )
+
+
+def _period_of(question: Question) -> Since:
+    """Return the period that the question runs along; refuse whatever else it asks."""
+    keys = question.group_by
+    if len(keys) == 1 and isinstance(keys[0], Since) and isinstance(keys[0].of, Ref):
+        key = keys[0]
+        if key.unit in UNITS and _asks_only(question, key):
+            return key
+    raise _not_possible(
+        "A stream is one running count by day, week or month, of the card's own table, and may "
+        "have a filter; it has no other keys, tables, HAVING, ORDER BY or LIMIT.",
+        "Write SELECT date_trunc('day', COLUMN) AS day, RUNNING_COUNT(*) AS so_far FROM ... "
+        "WHERE ... GROUP BY day.",
+    )
+
+
+def _asks_only(question: Question, key: Expr) -> bool:
+    bare = Question(question.data_set, question.outputs, question.where, question.group_by)
+    of = [output.of for output in question.outputs]
+    counts = [one for one in of if isinstance(one, Aggregate)]
+    is_running = counts in ([Aggregate("running_count")], [Aggregate("running_count", (key,))])
+    rest = [one for one in of if not isinstance(one, Aggregate)]
+    shown = all(output.is_shown for output in question.outputs)
+    return question == bare and is_running and rest == [key] and shown
+
+
+def _rounded(unit: Unit, day: str) -> str:
+    return first_of_period(unit, period_of_text(unit, day))
+
+
+def _spelled(card: Card, stream: Stream) -> Question:
+    """Return the question in the card's spelling; its filter and its column were checked."""
+    key = _period_of(stream.question)
+    checked = plan_of_period(card, stream, 1).question  # refuses a column that is no date
+    name = key.of.column if isinstance(key.of, Ref) else ""
+    along = Since(key.unit, Ref(card.column(name).name))
+    where = None
+    if stream.question.where is not None:
+        counted = Question(card.name, (Output("n", Aggregate("count")),), stream.question.where)
+        where = make_plan(card, counted).question.where
+    outputs = tuple(
+        Output(
+            o.name, Aggregate("running_count", (along,)) if isinstance(o.of, Aggregate) else along
+        )
+        for o in stream.question.outputs
+    )
+    return Question(checked.data_set, outputs, where, (along,))
+
+
+def _not_possible(cause: str, next_step: str) -> Refused:
+    return Refused("stream-not-possible", cause, next_step)

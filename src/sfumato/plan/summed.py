@@ -1,0 +1,297 @@
+"""A question over several sites: each adds up its own rows and its share of the noise.
+
+What a person can move is the plan's, as at one site. Each part goes on a grid of its own, so coarse
+that the noise on it can be drawn exactly, and rounding to it is counted in what a person can move.
+All of it is a function of the question, the card and the agreement, so every site finds the same.
+Proof: core/noise/skellam.proof.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.card import Card
+from sfumato.core.compose import rho_within
+from sfumato.core.expression import Json, spelled
+from sfumato.core.federation import Agreement
+from sfumato.core.loss import ApproximateEvent
+from sfumato.core.noise import skellam
+from sfumato.core.noise.kind import Noise
+from sfumato.core.ports import Dice, IntegerArray
+from sfumato.core.question import Aggregate, Formula, Question
+from sfumato.core.refusal import Bug, Refused
+from sfumato.core.renyi import epsilon_at
+from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
+from sfumato.plan.plan import Bounded, Plan, make_plan
+from sfumato.plan.price import Priced
+
+FORMAT: Final = "sum-over-sites/1"
+FINE: Final = (
+    1 << 20
+)  # a part's noise has no more steps squared of its grid, where it may be coarse
+MOST_SIZE: Final = 50_000  # integers of one sum: what fits a message of a service
+FAILS: Final = 100  # a part of delta for the chance that a site's numbers do not fit the width
+_UNIT: Final = 1 << 10  # noise is scaled in steps of a 1024th
+_MOST: Final = 1 << 16
+MOST_STEPS: Final = 1 << 63  # what a sum in whole steps stays below
+ADDITIVE: Final = ("rows", "values", "people", "sum")
+
+
+@dataclass(frozen=True)
+class Shares(Noise):
+    """Skellam noise that sites have drawn together; read like a Gaussian of its variance.
+
+    A subclass, so that every verb reads it like the noise of one draw; nobody draws it whole. The
+    variance is in the part's own steps, and holds what rounding to the grid can be off by.
+    """
+
+    sites: int = 0
+    grid: int = 1
+
+    def is_drawable(self) -> bool:
+        """Say that it is: shares were looked at when the plan was made."""
+        return True
+
+    def sample(self, count: int, dice: Dice) -> IntegerArray:
+        """Raise: each site draws a share, and nobody the whole."""
+        raise Bug("noise of several sites is drawn in shares")
+
+    def as_json(self) -> Json:
+        """Return the noise as the receipt prints it."""
+        said = {"kind": "skellam", "variance": str(self.parameter)}
+        return {**said, "sites": self.sites, "grid": self.grid}
+
+
+@dataclass(frozen=True)
+class Summand:
+    """One part as it is added up: in units of `grid` steps, with noise of that variance in them."""
+
+    grid: int
+    cells: int  # that one person is in, at most
+    per_cell: int
+    variance: int
+
+    @property
+    def l1(self) -> int:
+        """Return how far a person moves it: the sum of changes."""
+        return self.cells * self.per_cell
+
+    @property
+    def l2_squared(self) -> int:
+        """Return how far a person moves it: the sum of squared changes."""
+        return self.cells * self.per_cell**2
+
+    def on_grid(self, values: IntegerArray) -> IntegerArray:
+        """Return whole steps as the nearest whole units, a half upwards."""
+        return (values + self.grid // 2) // self.grid
+
+
+@dataclass(frozen=True)
+class SumPlan:
+    """A question over the sites of an agreement, priced; of no row."""
+
+    plan: Plan
+    agreement: Agreement
+    epsilon: Fraction
+    delta: Fraction
+    summands: tuple[Summand, ...]
+
+    @property
+    def size(self) -> int:
+        """Return how many integers each site sends."""
+        return len(self.summands) * self.plan.measure.cells
+
+    @property
+    def failure(self) -> Fraction:
+        """Return the chance, counted in delta, that some site is silent because of its numbers."""
+        return self.delta / FAILS
+
+    @property
+    def event(self) -> ApproximateEvent:
+        """Return what each site pays."""
+        return ApproximateEvent(self.epsilon, self.delta)
+
+    def share(self, summand: Summand) -> Fraction:
+        """Return the variance of what each site draws for that part."""
+        floor, colluders = self.agreement.floor, self.agreement.colluders
+        return skellam.share_of(Fraction(summand.variance), floor, colluders)
+
+    def cost(self) -> Fraction:
+        """Return the epsilon that the noise implies at delta; it is at most what is charged."""
+        return _cost(self.summands, self.delta - self.failure)
+
+    @cached_property
+    def bits(self) -> int:
+        """Return the width at which this site's numbers fit, but for the chance of a failure."""
+        each = self.failure / (len(self.agreement.members) * self.size)
+        pairs = zip(self.plan.parts, self.summands, strict=True)
+        most = max(
+            _most(self.plan.card, bounded) // summand.grid
+            + 1
+            + skellam.reach(self.share(summand), each)
+            for bounded, summand in pairs
+        )
+        steps = self._coarsest * (most + 1)
+        if len(self.agreement.members) * steps >= MOST_STEPS:
+            raise _too_wide()
+        bits = max(LEAST_BITS, (len(self.agreement.members) * most + 1).bit_length() + 1)
+        if bits > MOST_BITS:
+            raise _too_wide()
+        return bits
+
+    @property
+    def _coarsest(self) -> int:
+        return max(summand.grid for summand in self.summands)
+
+    @cached_property
+    def about(self) -> str:
+        """Return what stands for the sum: sites whose cards differ in what counts find another."""
+        kept = {k: v for k, v in self.plan.canonical().items() if k not in ("people", "version")}
+        said: Json = {
+            "format": FORMAT,
+            "question": kept,
+            "agreement": self.agreement.digest,
+            "epsilon": str(self.epsilon),
+            "delta": str(self.delta),
+            "parts": [[s.grid, s.cells, s.per_cell, s.variance] for s in self.summands],
+        }
+        return f"{FORMAT} {hashlib.sha256(spelled(said).encode()).hexdigest()}"
+
+    def priced(self, sites: int) -> Priced:
+        """Return the plan with the noise of so many sites in it, as answers are shown."""
+        noises = tuple(self._noise(summand, sites) for summand in self.summands)
+        return Priced(self.plan, self.epsilon, self.delta, self.event, noises)
+
+    def margins(self) -> dict[str, float | None]:
+        """Return how far off each number would be at 95 % if every site took part."""
+        priced = self.priced(len(self.agreement.members))
+        found: dict[str, float | None] = {}
+        for output in self.plan.question.outputs:
+            if output.is_shown and isinstance(output.of, Aggregate | Formula):
+                margin = priced.margin(output.of, None)
+                found[output.name] = None if margin is None or math.isinf(margin) else margin
+        return found
+
+    def _noise(self, summand: Summand, sites: int) -> Shares:
+        variance = self.share(summand) * sites
+        if summand.grid > 1:  # each site's rounding is off by half a unit at most
+            variance += Fraction(sites**2, 4)
+        return Shares("gaussian", variance * summand.grid**2, sites, summand.grid)
+
+    def parts_of(self, total: IntegerArray) -> list[IntegerArray]:
+        """Return the sum's integers as the parts of the plan, in whole steps."""
+        cells = self.plan.measure.cells
+        if total.size and int(np.abs(total.astype(object)).max()) * self._coarsest >= MOST_STEPS:
+            raise _too_wide()
+        rows = total.reshape(len(self.summands), cells)
+        return [row * summand.grid for row, summand in zip(rows, self.summands, strict=True)]
+
+
+@lru_cache(maxsize=256)
+def plan_sum(
+    card: Card, question: Question, agreement: Agreement, epsilon: Fraction, delta: Fraction
+) -> SumPlan:
+    """Return the question over the agreement's sites at that price, or refuse; reads nothing."""
+    plan = make_plan(card, question)
+    _check_additive(plan)
+    if delta == 0:
+        raise Refused(
+            "bad-budget",
+            "Noise that several sites draw together needs a delta.",
+            "Give a delta such as 1e-6.",
+        )
+    made = SumPlan(plan, agreement, epsilon, delta, _summands(plan.parts, epsilon, delta))
+    if made.size > MOST_SIZE:
+        raise Refused(
+            "question-too-large",
+            f"The sum has {made.size:,} numbers; {MOST_SIZE:,} are the most.",
+            "Group by fewer columns, or ask for less at once.",
+        )
+    return made
+
+
+def _check_additive(plan: Plan) -> None:
+    """Refuse what is not the sum of what every site would answer."""
+    is_sum = all(
+        b.part.choice is None and b.axis is None and b.part.tally.kind in ADDITIVE
+        for b in plan.parts
+    )
+    if plan.selects_keys or not is_sum:
+        raise Refused(
+            "not-in-language",
+            "Over several sites counts, sums and what is made of them are added up, over public "
+            "keys.",
+            "Leave out private keys, quantiles, extremes, distinct values and running counts.",
+        )
+
+
+def _summands(parts: Sequence[Bounded], epsilon: Fraction, delta: Fraction) -> tuple[Summand, ...]:
+    """Return the least noise, in 1024ths of a Gaussian's, with which all parts fit the price."""
+    rho = rho_within(epsilon, delta)
+    if rho == 0:
+        raise _too_wide()
+    grids = [_grid(bounded, rho) for bounded in parts]
+    rest = delta - delta / FAILS
+
+    def made(scale: int) -> tuple[Summand, ...]:
+        pairs = zip(parts, grids, strict=True)
+        return tuple(_summand(b, grid, rho * _UNIT / scale) for b, grid in pairs)
+
+    low, high = _UNIT // 2, _MOST
+    if _cost(made(high), rest) > epsilon:
+        raise _too_wide()
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _cost(made(middle), rest) <= epsilon else (middle, high)
+    found = made(high)
+    for summand in found:
+        skellam.check_variance(Fraction(summand.variance))
+    return found
+
+
+def _grid(bounded: Bounded, rho: Fraction) -> int:
+    """Return a power of two, at most what a person moves, on which noise has few steps."""
+    grid = 1
+    while grid < bounded.per_cell and _summand(bounded, grid, rho).variance > FINE:
+        grid *= 2
+    return grid
+
+
+def _summand(bounded: Bounded, grid: int, rho: Fraction) -> Summand:
+    per_cell = -(-bounded.per_cell // grid)  # rounding both sums moves them by no more
+    l2_squared = bounded.cells * per_cell**2
+    needed = Fraction(l2_squared) / (2 * rho * bounded.weight)
+    variance = -(-needed.numerator // needed.denominator)
+    return Summand(grid, bounded.cells, per_cell, max(1, variance))
+
+
+def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
+    """Return what the parts cost together: their divergences add, order by order."""
+
+    def curve(order: int) -> Fraction:
+        each = (skellam.renyi(order, s.l1, s.l2_squared, Fraction(s.variance)) for s in summands)
+        return sum(each, Fraction(0))
+
+    return epsilon_at(curve, delta)
+
+
+def _most(card: Card, bounded: Bounded) -> int:
+    """Return the largest that a cell of the part can be at a site with that card."""
+    part = bounded.part
+    return card.limits.rows * max(part.per_row, part.per_person or 0)
+
+
+def _too_wide() -> Refused:
+    return Refused(
+        "noise-out-of-range",
+        "The noise that this needs over several sites is wider than can be drawn exactly.",
+        "Choose a larger epsilon or delta, or ask the owners for coarser steps.",
+    )

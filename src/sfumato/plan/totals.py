@@ -1,0 +1,109 @@
+"""Totals over the rows of an answer, as SUM(COUNT(*)) OVER (): made of released numbers, free.
+
+All rows of the answer are added up, before LIMIT and in any order; HAVING and a total do not go
+together, for SQL adds up what HAVING left, which is chosen by its own noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.expression import Expr, Predicate, Ref, Total, walk
+from sfumato.core.question import Aggregate, Formula, Question
+from sfumato.core.refusal import Refused
+from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.verb import Floats
+
+Columns = Mapping[str, Sequence[object]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows a total is of: for each row, the number of the group that it is in."""
+
+    group: NDArray[np.int64]
+    each_stands_for: int = 1  # before an answer is there: so many rows that are alike
+
+    def added(self, values: Floats) -> Floats:
+        """Return for each row what its group adds up to."""
+        sums = np.bincount(self.group, weights=values) * self.each_stands_for
+        return np.asarray(sums[self.group])
+
+    def each(self, made: Callable[[int], float]) -> Floats:
+        """Return for each row what is made of how many rows its group has."""
+        sizes = np.bincount(self.group) * self.each_stands_for
+        known = {size: made(size) for size in np.unique(sizes).tolist() if size}
+        return np.array([known[size] for size in sizes[self.group].tolist()])
+
+
+def totals_in(expr: Expr | Predicate) -> tuple[Total, ...]:
+    """Return the totals within, each once."""
+    return tuple(dict.fromkeys(part for part in walk(expr) if isinstance(part, Total)))
+
+
+def rows_of_totals(expr: Expr, columns: Columns) -> dict[Total, Rows]:
+    """Return which rows each total of the formula is of, by the answer's own keys."""
+    return {total: _rows(total, columns) for total in totals_in(expr)}
+
+
+def _rows(total: Total, columns: Columns) -> Rows:
+    keys = [columns[name] for name in total.by]
+    count = len(columns[total.of.column]) if isinstance(total.of, Ref) else 0
+    cells = list(zip(*keys, strict=True)) if keys else [()] * count
+    places = {cell: place for place, cell in enumerate(dict.fromkeys(cells))}
+    return Rows(np.array([places[cell] for cell in cells], dtype=np.int64))
+
+
+def with_totals(columns: Columns, rows: Mapping[Total, Rows]) -> dict[str, Sequence[object]]:
+    """Return the columns with one more for each total."""
+    made = dict(columns)
+    for total, of in rows.items():
+        if isinstance(total.of, Ref):
+            made[total.called] = _added(columns[total.of.column], of.group.tolist())
+    return made
+
+
+def _added(values: Sequence[object], group: Sequence[int]) -> list[object]:
+    sums: dict[int, int | float] = {}
+    for value, place in zip(values, group, strict=True):
+        sums[place] = sums.get(place, 0) + (value if isinstance(value, int | float) else 0)
+    return [sums[place] for place in group]
+
+
+def check_totals(question: Question) -> None:
+    """Refuse totals of what has no known law, by what is no key, or beside HAVING."""
+    formulas = [o.of.expr for o in question.outputs if isinstance(o.of, Formula)]
+    having = () if question.having is None else (question.having,)
+    totals = [total for expr in (*formulas, *having) for total in totals_in(expr)]
+    if totals and question.having is not None:
+        raise Refused(
+            "not-in-language",
+            "A total over the answer's rows does not go together with HAVING, which leaves some "
+            "of them out by their own noise.",
+            "Ask without HAVING and leave rows out yourself; the totals are then of all rows.",
+        )
+    for total in totals:
+        _check(question, total)
+
+
+def _check(question: Question, total: Total) -> None:
+    by_name = {output.name: output.of for output in question.outputs}
+    of = by_name.get(total.of.column) if isinstance(total.of, Ref) else None
+    if not isinstance(of, Aggregate) or verb_of(of.verb).unit is None:
+        raise Refused(
+            "not-in-language",
+            "A total over the answer's rows is of a count or a sum, and of nothing else.",
+            "Write SUM(COUNT(*)) OVER (), or SUM(SUM(x)) OVER (PARTITION BY a key).",
+        )
+    for name in total.by:
+        if by_name.get(name) not in question.group_by:
+            raise Refused(
+                "unknown-column",
+                f"A total is by keys of the answer, and {name!r} is none.",
+                "Partition by what stands in GROUP BY.",
+                column=name,
+            )

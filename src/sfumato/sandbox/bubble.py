@@ -1,0 +1,220 @@
+"""One warm bubble: started without a right or a secret, given one block at a time.
+
+Nothing comes out of it but frames of its keeper: how a block ended, its own processor time, and
+what it said, capped. A bubble ends when this process does, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.ports import Dice
+from sfumato.core.sandbox import SandboxLimits
+from sfumato.sandbox.environment import Environment
+
+BWRAP: Final = "bwrap"
+DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3  # how a block ended (inside.py)
+_HEAD: Final = struct.Struct("<BQI")
+_START_S: Final = 60.0
+_GRACE_S: Final = 20.0  # that a keeper may be late with its frame; then the host is at fault
+# where memory runs out, the kernel is to end a bubble, and in it the largest: a block
+_FIRST_TO_GO: Final = ("/bin/sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; exec "$@"', "sh")
+_FIRST_UID, _UIDS = 61_184, 4_000  # uids that services are given for the time they run
+
+
+class BubbleGone(Exception):
+    """A bubble does not start, or has ended; says nothing of any row."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the keeper of a block says."""
+
+    ended: int
+    used_us: int
+    said: bytes
+
+
+class Bubble:
+    """A zygote in bubblewrap."""
+
+    def __init__(self, made: Environment, cpu: int, dice: Dice) -> None:
+        """Start it on that processor and wait until it is warm."""
+        bwrap = shutil.which(BWRAP)
+        if bwrap is None:
+            raise BubbleGone
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._process = _started(bwrap, made, cpu, theirs, own_uid(dice))
+        except OSError:
+            ours.close()
+            raise BubbleGone from None
+        finally:
+            theirs.close()
+        self._control = ours
+        ours.settimeout(_START_S)
+        try:
+            is_ready = ours.recv(16) == b"ready"
+        except OSError:
+            is_ready = False
+        if not is_ready:
+            self.kill()
+            raise BubbleGone
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the launcher."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Say whether its launcher runs."""
+        return self._process.poll() is None
+
+    def run(self, program: int, rows: int, limits: SandboxLimits) -> Ran:
+        """Run one block to its end; the two descriptors are read inside, and not here."""
+        hear, say = os.pipe2(os.O_CLOEXEC)
+        try:
+            order = json.dumps(_order(limits)).encode()
+            socket.send_fds(self._control, [order], [program, rows, say])
+            os.close(say)
+            say = -1
+            return _heard(hear, limits)
+        except OSError:
+            raise BubbleGone from None
+        finally:
+            os.close(hear)
+            if say >= 0:
+                os.close(say)
+
+    def kill(self) -> None:
+        """End everything in it at once."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def _order(limits: SandboxLimits) -> dict[str, float]:
+    return {
+        "cpu_s": limits.cpu_s,
+        "wall_s": limits.wall_s,
+        "memory_mb": limits.memory_mb,
+        "disk_mb": limits.disk_mb,
+        "files": limits.files,
+        "processes": limits.processes,
+        "most_bytes": limits.most_bytes,
+    }
+
+
+def _heard(hear: int, limits: SandboxLimits) -> Ran:
+    until = time.monotonic() + limits.wall_s + _GRACE_S
+    ended, used, length = _HEAD.unpack(_exactly(hear, _HEAD.size, until))
+    if length > limits.most_bytes:
+        raise BubbleGone
+    return Ran(ended, used, _exactly(hear, length, until))
+
+
+def _exactly(hear: int, count: int, until: float) -> bytes:
+    parts: list[bytes] = []
+    poll = select.poll()
+    poll.register(hear, select.POLLIN)
+    while count > 0:
+        if not poll.poll(max(0, int((until - time.monotonic()) * 1000))):
+            raise BubbleGone
+        part = os.read(hear, count)
+        if not part:
+            raise BubbleGone
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+# --- starting -------------------------------------------------------------------------------------
+
+
+def _started(
+    bwrap: str, made: Environment, cpu: int, control: socket.socket, uid: int | None
+) -> subprocess.Popen[bytes]:
+    """Start bubblewrap with an empty environment; as root, under a uid that nothing else has."""
+    settings = {
+        "control": control.fileno(),
+        "path": ["/env/packages"],
+        "modules": list(made.modules),
+        "cpus": [cpu],
+    }
+    # not -I, which would leave the hash seed out; there is no environment but what is set here
+    python = [made.python, "-s", "-P", "/env/inside/inside.py", json.dumps(settings)]
+    first = [*made.first, "-I", "/from/inside/inside.py", json.dumps(python)]
+    return subprocess.Popen(
+        [*_FIRST_TO_GO, bwrap, *arguments(made), *first],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(control.fileno(),),
+        close_fds=True,
+        cwd="/",
+        env={},
+        start_new_session=True,
+        user=uid,
+        group=uid,
+        extra_groups=None if uid is None else [],
+    )
+
+
+def arguments(made: Environment) -> list[str]:
+    """Return how bubblewrap is started: no host file but the environment, and that for a moment.
+
+    The zygote carries it into /env, which is memory of the bubble's own, and lets go of /from: a
+    file that two bubbles see could be marked, by what of it or of its folder is in the host's
+    memory. The zygote keeps one right, over its own namespaces only, to give each block a room;
+    every block gives it up. There is no /proc and no /sys, and no network to speak of.
+    """
+    return [
+        *("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session"),
+        *("--uid", "1000", "--gid", "1000", "--hostname", "bubble"),
+        *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"),
+        "--clearenv",
+        *("--setenv", "LD_LIBRARY_PATH", "/env/libs"),
+        *("--setenv", "OPENBLAS_NUM_THREADS", "1", "--setenv", "OMP_NUM_THREADS", "1"),
+        *("--setenv", "PYTHONHASHSEED", "0", "--setenv", "PYTHONDONTWRITEBYTECODE", "1"),
+        *("--setenv", "LC_ALL", "C.UTF-8"),
+        *("--ro-bind", str(made.folder), "/from", "--tmpfs", "/env"),
+        *("--symlink", "env/libs", "/lib64"),
+        *("--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom"),
+        *("--dir", "/work", "--remount-ro", "/"),
+        "--",
+    ]
+
+
+def own_uid(dice: Dice) -> int | None:
+    """Return a uid that no process and no account has, if we are root; else None: our own will do.
+
+    What root starts would be root outside of its bubble, and no limit would hold it.
+    """
+    if os.geteuid() != 0:
+        return None
+    taken = {account.pw_uid for account in pwd.getpwall()} | _uids_of_processes()
+    while True:
+        uid = _FIRST_UID + int.from_bytes(dice.draw(4), "little") % _UIDS
+        if uid not in taken:
+            return uid
+
+
+def _uids_of_processes() -> set[int]:
+    found = set()
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            with contextlib.suppress(OSError):
+                found.add(place.stat().st_uid)
+    return found

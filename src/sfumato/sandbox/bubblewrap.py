@@ -1,0 +1,180 @@
+"""Strangers' programs in bubbles of bubblewrap: one processor, one bubble, one block at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.outputs import read_said
+from sfumato.core.ports import Dice, IntegerArray
+from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
+from sfumato.core.sealed import Sealed
+from sfumato.sandbox.bubble import Bubble, BubbleGone, Ran
+from sfumato.sandbox.environment import Environment, environment_digest
+from sfumato.sandbox.machine import memory_mb, one_by_one
+
+_AGAIN: Final = 3  # times that a whole job is run again because the host failed it
+_MACHINE: Final = 0.75  # the share of the machine's memory that blocks may have together
+_OWN_MB: Final = 256  # of a bubble itself: the libraries, and the zygote
+_REST_S: Final = 0.3  # between a block's last moment and the next one's start,
+_CLEAR_S: Final = 0.1  # and for each gigabyte of its that the kernel takes back
+_READ_S: Final = 0.02  # for reading what one block said, at worst
+
+
+def turn_s(limits: SandboxLimits) -> float:
+    """Return the time from one start on a lane to the next, whatever the programs do."""
+    gigabytes = (limits.memory_mb + limits.disk_mb) / 1024
+    return limits.wall_s + _REST_S + _CLEAR_S * gigabytes
+
+
+def slot_s(blocks: int, bubbles: int, limits: SandboxLimits) -> float:
+    """Return how long a job takes, whatever the programs do: a function of public numbers."""
+    return -(-blocks // bubbles) * turn_s(limits) + blocks * _READ_S
+
+
+class Bubblewrap:
+    """A Sandbox: warm bubbles that are kept between jobs, each on a processor of its own.
+
+    Block b runs on lane b mod lanes and starts at a moment that is fixed before any block runs, so
+    that a program that looks at lane or clock sees nothing of what another block did (rules.md,
+    27). A block is never run again by itself: where the host fails one, the whole job starts anew.
+    """
+
+    def __init__(
+        self,
+        made: Callable[[], Environment],
+        dice: Dice,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Start nothing yet."""
+        self._made, self._dice, self._sleep = made, dice, sleep
+        self._job = threading.Lock()
+        self._bubbles: list[Bubble] = []
+
+    def lanes(self, limits: SandboxLimits) -> int:
+        """Return how many blocks run at once: what they may use sums to less than the machine."""
+        each = limits.memory_mb + limits.disk_mb + _OWN_MB
+        fitting = int(_MACHINE * memory_mb()) // each
+        most = 1 if one_by_one(os.uname().release) else len(os.sched_getaffinity(0))
+        return min(most, fitting)
+
+    def environment(self) -> str:
+        """Return the digest of what programs run with here."""
+        return environment_digest()
+
+    def check(self, limits: SandboxLimits) -> None:
+        """Raise unless every bubble is warm and there is room for a block."""
+        with self._job:
+            if self.lanes(limits) < 1 or not self._is_warm():
+                raise SandboxStopped
+
+    def run(self, job: BlockJob) -> Sealed[IntegerArray]:
+        """Return what each block says of each output, after exactly as long as the limits say."""
+        with self._job:
+            ran = self._said(job)
+            if ran is None:
+                raise SandboxStopped
+            began, said = ran
+            steps = [read_said(said[block], job.outputs) for block in range(len(job.inputs))]
+            self._wait_out(began, slot_s(len(job.inputs), self.lanes(job.limits), job.limits))
+            shape = len(job.inputs), sum(output.count for output in job.outputs)
+            return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
+
+    def _wait_out(self, began: float, slot: float) -> None:
+        """Wait until the slot is over; where the host was slow, until the next one is."""
+        taken = time.monotonic() - began
+        self._sleep(max(1, -(-taken // slot)) * slot - taken)
+
+    def close(self) -> None:
+        """Let every process go."""
+        with self._job:
+            self._end()
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the launchers' process ids."""
+        return tuple(bubble.pid for bubble in self._bubbles)
+
+    def _is_warm(self) -> bool:
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(self._bubbles) == len(cpus) and all(b.is_alive() for b in self._bubbles):
+            return True
+        self._end()
+        made = self._made()
+        try:
+            for cpu in cpus:
+                self._bubbles.append(Bubble(made, cpu, self._dice))
+        except BubbleGone:
+            self._end()
+            return False
+        return True
+
+    def _end(self) -> None:
+        for bubble in self._bubbles:
+            bubble.kill()
+        self._bubbles.clear()
+
+    def _said(self, job: BlockJob) -> tuple[float, dict[int, bytes]] | None:
+        """Return when the blocks began and what each said, or None where there is no sandbox."""
+        program = os.memfd_create("program", os.MFD_CLOEXEC)
+        try:
+            os.write(program, json.dumps(job.program).encode())
+            for _ in range(_AGAIN + 1):
+                lanes = self.lanes(job.limits)
+                if lanes < 1 or not self._is_warm():
+                    return None
+                began = time.monotonic()
+                said = self._once(job, program, lanes, began)
+                if said is not None:
+                    return began, said
+                self._end()
+            return None
+        finally:
+            os.close(program)
+
+    def _once(
+        self, job: BlockJob, program: int, lanes: int, began: float
+    ) -> dict[int, bytes] | None:
+        """Run every block once, or return None where the host failed one."""
+        with ThreadPoolExecutor(lanes) as threads:
+            begun = [
+                threads.submit(self._lane, job, program, range(lane, len(job.inputs), lanes), began)
+                for lane in range(lanes)
+            ]
+        heard = [lane.result() for lane in begun]
+        said: dict[int, bytes] = {}
+        for one in heard:
+            if one is None:
+                return None
+            said |= one
+        return said
+
+    def _lane(
+        self, job: BlockJob, program: int, blocks: range, began: float
+    ) -> dict[int, bytes] | None:
+        """Run the blocks of one lane, each at its fixed start; None where the host was not able."""
+        said: dict[int, bytes] = {}
+        for turn, block in enumerate(blocks):
+            wait = began + turn * turn_s(job.limits) - time.monotonic()
+            if turn > 0 and wait < 0:
+                return None
+            self._sleep(max(0.0, wait))
+            try:
+                said[block] = self._ran(blocks.start, program, job.inputs[block], job.limits).said
+            except (BubbleGone, OSError):
+                return None
+        return said
+
+    def _ran(self, lane: int, program: int, rows_path: str, limits: SandboxLimits) -> Ran:
+        rows = os.open(rows_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return self._bubbles[lane].run(program, rows, limits)
+        finally:
+            os.close(rows)

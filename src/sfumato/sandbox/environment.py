@@ -1,0 +1,228 @@
+"""What a stranger's program may use: an interpreter and libraries, copied where it can be read.
+
+The copy holds public software and nothing else: with the shared libraries that it needs, so that a
+bubble needs no other file of the host. It is made once, lies in a folder of ours that the world may
+read and nobody else may change, and every bubble carries it into memory of its own (inside.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.refusal import Refused
+from sfumato.sandbox.libraries import LOADER, copy_libraries
+from sfumato.sandbox.syscalls import UnknownMachine, filter_for
+
+PREFERRED: Final = ("numpy", "pandas")  # what programs may import, where it is installed
+_LEFT_OUT: Final = (
+    "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "pydoc_data",
+)  # fmt: skip
+_LEFT_OUT_TOO: Final = ("_tkinter.*", "nis.*", "*.opt-1.pyc", "*.opt-2.pyc", "site-packages")
+_VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_LAYOUT: Final = "3"  # of the copy; another one is another environment
+_INSIDE: Final = Path(__file__).with_name("inside.py")
+_HERE, _FROM = "/env", "/from"  # the folder in a bubble: its copy in memory, and what that is of
+_WARM_S: Final = 120
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The folder, and what is in it."""
+
+    folder: Path
+    modules: tuple[str, ...]
+
+    @property
+    def python(self) -> str:
+        """Return the interpreter's path inside a bubble."""
+        return f"{_HERE}/python/bin/{_VERSION}"
+
+    @property
+    def first(self) -> list[str]:
+        """Return how the interpreter is started where it has not yet been carried to its place."""
+        loader = f"{_FROM}/libs/{LOADER.name}"
+        return [loader, "--library-path", f"{_FROM}/libs", f"{_FROM}/python/bin/{_VERSION}"]
+
+    @property
+    def digest(self) -> str:
+        """Return what tells this environment from another."""
+        return self.folder.name
+
+
+def environment(folder: Path | None = None, *, vault: Path | None = None) -> Environment:
+    """Return the environment, copied first if it is not there; or refuse."""
+    root = _own_folder(folder or default_folder())
+    if vault is not None:
+        _check_apart(vault.resolve(), root.resolve())
+    code = _code()
+    if not code:
+        raise Refused(
+            "sandbox-missing",
+            f"There is no list of system calls for a {platform.machine()} processor.",
+            "Run pipelines on x86-64.",
+        )
+    found = _distributions(PREFERRED)
+    modules = tuple(name for name in PREFERRED if name in found)
+    place = root / _digest(found, code)
+    if not place.is_dir():
+        _make(place, found, code)
+    return Environment(place, modules)
+
+
+def environment_digest() -> str:
+    """Return what tells the environment that programs run in from another; makes none."""
+    return _digest(_distributions(PREFERRED), _code())
+
+
+def _code() -> bytes:
+    """Return the filter for this machine's processor, or nothing."""
+    try:
+        return filter_for(platform.machine())
+    except UnknownMachine:
+        return b""
+
+
+def default_folder() -> Path:
+    """Return where environments are kept: readable by the uid that bubbles are started as."""
+    if os.geteuid() == 0:
+        return Path("/var/cache/sfumato-sandbox")
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "sfumato-sandbox"
+
+
+def _own_folder(root: Path) -> Path:
+    root.mkdir(mode=0o755, parents=True, exist_ok=True)
+    found = root.lstat()
+    others_may_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or others_may_write:
+        raise Refused(
+            "sandbox-missing",
+            f"The folder {root} of the sandbox's interpreter belongs to somebody else.",
+            "Remove it; it is made anew.",
+        )
+    root.chmod(0o755)
+    return root
+
+
+def _check_apart(vault: Path, root: Path) -> None:
+    """Refuse a vault that lies where programs look, or that would be copied to there."""
+    copied = (Path(sys.base_prefix, "lib").resolve(), Path(sys.prefix, "lib").resolve())
+    if any(vault.is_relative_to(seen) for seen in (root, *copied)):
+        raise Refused(
+            "sandbox-missing",
+            "The vault lies among the files that programs are given.",
+            "Move the vault to another folder.",
+        )
+
+
+# --- which libraries ------------------------------------------------------------------------------
+
+
+def _distributions(wanted: tuple[str, ...]) -> dict[str, metadata.Distribution]:
+    """Return what is installed of these and of what they need, by name."""
+    found: dict[str, metadata.Distribution] = {}
+    left = list(wanted)
+    while left:
+        name = left.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # not installed here, or not for this system
+        left += [_name(line) for line in found[name].requires or () if "extra ==" not in line]
+    return found
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower()
+
+
+def _digest(found: dict[str, metadata.Distribution], code: bytes) -> str:
+    named = sorted(f"{name}=={one.version}" for name, one in found.items())
+    parts = [_LAYOUT, sys.version, sys.base_prefix, *platform.libc_ver(), *named]
+    said = "\n".join(parts).encode() + code + _INSIDE.read_bytes()
+    return hashlib.sha256(said).hexdigest()[:24]
+
+
+# --- copying --------------------------------------------------------------------------------------
+
+
+def _make(place: Path, found: dict[str, metadata.Distribution], code: bytes) -> None:
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place.parent))
+    try:
+        _copy_python(draft / "python")
+        for one in found.values():
+            _copy_distribution(one, draft / "packages")
+        binaries = [draft / "python" / "bin" / _VERSION, *draft.rglob("*.so*")]
+        copy_libraries(binaries, draft, Path(sys.base_prefix, "lib"))
+        (draft / "inside").mkdir()
+        shutil.copyfile(_INSIDE, draft / "inside" / "inside.py")
+        (draft / "inside" / "filter").write_bytes(code)
+        _warm(draft, [name for name in PREFERRED if name in found])
+        for path in (draft, *draft.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        _publish(draft, place)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _publish(draft: Path, place: Path) -> None:
+    try:
+        draft.rename(place)
+    except OSError:  # another process was quicker: the same digest, the same contents
+        if not place.is_dir():
+            raise
+
+
+def _copy_python(target: Path) -> None:
+    base = Path(sys.base_prefix)
+    (target / "bin").mkdir(parents=True)
+    shutil.copy2((base / "bin" / _VERSION).resolve(), target / "bin" / _VERSION)
+    leave = shutil.ignore_patterns("config-*", *_LEFT_OUT, *_LEFT_OUT_TOO)
+    shutil.copytree(
+        base / "lib" / _VERSION, target / "lib" / _VERSION, ignore=leave,
+        ignore_dangling_symlinks=True,
+    )  # fmt: skip
+
+
+def _copy_distribution(one: metadata.Distribution, target: Path) -> None:
+    for file in one.files or ():
+        if ".." in file.parts or any(part in _LEFT_OUT for part in file.parts):
+            continue
+        source = Path(str(one.locate_file(file)))
+        if source.is_file():
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / file)
+
+
+def _warm(draft: Path, modules: list[str]) -> None:
+    """Import the libraries once, so that their compiled files are there for good."""
+    imports = "".join(f"import {name}\n" for name in modules)
+    subprocess.run(
+        [
+            str(draft / "python" / "bin" / _VERSION),
+            "-I",
+            "-c",
+            f"import sys; sys.path.insert(0, {str(draft / 'packages')!r})\n{imports}",
+        ],
+        env={"LD_LIBRARY_PATH": str(draft / "libs"), "OPENBLAS_NUM_THREADS": "1"},
+        check=False,
+        timeout=_WARM_S,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )

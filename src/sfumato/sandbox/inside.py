@@ -1,0 +1,391 @@
+"""What runs inside the bubble: a warm interpreter that is split off for every block.
+
+This file is copied into the bubble and run there by itself, so it imports nothing of ours. It has
+three parts that never mix. The *zygote* holds the libraries and no secret: of a block it sees only
+descriptors, which it never reads. The *keeper*, forked for one block, stands in a room of processes
+and mounts of its own, counts the block's time and is its only listener. The *block*, forked from
+the keeper, reads its rows, gives up every right and only then runs the stranger's program.
+"""
+
+import __future__
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import resource
+import runpy
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+Order = dict[str, Any]  # Any: JSON of the launcher's own
+Job = dict[str, Any]  # Any: JSON, as a researcher gave it
+MOST_FILE = 65_536  # of a result; more is not sent, for nothing that long is read
+VOICE = 3  # the one descriptor that a block keeps
+_NEW_MOUNTS, _NEW_IPC, _NEW_UTS, _NEW_PIDS = 0x00020000, 0x08000000, 0x04000000, 0x20000000
+_READ_ONLY, _REMOUNT, _NOSUID_NODEV, _NOSUID_NODEV_NOEXEC = 1, 32, 2 | 4, 2 | 4 | 8
+_DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 38, 22
+_BOUNDING_DROP, _AMBIENT, _CLEAR_ALL = 24, 47, 4
+_LAST_RIGHT = 63
+_CAPSET = 126  # the system call's number, on x86-64
+_HEAD = struct.Struct("<BQI")  # how it ended, processor time in microseconds, bytes that follow
+DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3
+READY = b"\x01"  # what a block says before the stranger's program has the word
+_LOOK_S = 0.004
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+# --- zygote ---------------------------------------------------------------------------------------
+
+
+def carry_in(then: list[str]) -> NoReturn:
+    """Copy the environment into this bubble's own memory, and begin anew from there.
+
+    Whatever a block can open is then in no cache of the host's, where it could find or leave marks.
+    """
+    for name in os.listdir("/from"):
+        shutil.copytree(f"/from/{name}", f"/env/{name}", symlinks=True)
+    os.execv(then[0], then)  # noqa: S606  # the interpreter of the copy
+
+
+def _let_go_of_the_host() -> None:
+    """Take the host's folder away, and let nobody write into the copy."""
+    nothing = _REMOUNT | _READ_ONLY | _NOSUID_NODEV
+    if LIBC.umount2(b"/from", 0) != 0 or LIBC.mount(None, b"/env", None, nothing, None) != 0:
+        os._exit(1)
+
+
+def main() -> None:
+    """Import what strangers use, then serve one block after another until the door hangs up."""
+    settings = json.loads(sys.argv[1])
+    if isinstance(settings, list):
+        carry_in(settings)
+    _let_go_of_the_host()
+    os.sched_setaffinity(0, set(settings["cpus"]))
+    sys.path[:0] = settings["path"]
+    for name in settings["modules"]:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    control = socket.socket(fileno=settings["control"])
+    control.send(b"ready")
+    while True:
+        order, descriptors, _, _ = socket.recv_fds(control, 65536, 3)
+        if len(descriptors) != 3:
+            os._exit(0)
+        keeper = os.fork()
+        if keeper == 0:
+            _as_keeper(control, json.loads(order), descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        _wait_for(keeper, control)
+
+
+def _wait_for(keeper: int, control: socket.socket) -> None:
+    """Wait for the keeper; if the door is gone, so is everything here."""
+    watched = os.pidfd_open(keeper)
+    poll = select.poll()
+    poll.register(watched, select.POLLIN)
+    poll.register(control, 0)  # hang-ups are always reported
+    for descriptor, _ in poll.poll():
+        if descriptor != watched:
+            os._exit(0)  # process 1 of this bubble: nobody in it outlives it
+    os.waitpid(keeper, 0)
+    os.close(watched)
+
+
+# --- keeper ---------------------------------------------------------------------------------------
+
+
+def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> NoReturn:
+    try:
+        control.close()
+        program, rows, answer = descriptors
+        if LIBC.unshare(_NEW_PIDS | _NEW_MOUNTS | _NEW_IPC | _NEW_UTS) != 0:
+            os._exit(1)
+        hear, say = os.pipe()
+        block = os.fork()
+        if block == 0:
+            os.close(hear)
+            os.close(answer)
+            _as_block(order, program, rows, say)
+        for descriptor in (program, rows, say):
+            os.close(descriptor)
+        ended, used, heard = _kept(block, hear, order)
+        _write_all(answer, _HEAD.pack(ended, used, len(heard)) + heard)
+    finally:
+        os._exit(0)
+
+
+def _kept(block: int, hear: int, order: Order) -> tuple[int, int, bytes]:
+    """Return how the block ended, its own processor time, and what it said, capped."""
+    most, until = order["most_bytes"], time.monotonic() + order["wall_s"]
+    heard: list[bytes] = []
+    ended = DONE
+    watched = os.pidfd_open(block)
+    poll = select.poll()
+    poll.register(hear, select.POLLIN)
+    poll.register(watched, select.POLLIN)
+    while True:
+        seen = dict(poll.poll(_LOOK_S * 1000))
+        if hear in seen:
+            part = os.read(hear, 65536)
+            if part:
+                heard.append(part)
+            else:
+                poll.unregister(hear)
+            if sum(map(len, heard)) > most:
+                ended = BROKEN
+                break
+        elif watched in seen:
+            break
+        if _time_of(block) > order["cpu_s"]:
+            break
+        if time.monotonic() > until:
+            ended = STALLED
+            break
+    os.kill(block, signal.SIGKILL)
+    _, status, used = os.wait4(block, 0)
+    spent = used.ru_utime + used.ru_stime
+    if spent > order["cpu_s"]:
+        ended = LATE
+    said = b"".join(heard)
+    if ended == DONE and said[:1] != READY:
+        os._exit(1)  # the room was not ready: the host's fault, and no answer of a block's
+    if ended == DONE and os.WIFSIGNALED(status):
+        ended = BROKEN  # by its own fault, or by the kernel for want of memory: it has said nothing
+    return ended, int(spent * 1e6), said[1:] if ended == DONE else b""
+
+
+def _time_of(process: int) -> float:
+    """Return the processor seconds that the process has used, by its own clock."""
+    found = ctypes.c_int()
+    if LIBC.clock_getcpuclockid(process, ctypes.byref(found)) != 0:
+        return 0.0
+    return time.clock_gettime(found.value)
+
+
+def _write_all(descriptor: int, message: bytes) -> None:
+    view = memoryview(message)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+# --- block ----------------------------------------------------------------------------------------
+
+
+def _as_block(order: Order, program: int, rows: int, say: int) -> NoReturn:
+    try:
+        LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        _furnish(order)  # before the rows: what a folder is called inside hangs on the moment
+        nowhere = os.open("/dev/null", os.O_RDWR)
+        _hide_devices()
+        job = json.loads(_all_of(program))
+        text = _all_of(rows)
+        say = _alone(say, nowhere)
+        _draw_anew()
+        _give_up_rights(order)
+        os.write(say, READY)
+        files = RUNS[job["kind"]](job, text)
+        _write_all(say, json.dumps(files).encode())
+    finally:
+        os._exit(0)
+
+
+def _all_of(descriptor: int) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        part = os.pread(descriptor, 1 << 20, sum(map(len, parts)))
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+def _furnish(order: Order) -> None:
+    """Give the block a small empty folder of its own in memory."""
+    room = f"size={order['disk_mb']}m,nr_inodes={order['files']},mode=700".encode()
+    if LIBC.mount(b"tmpfs", b"/work", b"tmpfs", _NOSUID_NODEV_NOEXEC, room) != 0:
+        os._exit(1)
+    for name in ("in", "out", "tmp"):
+        os.mkdir(f"/work/{name}")
+    os.chdir("/work")
+
+
+def _alone(say: int, nowhere: int) -> int:
+    """Keep the one pipe and nothing else: no other descriptor, no name in the environment."""
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    os.dup2(say, VOICE)
+    os.closerange(VOICE + 1, 65536)
+    LIBC.clearenv()
+    os.environ.clear()
+    os.environ.update({"HOME": "/work/tmp", "TMPDIR": "/work/tmp"})
+    return VOICE
+
+
+def _hide_devices() -> None:
+    """Cover /dev: its nodes are the host's own, and what is done to them every block would see."""
+    how = _READ_ONLY | _NOSUID_NODEV_NOEXEC
+    if LIBC.mount(b"tmpfs", b"/dev", b"tmpfs", how, b"size=4k,nr_inodes=1,mode=555") != 0:
+        os._exit(1)
+
+
+def _draw_anew() -> None:
+    """Give the block random numbers of its own: those of the zygote would name its lane."""
+    for name in ("random", "numpy.random"):
+        if name in sys.modules:
+            sys.modules[name].seed()  # by the kernel
+
+
+def _give_up_rights(order: Order) -> None:
+    limits = {
+        resource.RLIMIT_AS: order["memory_mb"] << 20,
+        resource.RLIMIT_CPU: int(order["cpu_s"]) + 2,
+        resource.RLIMIT_FSIZE: order["disk_mb"] << 20,
+        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_NPROC: order["processes"],
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: 64,
+    }
+    for limit, value in limits.items():
+        resource.setrlimit(limit, (value, value))
+    for right in range(_LAST_RIGHT + 1):
+        LIBC.prctl(_BOUNDING_DROP, right, 0, 0, 0)
+    LIBC.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    if LIBC.syscall(_CAPSET, header, (ctypes.c_uint32 * 6)()) != 0:
+        os._exit(1)
+    if LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+        os._exit(1)
+    with open("/env/inside/filter", "rb") as file:
+        code = file.read()
+    program = ctypes.create_string_buffer(code, len(code))
+    shape = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(program))
+    if LIBC.prctl(_SECCOMP, 2, ctypes.c_char_p(shape), 0, 0) != 0:
+        os._exit(1)
+
+
+# --- how programs are run -------------------------------------------------------------------------
+
+
+def _function(job: Job, text: bytes) -> dict[str, str]:
+    """Run a function of one argument, the rows; what it gives is one file of numbers."""
+    names: dict[str, Any] = {"__name__": "stranger"}
+    flags = __future__.annotations.compiler_flag  # what a type is called need not be there
+    exec(compile(job["source"], "<function>", "exec", flags), names)  # noqa: S102  # what a bubble is for
+    found = names[job["name"]](_frame(text))
+    if not isinstance(found, dict):
+        found = {job["outputs"][0]: found}
+    paths = job.get("paths", ())
+    arrays = {str(key): value for key, value in found.items() if f"{key}.npy" in paths}
+    plain = {str(key): float(value) for key, value in found.items() if str(key) not in arrays}
+    files = {f"{name}.npy": _array_file(value) for name, value in arrays.items()}
+    return {"answer.json": _written(plain), **files}
+
+
+def _array_file(value: object) -> str:
+    """Return an array as numpy writes it to a file, in hex; as doubles, without a pickle."""
+    import io
+
+    numpy = sys.modules["numpy"]
+    file = io.BytesIO()
+    numpy.save(file, numpy.asarray(value, dtype=numpy.float64), allow_pickle=False)
+    return file.getvalue().hex()
+
+
+def _program(job: Job, text: bytes) -> dict[str, str]:
+    """Run a program as `PROGRAM INPUT OUTPUT group` over a BIDS folder; give its result files."""
+    _write_study("/work/in", text)
+    _put_program(job)
+    _run_level("/work/in", "group")
+    return _results(job)
+
+
+def _bids(job: Job, text: bytes) -> dict[str, str]:
+    """Run a program for each person alone, then for the group, as BIDS apps are run.
+
+    Whoever is run alone is the only one in the folder of their run. What they give lies in the
+    output folder, where the group's run finds it.
+    """
+    head, *lines = text.decode().splitlines(keepends=True)
+    head = "participant_id\t" + head.partition("\t")[2]
+    lines = [f"sub-{line}" for line in lines]
+    people: dict[str, list[str]] = {}
+    for line in lines:
+        people.setdefault(line.partition("\t")[0].rstrip(), []).append(line)
+    _put_program(job)
+    for person, own in people.items():
+        _write_study(f"/work/tmp/{person}", (head + "".join(own)).encode(), (person,))
+        _run_level(f"/work/tmp/{person}", "participant")
+        shutil.rmtree(f"/work/tmp/{person}", ignore_errors=True)
+    _write_study("/work/in", (head + "".join(lines)).encode(), tuple(people))
+    _run_level("/work/in", "group")
+    return _results(job)
+
+
+def _write_study(place: str, text: bytes, people: tuple[str, ...] = ()) -> None:
+    os.makedirs(place, exist_ok=True)
+    with open(f"{place}/participants.tsv", "wb") as file:
+        file.write(text)
+    with open(f"{place}/dataset_description.json", "w") as described:
+        json.dump({"Name": "block", "BIDSVersion": "1.8.0"}, described)
+    for person in people:
+        os.mkdir(f"{place}/{person}")
+
+
+def _put_program(job: Job) -> None:
+    with open("/work/tmp/program.py", "w") as program:
+        program.write(job["source"])
+    sys.path.insert(0, "/work/tmp")
+
+
+def _run_level(place: str, level: str) -> None:
+    """Run the program once; how it says that it ended, nobody hears, and a group's run comes."""
+    sys.argv = ["/work/tmp/program.py", place, "/work/out", level]
+    end = Exception if level == "participant" else SystemExit
+    with contextlib.suppress(SystemExit, end):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _results(job: Job) -> dict[str, str]:
+    return {path: _read_out(path).hex() for path in sorted(set(job["paths"])) if _is_file(path)}
+
+
+def _is_file(path: str) -> bool:
+    """Say whether a result is a plain file; there are no links, but a folder can have its name."""
+    return os.path.isfile(f"/work/out/{path}")
+
+
+def _read_out(path: str) -> bytes:
+    with open(f"/work/out/{path}", "rb") as file:
+        return file.read(MOST_FILE)
+
+
+def _frame(text: bytes) -> object:
+    """Return the rows as a pandas frame where there is pandas, else as columns by name."""
+    import io
+
+    if "pandas" in sys.modules:
+        return sys.modules["pandas"].read_csv(io.BytesIO(text), sep="\t")
+    lines = [line.split("\t") for line in text.decode().splitlines()]
+    return {name: [line[place] for line in lines[1:]] for place, name in enumerate(lines[0])}
+
+
+def _written(value: object) -> str:
+    return json.dumps(value).encode().hex()
+
+
+RUNS = {"function": _function, "program": _program, "bids": _bids}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Which system calls a stranger's program may make: a list of what is allowed, as a kernel filter.
+
+What is not listed is refused with an error, so that a program goes on and finds nothing. There is
+no fork and no exec: one program is one process, whose memory and time the kernel itself counts.
+Nothing that two blocks share can be marked: no locks and no times on files, no shared futex, no
+look at the free space of the host, no page thrown out or merged, no huge page from the host's pool,
+no number of a mount. Sleeping and bringing to disk take no time, and polling is refused; who waits
+on a lock all the same is stopped by the keeper's clock (inside.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+_ARCH: Final = {"x86_64": 0xC000003E}  # AUDIT_ARCH_*; another machine needs its own numbers
+_NUMBER_AT, _ARCH_AT, _FIRST_AT, _SECOND_AT, _THIRD_AT, _FOURTH_AT = (
+    0,
+    4,
+    16,
+    24,
+    32,
+    40,
+)  # in struct seccomp_data
+_LOAD, _EQUAL, _HAS, _RETURN = 0x20, 0x15, 0x45, 0x06  # of classic BPF
+_ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_EPERM, _ENOSYS, _ENOTTY, _EAGAIN = 1, 38, 25, 11
+_THREAD: Final = 0x00010000  # CLONE_THREAD; a thread shares its process's memory and limits
+_OPCODE: Final = struct.Struct("=HBBI")
+
+ALLOWED: Final = {
+    "read": 0, "write": 1, "open": 2, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "lseek": 8,
+    "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14,
+    "rt_sigreturn": 15, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20, "access": 21,
+    "sched_yield": 24, "mremap": 25, "dup": 32, "dup2": 33,
+    "getpid": 39, "exit": 60, "uname": 63,
+    "truncate": 76, "ftruncate": 77, "getdents": 78, "getcwd": 79, "chdir": 80, "fchdir": 81,
+    "rename": 82, "mkdir": 83, "rmdir": 84, "creat": 85, "unlink": 87, "readlink": 89, "chmod": 90,
+    "fchmod": 91, "umask": 95, "gettimeofday": 96, "getrlimit": 97, "getrusage": 98, "times": 100,
+    "getuid": 102, "getgid": 104, "geteuid": 107, "getegid": 108, "getppid": 110,
+    "sigaltstack": 131, "gettid": 186, "time": 201,
+    "sched_getaffinity": 204, "getdents64": 217, "set_tid_address": 218, "restart_syscall": 219,
+    "clock_gettime": 228, "clock_getres": 229, "exit_group": 231, "tgkill": 234,
+    "openat": 257, "mkdirat": 258, "newfstatat": 262, "unlinkat": 263, "renameat": 264,
+    "readlinkat": 267, "fchmodat": 268, "faccessat": 269, "set_robust_list": 273,
+    "fallocate": 285, "dup3": 292, "preadv": 295, "pwritev": 296,
+    "getcpu": 309, "renameat2": 316, "getrandom": 318, "copy_file_range": 326,
+    "rseq": 334, "close_range": 436, "faccessat2": 439,
+}  # fmt: skip
+_FCNTL, _FUTEX, _PRIVATE = 72, 202, 128  # FUTEX_PRIVATE_FLAG
+_DESCRIPTORS: Final = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    1030,
+)  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
+_MMAP, _HUGE = 9, 0x00040000  # MAP_HUGETLB
+_MADVISE, _ADVICE = 28, (4, 8, 14, 15)  # MADV_DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE: one's own
+_STATX: Final = 332  # tells the number of a mount, which the host counts; there are older ways
+_TO_DISK: Final = (26, 74, 75)  # msync, fsync, fdatasync: there is no disk
+_CLONE, _CLONE3, _IOCTL, _PRLIMIT, _NANOSLEEP, _CLOCK_NANOSLEEP = 56, 435, 16, 302, 35, 230
+
+
+class UnknownMachine(Exception):
+    """There is no list for this kind of processor."""
+
+
+def filter_for(machine: str) -> bytes:
+    """Return the filter for that kind of processor, as the kernel reads it."""
+    if machine not in _ARCH:
+        raise UnknownMachine(machine)
+    steps = [
+        _op(_LOAD, _ARCH_AT),
+        _op(_EQUAL, _ARCH[machine], 1, 0),
+        _op(_RETURN, _KILL),
+        _op(_LOAD, _NUMBER_AT),
+        *_answers((_CLONE3,), _ERROR | _ENOSYS),  # its flags lie in memory, which no filter reads
+        *_answers((_STATX,), _ERROR | _ENOSYS),
+        *_answers(_TO_DISK, _ERROR | 0),
+        *_answers((_IOCTL,), _ERROR | _ENOTTY),
+        *_answers((_NANOSLEEP, _CLOCK_NANOSLEEP), _ERROR | 0),  # "slept": at once
+        *_no_pages_of_the_pool(),
+        *_advice_on_own_pages(),
+        *_threads_only(),
+        *_reading_limits_only(),
+        *_no_locks_on_files(),
+        *_private_futexes_only(),
+        *_answers(sorted(ALLOWED.values()), _ALLOW),
+        _op(_RETURN, _ERROR | _EPERM),
+    ]
+    return b"".join(steps)
+
+
+def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return _OPCODE.pack(code, if_true, if_false, value)
+
+
+def _answers(numbers: Sequence[int], answer: int) -> list[bytes]:
+    return [
+        step
+        for number in numbers
+        for step in (_op(_EQUAL, number, 0, 1), _op(_RETURN, answer))
+    ]  # fmt: skip
+
+
+def _no_pages_of_the_pool() -> list[bytes]:
+    """Let memory be had, but not from the host's pool of huge pages, which blocks share."""
+    return [
+        _op(_EQUAL, _MMAP, 0, 4),
+        _op(_LOAD, _FOURTH_AT),
+        _op(_HAS, _HUGE, 0, 1),
+        _op(_RETURN, _ERROR | _EPERM),
+        _op(_RETURN, _ALLOW),
+    ]
+
+
+def _advice_on_own_pages() -> list[bytes]:
+    """Let memory be given back; what else is advised is heard, and nothing is done."""
+    return [
+        _op(_EQUAL, _MADVISE, 0, 2 + 2 * len(_ADVICE)),
+        _op(_LOAD, _THIRD_AT),
+        *_answers(_ADVICE, _ALLOW),
+        _op(_RETURN, _ERROR | 0),
+    ]
+
+
+def _threads_only() -> list[bytes]:
+    """Let a thread begin, and no process; with that flag no new namespace can be asked for."""
+    return [
+        _op(_EQUAL, _CLONE, 0, 4),
+        _op(_LOAD, _FIRST_AT),
+        _op(_HAS, _THREAD, 0, 1),
+        _op(_RETURN, _ALLOW),
+        _op(_RETURN, _ERROR | _EPERM),
+    ]
+
+
+def _reading_limits_only() -> list[bytes]:
+    """Let limits be looked at: there is no pointer to new ones."""
+    return [
+        _op(_EQUAL, _PRLIMIT, 0, 6),
+        _op(_LOAD, _THIRD_AT),
+        _op(_EQUAL, 0, 0, 3),
+        _op(_LOAD, _THIRD_AT + 4),
+        _op(_EQUAL, 0, 0, 1),
+        _op(_RETURN, _ALLOW),
+        _op(_RETURN, _ERROR | _EPERM),
+    ]
+
+
+def _no_locks_on_files() -> list[bytes]:
+    """Let descriptors be copied and their flags be set: a lock on a shared file is a signal."""
+    return [
+        _op(_EQUAL, _FCNTL, 0, 2 + 2 * len(_DESCRIPTORS)),
+        _op(_LOAD, _SECOND_AT),
+        *_answers(_DESCRIPTORS, _ALLOW),
+        _op(_RETURN, _ERROR | _EPERM),
+    ]
+
+
+def _private_futexes_only() -> list[bytes]:
+    """Let threads of one process wait for each other, and for nobody through a shared page.
+
+    Who joins a thread waits on a futex that is not private: told to try again, it spins.
+    """
+    return [
+        _op(_EQUAL, _FUTEX, 0, 4),
+        _op(_LOAD, _SECOND_AT),
+        _op(_HAS, _PRIVATE, 0, 1),
+        _op(_RETURN, _ALLOW),
+        _op(_RETURN, _ERROR | _EAGAIN),
+    ]

@@ -1,0 +1,324 @@
+"""Users, tokens and invitations; every change of who may do what stands in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from sfumato.core.access import ACTIONS, ROLES, Caller, Token, User
+from sfumato.core.expression import Json
+from sfumato.core.ports import Clock, Dice
+from sfumato.core.refusal import Refused
+from sfumato.core.service_ports import AccessStore, Passwords
+from sfumato.door import Ledger
+from sfumato.services.access.admission import Admission, not_signed_in
+from sfumato.services.access.attempts import Attempts
+from sfumato.services.access.secrets import make_secret_text, token_digest
+
+OWNER: Final = "owner"  # the first owner's name
+SESSION: Final = timedelta(hours=12)
+INVITATION: Final = timedelta(days=7)
+LONGEST: Final = timedelta(days=90)
+SHORTEST_PASSWORD, LONGEST_PASSWORD = 12, 200
+MOST_TOKENS: Final = 100  # of one user, open at once
+
+
+@dataclass(frozen=True)
+class _Opens:
+    """What a new token is, what it opens, and for how long."""
+
+    kind: str
+    label: str
+    actions: tuple[str, ...]
+    data_sets: frozenset[str] | None
+    age: timedelta
+
+
+@dataclass(frozen=True)
+class Access:
+    """The access service of one vault."""
+
+    store: AccessStore
+    ledger: Ledger
+    passwords: Passwords
+    dice: Dice
+    clock: Clock
+    admission: Admission
+    attempts: Attempts = field(default_factory=Attempts)
+
+    def sign_in(self, name: str, password: str, place: str) -> Json:
+        """Return a session for who knows the password; a wrong name takes as long as a right one.
+
+        Whether a name is known, only who knows its password is told.
+        """
+        self.attempts.note(place, name)
+        user = self.store.user(name)
+        hashed = user.password if user is not None else ""
+        is_right = self.passwords.check(hashed, password[: LONGEST_PASSWORD + 1])
+        if user is None or not is_right or user.is_blocked:
+            raise Refused(
+                "not-signed-in", "The name or the password is wrong.", "Try again, or ask anew."
+            )
+        return self._session(user)
+
+    def take_up(self, invitation: str, password: str, place: str) -> Json:
+        """Set the password of whoever was invited, and sign them in; an invitation opens once."""
+        self.attempts.note(place, token_digest(invitation) or "no invitation")
+        token = self._found(invitation)
+        user = None if token is None else self.store.user(token.user)
+        if token is None or user is None or not self._is_open(token) or user.is_blocked:
+            raise Refused(
+                "not-signed-in",
+                "The invitation is wrong, too old, or was taken up already.",
+                "Ask for a new one.",
+            )
+        _check_password(password)
+        if not self.store.take_token(token.id, self.clock.now()):
+            raise not_signed_in()
+        self._end_tokens(user.name)
+        changed = replace(user, password=self.passwords.hash(password))
+        self.ledger.note("password-set", {"user": user.name})
+        self.store.put_user(changed)
+        self.admission.forget()
+        return self._session(changed)
+
+    def sign_out(self, caller: Caller) -> Json:
+        """Revoke the token that the caller came in with."""
+        self.store.revoke_token(caller.token, self.clock.now())
+        self.admission.forget()
+        return {"signed_out": True}
+
+    def me(self, caller: Caller) -> Json:
+        """Return who the caller is and what their token opens."""
+        user = self.store.user(caller.user)
+        return {
+            "user": caller.user,
+            "roles": [] if user is None else list(user.roles),
+            "actions": [action for action in ACTIONS if caller.may(action)],
+            "data_sets": None if caller.data_sets is None else sorted(caller.data_sets),
+        }
+
+    def users(self) -> list[Json]:
+        """Return everybody who may sign in, and their roles."""
+        return [_user_json(user) for user in self.store.users()]
+
+    def invite(self, caller: Caller, name: str, roles: Sequence[str]) -> Json:
+        """Add a user with these roles, or invite a known one anew; the link opens once."""
+        _check_themselves(caller)
+        _check_name(name)
+        unknown = sorted(set(roles) - set(ROLES))
+        if unknown or not roles:
+            raise Refused(
+                "bad-request", "A user has one role at least.", f"Roles are {', '.join(ROLES)}."
+            )
+        known = self.store.user(name)
+        made = tuple(role for role in ROLES if role in roles)
+        if known is not None and known.roles != made:
+            raise Refused(
+                "not-allowed",
+                f"There is a user {name!r} with other roles.",
+                "Change their roles first, or choose another name.",
+            )
+        if known is not None and known.password and "owner" in known.roles and caller.token:
+            raise Refused(
+                "not-allowed",
+                "An owner who has come in is let in anew only where the vault's folder lies.",
+                f"Run there: sfumato invite {name} --role owner --vault DIR",
+            )
+        if known is None:
+            self.ledger.note("user-added", {"user": name, "roles": list(made), "by": caller.user})
+            self.store.put_user(User(name, made, self.clock.now()))
+        return self._invitation(name, by=caller.user)
+
+    def change(self, caller: Caller, name: str, roles: Sequence[str], is_blocked: bool) -> Json:
+        """Give a known user these roles, and block them or let them in again."""
+        _check_themselves(caller)
+        user = self._known(name)
+        if name == caller.user:
+            raise Refused("not-allowed", "Nobody changes their own roles.", "Ask somebody else.")
+        if set(roles) - set(ROLES) or not roles:
+            raise Refused(
+                "bad-request", "A user has one role at least.", f"Roles are {', '.join(ROLES)}."
+            )
+        made = tuple(role for role in ROLES if role in roles)
+        self.ledger.note(
+            "user-changed",
+            {"user": name, "roles": list(made), "blocked": is_blocked, "by": caller.user},
+        )
+        changed = replace(user, roles=made, is_blocked=is_blocked)
+        self.store.put_user(changed)
+        self.admission.forget()
+        return _user_json(changed)
+
+    def owner_link(self) -> str | None:
+        """Return an invitation for the first owner, or None if they have come in already."""
+        owner = self.store.user(OWNER)
+        if owner is not None and owner.password:
+            return None
+        if owner is None:
+            self.store.put_user(User(OWNER, ("owner", "operator"), self.clock.now()))
+        for token in self.store.tokens(OWNER):
+            self.store.revoke_token(token.id, self.clock.now())
+        return str(self._invitation(OWNER, by="the first start")["invitation"])
+
+    def tokens(self, caller: Caller) -> list[Json]:
+        """Return the caller's own tokens that still open something; never a secret."""
+        return [
+            _token_json(token)
+            for token in self.store.tokens(caller.user)
+            if token.kind != "invite" and self._is_open(token)
+        ]
+
+    def make_token(
+        self,
+        caller: Caller,
+        *,
+        label: str,
+        actions: Sequence[str] | None,
+        data_sets: Sequence[str] | None,
+        days: int,
+    ) -> Json:
+        """Return a new token of the caller's, which opens no more than their own does."""
+        _check_themselves(caller)
+        wanted = [a for a in ACTIONS if caller.may(a) and (actions is None or a in actions)]
+        if actions is not None and set(actions) - set(wanted):
+            raise Refused(
+                "not-allowed", "A token opens no more than your own.", "Ask for less of it."
+            )
+        reach = caller.data_sets if data_sets is None else frozenset(map(str.casefold, data_sets))
+        if reach is not None and not all(map(caller.reaches, reach)):
+            raise Refused(
+                "not-allowed", "A token opens no more than your own.", "Ask for less of it."
+            )
+        if not 1 <= len(label) <= 100 or not label.isprintable():
+            raise Refused("bad-request", "A label is 1 to 100 printable letters.", "Name it.")
+        self._check_room(caller)
+        age = min(timedelta(days=days), LONGEST)
+        return self._made(caller.user, _Opens("token", label, tuple(wanted), reach, age))
+
+    def _check_room(self, caller: Caller) -> None:
+        """Refuse more tokens than somebody can keep an eye on."""
+        held = [t for t in self.store.tokens(caller.user) if self._is_open(t)]
+        if sum(token.kind == "token" for token in held) >= MOST_TOKENS:
+            raise Refused("too-many", "You have a hundred tokens already.", "Revoke some of them.")
+
+    def revoke(self, caller: Caller, token: str) -> Json:
+        """Let one of the caller's tokens open nothing any more, on every node within 5 s."""
+        if token not in {one.id for one in self.store.tokens(caller.user)}:
+            raise Refused("unknown-token", "You have no such token.", "See your tokens.")
+        if self.store.take_token(token, self.clock.now()):
+            self.ledger.note("token-revoked", {"user": caller.user, "token": token})
+        self.admission.forget()
+        return {"revoked": token}
+
+    def revoke_all(self, caller: Caller, name: str) -> Json:
+        """Let none of a user's tokens open anything any more: a device was lost."""
+        _check_themselves(caller)
+        if name != caller.user and not caller.may("operate"):
+            raise Refused("not-allowed", "These are another's tokens.", "Ask an operator.")
+        self._known(name)
+        self._end_tokens(name)
+        self.ledger.note("tokens-revoked", {"user": name, "by": caller.user})
+        self.admission.forget()
+        return {"revoked": name}
+
+    def _known(self, name: str) -> User:
+        user = self.store.user(name)
+        if user is None:
+            raise Refused("unknown-user", f"There is no user {name!r}.", "See the users.")
+        return user
+
+    def _end_tokens(self, name: str) -> None:
+        for token in self.store.tokens(name):
+            if not token.revoked:
+                self.store.revoke_token(token.id, self.clock.now())
+
+    def _found(self, invitation: str) -> Token | None:
+        digest = token_digest(invitation)
+        token = None if digest is None else self.store.token(digest)
+        return token if token is not None and token.kind == "invite" else None
+
+    def _is_open(self, token: Token) -> bool:
+        now = datetime.fromisoformat(self.clock.now())
+        return not token.revoked and datetime.fromisoformat(token.expires) > now
+
+    def _session(self, user: User) -> Json:
+        actions = tuple(action for action in ACTIONS if action in user.actions)
+        made = self._made(user.name, _Opens("session", "signed in", actions, None, SESSION))
+        return {**made, "roles": list(user.roles)}
+
+    def _invitation(self, name: str, *, by: str) -> Json:
+        self.ledger.note("user-invited", {"user": name, "by": by})
+        made = self._made(name, _Opens("invite", f"invited by {by}", (), None, INVITATION))
+        return {"user": name, "invitation": made["token"], "expires": made["expires"]}
+
+    def _made(self, user: str, opens: _Opens) -> Json:
+        """Remember a new token; this is the one time that its secret is shown."""
+        text = make_secret_text(self.dice)
+        now = datetime.fromisoformat(self.clock.now())
+        token = Token(
+            id=self.dice.draw(8).hex(),
+            user=user,
+            kind=opens.kind,
+            label=opens.label,
+            digest=token_digest(text) or "",
+            actions=opens.actions,
+            data_sets=None if opens.data_sets is None else tuple(sorted(opens.data_sets)),
+            created=now.isoformat(),
+            expires=(now + opens.age).isoformat(),
+        )
+        self.store.add_token(token)
+        if opens.kind != "session":
+            said = {k: v for k, v in _token_json(token).items() if k != "label"}
+            self.ledger.note("token-made", {"user": user, **said})
+        return {"token": text, "user": user, **_token_json(token)}
+
+
+def _token_json(token: Token) -> Json:
+    return {
+        "id": token.id,
+        "kind": token.kind,
+        "label": token.label,
+        "actions": list(token.actions),
+        "data_sets": None if token.data_sets is None else list(token.data_sets),
+        "created": token.created,
+        "expires": token.expires,
+    }
+
+
+def _user_json(user: User) -> Json:
+    return {
+        "user": user.name,
+        "roles": list(user.roles),
+        "created": user.created,
+        "blocked": user.is_blocked,
+        "has_signed_in": bool(user.password),
+    }
+
+
+def _check_name(name: str) -> None:
+    if not 1 <= len(name) <= 100 or not name.isprintable() or "/" in name or name != name.strip():
+        raise Refused(
+            "unknown-user", "A user is 1 to 100 printable letters without '/'.", "Choose another."
+        )
+
+
+def _check_themselves(caller: Caller) -> None:
+    """Refuse a program's token: who may come in is decided by people who have signed in."""
+    if not caller.is_themselves:
+        raise Refused(
+            "not-allowed",
+            "A token for programs makes no tokens and no users.",
+            "Sign in with your password, and do it there.",
+        )
+
+
+def _check_password(password: str) -> None:
+    if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
+        raise Refused(
+            "bad-request",
+            f"A password has {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} letters.",
+            "Four words that do not belong together are a good one.",
+        )

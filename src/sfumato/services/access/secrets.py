@@ -1,0 +1,33 @@
+"""Tokens: random, prefixed for scanners, and checksummed, so that a typing error costs no look."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Final
+
+from sfumato.core.ports import Dice
+
+PREFIX: Final = "sfm1_"
+SECRET_BYTES: Final = 32
+_CHECK: Final = b"sfumato-token-check/1\n"
+_DIGEST: Final = b"sfumato-token/1\n"
+
+
+def make_secret_text(dice: Dice) -> str:
+    """Return a new token: 256 random bits and their checksum."""
+    secret = base64.urlsafe_b64encode(dice.draw(SECRET_BYTES)).decode().rstrip("=")
+    return f"{PREFIX}{secret}{_checksum(secret)}"
+
+
+def token_digest(text: str) -> str | None:
+    """Return what is kept of a token, or None for a text that was never one of ours."""
+    body = text.removeprefix(PREFIX)
+    is_ours = body != text and len(text) <= 100 and text.isascii()
+    if not is_ours or _checksum(body[:-6]) != body[-6:]:
+        return None
+    return hashlib.sha256(_DIGEST + text.encode("ascii")).hexdigest()
+
+
+def _checksum(secret: str) -> str:
+    return hashlib.sha256(_CHECK + secret.encode()).hexdigest()[:6]

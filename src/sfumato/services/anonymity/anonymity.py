@@ -1,0 +1,243 @@
+"""The owner's service: how anonymous a table is, and what recoding it costs.
+
+Everything here is computed from rows without noise. It is for the owner's eyes, says so, and
+answers nobody else; what is handed out is written into the ledger before (see `handing_out.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sfumato.core.crowd.blunted import pseudonyms
+from sfumato.core.crowd.check import check
+from sfumato.core.crowd.coded import Table, coded
+from sfumato.core.crowd.goal import Goal
+from sfumato.core.crowd.hierarchy import Hierarchy
+from sfumato.core.crowd.hierarchy_rules import Rule, built, proposed
+from sfumato.core.crowd.leaks import leaks
+from sfumato.core.crowd.reader import ReadOrder, TableReader
+from sfumato.core.crowd.recoded import (
+    Recoded,
+    Way,
+    class_sizes,
+    recode_by_class,
+    recode_by_halves,
+    recode_globally,
+)
+from sfumato.core.crowd.risk import risks_of
+from sfumato.core.crowd.special import special
+from sfumato.core.crowd.subsets import all_subsets, best_of_each_size
+from sfumato.core.crowd.utility import learnt, utility_of
+from sfumato.core.expression import Json
+from sfumato.core.refusal import Refused
+from sfumato.door import OWNER_ONLY, look
+from sfumato.services.anonymity.blunting import Blunting, blunted
+from sfumato.services.anonymity.shapes import (
+    check_json,
+    leaks_json,
+    recoded_json,
+    risks_json,
+    rows_in_order,
+)
+
+METHODS: Final = ("global", "local", "mondrian")
+CURVE: Final = (2, 3, 5, 10, 20, 50, 100)
+SPECIAL: Final = 3  # columns at most that a row is looked for to be alone by
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """An owner's file, and the table in it if it holds several."""
+
+    path: str
+    inner_table: str | None = None
+
+    def order(self, columns: Sequence[str] | None = None, *, is_grouped: bool = False) -> ReadOrder:
+        """Return the order to read these columns, or all."""
+        names = None if columns is None else tuple(dict.fromkeys(columns))
+        return ReadOrder(self.path, names, is_grouped, self.inner_table)
+
+
+@dataclass(frozen=True)
+class Recoding:
+    """How a table is to be recoded, and what of it is handed out."""
+
+    quasi: tuple[str, ...]
+    goal: Goal
+    sensitive: tuple[str, ...] = ()
+    method: str = "global"
+    suppress: float = 0.0
+    rules: Mapping[str, Rule] = field(default_factory=dict)  # of columns; others get a proposal
+    keep: tuple[str, ...] = ()  # more columns to hand out, as they are
+    names: tuple[str, ...] = ()  # columns to hand out under pseudonyms
+    key: bytes = b""  # of the pseudonyms
+    blunt: tuple[Blunting, ...] = ()  # what is done to columns before all else
+
+
+@dataclass(frozen=True)
+class Anonymity:
+    """The service; the reader opens the owner's own files and nothing else."""
+
+    reader: TableReader
+
+    def check(
+        self,
+        file: TableFile,
+        quasi: Sequence[str] | None = None,
+        sensitive: Sequence[str] = (),
+        *,
+        others_known: bool = False,
+        fraction: float | None = None,
+    ) -> Json:
+        """Return how anonymous the table is; rows that are alike are read as one."""
+        columns = None if quasi is None else [*quasi, *sensitive]
+        table = look(self.reader, file.order(columns, is_grouped=True))
+        found = check(table, quasi, sensitive, others_known=others_known)
+        sizes = class_sizes(table, found.quasi)
+        return _for_the_owner({**check_json(found), "risks": risks_json(risks_of(sizes, fraction))})
+
+    def unique(self, file: TableFile, columns: Sequence[str] | None, most: int) -> Json:
+        """Return which columns make people unique, and who is special by few of them.
+
+        Rows that are alike are read as one.
+        """
+        table = look(self.reader, file.order(columns, is_grouped=True))
+        names = list(table.columns)
+        codes = {name: table.columns[name].codes for name in names}
+        ranked = all_subsets(codes, most, table.weights)
+        scores = special(table, names, min(most, SPECIAL))
+        return _for_the_owner({
+            "rows": table.people,
+            "choices": [
+                {"columns": list(one.columns), "unique": one.unique, "smallest": one.smallest}
+                for one in ranked
+            ],
+            "best": [
+                {"columns": list(one.columns), "unique": one.unique, "smallest": one.smallest}
+                for one in best_of_each_size(ranked)
+            ],
+            "special": {
+                "rows": int((scores.fewest > 0).sum()),
+                "highest": float(scores.scores.max(initial=0.0)),
+                "by_column": scores.by_column,
+            },
+        })  # fmt: skip
+
+    def hierarchies(self, file: TableFile, columns: Sequence[str]) -> tuple[dict[str, Rule], Json]:
+        """Return a proposed rule for each column, and a preview of what it makes of values."""
+        table = look(self.reader, file.order(columns, is_grouped=True))
+        rules = {column.name: proposed(column) for column in table.of(columns)}
+        made = {name: built(table.columns[name], rule) for name, rule in rules.items()}
+        preview = {name: [list(row) for row in one.preview()] for name, one in made.items()}
+        return rules, _for_the_owner({"preview": preview})
+
+    def reach(self, file: TableFile, how: Recoding) -> tuple[list[list[str]], Json]:
+        """Return the lines of the recoded table, a header first, and what the recoding comes to.
+
+        Only quasi-identifiers, sensitive columns and what is named besides are in the lines. They
+        are put in the order of what they say, so that a place tells nothing.
+        """
+        _check_apart(how)
+        columns = [*how.quasi, *how.sensitive, *how.keep, *how.names]
+        table = blunted(look(self.reader, file.order(columns)), how.blunt)
+        found = _recoded(table, how, how.goal)
+        shape = recoded_json(found, utility_of(table, found, how.quasi), how.quasi)
+        shape["risks"] = risks_json(risks_of(class_sizes(found.table, how.quasi)))
+        shape["learnt"] = _learnt_json(table, found, how)
+        shape["checked"] = check_json(check(found.table, how.quasi, how.sensitive))
+        named = _with_pseudonyms(found.table, how)
+        return [columns, *rows_in_order(named, columns)], _for_the_owner(shape)
+
+    def curve(self, file: TableFile, how: Recoding, ks: Sequence[int] = CURVE) -> Json:
+        """Return risk and loss for several k, so that one can be chosen with open eyes."""
+        named = [*how.quasi, *how.sensitive]
+        table = look(self.reader, file.order(named))
+        table = blunted(table, [one for one in how.blunt if one.column in named])
+        points = []
+        for k in sorted({*ks, how.goal.k}):
+            try:
+                found = _recoded(table, how, _with_k(how.goal, k))
+            except Refused as refused:
+                points.append({"k": k, "refused": refused.cause})
+                continue
+            risks = risks_of(class_sizes(found.table, how.quasi))
+            points.append({
+                "k": k, "loss": found.loss, "highest": risks.prosecutor.highest,
+                "found": risks.marketer, "suppressed": table.people - found.table.people,
+            })  # fmt: skip
+        return _for_the_owner({"method": how.method, "chosen": how.goal.k, "points": points})
+
+    def leaks(
+        self, original: TableFile, look_alike: TableFile, held_back: TableFile | None
+    ) -> Json:
+        """Return what a look-alike has kept of its original; for the owner alone (rules.md, 30)."""
+        tables = [
+            None if file is None else look(self.reader, file.order())
+            for file in (original, look_alike, held_back)
+        ]
+        real, made, rest = tables
+        if real is None or made is None:
+            raise Refused("bad-request", "Two tables are compared.", "Name both.")
+        return _for_the_owner(leaks_json(leaks(real, made, rest)))
+
+
+def _recoded(table: Table, how: Recoding, goal: Goal) -> Recoded:
+    way = Way(_hierarchies(table, how), goal, how.sensitive)
+    recode: dict[str, Callable[[], Recoded]] = {
+        "global": lambda: recode_globally(table, way, how.suppress),
+        "local": lambda: recode_by_class(table, way),
+        "mondrian": lambda: recode_by_halves(table, way),
+    }
+    if how.method not in recode:
+        raise Refused(
+            "bad-request", f"{how.method!r} is no method.", f"Use one of {', '.join(METHODS)}."
+        )
+    return recode[how.method]()
+
+
+def _hierarchies(table: Table, how: Recoding) -> dict[str, Hierarchy]:
+    made = {}
+    for column in table.of(how.quasi):
+        made[column.name] = built(column, how.rules.get(column.name) or proposed(column))
+    return made
+
+
+def _check_apart(how: Recoding) -> None:
+    named = [*how.quasi, *how.sensitive, *how.keep, *how.names]
+    twice = sorted({name for name in named if named.count(name) > 1})
+    if not twice and how.quasi and 0 <= how.suppress < 1:
+        return
+    raise Refused(
+        "bad-request",
+        f"{twice[0]!r} is named for two things." if twice else "Something is missing or too large.",
+        "Name quasi-identifiers, sensitive columns, columns to keep and to rename, each once; "
+        "suppress less than all rows.",
+    )
+
+
+def _with_pseudonyms(table: Table, how: Recoding) -> Table:
+    columns = dict(table.columns)
+    for column in table.of(how.names):
+        made = coded(column.name, pseudonyms(column.values, how.key, column.name))
+        columns[column.name] = type(column)(
+            column.name, made.codes[column.codes] if table.rows else column.codes, made.values
+        )
+    return Table(columns, table.rows, table.weights)
+
+
+def _with_k(goal: Goal, k: int) -> Goal:
+    return replace(goal, k=k)
+
+
+def _learnt_json(table: Table, found: Recoded, how: Recoding) -> Json:
+    made = {name: learnt(table, found, how.quasi, name) for name in how.sensitive}
+    return {
+        name: {"before": one.before, "after": one.after, "guessing": one.guessing}
+        for name, one in made.items()
+    }
+
+
+def _for_the_owner(shape: Json) -> Json:
+    return {"for": OWNER_ONLY, **shape}

@@ -1,0 +1,36 @@
+"""A table without DP that an owner hands out, written down before anything of it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfumato.core.access import Caller
+from sfumato.core.expression import Json
+from sfumato.core.ports import Catalogue
+from sfumato.core.refusal import Refused
+from sfumato.door import Ledger, hand_out
+from sfumato.services.anonymity.anonymity import Recoding
+
+
+@dataclass(frozen=True)
+class HandingOut:
+    """The record of one vault: who handed out what of whose people."""
+
+    ledger: Ledger
+    catalogue: Catalogue
+
+    def record(self, caller: Caller, data_set: str, how: Recoding) -> Json:
+        """Write into the ledger that a table of this data set's people is handed out; say where.
+
+        Afterwards every receipt about these people says so (rules.md, 9).
+        """
+        listing = self.catalogue.find(data_set) if caller.reaches(data_set) else None
+        if listing is None or listing.owner != caller.user:
+            raise Refused(
+                "unknown-data-set",
+                "You have brought no data set of that name.",
+                "See your data sets; only who has added one hands out of it.",
+            )
+        columns = ", ".join([*how.quasi, *how.sensitive, *how.keep, *how.names])
+        says = f"a table of {columns} with {how.goal.in_words}, by {how.method} recoding"
+        return hand_out(self.ledger, listing.card, by=caller.user, says=says)

@@ -1,0 +1,81 @@
+"""What the service found, as JSON; a number that has no end is null and named in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from sfumato.core.crowd.check import Check
+from sfumato.core.crowd.coded import Table
+from sfumato.core.crowd.hierarchy import spelled
+from sfumato.core.crowd.leaks import Leaks
+from sfumato.core.crowd.recoded import Recoded
+from sfumato.core.crowd.risk import Risks
+from sfumato.core.crowd.utility import Utility
+from sfumato.core.expression import Json
+
+
+def check_json(found: Check) -> Json:
+    """Return a check as JSON."""
+    return {
+        "rows": found.rows,
+        "quasi": list(found.quasi),
+        "classes": found.classes,
+        "k": found.k,
+        "alone": found.alone,
+        "sensitive": {name: _finite(numbers) for name, numbers in found.sensitive.items()},
+        "worst": [
+            {
+                "values": dict(zip(found.quasi, map(spelled, one.values), strict=True)),
+                "size": one.size,
+                "held": {name: _finite(numbers) for name, numbers in one.held.items()},
+            }
+            for one in found.worst
+        ],
+    }
+
+
+def risks_json(found: Risks) -> Json:
+    """Return risks as JSON."""
+    return asdict(found)
+
+
+def recoded_json(found: Recoded, utility: Utility, quasi: Sequence[str]) -> Json:
+    """Return what a recoding comes to."""
+    levels = None if found.levels is None else dict(zip(quasi, found.levels, strict=True))
+    return {
+        "guarantee": found.guarantee,
+        "goal": found.goal.in_words,
+        "method": found.method,
+        "levels": levels,
+        "nodes": found.nodes,
+        "looked": found.looked,
+        "utility": asdict(utility),
+    }
+
+
+def leaks_json(found: Leaks) -> Json:
+    """Return what a look-alike has kept."""
+    return asdict(found)
+
+
+def rows_in_order(table: Table, names: Sequence[str]) -> list[list[str]]:
+    """Return the rows as texts, in the order of what they say."""
+    columns = table.of(names)
+    texts = [np.array([*map(spelled, c.values)] or [""], dtype=object)[c.codes] for c in columns]
+    ranks = [_rank([*map(spelled, c.values)])[c.codes] if table.rows else c.codes for c in columns]
+    order = np.lexsort(ranks[::-1]) if ranks else np.zeros(0, np.int64)
+    return [list(row) for row in zip(*(text[order].tolist() for text in texts), strict=True)]
+
+
+def _rank(texts: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the place of each text in their own order."""
+    place = {text: rank for rank, text in enumerate(sorted(set(texts)))}
+    return np.array([place[text] for text in texts], np.int64)
+
+
+def _finite(numbers: Mapping[str, float]) -> Json:
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}

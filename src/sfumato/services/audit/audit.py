@@ -1,0 +1,121 @@
+"""The auditor's service: the record, all of it, and nothing of the rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sfumato.core.account import Account, Entry
+from sfumato.core.card_shown import card_json
+from sfumato.core.expression import Json
+from sfumato.core.ports import Catalogue
+from sfumato.core.refusal import Refused
+from sfumato.core.service_ports import AccessStore
+from sfumato.door import Ledger, cap_json, respondent_account, spent_json
+from sfumato.services.audit.sheet import sheet
+
+PAGE: Final = 200
+SHOWN: Final = ("data_set", "version", "people", "says", "epsilon", "delta", "guarantee", "unit")
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The audit service of one vault."""
+
+    ledger: Ledger
+    catalogue: Catalogue
+    access: AccessStore
+
+    def entries(self, after: int, limit: int) -> Json:
+        """Return a page of the chain, in order, and where the chain stands."""
+        found: list[Entry] = []
+        for entry in self.ledger.store.entries(after):
+            if len(found) == limit:
+                break
+            found.append(entry)
+        head = self.ledger.store.head()
+        return {
+            "entries": [entry_json(entry) for entry in found],
+            "head": {
+                "ledger": head.ledger, "epoch": head.epoch, "seq": head.seq, "hash": head.hash,
+            },
+            "next": found[-1].seq if len(found) == limit else None,
+        }  # fmt: skip
+
+    def verified(self) -> Json:
+        """Return whether the whole chain and every account's sum hold."""
+        return self.ledger.verified()
+
+    def releases(self, before: int, limit: int, data_set: str | None) -> Json:
+        """Return a page of what was charged, the newest first; no answer is among it."""
+        found = self.ledger.store.charges(before, limit, data_set=data_set)
+        return {
+            "releases": [_release_json(entry) for entry in found],
+            "next": found[-1].seq if len(found) == limit else None,
+        }
+
+    def sheet(self, seq: int) -> Json:
+        """Return the answer sheet of one release, signed."""
+        entry = self.ledger.store.entry(seq)
+        if entry is None or entry.kind not in ("charged", "repeated") or _is_of_a_ballot(entry):
+            raise Refused(
+                "answer-unknown", f"Entry {seq} is no charge.", "Take one from the releases."
+            )
+        return sheet(self.ledger, entry)
+
+    def policies(self) -> Json:
+        """Return every card that was ever signed, grants, caps, and who has which role."""
+        listings = [self.catalogue.find(name) for name in self.catalogue.names()]
+        return {
+            "cards": [card_json(card) for card in self.catalogue.cards()],
+            "owners": {x.card.name: x.owner for x in listings if x is not None},
+            "grants": [
+                {"data_set": g.data_set, "user": g.user, "group": g.group, "by": g.by, "at": g.at}
+                for name in self.catalogue.names()
+                for g in self.catalogue.grants(name)
+            ],
+            "accounts": [
+                _account_json(account)
+                for account in self.ledger.store.accounts()
+                if not account.name.startswith(respondent_account(""))
+            ],
+            "users": [
+                {"user": u.name, "roles": list(u.roles), "blocked": u.is_blocked}
+                for u in self.access.users()
+            ],
+        }
+
+
+def _is_of_a_ballot(entry: Entry) -> bool:
+    """Say whether a survey's respondent paid it: there is no answer that a sheet could be of."""
+    return str(json.loads(entry.body)["user"]).startswith("survey/")
+
+
+def entry_json(entry: Entry) -> Json:
+    """Return an entry whole: its hash can be computed again from this."""
+    return {
+        "seq": entry.seq,
+        "epoch": entry.epoch,
+        "at": entry.at,
+        "kind": entry.kind,
+        "body": entry.body,
+        "prev": entry.prev,
+        "hash": entry.hash,
+    }
+
+
+def _release_json(entry: Entry) -> Json:
+    said: dict[str, Any] = json.loads(entry.body)  # Any: JSON of the chain
+    return {
+        "entry": entry.seq,
+        "at": entry.at,
+        "user": said["user"],
+        "charged": sorted(said["debits"]),
+        "repeated": entry.kind == "repeated",
+        **{key: said["body"].get(key) for key in SHOWN},
+    }
+
+
+def _account_json(account: Account) -> Json:
+    return {"account": account.name, "cap": cap_json(account), "spent": spent_json(account)}

@@ -1,0 +1,92 @@
+"""The answer sheet: everything that a data protection officer asks of one release, signed.
+
+It holds the chain's own entries of the release, so that whoever has the vault's public key can
+check it without the vault (`check.py`). No answer is on it, and nothing that rows decide but
+whether the question failed, which the chain says too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final
+
+from sfumato.core.account import Entry
+from sfumato.core.expression import Json, spelled
+from sfumato.door import Ledger, people_account, spent_json
+
+FORMAT: Final = "sheet/1"
+EARLIER: Final = 200
+ACCOUNTANT: Final = (
+    "a release is accepted while the sums of epsilon and delta, or the sums of rho and its delta, "
+    "stay within the cap; all sums in whole units, rounded up, debited before any row is read"
+)
+REVIEWER: Final = "none: the mechanism is what protects; no person chose what was released"
+
+
+def sheet(ledger: Ledger, charge: Entry) -> Json:
+    """Return the sheet of one charge, as it stands now, with the vault's signature."""
+    said: dict[str, Any] = json.loads(charge.body)  # Any: JSON of the chain
+    body = said["body"]
+    past = ledger.store.past_of(said["user"], said["op"])
+    ended = None if past is None or past.ended == charge else past.ended
+    head = ledger.store.head()
+    made: Json = {
+        "format": FORMAT,
+        "ledger": head.ledger,
+        "head": {"epoch": head.epoch, "seq": head.seq, "hash": head.hash},
+        "entries": [_entry_json(entry) for entry in (charge, ended) if entry is not None],
+        "outcome": charge.kind if charge.kind == "repeated" else _outcome(ended),
+        "asked_by": said["user"],
+        "question": body["says"],
+        "data_set": body["data_set"],
+        "version": body["version"],
+        "guarantee": body["guarantee"],
+        "relation": body["relation"],
+        "unit": body["unit"],
+        "people": body["people"],
+        "epsilon": body["epsilon"],
+        "delta": body["delta"],
+        "bounding": body.get("bounding"),
+        "mechanism": body.get("mechanism"),
+        "noise": body["noise"],
+        "selection": body.get("selection"),
+        "accountant": ACCOUNTANT,
+        "debits": said["debits"],
+        "code": body.get("code"),
+        "reviewer": REVIEWER,
+        "earlier": _earlier(ledger, charge, body["people"]),
+        "spent_since": _spent(ledger, body["people"]),
+    }
+    digest = hashlib.sha256(spelled(made).encode()).hexdigest()
+    return {**made, "proof": ledger.sign({"sheet": FORMAT, "sha256": digest})}
+
+
+def _earlier(ledger: Ledger, charge: Entry, people: str) -> Json:
+    """Return earlier releases about these people, and how many were not DP until now."""
+    found = ledger.store.charges(charge.seq, EARLIER + 1, people=people)
+    return {
+        "releases": [_brief(entry) for entry in found[:EARLIER] if entry.kind == "charged"],
+        "there_are_more": len(found) > EARLIER,
+        "not_dp": ledger.not_dp(people),
+    }
+
+
+def _outcome(ended: Entry | None) -> str:
+    return "unfinished" if ended is None else ended.kind
+
+
+def _brief(entry: Entry) -> Json:
+    body = json.loads(entry.body)["body"]
+    keys = ("data_set", "epsilon", "delta", "guarantee")
+    return {"entry": entry.seq, "at": entry.at, **{key: body[key] for key in keys}}
+
+
+def _spent(ledger: Ledger, people: str) -> Json | None:
+    account = ledger.store.account(people_account(people))
+    return None if account is None else spent_json(account)
+
+
+def _entry_json(entry: Entry) -> Json:
+    keys = ("seq", "epoch", "at", "kind", "body", "prev", "hash")
+    return {key: getattr(entry, key) for key in keys}

@@ -1,0 +1,165 @@
+"""Connections that the operator has set up: an owner says a name and a table, never an address.
+
+So no owner decides which hosts the service speaks to, and none learns an address or a password.
+A connection is a file of the operator's, which nobody else may read. It is read whenever it is
+used: a new password, or a name taken off it, holds at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.access import Caller
+from sfumato.core.card import NAME
+from sfumato.core.connection import TableReader, TableThere, read_table
+from sfumato.core.refusal import Refused
+
+LARGEST: Final = 64 * 1024  # bytes of a connection's file
+_KEYS: Final = {"address", "owners", "tables"}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One file: where the database is, who may use it, and which of its tables."""
+
+    address: str = field(repr=False)
+    owners: tuple[str, ...]
+    tables: tuple[str, ...] | None  # None: whatever its role may read
+
+
+@dataclass(frozen=True)
+class Connections:
+    """The connections of one vault, on this machine."""
+
+    files: Mapping[str, Path]
+    reader: TableReader
+
+    def check(self) -> None:
+        """Refuse a connection that could not be used, before anybody asks for it."""
+        for name in self.files:
+            if not NAME.fullmatch(name):
+                raise _unusable(name, "its name is not letters, digits, - and _")
+            self.reader.check(self._read(name).address)
+
+    def names(self, caller: Caller) -> list[str]:
+        """Return the connections that the caller may use."""
+        return [name for name in self.files if self._for(caller, name) is not None]
+
+    def holds(self, name: str) -> bool:
+        """Say whether this machine has the connection."""
+        return name in self.files
+
+    def there(self, caller: Caller, name: str, table: str) -> TableThere:
+        """Return the table, if the caller may take its rows; or refuse."""
+        found = self._for(caller, name)
+        if found is None:
+            raise Refused(
+                "connection-unknown",
+                "There is no connection of that name that is for you.",
+                "See your connections; an operator sets them up.",
+            )
+        wanted = read_table(found.address, table)
+        of_its_own = found.tables is None or f"{wanted.schema}.{wanted.table}" in found.tables
+        if not of_its_own:
+            raise Refused(
+                "source-unreadable",
+                "The connection has no such table that may be read.",
+                "Name another, or ask the operator for it.",
+            )
+        return wanted
+
+    def columns(self, caller: Caller, name: str, table: str) -> Sequence[tuple[str, str]]:
+        """Return the names and types of the table's columns; no row is read."""
+        return self.reader.columns(self.there(caller, name, table))
+
+    def fetch(self, caller: Caller, name: str, table: str, target: tuple[Path, int]) -> None:
+        """Write the table's rows into a file, at most so many bytes."""
+        self.reader.fetch(self.there(caller, name, table), *target)
+
+    def _for(self, caller: Caller, name: str) -> Connection | None:
+        """Return the connection, if it is for the caller; one that cannot be read is for nobody."""
+        found = None
+        with contextlib.suppress(Refused):
+            found = self._read(name) if name in self.files else None
+        return found if found is not None and caller.user in found.owners else None
+
+    def _read(self, name: str) -> Connection:
+        shape = _toml(name, self.files[name])
+        if set(shape) - _KEYS:
+            raise _unusable(name, "it knows address, owners and tables, and nothing else")
+        tables = shape.get("tables")
+        return Connection(
+            _text(name, shape.get("address")),
+            _texts(name, shape.get("owners"), "owners"),
+            None if tables is None else tuple(map(_whole, _texts(name, tables, "tables"))),
+        )
+
+
+def set_up(files: Mapping[str, str], reader: TableReader) -> Connections:
+    """Return the connections, each looked at: one that cannot be used is refused now."""
+    made = Connections({name: Path(path) for name, path in files.items()}, reader)
+    made.check()
+    return made
+
+
+def _whole(table: str) -> str:
+    return table if "." in table else f"public.{table}"
+
+
+def _toml(name: str, path: Path) -> Mapping[str, object]:
+    """Return what stands in the file; of what is wrong with it no text is repeated."""
+    text = _private_text(name, path)
+    shape: Mapping[str, object] | None
+    try:
+        shape = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        shape = None
+    if shape is None:
+        raise _unusable(name, "it is no TOML")
+    return shape
+
+
+def _private_text(name: str, path: Path) -> str:
+    """Return the file's text, or refuse one that others may read."""
+    found: str | None = None
+    mode = 0
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            found = file.read(LARGEST + 1).decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        found = None
+    if found is None or not stat.S_ISREG(mode):
+        raise _unusable(name, "it cannot be read")
+    if len(found) > LARGEST:  # a list of tables that is cut off would let everything be read
+        raise _unusable(name, f"it is larger than {LARGEST:,} bytes")
+    if stat.S_IMODE(mode) & 0o077:
+        raise _unusable(name, "others may read it; its mode is to be 0600")
+    return found
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise _unusable(name, "address is a text: postgresql://READER@HOST/DATABASE")
+    return value
+
+
+def _texts(name: str, value: object, key: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise _unusable(name, f"{key} is a list of texts")
+    return tuple(value)
+
+
+def _unusable(name: str, why: str) -> Refused:
+    return Refused(
+        "engine-unavailable",
+        f"The file of the connection {name!r} cannot be used: {why}.",
+        "The operator mends it; docs/serving.md shows one.",
+    )

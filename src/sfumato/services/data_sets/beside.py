@@ -1,0 +1,98 @@
+"""What a new card may not contradict: the names, people and units of those signed before."""
+
+from __future__ import annotations
+
+from sfumato.core.budget import Budget
+from sfumato.core.card import Card
+from sfumato.core.filters import cap_of, is_raised
+from sfumato.core.refusal import Refused
+
+
+def check_beside(card: Card, signed: Card) -> None:
+    """Refuse a card that contradicts one that was signed before."""
+    if card.name.casefold() == signed.name.casefold():
+        if card.name != signed.name:
+            raise Refused(
+                "data-set-exists",
+                f"There is a data set {signed.name!r}, letter case aside.",
+                f"Write its name as {signed.name!r}, or choose another.",
+            )
+        if card.version == signed.version:
+            raise Refused(
+                "data-set-exists",
+                f"{card.name!r} had a version {card.version!r} already.",
+                "Declare a new version on the card; its budget goes on, it does not renew.",
+            )
+        if card.people != signed.people:
+            raise Refused(
+                "same-people",
+                f"{card.name!r} is of the people {signed.people!r}.",
+                f'Keep people = "{signed.people}" on the card.',
+            )
+        if card.unit.casefold() != signed.unit.casefold():
+            raise Refused(
+                "bad-card",
+                f"The unit of {card.name!r} is {signed.unit!r}.",
+                "Keep the unit; another unit is another promise.",
+            )
+        _check_tables(card, signed)
+    if card.people != signed.people and card.people.casefold() == signed.people.casefold():
+        raise Refused(
+            "same-people",
+            f"There are people {signed.people!r}, letter case aside.",
+            "Spell them as they are spelled, or choose another name.",
+        )
+    if card.people == signed.people and card.by_person != signed.by_person:
+        raise Refused(
+            "bad-card",
+            f"The budget of the people {card.people!r} is counted by "
+            + ("person" if signed.by_person else "row")
+            + f" (see {signed.name!r}), and this card's unit is another.",
+            "Use the same unit, or give these people a name of their own.",
+        )
+
+
+def check_raise(card: Card, current: Card) -> None:
+    """Refuse a version that raises a cap where the card in force wants a second person for it."""
+    if not current.raised_by_two:
+        return
+    if not card.raised_by_two:
+        raise Refused(
+            "not-allowed",
+            f"The card of {card.name!r} promises that two people raise its caps.",
+            'Keep raise = "two people" under [caps].',
+        )
+    if any(_is_more(new, old) for old, new in zip(_caps(current), _caps(card), strict=True)):
+        raise Refused(
+            "not-allowed",
+            f"A new version of {card.name!r} raises no cap: that takes a second person.",
+            "Keep its budget and [caps], or lower them; then ask to have single caps raised.",
+        )
+
+
+def _caps(card: Card) -> tuple[Budget | None, ...]:
+    return card.budget, card.user_cap or card.budget, card.group_cap
+
+
+def _is_more(new: Budget | None, old: Budget | None) -> bool:
+    """Say whether a cap was raised, or is no more; None is a cap that there is not."""
+    if new is None or old is None:
+        return new is None and old is not None
+    return is_raised(cap_of(old), cap_of(new))
+
+
+def _check_tables(card: Card, signed: Card) -> None:
+    """Refuse a table whose rows were people's and are public now, or are other people's."""
+    before = {table.name.casefold(): table for table in signed.tables}
+    for table in card.tables:
+        known = before.get(table.name.casefold())
+        if known is None:
+            continue
+        of = [(t.unit or "").casefold() for t in (table, known)]
+        if table.is_public != known.is_public or of[0] != of[1]:
+            raise Refused(
+                "bad-card",
+                f"The rows of table {known.name!r} were "
+                + ("public." if known.is_public else f"those of {known.unit!r}."),
+                "Keep it so, or give the table another name; another unit is another promise.",
+            )

@@ -1,0 +1,55 @@
+"""A card's shape as a text that is kept, its numbers exact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from fractions import Fraction
+
+from sfumato.core.expression import Json
+from sfumato.core.refusal import Refused
+
+
+def card_text(shape: Mapping[str, object]) -> str:
+    """Return the card's shape as JSON whose numbers keep their spelling."""
+    return json.dumps(_plain(shape))  # in the order of the card: columns are found by place
+
+
+def card_shape(text: str) -> Json:
+    """Return the shape again, numbers exact."""
+    shape = json.loads(text, parse_float=Decimal)
+    if not isinstance(shape, dict):
+        raise Refused("bad-card", "The stored card is no table.", "Add the data set again.")
+    return {str(key): _exact(value) for key, value in shape.items()}
+
+
+_TAG = "exact decimal: "
+_RATIO = "exact ratio: "
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, Decimal):
+        return _TAG + str(value)
+    if isinstance(value, Fraction):
+        return _RATIO + str(value)
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    return value
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _exact(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_exact(inner) for inner in value]
+    if isinstance(value, str) and value.startswith(_TAG):
+        return Decimal(value[len(_TAG) :])
+    if isinstance(value, str) and value.startswith(_RATIO):
+        return Fraction(value[len(_RATIO) :])
+    return value

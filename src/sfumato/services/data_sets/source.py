@@ -1,0 +1,45 @@
+"""Where a data set's rows come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sfumato.core.card import Card, Table
+from sfumato.core.ports import SourceFile
+from sfumato.core.refusal import Refused
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows come from, and how sure the owner is whose they are."""
+
+    path: str
+    inner_table: str | None = None
+    different_people: str | None = None  # the second person who confirms that they are others
+    tables: Mapping[str, str] = field(default_factory=dict)  # the files of the card's other tables
+
+    def files(self, card: Card) -> tuple[SourceFile, ...]:
+        """Return the file of each of the card's tables, its own first, or refuse."""
+        given = {name.casefold(): path for name, path in self.tables.items()}
+        own = SourceFile(self.path, self.inner_table)
+        files = (own, *(self._file(table, given) for table in card.tables))
+        if given:
+            raise Refused(
+                "source-unreadable",
+                f"The card has no table {sorted(given)[0]!r}.",
+                "Declare it under [tables] on the card, or leave its file out.",
+            )
+        return files
+
+    def _file(self, table: Table, given: dict[str, str]) -> SourceFile:
+        path = given.pop(table.name.casefold(), None)
+        if path is not None:
+            return SourceFile(path)
+        if self.path.casefold().endswith((".duckdb", ".ddb", ".db")):
+            return SourceFile(self.path, table.name)
+        raise Refused(
+            "source-unreadable",
+            f"No file was given for the table {table.name!r}.",
+            f"Add --with {table.name}=FILE.",
+        )

@@ -1,0 +1,281 @@
+"""A site: a vault that takes part in sums over several sites, on what its owner has agreed to.
+
+A caller needs what any asker needs here, a token and a group that the card lets ask. A round needs
+more: the convener's signature, and every site of the agreement with the keys that the owner put
+down. What it costs is charged by this vault's own door.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from sfumato.core.access import Caller
+from sfumato.core.budget import read_delta, read_epsilon
+from sfumato.core.card import Card
+from sfumato.core.expression import Json
+from sfumato.core.federation import (
+    JOINED,
+    LEFT,
+    Agreement,
+    NonceStore,
+    agreement_of,
+    bad_federation,
+    read_agreement,
+)
+from sfumato.core.ports import Catalogue, Listing
+from sfumato.core.question import Question, read_question
+from sfumato.core.refusal import Refused
+from sfumato.core.secure import Participant
+from sfumato.core.secure.terms import not_trusted
+from sfumato.door import (
+    Asker,
+    Plans,
+    SumDoor,
+    SumOrder,
+    can_pay,
+    price_of,
+    sum_part,
+    summed_answer,
+)
+from sfumato.plan.summed import SumPlan, plan_sum
+from sfumato.services.federated.rounds import JOIN, Round, Rounds, hash_of
+
+STAGES: Final = ("share", "mask", "agree", "reveal")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question over the sites of a federation, as it came: every site is asked the same."""
+
+    data_set: str
+    federation: str
+    sql: str | None = None
+    question: object = None
+    epsilon: object = None
+    delta: object = None
+    max_groups: int | None = None
+    max_rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Sites:
+    """What a vault does as a site."""
+
+    door: SumDoor
+    catalogue: Catalogue
+    nonces: Callable[[], NonceStore]
+    identity: Callable[[], Ed25519PrivateKey]  # made when the first site verb is used
+    plans: Plans = field(default_factory=Plans)
+    rounds: Rounds = field(default_factory=Rounds)
+
+    # --- agreements ---------------------------------------------------------------------------
+
+    def key(self) -> Json:
+        """Return the public half of this site's identity, which other sites put down."""
+        return {"key": self._public().hex()}
+
+    def join(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
+        """Put an agreement down for a data set; the owner's act. The same again changes nothing."""
+        listing = self._own(caller, data_set)
+        agreement = read_agreement(shape)
+        if agreement.name_of(self._public()) is None:
+            raise bad_federation("this site is not of it, or has another key there")
+        standing = self._agreements(listing.card.name).get(agreement.name)
+        if standing not in (None, agreement):
+            raise bad_federation("another of that name stands; leave it first")
+        if standing is None:
+            self._note(JOINED, listing.card, agreement, caller)
+        return self._shown(agreement)
+
+    def leave(self, caller: Caller, data_set: str, name: str) -> Json:
+        """Take no further part in a federation's sums; the owner's act."""
+        listing = self._own(caller, data_set)
+        agreement = self._found(listing.card.name, name)
+        self._note(LEFT, listing.card, agreement, caller)
+        return self._shown(agreement)
+
+    def all(self, caller: Caller, data_set: str) -> Json:
+        """Return the agreements that stand for a data set, for whoever may ask it."""
+        listing, _ = self._listing(caller, data_set)
+        found = self._agreements(listing.card.name)
+        return {"federations": [self._shown(found[name]) for name in sorted(found)]}
+
+    # --- sums ---------------------------------------------------------------------------------
+
+    def price(self, caller: Caller, asked: Asked) -> Json:
+        """Return what a sum costs here and how far off it would be; nothing is spent or read."""
+        listing, asker = self._listing(caller, asked.data_set)
+        sum_ = self._sum(listing.card, asked)
+        terms: Json = {"about": sum_.about, "size": sum_.size, "bits": sum_.bits}
+        return {**price_of(self.door, listing.card, asker, sum_), **terms}
+
+    def begin(self, caller: Caller, asked: Asked, invitation: bytes) -> Json:
+        """Take part in a round: return this site's keys for it, if it is one to take part in."""
+        listing, asker = self._listing(caller, asked.data_set)
+        self._check_frozen(listing)
+        before = self.rounds.begun(caller.user, invitation)
+        if before is not None:  # the reply was lost on its way
+            return before
+        sum_ = self._sum(listing.card, asked)
+        participant = self._participant(sum_.agreement)
+        keys = participant.join(invitation)
+        terms = participant.terms
+        sum_.agreement.check(terms)
+        if (terms.about, terms.size) != (sum_.about, sum_.size) or terms.bits < sum_.bits:
+            raise not_trusted("the round is not of this question at this price on this site's card")
+        order = SumOrder(listing.card, listing.table, sum_, asker, terms.nonce)
+        can_pay(self.door, order)
+        if not self.nonces().take(terms.nonce):
+            raise not_trusted("this site has been in a round of that nonce before")
+        nonce = terms.nonce.hex()
+        reply: Json = {"round": nonce, "message": keys}
+        made = Round(order, participant, JOIN, hash_of(invitation), reply)
+        self.rounds.add(caller.user, nonce, made)
+        return reply
+
+    def go_on(self, caller: Caller, data_set: str, nonce: str, stage: str, said: bytes) -> Json:
+        """Return this site's message of that stage of a round that it has joined."""
+        listing, _ = self._listing(caller, data_set)
+        found = self.rounds.find(caller.user, nonce)
+        if found is None or found.order.card.name != listing.card.name:
+            raise Refused(
+                "sum-message-refused",
+                "The site is in no such round: it was not joined, is over, or the site was "
+                "started again.",
+                "Convene another round.",
+            )
+        if stage == "mask":
+            return found.once(stage, said, lambda: self._masked(listing, found, said))
+        act = getattr(found.participant, stage)
+        return found.once(stage, said, lambda: {"message": act(said)})
+
+    def answer(self, caller: Caller, asked: Asked, total: list[int], sites: int) -> Json:
+        """Return a finished sum as a table; it is anyone's arithmetic, and no row is read."""
+        listing, _ = self._listing(caller, asked.data_set)
+        sum_ = self._sum(listing.card, asked)
+        reach = 1 << 62
+        most = len(sum_.agreement.members)
+        if len(total) != sum_.size or not all(abs(one) < reach for one in total):
+            raise _malformed("the sum has other numbers than the question")
+        if not sum_.agreement.floor <= sites <= most:
+            raise _malformed("so many sites are not of the agreement, or below its floor")
+        return summed_answer(sum_, np.array(total, dtype=np.int64), sites)
+
+    # --- helpers ------------------------------------------------------------------------------
+
+    def _masked(self, listing: Listing, found: Round, delivery: bytes) -> Json:
+        """Charge, read and mask: on the card of the beginning, by an agreement that stands."""
+        order = found.order
+        self._check_frozen(listing)
+        if listing.card != order.card:
+            raise not_trusted("the data set has become another since the round began")
+        if self._found(listing.card.name, order.sum.agreement.name) != order.sum.agreement:
+            raise not_trusted("the agreement has become another since the round began")
+        found.participant.hear(delivery)
+        part = sum_part(self.door, replace(order, table=listing.table), found.participant)
+        return {"message": part.message, "receipt": part.receipt}
+
+    def _sum(self, card: Card, asked: Asked) -> SumPlan:
+        agreement = self._found(card.name, asked.federation)
+        delta = card.delta_per_request if asked.delta is None else read_delta(asked.delta)
+        epsilon = read_epsilon(asked.epsilon)
+        return plan_sum(card, self._question(card, asked), agreement, epsilon, delta)
+
+    def _question(self, card: Card, asked: Asked) -> Question:
+        if asked.sql is not None:
+            return self.plans.question(asked.sql, card.name, asked.max_groups, asked.max_rows)
+        question = read_question(asked.question)
+        if question.data_set.casefold() != card.name.casefold():
+            raise Refused(
+                "not-in-language",
+                "The question names another data set.",
+                f"Build it from {card.name!r}.",
+            )
+        return replace(
+            question,
+            max_groups=asked.max_groups or question.max_groups,
+            max_rows=asked.max_rows or question.max_rows,
+        )
+
+    def _participant(self, agreement: Agreement) -> Participant:
+        name = agreement.name_of(self._public())
+        if name is None:  # the site's key is another since
+            raise not_trusted("this site is not of the cohort")
+        return Participant(name, self.identity(), agreement.trust(), self.door.dice, set())
+
+    def _agreements(self, data_set: str) -> dict[str, Agreement]:
+        """Return what stands by the ledger: what was joined last and not left since."""
+        store = self.door.ledger.store
+        acts = sorted((*store.notes(JOINED), *store.notes(LEFT)), key=lambda entry: entry.seq)
+        found: dict[str, Agreement] = {}
+        for entry in acts:
+            if json.loads(entry.body)["data_set"] == data_set:
+                agreement = agreement_of(entry.body)
+                found.pop(agreement.name, None)
+                if entry.kind == JOINED:
+                    found[agreement.name] = agreement
+        return found
+
+    def _found(self, data_set: str, name: str) -> Agreement:
+        found = self._agreements(data_set).get(name)
+        if found is None:
+            raise Refused(
+                "federation-unknown",
+                f"The owner has not put down a federation {name!r} for this data set.",
+                "Ask the owner to join it with `sfumato federate join`.",
+            )
+        return found
+
+    def _note(self, kind: str, card: Card, agreement: Agreement, caller: Caller) -> None:
+        body: Json = {"data_set": card.name, "people": card.people, "by": caller.user}
+        self.door.ledger.check_history()
+        self.door.ledger.note(kind, {**body, "agreement": agreement.as_json()})
+
+    def _shown(self, agreement: Agreement) -> Json:
+        own = agreement.name_of(self._public())
+        return {**agreement.as_json(), "digest": agreement.digest, "this_site": own}
+
+    def _public(self) -> bytes:
+        return self.identity().public_key().public_bytes_raw()
+
+    def _check_frozen(self, listing: Listing) -> None:
+        if self.catalogue.is_frozen(listing.card.name):
+            raise Refused(
+                "data-set-frozen",
+                "The owner has frozen the data set.",
+                "Ask them when it will be free.",
+            )
+
+    def _own(self, caller: Caller, data_set: str) -> Listing:
+        found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
+        if found is None or found.owner != caller.user:
+            raise _unknown()
+        return found
+
+    def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
+        """Return a data set that the caller owns or may ask, or refuse."""
+        found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
+        if found is not None and caller.user.isprintable():
+            groups = self.catalogue.groups_of(caller.user, found.card.name)
+            shared = tuple(group for group in groups if group in found.card.who)
+            if caller.user == found.owner or found.card.lets_ask(shared):
+                return found, Asker(caller.user, shared)
+        raise _unknown()
+
+
+def _unknown() -> Refused:
+    return Refused(
+        "unknown-data-set",
+        "There is no data set of that name that you may ask.",
+        "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
+    )
+
+
+def _malformed(why: str) -> Refused:
+    return Refused("bad-request", f"The request is malformed: {why}.", "See /openapi.json.")

@@ -1,0 +1,152 @@
+"""Jobs of their users, and what a runner needs to work on them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sfumato.core.access import Caller
+from sfumato.core.expression import Json
+from sfumato.core.job import (
+    ADD,
+    ASK,
+    CANCELLED,
+    DONE,
+    FAILED,
+    OVER,
+    WAITING,
+    Job,
+    JobStore,
+)
+from sfumato.core.ports import Clock, Dice
+from sfumato.core.refusal import Refused
+
+__all__ = ["ADD", "ASK", "CANCELLED", "FAILED", "WAITING", "Job", "Jobs"]
+
+OPEN: Final = 20  # jobs of one user that are not over
+LEASE: Final = timedelta(seconds=6)  # a runner that is silent for longer is gone
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The jobs of one vault."""
+
+    store: JobStore
+    dice: Dice
+    clock: Clock
+
+    def begin(self, caller: Caller, kind: str, data_set: str, body: str, op: str | None) -> Job:
+        """Let the work wait for its turn; the same operation again is the same job."""
+        return self.again(self.kept(caller, kind, data_set, body, op))
+
+    def kept(self, caller: Caller, kind: str, data_set: str, body: str, op: str | None) -> Job:
+        """Return new work, which waits, or what stands under the operation, left as it is."""
+        self._check_few(caller)
+        _check_op(op)
+        name = self.dice.draw(12).hex()
+        made = Job(
+            id=name,
+            user=caller.user,
+            token=caller.token,
+            kind=kind,
+            data_set=data_set,
+            op=op or name,
+            body=body,
+            created=self.clock.now(),
+        )
+        job = self.store.add(made)
+        if (job.kind, job.data_set, job.body) != (kind, data_set, body):
+            raise Refused(
+                "op-reused",
+                "That operation id already belongs to another job of yours.",
+                "Choose a new id, or leave it out.",
+            )
+        return job
+
+    def again(self, job: Job) -> Job:
+        """Let work that failed or was cancelled wait for its turn again."""
+        self.store.again(job.id)
+        return self.store.find(job.id) or job
+
+    def all(self, caller: Caller) -> list[Json]:
+        """Return the caller's last jobs, the newest first."""
+        jobs = self.store.of(caller.user)
+        return [self.shown(job) for job in jobs if caller.reaches(job.data_set)]
+
+    def one(self, caller: Caller, job: str) -> Job:
+        """Return one of the caller's jobs, or refuse; another's is not there."""
+        found = self.store.find(job) if job.isalnum() and job.isascii() else None
+        if found is None or found.user != caller.user or not caller.reaches(found.data_set):
+            raise Refused("job-unknown", "You have no such job.", "See your jobs.")
+        return found
+
+    def cancel(self, caller: Caller, job: str) -> Job:
+        """End a job that waits still; what has begun to read rows is paid and goes on."""
+        found = self.one(caller, job)
+        if not self.store.cancel(found.id) and self.one(caller, job).state != "cancelled":
+            raise Refused(
+                "job-begun",
+                "The job reads rows already, or is over.",
+                "What it costs is paid; wait for its end.",
+            )
+        return self.one(caller, job)
+
+    def shown(self, job: Job) -> Json:
+        """Return the job as its user sees it; how far it is, is told by the clock alone."""
+        begun = datetime.fromisoformat(job.created)
+        since = datetime.fromisoformat(self.clock.now()) - begun
+        return {
+            "job": job.id,
+            "kind": job.kind,
+            "data_set": job.data_set,
+            "op": job.op,
+            "state": job.state,
+            "begun": job.created,
+            "seconds": None if job.state in OVER else max(0, int(since.total_seconds())),
+            "failed": json.loads(job.refusal) if job.refusal else None,
+        }
+
+    # --- for whoever works on them --------------------------------------------------------------
+
+    def runner(self) -> str:
+        """Return a name that no other runner has."""
+        return self.dice.draw(12).hex()
+
+    def ready(self) -> tuple[Job, ...]:
+        """Return what waits for its turn, and what was left by a runner that is gone."""
+        return self.store.ready(self.clock.now())
+
+    def claim(self, job: Job, by: str) -> Job | None:
+        """Return the job, if the runner may work on it now."""
+        now = self.clock.now()
+        return self.store.find(job.id) if self.store.claim(job.id, by, now, _later(now)) else None
+
+    def renew(self, by: str) -> None:
+        """Say that the runner is still there."""
+        self.store.renew(by, _later(self.clock.now()))
+
+    def finish(self, job: Job, by: str, refusal: Json | None) -> None:
+        """Let the job be over."""
+        state = DONE if refusal is None else FAILED
+        self.store.finish(job.id, by, state, "" if refusal is None else json.dumps(refusal))
+
+    def _check_few(self, caller: Caller) -> None:
+        if sum(job.state not in OVER for job in self.store.of(caller.user)) >= OPEN:
+            raise Refused(
+                "too-many",
+                f"You have {OPEN} jobs that are not over.",
+                "Wait until one is, or cancel one.",
+            )
+
+
+def _check_op(op: str | None) -> None:
+    if op is not None and not (1 <= len(op) <= 100 and op.isprintable()):
+        raise Refused(
+            "bad-request", "An operation id is 1 to 100 printable letters.", "Choose another id."
+        )
+
+
+def _later(now: str) -> str:
+    return (datetime.fromisoformat(now) + LEASE).isoformat(timespec="milliseconds")

@@ -1,0 +1,255 @@
+"""Hand in, approve and run programs; approving is the owner's act, once for each digest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.access import Caller
+from sfumato.core.budget import read_epsilon
+from sfumato.core.expression import Json, spelled
+from sfumato.core.pipeline import APPROVED, WAITING, PipelineStore, Submitted
+from sfumato.core.ports import Catalogue, Clock, Dice, Listing
+from sfumato.core.refusal import Refused
+from sfumato.core.sandbox import SplitOrder
+from sfumato.door import Asker, PipelineDoor, Release, RunOrder, run_pipeline
+from sfumato.plan.pipeline import BLOCKS, MEDIAN, Program, Run, read_program, read_run
+
+MOST_WAITING: Final = 100  # of a data set; nobody fills the owner's desk
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What somebody says of a run: which program, on how many blocks, at what price."""
+
+    data_set: str
+    digest: str
+    terms: Mapping[str, object]
+    op: str | None = None
+
+
+@dataclass(frozen=True)
+class Unsplit:
+    """An engine whose rows cannot be split into blocks yet."""
+
+    kind: str
+
+    def split(self, order: SplitOrder) -> tuple[str, ...]:
+        """Refuse."""
+        raise _not_on(self.kind)
+
+
+@dataclass(frozen=True)
+class Pipelines:
+    """The programs of one vault."""
+
+    door: PipelineDoor
+    store: PipelineStore
+    catalogue: Catalogue
+    clock: Clock
+    dice: Dice
+
+    def submit(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
+        """Hand in a program; it waits for the owner, unless it is the owner's own."""
+        listing, _ = self._listing(caller, data_set)
+        program = read_program(listing.card, shape, self.door.sandbox.environment())
+        errors = _errors(program, shape.get("epsilon", 1), listing.card.delta_per_request)
+        found = self.store.find(listing.card.name, program.digest)
+        if found is None:
+            found = self._taken_in(caller, listing, program)
+        return {**_shown(found), "errors": errors}
+
+    def decide(
+        self, caller: Caller, data_set: str, digest: str, state: str, most_epsilon: object
+    ) -> Json:
+        """Approve a program up to a price for each run, or decline it; the ledger says so first."""
+        listing, _ = self._listing(caller, data_set)
+        self._check_owner(caller, listing)
+        found = self._found(listing, digest)
+        most = read_epsilon(most_epsilon) if state == APPROVED else Fraction(0)
+        return _shown(self._decided(caller, found, state, most))
+
+    def all(self, caller: Caller, data_set: str) -> Json:
+        """Return the programs of a data set: all to its owner, their own to others."""
+        listing, _ = self._listing(caller, data_set)
+        found = self.store.of(listing.card.name)
+        mine = [one for one in found if caller.user in (listing.owner, one.by)]
+        return {"pipelines": [_shown(one) for one in mine]}
+
+    def price(self, caller: Caller, asked: Asked) -> Json:
+        """Return what a run costs and how far off its noise would be; nothing is spent."""
+        listing, _ = self._listing(caller, asked.data_set)
+        found = self._found(listing, asked.digest)
+        self._check_seen(caller, listing, found)
+        run = read_run(_program_of(found, listing), asked.terms, listing.card.delta_per_request)
+        return {
+            "epsilon": float(run.epsilon),
+            "delta": float(run.spent_delta),
+            "mechanism": run.mechanism,
+            "error": run.margins(),
+            "error_is": "ranks" if run.take == MEDIAN else "values",
+            "says": run.in_words(),
+            "blocks": run.blocks,
+            "state": found.state,
+            "spent": False,
+        }
+
+    def run(self, caller: Caller, asked: Asked) -> Release:
+        """Return the private averages of a program that the owner approved at that price."""
+        if isinstance(self.door.engine, Unsplit):
+            raise _not_on(self.door.engine.kind)
+        listing, asker = self._listing(caller, asked.data_set)
+        if self.catalogue.is_frozen(listing.card.name):
+            raise Refused(
+                "data-set-frozen",
+                "The owner has frozen the data set.",
+                "Ask them when it will be free.",
+            )
+        found = self._found(listing, asked.digest)
+        self._check_seen(caller, listing, found)
+        run = read_run(_program_of(found, listing), asked.terms, listing.card.delta_per_request)
+        _check_approved(found, run)
+        self._check_same(found, run)
+        op = asked.op if asked.op is not None else self.dice.draw(16).hex()
+        return run_pipeline(self.door, RunOrder(listing.card, listing.table, run, asker, op))
+
+    # --- helpers ------------------------------------------------------------------------------
+
+    def _taken_in(self, caller: Caller, listing: Listing, program: Program) -> Submitted:
+        waiting = [one for one in self.store.of(listing.card.name) if one.state == WAITING]
+        if len(waiting) >= MOST_WAITING:
+            raise Refused(
+                "too-many", "Too many programs wait for the owner.", "Wait until some are decided."
+            )
+        text = spelled(program.as_json())
+        now = self.clock.now()
+        made = Submitted(program.digest, listing.card.name, text, caller.user, now)
+        self.store.add(made)
+        if caller.user == listing.owner:
+            most = listing.card.budget.epsilon
+            return self._decided(caller, made, APPROVED, most)
+        return made
+
+    def _decided(self, caller: Caller, found: Submitted, state: str, most: Fraction) -> Submitted:
+        made = replace(
+            found,
+            state=state,
+            most_epsilon=most,
+            decided_by=caller.user,
+            decided_at=self.clock.now(),
+        )
+        program = json.loads(found.program)
+        self.door.ledger.note(
+            f"pipeline-{state}",
+            {
+                "data_set": found.data_set,
+                "digest": found.digest,
+                "by": caller.user,
+                "most_epsilon": str(most),
+                "columns": program["columns"],
+                "outputs": program["outputs"],
+            },
+        )
+        self.store.decide(made)
+        return made
+
+    def _found(self, listing: Listing, digest: str) -> Submitted:
+        found = self.store.find(listing.card.name, digest)
+        if found is None:
+            raise _unknown()
+        return found
+
+    def _check_seen(self, caller: Caller, listing: Listing, found: Submitted) -> None:
+        """Refuse another's program as if it were none; what is approved, all askers may run."""
+        if caller.user not in (listing.owner, found.by) and found.state != APPROVED:
+            raise _unknown()
+
+    def _check_same(self, found: Submitted, run: Run) -> None:
+        """Refuse what is not, to the letter and the library, what the owner approved."""
+        is_here = run.program.environment == self.door.sandbox.environment()
+        if not is_here or run.program.digest != found.digest:
+            raise Refused(
+                "pipeline-waits",
+                "The libraries or the card have changed since it was approved.",
+                "Hand it in again: it is another program now, and waits for the owner.",
+            )
+
+    def _check_owner(self, caller: Caller, listing: Listing) -> None:
+        if caller.user != listing.owner:
+            raise Refused(
+                "not-allowed", "A program is approved by the data set's owner.", "Ask them to."
+            )
+
+    def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
+        """Return a data set that the caller owns or may ask, or refuse."""
+        found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
+        if found is not None and caller.user.isprintable():
+            groups = self.catalogue.groups_of(caller.user, found.card.name)
+            shared = tuple(group for group in groups if group in found.card.who)
+            if caller.user == found.owner or found.card.lets_ask(shared):
+                return found, Asker(caller.user, shared)
+        raise Refused(
+            "unknown-data-set",
+            "There is no data set of that name that you may ask.",
+            "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
+        )
+
+
+def _check_approved(found: Submitted, run: Run) -> None:
+    if found.state != APPROVED or run.epsilon > found.most_epsilon:
+        what = (
+            f"It is approved up to epsilon {float(found.most_epsilon):g} a run."
+            if found.state == APPROVED
+            else f"Its state is: {found.state}."
+        )
+        raise Refused(
+            "pipeline-waits", what, "Ask the owner, who sees it under `sfumato pipeline list`."
+        )
+
+
+def _program_of(found: Submitted, listing: Listing) -> Program:
+    """Return the program as it was handed in, read against the card as it is now."""
+    said = json.loads(found.program)
+    return read_program(listing.card, said, said.get("environment", ""))
+
+
+def _shown(one: Submitted) -> Json:
+    return {
+        "digest": one.digest,
+        "data_set": one.data_set,
+        "by": one.by,
+        "at": one.at,
+        "state": one.state,
+        "most_epsilon": float(one.most_epsilon),
+        "decided_by": one.decided_by,
+        "decided_at": one.decided_at,
+        **json.loads(one.program),
+    }
+
+
+def _errors(program: Program, epsilon: object, delta: Fraction) -> Json:
+    """Return how far off the noise would be with more and fewer blocks; of public numbers alone."""
+    rows = []
+    for blocks in BLOCKS:
+        run = read_run(program, {"blocks": blocks, "epsilon": epsilon}, delta)
+        rows.append({"blocks": blocks, "noise": run.margins()})
+    return {"epsilon": float(read_epsilon(epsilon)), "at": rows}
+
+
+def _unknown() -> Refused:
+    return Refused(
+        "pipeline-unknown",
+        "The data set has no program of that digest.",
+        "Hand it in, or see `sfumato pipeline list`.",
+    )
+
+
+def _not_on(kind: str) -> Refused:
+    return Refused(
+        "bad-pipeline",
+        f"The rows of this vault are asked by {kind}, which cannot split them into blocks yet.",
+        "Pipelines need a vault on DuckDB, which is what `sfumato init` makes by itself.",
+    )

@@ -1,0 +1,237 @@
+"""Caps: lowered by the owner at once, raised by two where the card or the people ask for it."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from fractions import Fraction
+
+from sfumato.core.access import Caller
+from sfumato.core.account import Account
+from sfumato.core.approval import APPROVED, DECLINED, OUTDATED, WAITING, Approval, ApprovalStore
+from sfumato.core.budget import DELTA_UNITS, Budget, read_delta, read_epsilon
+from sfumato.core.card import Card
+from sfumato.core.expression import Json
+from sfumato.core.filters import Cap, cap_of, is_raised
+from sfumato.core.ports import Catalogue, Clock, Dice
+from sfumato.core.refusal import Refused
+from sfumato.door import (
+    Ledger,
+    cap_json,
+    data_set_account,
+    group_account,
+    left_json,
+    people_account,
+    spent_json,
+    user_account,
+)
+from sfumato.services.policy.own import check_words, own_listing
+from sfumato.services.policy.spending import kind_of
+
+
+@dataclass(frozen=True)
+class CapAsked:
+    """Whose cap is to be what, and why."""
+
+    data_set: str
+    of: str  # people, data-set, group or user
+    name: str  # of the group or the user
+    epsilon: object
+    delta: object  # None leaves it as it is
+    why: str
+
+
+@dataclass(frozen=True)
+class Caps:
+    """The caps of one vault, and the raises that wait for a second person."""
+
+    ledger: Ledger
+    catalogue: Catalogue
+    approvals: ApprovalStore
+    dice: Dice
+    clock: Clock
+
+    def set(self, caller: Caller, asked: CapAsked) -> Json:
+        """Lower a cap at once; raise it, or let the raise wait for a second person."""
+        card = own_listing(self.catalogue, caller, asked.data_set).card
+        budget, account = _wanted(card, asked)
+        now = self._opened(card, account, asked)
+        budget = budget if asked.delta is not None else Budget(budget.epsilon, _delta_of(now))
+        cap = cap_of(budget)
+        if not is_raised(now.cap, cap):
+            return self._changed(card, now, cap, "cap-lowered", {"by": caller.user})
+        self._check_raise(account, asked.why)
+        if account != people_account(card.people) and not card.raised_by_two:
+            said: Json = {"by": caller.user, "why": asked.why}
+            return self._changed(card, now, cap, "cap-raised", said)
+        return self._asked(caller, card, now, budget, asked.why)
+
+    def waiting(self, caller: Caller) -> list[Json]:
+        """Return what waits for a second person, and what became of the rest."""
+        check_second(caller)
+        return [_approval_json(a) for a in self.approvals.all() if _may_see(caller, a)]
+
+    def decide(self, caller: Caller, approval: str, is_approved: bool) -> Json:
+        """Let a second person raise the cap, or not; who has asked for it decides nothing."""
+        check_second(caller)
+        found = self.approvals.find(approval) if approval.isalnum() else None
+        if found is None or not _may_see(caller, found) or found.state != WAITING:
+            raise _unknown()
+        if is_approved and found.asked_by == caller.user:
+            raise Refused(
+                "not-allowed",
+                "Whoever has asked for a cap does not raise it.",
+                "An operator decides.",
+            )
+        return self._approved(caller, found) if is_approved else self._declined(caller, found)
+
+    def _approved(self, caller: Caller, found: Approval) -> Json:
+        """Raise the cap, unless it was changed since; a crash in between raises nothing."""
+        self._check_raise(found.account, found.why)
+        account = self.ledger.store.account(found.account)
+        is_current = account is not None and account.cap == found.before
+        self._end(caller, found, APPROVED if is_current else OUTDATED)
+        if not is_current:
+            return {"approval": found.id, "state": OUTDATED}
+        said: Json = {
+            "account": found.account,
+            "data_set": found.data_set,
+            "epsilon": str(found.epsilon),
+            "delta": str(found.delta),
+            "by": found.asked_by,
+            "approver": caller.user,
+            "why": found.why,
+        }
+        cap = cap_of(Budget(found.epsilon, found.delta))
+        made = self.ledger.store.set_cap(found.account, cap, found.before)
+        is_raised_now = made.cap == cap
+        if is_raised_now:
+            self.ledger.note("cap-raised", said)
+        return {"approval": found.id, "state": APPROVED if is_raised_now else OUTDATED}
+
+    def _declined(self, caller: Caller, found: Approval) -> Json:
+        self._end(caller, found, DECLINED)
+        return {"approval": found.id, "state": DECLINED}
+
+    def _end(self, caller: Caller, found: Approval, state: str) -> None:
+        if not self.approvals.decide(found.id, state, caller.user, self.clock.now()):
+            raise _unknown()
+        self.ledger.note("cap-decided", {"approval": found.id, "state": state, "by": caller.user})
+
+    def _opened(self, card: Card, account: str, asked: CapAsked) -> Account:
+        """Return the account; one that nobody has charged yet is opened with the card's cap."""
+        by_kind = {"group": card.group_cap, "user": card.user_cap}
+        cap = cap_of(by_kind.get(asked.of) or card.budget)
+        return self.ledger.store.open_account(account, cap)
+
+    def _changed(self, card: Card, now: Account, cap: Cap, kind: str, said: Json) -> Json:
+        made = self.ledger.store.set_cap(now.name, cap, now.cap)
+        if made.cap != cap:
+            raise Refused(
+                "ledger-busy", "The cap was changed just now.", "Look at it, and set it again."
+            )
+        body = {"account": now.name, "data_set": card.name, "cap": list(astuple(cap)), **said}
+        self.ledger.note(kind, body)
+        of, name = kind_of(card, now.name)
+        return {
+            "of": of,
+            "name": name,
+            "cap": cap_json(made),
+            "spent": spent_json(made),
+            "left": left_json(made),
+            "approval": None,
+        }
+
+    def _asked(self, caller: Caller, card: Card, now: Account, wanted: Budget, why: str) -> Json:
+        """Let the raise wait for a second person."""
+        approval = Approval(
+            id=self.dice.draw(8).hex(),
+            data_set=card.name,
+            account=now.name,
+            before=now.cap,
+            epsilon=wanted.epsilon,
+            delta=wanted.delta,
+            why=why,
+            asked_by=caller.user,
+            asked_at=self.clock.now(),
+        )
+        self.ledger.note("cap-asked", _approval_json(approval))
+        self.approvals.add(approval)
+        of, name = kind_of(card, now.name)
+        return {"of": of, "name": name, "cap": cap_json(now), "approval": approval.id}
+
+    def _check_raise(self, account: str, why: str) -> None:
+        """Refuse to raise without a reason, or where nobody knows what was spent."""
+        if not 1 <= len(why.strip()) <= 500 or not why.isprintable():
+            raise Refused(
+                "bad-request", "A cap is raised for a reason.", "Give `why`, up to 500 letters."
+            )
+        self.ledger.check_history()
+        if account.startswith(people_account("")) and self.ledger.store.head().epoch > 1:
+            raise Refused(
+                "not-allowed",
+                "This ledger has lost entries, so nobody knows what these people have spent.",
+                "Their budget cannot be extended.",
+            )
+
+
+def _wanted(card: Card, asked: CapAsked) -> tuple[Budget, str]:
+    budget = Budget(
+        read_epsilon(asked.epsilon), Fraction(0) if asked.delta is None else read_delta(asked.delta)
+    )
+    if asked.of in ("group", "user"):
+        check_words(asked.name)
+    if asked.of == "group" and (asked.name not in card.who or card.group_cap is None):
+        raise Refused(
+            "bad-request",
+            "The card gives that group no cap of its own, or does not let it ask.",
+            "Amend the card: [caps] group gives each group a cap, [ask] who names them.",
+        )
+    accounts = {
+        "people": people_account(card.people),
+        "data-set": data_set_account(card.name),
+        "group": group_account(card.name, asked.name),
+        "user": user_account(card.name, asked.name),
+    }
+    if asked.of not in accounts:
+        raise Refused("bad-request", "`of` says whose cap it is.", f"One of {', '.join(accounts)}.")
+    return budget, accounts[asked.of]
+
+
+def _delta_of(account: Account) -> Fraction:
+    """Return the delta of a cap, whose first test has half of it (see core/filters.py)."""
+    return Fraction(2 * account.cap.delta, DELTA_UNITS)
+
+
+def check_second(caller: Caller) -> None:
+    """Refuse whoever can be no second person."""
+    if not (caller.may("own") or caller.may("operate")):
+        raise Refused(
+            "not-allowed", "This needs the right to own or to operate.", "Ask for the role."
+        )
+
+
+def _may_see(caller: Caller, approval: Approval) -> bool:
+    """Say whether it is for them: operators decide, and whoever has asked sees their own."""
+    is_theirs = caller.may("operate") or approval.asked_by == caller.user
+    return is_theirs and caller.reaches(approval.data_set)
+
+
+def _unknown() -> Refused:
+    return Refused("approval-unknown", "Nothing of that id waits.", "See the approvals.")
+
+
+def _approval_json(approval: Approval) -> Json:
+    return {
+        "approval": approval.id,
+        "kind": "cap",
+        "data_set": approval.data_set,
+        "account": approval.account,
+        "epsilon": str(approval.epsilon),
+        "delta": str(approval.delta),
+        "why": approval.why,
+        "asked_by": approval.asked_by,
+        "asked_at": approval.asked_at,
+        "state": approval.state,
+        "decided_by": approval.decided_by,
+        "decided_at": approval.decided_at,
+    }

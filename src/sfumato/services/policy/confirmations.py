@@ -1,0 +1,131 @@
+"""New people are confirmed by a second person who is asked, and says so: an owner or an operator.
+
+Without their word no row of the add is read. Embedded vaults have no users, so there the owner's
+word for it stands (see docs/sharp-edges.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sfumato.core.access import Caller, User
+from sfumato.core.approval import APPROVED, DECLINED, WAITING
+from sfumato.core.confirmation import Confirmation, ConfirmationStore
+from sfumato.core.expression import Json
+from sfumato.core.ports import Clock, Dice
+from sfumato.core.refusal import Refused
+from sfumato.door import Ledger
+
+LASTS: Final = timedelta(hours=24)  # so long somebody is waited for, and so long their word holds
+
+
+@dataclass(frozen=True)
+class Confirmations:
+    """What second persons of one vault are asked about other people."""
+
+    ledger: Ledger
+    store: ConfirmationStore
+    dice: Dice
+    clock: Clock
+
+    def ask(self, caller: Caller, user: User, job: str, said: tuple[str, str]) -> Confirmation:
+        """Ask the user about the data set and people of a job; once, unless they have to say anew.
+
+        Who has declined has, and so has who agreed more than a day ago: to rows of that day.
+        """
+        known = self.store.of_job(job)
+        if known is not None and (known.state == WAITING or self._is_agreed(known)):
+            return known
+        data_set, people = said
+        asked = Confirmation(
+            id=self.dice.draw(8).hex(),
+            job=job,
+            data_set=data_set,
+            people=people,
+            asked_of=user.name,
+            asked_by=caller.user,
+            asked_at=self.clock.now(),
+        )
+        self.ledger.note("people-asked", asdict(asked))
+        self.store.add(asked)
+        return asked
+
+    def waits(self, job: str, begun: str) -> bool:
+        """Say whether somebody has still to answer, or to be asked; nobody is waited for longer."""
+        known = self.store.of_job(job)
+        if known is None:
+            return not self._is_old(begun)
+        return known.state == WAITING and not self._is_old(known.asked_at)
+
+    def asked_of(self, job: str) -> str | None:
+        """Return whose word the job waits for, or None."""
+        known = self.store.of_job(job)
+        return known.asked_of if known is not None and known.state == WAITING else None
+
+    def check(self, job: str, user: str) -> None:
+        """Refuse what the second person has not agreed to within a day."""
+        known = self.store.of_job(job)
+        if known is None or not self._is_agreed(known) or known.decided_by != user:
+            raise Refused(
+                "second-person-needed",
+                "The second person who was named has not agreed that these are other people.",
+                "Talk to them, and add the rows again; they find it among their approvals.",
+            )
+
+    def _is_agreed(self, known: Confirmation) -> bool:
+        return known.state == APPROVED and not self._is_old(known.decided_at)
+
+    def _is_old(self, at: str) -> bool:
+        now = datetime.fromisoformat(self.clock.now())
+        return now - datetime.fromisoformat(at) > LASTS
+
+    def holds(self, confirmation: str) -> bool:
+        """Say whether there is one of that id."""
+        return confirmation.isalnum() and self.store.find(confirmation) is not None
+
+    def waiting(self, caller: Caller) -> list[Json]:
+        """Return what the caller is asked or has asked, and what became of it."""
+        return [_shown(one) for one in self.store.all() if _may_see(caller, one)]
+
+    def decide(self, caller: Caller, confirmation: str, is_approved: bool) -> Json:
+        """Let the one who was asked agree or decline; who has asked may take it back."""
+        found = self.store.find(confirmation)
+        if found is None or not _may_see(caller, found) or found.state != WAITING:
+            raise _unknown()
+        if is_approved and caller.user != found.asked_of:
+            raise Refused(
+                "not-allowed", "Somebody else was asked.", f"{found.asked_of!r} has to agree."
+            )
+        state = APPROVED if is_approved else DECLINED
+        said: Json = {"approval": found.id, "state": state, "by": caller.user}
+        self.ledger.note("people-decided", said)  # first: no rows come in by a word not on record
+        if not self.store.decide(found.id, state, caller.user, self.clock.now()):
+            raise _unknown()
+        return {"approval": found.id, "state": state}
+
+
+def second_person(caller: Caller, user: User | None) -> User:
+    """Return who can confirm that people are others: another owner or operator; or refuse."""
+    is_one = user is not None and not user.is_blocked and user.name != caller.user
+    if user is None or not is_one or not user.actions & {"own", "operate"}:
+        raise Refused(
+            "not-allowed",
+            "The second person is no other owner or operator of this service.",
+            "Name the user who is to agree that these are other people.",
+        )
+    return user
+
+
+def _may_see(caller: Caller, one: Confirmation) -> bool:
+    return caller.user in (one.asked_of, one.asked_by) and caller.reaches(one.data_set)
+
+
+def _unknown() -> Refused:
+    return Refused("approval-unknown", "Nothing of that id waits.", "See the approvals.")
+
+
+def _shown(one: Confirmation) -> Json:
+    shape = asdict(one)
+    return {"approval": shape.pop("id"), "kind": "people", **shape}

@@ -1,0 +1,107 @@
+"""Grants and freezes: who may ask a data set, and whether it may be asked at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from sfumato.core.access import Caller
+from sfumato.core.expression import Json
+from sfumato.core.ports import Catalogue, Clock, Grant
+from sfumato.core.refusal import Refused
+from sfumato.core.service_ports import AccessStore
+from sfumato.door import Ledger
+from sfumato.services.policy.own import check_words, own_listing
+from sfumato.services.policy.spending import spending
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What owners decide, each of their own data sets only; all of it stands in the ledger."""
+
+    ledger: Ledger
+    catalogue: Catalogue
+    users: AccessStore
+    clock: Clock
+
+    def grants(self, caller: Caller, data_set: str) -> list[Json]:
+        """Return who was let ask the data set, and in which group."""
+        name = own_listing(self.catalogue, caller, data_set).card.name
+        return [
+            {"user": grant.user, "group": grant.group, "by": grant.by, "at": grant.at}
+            for grant in self.catalogue.grants(name)
+        ]
+
+    def grant(self, caller: Caller, data_set: str, user: str, group: str | None) -> Json:
+        """Put a known user into a group that the card lets ask, for this data set only."""
+        card = own_listing(self.catalogue, caller, data_set).card
+        group = group or (card.who[0] if len(card.who) == 1 else "")
+        if group not in card.who:
+            raise Refused(
+                "bad-request",
+                "The card does not let that group ask.",
+                f"It lets ask: {', '.join(card.who) or 'nobody'}; amend [ask] who for another.",
+            )
+        check_words(user, group)
+        if self.users.user(user) is None:
+            raise Refused("unknown-user", f"There is no user {user!r}.", "Have them invited first.")
+        made = Grant(card.name, user, group, caller.user, self.clock.now())
+        self.ledger.note(
+            "granted",
+            {"data_set": card.name, "user": user, "group": group, "by": caller.user},
+        )
+        self.catalogue.grant(made)
+        return {"user": user, "group": group, "by": made.by, "at": made.at}
+
+    def revoke_grant(self, caller: Caller, data_set: str, user: str) -> Json:
+        """Take every grant on the data set from the user; what they spent stays spent."""
+        name = own_listing(self.catalogue, caller, data_set).card.name
+        check_words(user)
+        if user not in {grant.user for grant in self.catalogue.grants(name)}:
+            raise Refused("unknown-user", "That user has no grant here.", "See the grants.")
+        self.catalogue.revoke(name, user)  # first: what breaks off here has let nobody in
+        self.ledger.note("grant-revoked", {"data_set": name, "user": user, "by": caller.user})
+        return {"revoked": user}
+
+    def spending(self, caller: Caller, data_set: str) -> Json:
+        """Return what was spent by whom, and on what; never an answer, never a row count."""
+        card = own_listing(self.catalogue, caller, data_set).card
+        return {**spending(self.ledger, card), "frozen": self.catalogue.is_frozen(card.name)}
+
+    def freeze(self, caller: Caller, data_set: str) -> Json:
+        """Let nobody ask the data set, on any node, until it is thawed."""
+        name = own_listing(self.catalogue, caller, data_set).card.name
+        if self.catalogue.freeze(name, caller.user, self.clock.now()):
+            self.ledger.note("data-set-frozen", {"data_set": name, "by": caller.user})
+        return {"data_set": name, "frozen": True}
+
+    def thaw(self, caller: Caller, data_set: str) -> Json:
+        """Let the data set be asked again."""
+        name = own_listing(self.catalogue, caller, data_set).card.name
+        if self.catalogue.is_frozen(name):
+            self.ledger.note("data-set-thawed", {"data_set": name, "by": caller.user})
+            self.catalogue.thaw(name)
+        return {"data_set": name, "frozen": False}
+
+    def frozen_questions(self, caller: Caller, data_set: str) -> list[Json]:
+        """Return the shapes of question about the data set that were stopped and wait."""
+        name = own_listing(self.catalogue, caller, data_set).card.name
+        waiting = set(self.ledger.store.frozen_shapes())
+        found: dict[str, Json] = {}
+        for entry in self.ledger.store.entries() if waiting else ():
+            body = json.loads(entry.body) if entry.kind == "charged" else {}
+            shape = str(body.get("shape"))
+            if shape in waiting and body["body"]["data_set"] == name:
+                said = {"user": str(body["user"]), "says": str(body["body"]["says"])}
+                found[shape] = {"shape": shape, "at": entry.at, **said}
+        return list(found.values())
+
+    def thaw_question(self, caller: Caller, data_set: str, shape: str) -> Json:
+        """Let a stopped shape of question about the data set be asked again."""
+        if shape not in {one["shape"] for one in self.frozen_questions(caller, data_set)}:
+            raise Refused(
+                "answer-unknown", "No question of that shape waits.", "See the frozen questions."
+            )
+        self.ledger.note("question-thawed", {"shape": shape, "by": caller.user})
+        self.ledger.store.thaw_shape(shape)
+        return {"thawed": shape}

@@ -1,0 +1,105 @@
+"""What was spent on a data set: by whom, of which caps, and on which questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from sfumato.core.account import Account, Entry
+from sfumato.core.card import Card
+from sfumato.core.expression import Json
+from sfumato.core.ports import LedgerStore
+from sfumato.door import (
+    Ledger,
+    cap_json,
+    data_set_account,
+    group_account,
+    left_json,
+    people_account,
+    spent_json,
+    user_account,
+)
+
+QUESTIONS: Final = 50  # the last ones that are told
+_PAGE: Final = 500
+_PAGES: Final = 20  # of the ledger, back from its end, in which they are looked for
+
+
+def spending(ledger: Ledger, card: Card) -> Json:
+    """Return every account of the data set, and the last questions that were charged to it."""
+    accounts = ledger.store.accounts()
+    wanted = (people_account(card.people), data_set_account(card.name))
+    return {
+        "data_set": card.name,
+        "accounts": [
+            *(_account_json(a, *kind_of(card, a.name)) for a in _of(accounts, wanted)),
+            *_several(accounts, card, group_account(card.name, "")),
+            *_several(accounts, card, user_account(card.name, "")),
+        ],
+        "questions": list(islice(_questions(ledger.store, card.name), QUESTIONS)),
+    }
+
+
+def kind_of(card: Card, account: str) -> tuple[str, str]:
+    """Return whose budget the account is: of the people, the data set, a group or a user."""
+    for kind, stem in (
+        ("group", group_account(card.name, "")),
+        ("user", user_account(card.name, "")),
+    ):
+        if account.startswith(stem):
+            return kind, account.removeprefix(stem)
+    if account == people_account(card.people):
+        return "people", card.people
+    return "data-set", card.name
+
+
+def _of(accounts: tuple[Account, ...], names: tuple[str, ...]) -> list[Account]:
+    by_name = {account.name: account for account in accounts}
+    return [by_name[name] for name in names if name in by_name]
+
+
+def _several(accounts: tuple[Account, ...], card: Card, stem: str) -> list[Json]:
+    found = sorted((a for a in accounts if a.name.startswith(stem)), key=lambda a: a.name)
+    return [_account_json(account, *kind_of(card, account.name)) for account in found]
+
+
+def _account_json(account: Account, kind: str, name: str) -> Json:
+    return {
+        "of": kind,
+        "name": name,
+        "cap": cap_json(account),
+        "spent": spent_json(account),
+        "left": left_json(account),
+    }
+
+
+def _questions(store: LedgerStore, data_set: str) -> Iterator[Json]:
+    """Yield what was charged to the data set, the newest first: who, what, for how much."""
+    for entry in _backwards(store):
+        if entry.kind == "charged":
+            said = json.loads(entry.body)
+            about = said["body"]
+            if about.get("data_set") == data_set:
+                yield {
+                    "entry": entry.seq,
+                    "at": entry.at,
+                    "user": said["user"],
+                    "version": about["version"],
+                    "says": about["says"],
+                    "epsilon": about["epsilon"],
+                    "delta": about["delta"],
+                }
+
+
+def _backwards(store: LedgerStore) -> Iterator[Entry]:
+    """Yield the ledger's last entries, the newest first; not for ever back."""
+    above = store.head().seq
+    for _ in range(_PAGES):
+        if above <= 0:
+            return
+        after = max(0, above - _PAGE)
+        page = list(islice(store.entries(after), above - after))
+        yield from reversed(page)
+        above = after

@@ -1,0 +1,51 @@
+"""What a user asked before: their own questions, and the answers that stand under them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from sfumato.core.account import Past
+from sfumato.core.expression import Json
+from sfumato.core.refusal import Refused
+from sfumato.door import Ledger
+
+PAGE: Final = 50
+NEWEST: Final = 2**62
+
+
+def history(ledger: Ledger, user: str, before: int, limit: int) -> Json:
+    """Return a page of the user's own questions, the newest first."""
+    found = ledger.store.past(user, before, limit)
+    return {
+        "questions": [question_json(one) for one in found],
+        "next": found[-1].entry.seq if len(found) == limit else None,
+    }
+
+
+def asked_before(ledger: Ledger, user: str, op: str) -> dict[str, Any]:  # Any: JSON of the chain
+    """Return what the user's answered operation was about, as its entry says; or refuse."""
+    past = ledger.store.past_of(user, op)
+    body = {} if past is None else json.loads(past.entry.body).get("body", {})
+    if past is None or past.state != "answered" or "request" not in body:
+        raise Refused(
+            "answer-unknown", "No answer of yours stands under that operation.", "See your history."
+        )
+    return dict(body)
+
+
+def question_json(past: Past) -> Json:
+    """Return one question as a list shows it."""
+    said = json.loads(past.entry.body)
+    body = said.get("body", {})
+    ended = {} if past.ended is None else json.loads(past.ended.body)
+    return {
+        "op": past.op,
+        "entry": past.entry.seq,
+        "at": past.entry.at[:19],  # to the second: when a turn began tells when another ended
+        "state": past.state,
+        "code": ended.get("code"),
+        "charged": sorted(said["debits"]),
+        "free": not said["debits"],
+        **{key: body.get(key) for key in ("data_set", "version", "says", "epsilon", "delta")},
+    }

@@ -1,0 +1,176 @@
+"""Open, close and read streams; the first two are the owner's acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfumato.core.access import Caller
+from sfumato.core.budget import read_epsilon
+from sfumato.core.card import Card
+from sfumato.core.columns import read_constant
+from sfumato.core.expression import Json
+from sfumato.core.measure import Cells
+from sfumato.core.ports import Catalogue, Clock, Listing, TakeOrder
+from sfumato.core.question import Question, read_question
+from sfumato.core.refusal import Refused
+from sfumato.core.sealed import Sealed
+from sfumato.door import (
+    StreamDoor,
+    close_periods,
+    find_stream,
+    open_stream,
+    stream_answer,
+)
+from sfumato.plan.read_sql import read_sql
+from sfumato.plan.stream import Terms, bound_in_words, make_stream
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What an owner says of a stream: its question as SQL or a shape, its horizon, its price."""
+
+    data_set: str
+    name: str
+    start: str
+    periods: int
+    rows: int
+    epsilon: object
+    sql: str | None = None
+    question: object = None
+
+
+@dataclass(frozen=True)
+class Unstreamed:
+    """An engine whose rows no stream can be counted over yet."""
+
+    kind: str
+
+    def take(self, order: TakeOrder) -> Sealed[Cells]:
+        """Refuse."""
+        raise _not_on(self.kind)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams of one vault."""
+
+    door: StreamDoor
+    catalogue: Catalogue
+    clock: Clock
+
+    def open(self, caller: Caller, opening: Opening) -> Json:
+        """Fix the terms for good and charge the whole price; the same terms again are free."""
+        if isinstance(self.door.engine, Unstreamed):
+            raise _not_on(self.door.engine.kind)
+        card = self._own(caller, opening.data_set).card
+        terms = Terms(
+            opening.name,
+            opening.start,
+            opening.periods,
+            opening.rows,
+            read_epsilon(opening.epsilon),
+        )
+        stream = make_stream(card, _question(card, opening), terms)
+        found = open_stream(self.door.ledger, card, stream, caller.user)
+        return {
+            "stream": stream.name,
+            "data_set": card.name,
+            "says": found.says,
+            "epsilon": float(stream.epsilon),
+            "periods": stream.periods,
+            "unit": stream.unit,
+            "bounding": bound_in_words(stream),
+            "error": {"first": stream.running.margins()[0], "worst": stream.running.margin()},
+            "last": stream.day(stream.periods),
+        }
+
+    def close(self, caller: Caller, data_set: str, name: str, until: str) -> Json:
+        """Close every open period up to that day's, in order, each once."""
+        listing = self._own(caller, data_set)
+        found = find_stream(self.door.ledger, listing.owner, listing.card.name, name)
+        if found is None:
+            raise _unknown(name, data_set)
+        stream = found.stream
+        wanted = stream.ends_by(until)
+        self._check_begun(until)
+        closed = close_periods(self.door, listing, found, wanted)
+        return {
+            "stream": stream.name,
+            "data_set": listing.card.name,
+            "closed_now": closed,
+            "closed": wanted,
+            "of": stream.periods,
+            "last": stream.day(wanted),
+            "version": listing.card.version,
+        }
+
+    def show(self, caller: Caller, data_set: str, name: str) -> Json:
+        """Return the running counts of what is closed; free for whoever may ask the data set."""
+        listing = self._listing(caller, data_set)
+        found = find_stream(self.door.ledger, listing.owner, listing.card.name, name)
+        if found is None:
+            raise _unknown(name, data_set)
+        return stream_answer(self.door.ledger, listing.card, found)
+
+    def _check_begun(self, until: str) -> None:
+        """Refuse a day to come: its rows would all be too late. Time zones are half a day apart."""
+        today = self.clock.now()[:10]
+        if read_constant("date", until, "until").text > today:
+            raise Refused(
+                "stream-out-of-order",
+                f"{until} has not begun; today is {today}.",
+                "Close a period when it is over: rows that come later are never counted.",
+            )
+
+    def _own(self, caller: Caller, data_set: str) -> Listing:
+        """Return a data set of the caller's own, or refuse: who opens a stream pays for it."""
+        listing = self._listing(caller, data_set)
+        if listing.owner != caller.user:
+            raise Refused(
+                "not-allowed",
+                "A stream is opened and closed by the data set's owner.",
+                "Ask them to do it.",
+            )
+        return listing
+
+    def _listing(self, caller: Caller, data_set: str) -> Listing:
+        """Return a data set that the caller owns or may ask, or refuse."""
+        found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
+        if found is not None and caller.user.isprintable():
+            groups = self.catalogue.groups_of(caller.user, found.card.name)
+            if caller.user == found.owner or found.card.lets_ask(groups):
+                return found
+        raise Refused(
+            "unknown-data-set",
+            f"There is no data set {data_set!r} that {caller.user!r} may ask.",
+            "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
+        )
+
+
+def _question(card: Card, opening: Opening) -> Question:
+    if opening.sql is not None:
+        return read_sql(opening.sql, card.name)
+    question = read_question(opening.question)
+    if question.data_set.casefold() != card.name.casefold():
+        raise Refused(
+            "not-in-language",
+            "The question names another data set.",
+            f"Build it from {card.name!r}.",
+        )
+    return question
+
+
+def _unknown(name: str, data_set: str) -> Refused:
+    return Refused(
+        "stream-unknown",
+        f"The data set {data_set!r} has no stream {name!r}.",
+        "The owner opens one with `sfumato stream open`.",
+    )
+
+
+def _not_on(kind: str) -> Refused:
+    return Refused(
+        "stream-not-possible",
+        f"The rows of this vault are asked by {kind}, which cannot count streams yet.",
+        "Streams need a vault on DuckDB, which is what `sfumato init` makes by itself.",
+    )

@@ -1,0 +1,5 @@
+"""Surveys: the noise is drawn where the person is, and the house holds nobody's true answer."""
+
+from sfumato.services.surveys.surveys import Surveys
+
+__all__ = ["Surveys"]

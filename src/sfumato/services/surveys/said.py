@@ -1,0 +1,79 @@
+"""What a survey promises its respondents, in words and odds; every face says it the same way."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, exp, floor, log10
+
+from sfumato.core.ballot import Published
+from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.permanent import Waves
+from sfumato.core.local.piecewise import Piecewise
+from sfumato.core.local.subset import Subset
+from sfumato.core.survey import Question
+from sfumato.core.survey_coins import Coin, sides_of, told_of, unit_of
+
+
+def promise(made: Published) -> dict[str, object]:
+    """Return the odds behind each question, and what one ballot can do to a guess."""
+    survey = made.survey
+    return {
+        "epsilon": float(made.epsilon),
+        "lifetime": float(survey.lifetime),
+        "asked": survey.asked_each,
+        "of": len(survey.questions),
+        "guess": _surer(made.epsilon),
+        "questions": [
+            _odds(question, coin, survey.paper)
+            for question, coin in zip(survey.questions, made.coins, strict=True)
+        ],
+        "ever": _surer(survey.ever) if survey.ever is not None else None,
+    }
+
+
+def _odds(question: Question, coin: Coin, paper: bool) -> dict[str, object]:
+    """Return how many of a hundred reports are due to the truth, and how sure one makes anybody."""
+    told = ceil(100 * told_of(coin))  # every figure that a respondent trusts is rounded up
+    return {
+        "id": question.id,
+        "told": told,
+        "chance": 100 - told,
+        "ways": coin.size if isinstance(coin, KAry | Waves) else None,
+        "sent": _sent(question, coin),
+        "epsilon": float(coin.epsilon),
+        "guess": _surer(coin.epsilon),
+        "sides": sides_of(coin) if paper and isinstance(coin, KAry) else None,
+    }
+
+
+def _sent(question: Question, coin: Coin) -> str:
+    """Return in words what a report is, where it is not one of the answers."""
+    if isinstance(coin, KAry | Waves) and question.kind != "number":
+        return ""
+    if isinstance(coin, Subset):
+        some = round(coin.chosen * coin.size / coin.field)
+        return f"a list of about {max(1, some)} of the {coin.size} answers, “no answer” among them"
+    if isinstance(coin, Piecewise):
+        return _stretch(question, coin.window)
+    if isinstance(coin, KAry | Waves) or not hasattr(coin, "window"):
+        return "the lowest or the highest number, or “no answer”"
+    return f"{_stretch(question, coin.window)}; at times only the lowest or the highest number"
+
+
+def _stretch(question: Question, window: int) -> str:
+    wide = unit_of(question) * (window - 1)
+    unit = f" {question.unit}" if question.unit else ""
+    return f"a stretch of {wide:,}{unit}, or “no answer”" if wide else "a number, or “no answer”"
+
+
+def _surer(epsilon: Fraction) -> float:
+    """Return how sure, out of a hundred, somebody can become who was sure to fifty; rounded up.
+
+    Nobody becomes sure: above 99 as many digits are told as that takes.
+    """
+    left = 100 / (1 + exp(float(epsilon)))
+    if left >= 1:
+        return ceil(100 - left)
+    digits = max(1, ceil(-log10(left)))
+    parts = 10.0**digits
+    return round(100 - floor(left * parts) / parts, digits)

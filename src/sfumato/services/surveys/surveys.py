@@ -1,0 +1,366 @@
+"""The survey service: what owners publish, what is signed for the invited, what anybody sends.
+
+Three things meet here and are kept apart. An invitation is known by its code, and gives a
+signature on something that nobody here can read. A report is known by its token, which nobody
+here has seen before. And the ledger knows that somebody invited has paid, on which day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+from unicodedata import normalize
+
+from sfumato.core.access import Caller
+from sfumato.core.ballot import (
+    Published,
+    mark_of,
+    read_published,
+    read_report,
+    token_digest,
+)
+from sfumato.core.blind import TOKEN_BYTES, PublicKey, read_blinded
+from sfumato.core.budget import read_epsilon
+from sfumato.core.expression import Json
+from sfumato.core.ports import Clock, Dice
+from sfumato.core.refusal import Refused
+from sfumato.core.survey import Survey, bad_survey, read_survey
+from sfumato.core.survey_estimate import CONFIDENCE, LIARS, expected, results
+from sfumato.core.survey_ports import Ballot, BallotKeys, Invited, Kept, SurveyStore
+from sfumato.core.survey_tally import nothing
+from sfumato.door import (
+    LOCAL,
+    BallotCharge,
+    Ledger,
+    charge_ballot,
+    open_respondents,
+    respondent_account,
+)
+from sfumato.services.surveys.codes import (
+    code_digest,
+    make_code,
+    read_bytes,
+    shown_bytes,
+    unknown_invitation,
+)
+from sfumato.services.surveys.said import promise
+
+MOST_SURVEYS: Final = 1000
+MOST_INVITED: Final = 1000  # at once
+TABLE: Final = ("0.25", "0.5", "1", "2", "3", "4")
+_PERSON: Final = b"sfumato-survey-person/1\n"
+
+
+@dataclass(frozen=True)
+class Surveys:
+    """The survey service of one vault."""
+
+    ledger: Ledger
+    store: SurveyStore
+    keys: BallotKeys
+    clock: Clock
+    dice: Dice
+    salt: bytes
+    published: dict[str, Published] = field(default_factory=dict)
+
+    def preview(self, caller: Caller, shape: object) -> Json:
+        """Return what a ballot would give away and how far off the results would be."""
+        _check_owner(caller)
+        survey = read_survey(shape)
+        drawn = Published(survey, PublicKey(1, 1))  # no key is needed to say what is given away
+        return {
+            "epsilon": float(drawn.epsilon),
+            "guarantee": LOCAL,
+            "promise": promise(drawn),
+            "expected": [one.shape() for one in expected(survey)],
+            "table": [_row(survey, epsilon) for epsilon in TABLE],
+            "liars": float(LIARS),
+        }
+
+    def publish(self, caller: Caller, shape: object) -> Json:
+        """Make the survey's key, write it down, and let it stand for good."""
+        _check_owner(caller)
+        survey = read_survey(shape)
+        if survey.closes < self._today():
+            raise bad_survey("a survey closes today, or later")
+        if len(self.store.of(caller.user)) >= MOST_SURVEYS:
+            raise Refused("too-many", "You have a thousand surveys.", "That has to do.")
+        key, waiting = self.keys.make()
+        made = Published(survey, key)
+        self.keys.keep(waiting, made.id)
+        self.ledger.note(
+            "survey-published",
+            {
+                "survey": made.id,
+                "by": caller.user,
+                "epsilon": str(made.epsilon),
+                "guarantee": LOCAL,
+                "unit": "one respondent's ballot",
+                "people": survey.people,
+                "lifetime": str(survey.lifetime),
+            },
+        )
+        kept = Kept(made.id, caller.user, made.text, "open")
+        self.store.add(kept, survey.minimum, nothing(survey))
+        return self._listed(kept)
+
+    def of(self, caller: Caller) -> list[Json]:
+        """Return the caller's surveys, those that close last first."""
+        _check_owner(caller)
+        found = [self._listed(kept) for kept in self.store.of(caller.user)]
+        return sorted(found, key=lambda one: (str(one["closes"]), str(one["survey"])), reverse=True)
+
+    def invite(self, caller: Caller, survey: str, count: int, people: Sequence[str] | None) -> Json:
+        """Return new codes, which are shown this once; each gives one ballot token.
+
+        Named people have one lifetime sum over all surveys of this owner; of their names
+        nothing is kept but what the house's secret makes of them.
+        """
+        kept, made = self._own(caller, survey)
+        if kept.state == "closed":
+            raise _not_open()
+        names = list(people) if people is not None else [None] * count
+        if not 1 <= len(names) <= MOST_INVITED or len(set(people or ())) != len(people or ()):
+            raise Refused(
+                "bad-request",
+                f"Invite 1 to {MOST_INVITED:,} at once, each of them once.",
+                "Invite the others afterwards.",
+            )
+        codes = [make_code(self.dice) for _ in names]
+        accounts = [self._account(caller.user, name) for name in names]
+        open_respondents(self.ledger, accounts, made.survey.lifetime)
+        self.ledger.note(
+            "survey-invited", {"survey": survey, "by": caller.user, "count": len(names)}
+        )
+        pairs = zip(codes, accounts, strict=True)
+        self.store.invite(tuple(Invited(code_digest(c), survey, account) for c, account in pairs))
+        return {"survey": survey, "codes": codes, "people": people or []}
+
+    def close(self, caller: Caller, survey: str) -> Json:
+        """Take no more reports, sign no more tokens, and show all that came."""
+        kept, _ = self._own(caller, survey)
+        self._end(kept, caller.user)
+        return self._listed(replace(kept, state="closed"))
+
+    def definition(self, survey: str) -> Json:
+        """Return the text that the id is the digest of, and whether ballots are taken."""
+        kept, made = self._found(survey)
+        state = self._state(kept, made)
+        proof = () if state == "closed" else self.keys.proof(survey)
+        return {
+            "survey": survey,
+            "text": kept.text,
+            "state": state,
+            "proof": [shown_bytes(root) for root in proof],
+            "epsilon": float(made.epsilon),
+            "guarantee": LOCAL,
+            "promise": promise(made),
+        }
+
+    def issue(self, survey: str, code: str, blinded: str) -> Json:
+        """Return the signature of a blinded token, once its person has paid."""
+        kept, made = self._open(survey)
+        message = read_bytes(blinded, made.key.size, "blinded")
+        read_blinded(made.key, message)  # what cannot be signed is not charged either
+        self._charge(kept, made, code_digest(code), message)
+        return {"signed": shown_bytes(self.keys.sign(survey, message))}
+
+    def report(self, survey: str, token: str, signature: str, said: str) -> Json:
+        """Count a report, once for its token; nothing of whoever sent it is looked at."""
+        made = self._known(survey)
+        spent = read_bytes(token, TOKEN_BYTES, "token")
+        signed = read_bytes(signature, made.key.size, "signature")
+        read_report(made, said)
+        if not self.keys.is_signed(made.key, spent, signed):
+            raise Refused(
+                "ballot-forged", "This ballot was not given out for this survey.", "Ask for one."
+            )
+        return self._taken(made, token_digest(spent), said)
+
+    def sheet(self, survey: str, code: str, said: str) -> Json:
+        """Count what somebody without script has said with dice, under their invitation.
+
+        This house sees for that moment which invitation it came with, and keeps it nowhere: the
+        token that stands beside the report is drawn here. The noise protects them all the same.
+        """
+        kept, made = self._open(survey)
+        read_report(made, said)
+        if not made.survey.paper:
+            raise Refused(
+                "bad-report", "This survey's chances are none of dice.", "Answer with script."
+            )
+        if self._charge(kept, made, code_digest(code), b"sheet"):
+            return {"counted": "before", "mark": ""}
+        return self._taken(made, token_digest(self.dice.draw(TOKEN_BYTES)), said)
+
+    def estimates(self, survey: str) -> Json:
+        """Return what the shown reports tell, once there are enough of them."""
+        kept, made = self._found(survey)
+        shown = self.store.standing(survey).shown
+        enough = shown.reports >= made.survey.minimum
+        return {
+            "survey": survey,
+            "title": made.survey.title,
+            "state": self._state(kept, made),
+            "enough": enough,
+            "minimum": made.survey.minimum,
+            "reports": shown.reports,
+            "epsilon": float(made.epsilon),
+            "guarantee": LOCAL,
+            "confidence": CONFIDENCE,
+            "liars": float(LIARS),
+            "questions": [one.shape() for one in results(made, shown)] if enough else [],
+        }
+
+    def reports(self, survey: str, after: str | None) -> Json:
+        """Return a page of the randomised reports, which anybody may read, in no order of time."""
+        self._found(survey)
+        found = self.store.shown(survey, after)
+        lines = [line.partition(" ") for _, lines in found for line in lines]
+        return {
+            "survey": survey,
+            "reports": [{"mark": mark_of(t, said), "said": said} for t, _, said in lines],
+            "next": found[-1][0] if found else None,
+        }
+
+    def _charge(self, kept: Kept, made: Published, digest: str, blinded: bytes) -> bool:
+        invited = self.store.invited(digest)
+        if invited is None or invited.survey != kept.id:
+            raise unknown_invitation()
+        asked = BallotCharge(
+            kept.id, digest, invited.account, made.epsilon, made.survey.lifetime, blinded
+        )
+        return charge_ballot(self.ledger, asked)
+
+    def _known(self, survey: str) -> Published:
+        """Return what was published under an id, which never changes: looked up once."""
+        found = self.published.get(survey)
+        if found is None:
+            found = self.published[survey] = self._found(survey)[1]
+        return found
+
+    def _taken(self, made: Published, token: str, said: str) -> Json:
+        if not made.survey.is_open(self._today()):
+            raise _not_open()
+        match self.store.take(Ballot(made.id, token, said)):
+            case "counted":
+                return {"counted": "now", "mark": mark_of(token, said)}
+            case "already":
+                return {"counted": "before", "mark": mark_of(token, said)}
+            case "spent":
+                raise Refused(
+                    "ballot-spent",
+                    "Another report was counted for this ballot.",
+                    "One person, one ballot: the first report stands.",
+                )
+            case "closed":
+                raise _not_open()
+
+    def _listed(self, kept: Kept) -> Json:
+        made = _read(kept.text)
+        shown = self.store.standing(kept.id).shown
+        return {
+            "survey": kept.id,
+            "title": made.survey.title,
+            "state": self._state(kept, made),
+            "opens": made.survey.opens.isoformat(),
+            "closes": made.survey.closes.isoformat(),
+            "epsilon": float(made.epsilon),
+            "guarantee": LOCAL,
+            "invited": self.store.invitations(kept.id),
+            "reports": shown.reports,
+            "paper": made.survey.paper,
+        }
+
+    def _own(self, caller: Caller, survey: str) -> tuple[Kept, Published]:
+        _check_owner(caller)
+        kept, made = self._found(survey)
+        if kept.owner != caller.user:
+            raise _unknown()
+        return kept, made
+
+    def _found(self, survey: str) -> tuple[Kept, Published]:
+        """Return the survey; one whose last day is over is ended when it is next looked at."""
+        kept = self.store.find(survey) if survey.isascii() and len(survey) <= 40 else None
+        if kept is None:
+            raise _unknown()
+        made = _read(kept.text)
+        if kept.state == "open" and made.survey.closes < self._today():
+            self._end(kept, "the calendar")
+            kept = replace(kept, state="closed")
+        return kept, made
+
+    def _open(self, survey: str) -> tuple[Kept, Published]:
+        kept, made = self._found(survey)
+        if self._state(kept, made) != "open":
+            raise _not_open()
+        return kept, made
+
+    def _end(self, kept: Kept, by: str) -> None:
+        if self.store.close(kept.id):
+            reports = self.store.standing(kept.id).reports
+            self.ledger.note("survey-closed", {"survey": kept.id, "by": by, "reports": reports})
+        self.keys.forget(kept.id)
+
+    def _state(self, kept: Kept, made: Published) -> str:
+        if kept.state == "open" and self._today() < made.survey.opens:
+            return "waiting"
+        return kept.state
+
+    def _account(self, owner: str, name: str | None) -> str:
+        if name is None:
+            return respondent_account(self.dice.draw(16).hex())
+        if not 1 <= len(name) <= 200 or not name.isprintable() or name != name.strip():
+            raise Refused("bad-request", "A person is 1 to 200 printable letters.", "Mend it.")
+        spelled = normalize("NFC", name.casefold())  # one person, however the name was typed
+        person = f"{owner}\n{spelled}"  # the name has no line's end: it is printable
+        made = hmac.new(self.salt, _PERSON + person.encode(), hashlib.sha256)
+        return respondent_account(made.hexdigest()[:32])
+
+    def _today(self) -> date:
+        return date.fromisoformat(self.clock.now()[:10])
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> Published:
+    """Return the survey of a text that is kept; it never changes."""
+    return read_published(text)
+
+
+def _row(survey: Survey, epsilon: str) -> Json:
+    """Return what another epsilon would mean for the same survey."""
+    exact = read_epsilon(Fraction(epsilon))
+    found = _tried(replace(survey, epsilon=exact))
+    return {"epsilon": float(exact), "expected": [] if found is None else found}
+
+
+def _tried(survey: Survey) -> list[Mapping[str, object]] | None:
+    try:
+        return [one.shape() for one in expected(survey)]
+    except Refused:  # two dice cannot do it
+        return None
+
+
+def _check_owner(caller: Caller) -> None:
+    if caller.data_sets is not None:
+        raise Refused(
+            "not-allowed",
+            "Your token is for some data sets, and a survey is none of them.",
+            "Use a token that is for every data set.",
+        )
+
+
+def _unknown() -> Refused:
+    return Refused(
+        "survey-unknown", "There is no survey at that address.", "Look at the link once more."
+    )
+
+
+def _not_open() -> Refused:
+    return Refused("survey-not-open", "This survey takes no ballots today.", "Look at its days.")

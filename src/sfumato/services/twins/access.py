@@ -1,0 +1,56 @@
+"""Whose twin may be made, with which seed, and how large."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.core.access import Caller
+from sfumato.core.card import Card
+from sfumato.core.ports import Catalogue, Dice, Listing
+from sfumato.core.refusal import Refused
+from sfumato.core.twins.schema import most_rows
+
+MOST_VALUES: Final = 2_000_000  # of all tables together
+MOST_FILES: Final = 20_000  # of a BIDS folder
+
+
+def listing_of(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
+    """Return a data set that the caller owns or may ask, or refuse."""
+    found = catalogue.find(data_set) if caller.reaches(data_set) else None
+    if found is not None and caller.user.isprintable():
+        groups = catalogue.groups_of(caller.user, found.card.name)
+        if caller.user == found.owner or found.card.lets_ask(groups):
+            return found
+    raise Refused(
+        "unknown-data-set",
+        f"There is no data set {data_set!r} that {caller.user!r} may ask.",
+        "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
+    )
+
+
+def seed_of(seed: str | None, dice: Dice) -> str:
+    """Return the seed that was given, or a new one; the twin says which it was."""
+    if seed is None:
+        return dice.draw(8).hex()
+    if not 1 <= len(seed) <= 100 or not seed.isprintable():
+        raise Refused("not-in-language", "A seed is 1 to 100 printable letters.", "Choose another.")
+    return seed
+
+
+def check_rows(card: Card, rows: int) -> None:
+    """Refuse a twin that is larger than is made in one piece."""
+    if rows > largest(card, MOST_VALUES):
+        raise Refused(
+            "too-large",
+            f"A twin of {rows:,} rows is larger than is made in one piece.",
+            "Ask for fewer rows.",
+        )
+
+
+def largest(card: Card, values: int) -> int:
+    """Return how many rows of the first table (or people) make so many values and files at most."""
+    people = [table for table in card.every_table if not table.is_public]
+    first = (1 + most_rows(people[0])) / 2  # the mean, of rows as likely as each other
+    width = sum((1 + most_rows(t)) / 2 / first * (len(t.columns) + 1) for t in people)
+    by_files = MOST_FILES // (2 * len(card.bids)) if card.bids else values
+    return max(1, min(int(values / width), by_files))

@@ -1,0 +1,205 @@
+"""A table at the door, as a method of making twins sees it: noisy counts, and private choices.
+
+Every count is an ordinary question and every choice is charged like one, each as an operation of
+its own beneath the twin's: a retry of the twin finds them answered, and is free. One row of each
+person counts, so that a person moves each count by one at most, whatever they have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Final, cast
+
+import numpy as np
+
+from sfumato.core.budget import EPSILON_UNITS, RHO_UNITS
+from sfumato.core.card import Card
+from sfumato.core.compose import rho_within
+from sfumato.core.expression import Case, Compare, Constant, Expr, Json, Literally, Ref
+from sfumato.core.loss import Debt, PureEvent, debt_of
+from sfumato.core.ports import Listing
+from sfumato.core.question import Aggregate, EachPerson, Output, Question, Reduce
+from sfumato.core.twins.categories import Coded
+from sfumato.core.twins.device import Choice, Merged
+from sfumato.core.twins.junction import Clique, Floats
+from sfumato.door import Asker, Door, Order, choose, release
+from sfumato.plan.distances import Candidate, make_distances
+from sfumato.plan.request import Request
+
+FINE: Final = 10**9  # an epsilon that is found for a rho is a multiple of one over this
+ROUNDING: Final = Fraction(1_000, RHO_UNITS)  # more than all events together are rounded up by
+EPSILON_ROUNDING: Final = Fraction(1_000, EPSILON_UNITS)
+MOST_EVENTS: Final = 1_000  # that the delta is divided among
+
+
+@dataclass(frozen=True)
+class Price:
+    """The whole price of a twin: an epsilon alone, or the rho that an epsilon and a delta allow."""
+
+    epsilon: Fraction
+    delta: Fraction
+    rho: Fraction  # 0 where it is pure
+
+    @property
+    def usable(self) -> Fraction:
+        """Return the epsilon that events may use: what all of them are rounded up by is kept."""
+        return self.epsilon - min(EPSILON_ROUNDING, self.epsilon / 2)
+
+    @property
+    def debt(self) -> Debt:
+        """Return what the whole twin costs at most, under the test that it is meant for."""
+        if not self.rho:
+            return debt_of(PureEvent(self.epsilon))
+        whole = debt_of(PureEvent(self.epsilon))
+        return Debt(whole.epsilon, 2**62, math.ceil((self.rho + ROUNDING) * RHO_UNITS), 0)
+
+    def as_json(self) -> Json:
+        """Return the price as the stamp has it."""
+        return {
+            "epsilon": float(self.epsilon),
+            "delta": float(self.delta),
+            **({"rho": float(self.rho)} if self.rho else {}),
+        }
+
+
+def price_of(epsilon: Fraction, delta: Fraction) -> Price:
+    """Return the price; zCDP is used where a delta allows less noise than none."""
+    rho = rho_within(epsilon, delta) - ROUNDING if delta else Fraction(0)
+    return Price(epsilon, delta, rho if rho > epsilon**2 / 200 else Fraction(0))
+
+
+@dataclass
+class AtTheDoor:
+    """One table of people (or of rows), counted by releases; it remembers how many there were."""
+
+    door: Door
+    listing: Listing
+    asker: Asker
+    op: str
+    price: Price
+    columns: tuple[Coded, ...]
+    table: str
+    earlier: Callable[[str], Card | None]
+    may_still: Callable[[], None]
+    share: Fraction = Fraction(1)  # of the whole price, that this table may use
+    done: int = 0
+    said: list[Json] = field(default_factory=list)
+    asked: list[Request] = field(default_factory=list)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return how many categories each column has."""
+        return tuple(coded.size for coded in self.columns)
+
+    def std(self, share: Fraction) -> float:
+        """Return the std of the noise of each count at that share of the price."""
+        part = share * self.share
+        if self.price.rho:
+            return math.sqrt(1 / float(2 * self.price.rho * part))
+        return math.sqrt(2) / float(self.price.usable * part)
+
+    def count(self, columns: Clique, merged: Merged, share: Fraction) -> Floats:
+        """Return noisy counts, one axis for each column."""
+        keys = [self.columns[c].grouped(merged[c]) for c in columns]
+        sizes = [max(merged[c]) + 1 for c in columns]
+        names = [self.columns[c].column.name for c in columns]
+        return self._asked(self._question(keys), sizes, (names, share))
+
+    def times(self, most: int, share: Fraction) -> Floats:
+        """Return noisy counts of people by how many rows they have, from 1 to so many."""
+        below = [Compare(Ref("times"), "<", Constant.of(count + 1)) for count in range(1, most)]
+        whens = tuple((one, _number(place)) for place, one in enumerate(below))
+        key = Case(whens, _number(most - 1))
+        source = EachPerson((Reduce("times", "count"),), by=self._unit())
+        question = Question(
+            data_set=self.listing.card.name,
+            outputs=(Output("k0", key), Output("n", Aggregate("count"))),
+            group_by=(key,),
+            max_rows=most,
+            source=source,
+            table=self._other(),
+        )
+        return self._asked(question, [most], (["rows of a person"], share))
+
+    def choose(self, choice: Choice, share: Fraction) -> tuple[int, ...]:
+        """Return which candidates were chosen, by their places."""
+        merged = choice.merged
+        candidates = [
+            Candidate(
+                self._question([self.columns[c].grouped(merged[c]) for c in one.columns]),
+                one.expected.reshape([max(merged[c]) + 1 for c in one.columns]),
+                one.penalty,
+                one.weight,
+                (one.columns[0], one.columns[-1]),
+            )
+            for one in choice.candidates
+        ]
+        rounds = len(self.columns) - 1 if choice.kind == "tree" else 1
+        epsilon = self._epsilon(share / rounds)
+        distances = make_distances(self.listing.card, candidates, choice.kind, epsilon)
+        self.said.append({"choice": distances.in_words(), "epsilon": float(epsilon * rounds)})
+        return choose(self.door, self._order(Request(candidates[0].question)), distances)
+
+    def _epsilon(self, share: Fraction) -> Fraction:
+        """Return the epsilon of a choice at that share of the price, rounded down."""
+        part = share * self.share
+        if not self.price.rho:
+            return self.price.usable * part
+        return Fraction(math.isqrt(math.floor(8 * self.price.rho * part * FINE**2)), FINE)
+
+    def _asked(
+        self, question: Question, sizes: Sequence[int], what: tuple[Sequence[str], Fraction]
+    ) -> Floats:
+        names, share = what
+        part = share * self.share
+        if self.price.rho:
+            delta = self.price.delta / MOST_EVENTS
+            request = Request(question, rho=self.price.rho * part, delta=delta)
+        else:
+            request = Request(question, epsilon=self.price.usable * part, delta=Fraction(0))
+        again = request in self.asked  # the stored answer would be the same noise once more
+        self.asked.append(request)
+        answer = release(self.door, replace(self._order(request), fresh=again)).answer
+        self.said.append({"counted": list(names), "std": self.std(share)})
+        counts = np.zeros(sizes)
+        for *keys, count in cast("list[list[Any]]", answer["rows"]):  # Any: JSON of the door
+            counts[tuple(int(key) for key in keys)] = float(count)
+        return counts
+
+    def _order(self, request: Request) -> Order:
+        self.done += 1
+        return Order(
+            card=self.listing.card,
+            table=self.listing.table,
+            request=request,
+            asker=self.asker,
+            op=f"{self.op} {self.table} {self.done}",
+            earlier=self.earlier,
+            may_still=self.may_still,
+        )
+
+    def _question(self, keys: Sequence[Expr]) -> Question:
+        outputs = [Output(f"k{place}", key) for place, key in enumerate(keys)]
+        bound = 1 if self.listing.card.by_person else None
+        return Question(
+            data_set=self.listing.card.name,
+            outputs=(*outputs, Output("n", Aggregate("count"))),
+            group_by=tuple(keys),
+            max_groups=bound,
+            max_rows=bound,
+            table=self._other(),
+        )
+
+    def _other(self) -> str:
+        return "" if self.table == self.listing.card.name else self.table
+
+    def _unit(self) -> str:
+        tables = {table.name: table for table in self.listing.card.every_table}
+        return tables[self.table].unit or ""
+
+
+def _number(value: int) -> Expr:
+    return Literally(Constant.of(value))

@@ -1,0 +1,77 @@
+"""Make twins for whoever may ask the data set; a schema twin needs no engine, so it has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sfumato.core.access import Caller
+from sfumato.core.card import Card
+from sfumato.core.expression import Json
+from sfumato.core.ports import Catalogue, Dice
+from sfumato.core.question import Question, question_json, read_question
+from sfumato.core.refusal import Refused
+from sfumato.core.twins.schema import Beside, schema_tables
+from sfumato.core.twins.seeded import Seeded
+from sfumato.core.twins.written import Stamp, twin_json
+from sfumato.plan.planted import planted
+from sfumato.plan.read_sql import read_sql
+from sfumato.services.twins.access import check_rows, listing_of, seed_of
+
+ROWS: Final = 1_000  # of the first table, unless said otherwise
+SCHEMA_ONLY: Final = "schema-only"
+SAYS: Final = (
+    "made from the card alone; no row was read. Columns are spread evenly and hang together by "
+    "chance: run programs on it, learn nothing from it"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A schema twin as it is asked for: of which data set, how large, for which question."""
+
+    data_set: str
+    sql: str | None = None
+    question: object = None
+    rows: int | None = None
+    seed: str | None = None
+
+
+@dataclass(frozen=True)
+class Twins:
+    """The twins of one vault."""
+
+    catalogue: Catalogue
+    dice: Dice
+
+    def schema(self, caller: Caller, wanted: Wanted) -> Json:
+        """Return a twin that the card alone decides, and the question, if one is named."""
+        card = listing_of(self.catalogue, caller, wanted.data_set).card
+        rows = min(ROWS, card.size or ROWS) if wanted.rows is None else wanted.rows
+        check_rows(card, rows)
+        seed = seed_of(wanted.seed, self.dice)
+        question = _question(card, wanted)
+        beside = Beside()
+        if question is not None:
+            made = planted(card, question, Seeded(seed, "planted"))
+            beside = Beside(made.people, made.public)
+        more: Json = {"seed": seed, "rows": rows, "epsilon": 0}
+        if question is not None:
+            more["for"] = wanted.sql or question_json(question)
+        stamp = Stamp("schema-twin", card.name, card.version, SCHEMA_ONLY, SAYS, more)
+        return twin_json(card, stamp, schema_tables(card, rows, seed, beside))
+
+
+def _question(card: Card, wanted: Wanted) -> Question | None:
+    if wanted.sql is not None:
+        return read_sql(wanted.sql, card.name)
+    if wanted.question is None:
+        return None
+    question = read_question(wanted.question)
+    if question.data_set.casefold() != card.name.casefold():
+        raise Refused(
+            "not-in-language",
+            "The question names another data set.",
+            f"Build it from {card.name!r}.",
+        )
+    return question

@@ -1,0 +1,333 @@
+"""`sfumato serve`: a keeper that starts door and edge, each a process, and starts again what dies.
+
+The keeper holds the listening socket, so that an edge that dies drops nobody who waits. A child
+whose keeper is gone ends: it waits for the end of its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.refusal import Refused
+from sfumato.extras import need
+
+LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
+PAUSE_S: Final = 0.5  # before a child that died is started again
+START_S: Final = 30.0
+SWITCH_S: Final = 0.0005  # a thread that comes back from the disk waits less for its turn
+_HOME: Final = str(Path(__file__).resolve().parents[1])
+_BEGIN: Final = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from sfumato.serving import child; "
+    "child(sys.argv[2])"
+)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a vault is served; plain values, so that it can be handed to the children."""
+
+    vault: str
+    host: str = "127.0.0.1"
+    port: int = 8765
+    names: tuple[str, ...] = ()  # by which it may be addressed, besides this machine's own
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    is_behind_proxy: bool = False
+    quantum_ms: int = 250
+    is_logged: bool = False
+    max_upload_mb: int = 2000
+    head_s: float = 10.0  # how long a request's head may take to come, and its body
+    body_s: float = 60.0
+    connections: int = 2000
+    of_one_place: int = 1000
+    sources: tuple[tuple[str, str], ...] = ()  # connections: their names, and the files of each
+
+    @property
+    def is_secure(self) -> bool:
+        """Say whether what reaches a browser was encrypted on its way."""
+        return self.tls_cert is not None or self.is_behind_proxy
+
+    @property
+    def address(self) -> str:
+        """Return where a browser on this machine finds it."""
+        scheme = "https" if self.tls_cert else "http"
+        name = self.names[0] if self.names else "localhost"
+        return f"{scheme}://{name}:{self.port}"
+
+
+def check(serving: Serving) -> None:
+    """Refuse to be reached from other machines in clear text."""
+    need("serve")
+    from sfumato.faces.http.headers import is_loopback
+
+    if (serving.tls_cert is None) != (serving.tls_key is None):
+        raise Refused("serve-unsafe", "A certificate needs its key.", "Give both.")
+    if not is_loopback(serving.host) and not serving.is_secure:
+        raise Refused(
+            "serve-unsafe",
+            f"{serving.host} can be reached from other machines, and nothing would be encrypted.",
+            "Give --tls-cert and --tls-key, or --behind-proxy where a proxy does it.",
+        )
+
+
+def serve(serving: Serving, say: Callable[[str], None]) -> None:
+    """Serve until told to stop; what dies is started again, and said plainly."""
+    check(serving)
+    listening = _bound(serving)
+    port = int(listening.getsockname()[1])
+    serving = Serving(**{**asdict(serving), "port": port})
+    with tempfile.TemporaryDirectory(prefix="sfumato-") as folder:
+        keeper = _Keeper(serving, Path(folder) / "door", listening, say)
+        keeper.run()
+
+
+def _bound(serving: Serving) -> socket.socket:
+    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with contextlib.suppress(OSError):
+        listening.bind((serving.host, serving.port))
+        listening.listen(1024)
+        return listening
+    listening.close()
+    raise Refused(
+        "serve-unsafe",
+        f"Port {serving.port} of {serving.host} cannot be listened on.",
+        "Choose another --port; perhaps a server is running already.",
+    )
+
+
+def serve_lab(port: int, say: Callable[[str], None]) -> None:
+    """Serve the lab's pages to this machine until told to stop."""
+    need("serve", "lab")
+    import uvicorn
+
+    from sfumato.faces.http.app import lab_app
+    from sfumato.faces.http.guard import Limits, guarded
+
+    listening = _bound(Serving(vault="", port=port))
+    say(f"The lab is at http://localhost:{listening.getsockname()[1]}/lab (Ctrl-C ends it).")
+    config = uvicorn.Config(
+        lab_app(LOCAL),
+        http=guarded(Limits()),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+class _Keeper:
+    """The parent: two children, and the word to stop."""
+
+    def __init__(
+        self, serving: Serving, line: Path, listening: socket.socket, say: Callable[[str], None]
+    ) -> None:
+        self._serving = serving
+        self._line = line
+        self._listening = listening
+        self._say = say
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+        door = edge = None
+        try:
+            door = self._started("door")
+            link = _heard(door)
+            edge = self._started("edge")
+            _heard(edge)
+            self._greet(link)
+            while not self._stop.wait(PAUSE_S):
+                door, edge = self._kept("door", door), self._kept("edge", edge)
+        finally:
+            for process in (edge, door):
+                _end(process)
+            self._listening.close()
+
+    def _greet(self, link: str) -> None:
+        address = self._serving.address
+        self._say(f"sfumato serves {self._serving.vault} at {address}")
+        if link:
+            self._say(f"First owner: open {address}/welcome/{link} once, within seven days.")
+
+    def _kept(self, what: str, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        if process.poll() is None:
+            return process
+        self._say(f"the {what} process ended ({process.returncode}); starting another")
+        _end(process)
+        begun = self._started(what)
+        with contextlib.suppress(Refused):  # it ended before it was ready: the next look sees it
+            link = _heard(begun)
+            if link:
+                self._greet(link)
+        return begun
+
+    def _started(self, what: str) -> subprocess.Popen[bytes]:
+        if what == "door":
+            self._line.unlink(missing_ok=True)
+        descriptor = self._listening.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BEGIN, _HOME, what],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(descriptor,) if what == "edge" else (),
+            start_new_session=True,  # a Ctrl-C at the terminal is the keeper's to handle
+        )
+        settings = {"serving": asdict(self._serving), "line": str(self._line), "fd": descriptor}
+        if process.stdin is not None:
+            process.stdin.write(json.dumps(settings).encode() + b"\n")
+            process.stdin.flush()
+        return process
+
+
+def _heard(process: subprocess.Popen[bytes]) -> str:
+    """Return what the child says when it is ready; a child that says nothing is a fault."""
+    line = process.stdout.readline() if process.stdout is not None else b""
+    said = json.loads(line) if line else {}
+    if said.get("refused"):
+        code, cause, next_step = said["refused"]
+        raise Refused(code, cause, next_step)
+    if "ready" not in said:
+        raise Refused(
+            "service-down", "A process of the service did not start.", "See what it said above."
+        )
+    return str(said["ready"])
+
+
+def _end(process: subprocess.Popen[bytes] | None) -> None:
+    if process is None:
+        return
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def child(what: str) -> None:
+    """Be the door or the edge, as standard input says, until it ends."""
+    settings = json.loads(sys.stdin.buffer.readline())
+    serving = Serving(**{**settings["serving"], "names": tuple(settings["serving"]["names"])})
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what is in memory is written nowhere
+    threading.Thread(target=_end_with_the_keeper, daemon=True).start()
+    line = Path(settings["line"])
+    try:
+        if what == "door":
+            _be_door(serving, line)
+        else:
+            _be_edge(serving, line, int(settings["fd"]))
+    except Refused as refused:
+        _tell({"refused": [refused.code, refused.cause, refused.next_step]})
+
+
+def _end_with_the_keeper() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(0)
+
+
+def _tell(said: dict[str, object]) -> None:
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(said).encode() + b"\n")
+
+
+def _be_door(serving: Serving, line: Path) -> None:
+    import uvloop
+
+    from sfumato.app import open_house
+    from sfumato.faces.line.door_end import DoorEnd
+    from sfumato.faces.line.tally import Tally, to_nowhere, to_standard_error
+
+    sys.setswitchinterval(SWITCH_S)
+    house = open_house(
+        Path(serving.vault),
+        most_upload=serving.max_upload_mb * 10**6,
+        connections=dict(serving.sources),
+    )
+    link = house.desk.access.owner_link() or ""
+    tally = Tally(to_standard_error if serving.is_logged else to_nowhere)
+    end = DoorEnd(house.desk, quantum_s=serving.quantum_ms / 1000, tally=tally)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+            loop.run(_until_told(end.serve(line, lambda: _tell({"ready": link}))))
+    finally:
+        house.close()
+
+
+async def _until_told(work) -> None:  # type: ignore[no-untyped-def]
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
+    import uvicorn
+
+    from sfumato.dice import SystemDice
+    from sfumato.faces.http.app import edge_app
+    from sfumato.faces.http.guard import Limits, guarded
+    from sfumato.faces.http.loop import guarded_loop
+    from sfumato.faces.line.edge_end import Line
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for each connection
+    hosts = (*LOCAL, *serving.names)
+    app = edge_app(Line(line), hosts, SystemDice().draw, is_secure=serving.is_secure)
+    limits = Limits(serving.head_s, serving.body_s, serving.connections, serving.of_one_place)
+    # What uvicorn warns of is what strangers send: a log of ours is not theirs to fill.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    config = uvicorn.Config(
+        app,
+        loop="none",  # see `guarded_loop`
+        http=guarded(limits),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=serving.is_behind_proxy,
+        forwarded_allow_ips="127.0.0.1",
+        ssl_certfile=serving.tls_cert,
+        ssl_keyfile=serving.tls_key,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=5,
+    )
+    server = uvicorn.Server(config)
+    listening = socket.socket(fileno=descriptor)
+    threading.Thread(target=_tell_when_started, args=(server,), daemon=True).start()
+    with asyncio.Runner(loop_factory=guarded_loop(limits)) as runner:
+        runner.run(server.serve(sockets=[listening]))
+
+
+def _tell_when_started(server) -> None:  # type: ignore[no-untyped-def]
+    until = time.monotonic() + START_S
+    while not server.started and time.monotonic() < until:
+        time.sleep(0.01)
+    if server.started:
+        _tell({"ready": ""})

@@ -1,0 +1,39 @@
+"""What a vault's folder says of the vault: where its ledger and anchor are, and its engine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.refusal import Refused
+
+FORMAT: Final = 1
+FILE: Final = "vault.json"
+
+
+def settings_of(root: Path) -> dict[str, object]:
+    """Return the settings of the vault in the folder, or refuse."""
+    path = root / FILE
+    try:
+        settings = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    except ValueError:
+        settings = {}
+    if not isinstance(settings, dict) or settings.get("format") != FORMAT:
+        raise Refused(
+            "vault-missing",
+            f"There is no vault in {root}.",
+            "Make one with `sfumato init DIR`, or name it with --vault DIR or SFUMATO_VAULT.",
+        )
+    return dict(settings)
+
+
+def write_settings(root: Path, settings: Mapping[str, object]) -> None:
+    """Write the settings of a new vault, durably."""
+    descriptor = os.open(root / FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(json.dumps({"format": FORMAT, **settings}) + "\n")
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,197 @@
+"""A part of the app: a federation of sites on this machine, each a real service of its own."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sfumato.client import remote
+from sfumato.convening import FederatedVault, federation, new_convener
+from sfumato.core.refusal import Refused
+from sfumato.dice import SystemDice
+
+if TYPE_CHECKING:
+    from sfumato.federated.convener import Progress
+
+DATA_SET: Final = "patients"
+NAMES: Final = ("east", "north", "south", "west", "harbour", "hill", "lake", "market")
+START_S: Final = 60.0
+LEAST, MOST, PEOPLE = 4, len(NAMES), 2000
+_COMMAND: Final = "import sys; from sfumato.app import main; sys.exit(main())"
+_CARD: Final[dict[str, Any]] = {
+    "unit": "patient",
+    "budget": {"epsilon": 10, "delta": Decimal("1e-5")},
+    "ask": {"who": ["researchers"]},
+    "columns": {
+        "age": {"type": "integer", "lower": 0, "upper": 100},
+        "pressure": {"type": "integer", "lower": 80, "upper": 200},
+        "smoker": {"type": "text", "keys": ["no", "yes"]},
+    },
+}
+QUESTIONS: Final = (
+    ("How many patients are there?", "SELECT COUNT(*) AS patients FROM patients"),
+    (
+        "What is the blood pressure of those who smoke, and of those who do not?",
+        "SELECT smoker, COUNT(*) AS patients, AVG(pressure) AS pressure FROM patients"
+        " GROUP BY smoker",
+    ),
+    (
+        "How many are there of each age?",
+        "SELECT FLOOR(age / 20) * 20 AS age_from, COUNT(*) AS patients FROM patients"
+        " GROUP BY FLOOR(age / 20) * 20",
+    ),
+)
+EPSILON, DELTA = 1, Decimal("1e-6")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class LocalSite:
+    """One site on this machine: a service in processes of its own."""
+
+    name: str
+    url: str
+    process: subprocess.Popen[str]
+    invitation: str
+
+
+def demo(folder: str, sites: int, say: Say) -> dict[str, Any]:  # Any: JSON
+    """Make sites, let them agree, ask them together, kill one, and ask again; return what came."""
+    if not LEAST <= sites <= MOST:
+        raise Refused(
+            "bad-federation", f"The demo has {LEAST} to {MOST} sites.", "Choose a number of them."
+        )
+    root, names = Path(folder), NAMES[:sites]
+    with ExitStack() as held:
+        say(f"Starting {sites} sites, each with a vault, a ledger and processes of its own ...")
+        made = [_site(held, root / name, place) for place, name in enumerate(names)]
+        fed = _federated(held, root, made, say)
+        answers = [_asked(fed, says, sql, say) for says, sql in QUESTIONS]
+        say("\nHow does blood pressure go with age? (least squares, from one sum of moments)")
+        say(repr(fed[DATA_SET].linear("pressure", ["age"], epsilon=EPSILON, delta=DELTA)))
+        say(f"\nNow {made[-1].name} is killed, as a power cut would.")
+        made[-1].process.kill()
+        made[-1].process.wait()
+        answers.append(_asked(fed, *QUESTIONS[0], say))
+        spent = fed.spent(DATA_SET)
+    say("\nNo site's own numbers ever left it: each sent its rows' sums, with its share of the")
+    say("noise, under masks that only cancel in the sum of all who are left.")
+    return {"answers": answers, "spent": spent}
+
+
+def _asked(fed: FederatedVault, says: str, sql: str, say: Say) -> dict[str, Any]:
+    say(f"\n{says}\n  {sql}")
+    answer = fed[DATA_SET].ask(sql, epsilon=EPSILON, delta=DELTA)
+    say(repr(answer))
+    spent = ", ".join(f"{name} {value:g}" for name, value in fed.spent(DATA_SET).items())
+    say(f"epsilon spent by each site: {spent}")
+    receipt = answer.receipt
+    return {"rows": answer.rows, "sites": receipt["sites"], "left_out": receipt["left_out"]}
+
+
+def _told(progress: Progress, say: Say) -> None:
+    gone = ", ".join(f"{name} ({why.code})" for name, why in sorted(progress.gone.items()))
+    line = f"  {progress.stage:<7}{len(progress.left)} sites"
+    say(f"{line}; left out: {gone}" if gone else line)
+
+
+def _federated(held: ExitStack, root: Path, made: list[LocalSite], say: Say) -> FederatedVault:
+    """Let every owner join, and a researcher in at every site; return the sites as one vault."""
+    owners = {site.name: _taken_up(held, site.url, site.invitation) for site in made}
+    keys = {name: owner.call("site-key", {})["key"] for name, owner in owners.items()}
+    floor = max(len(made) // 2 + 1, -(-2 * len(made) // 3))
+    agreement = {
+        "name": "clinics",
+        "convener": new_convener(root / "convener.key"),
+        "sites": keys,
+        "floor": floor,
+        "colluders": 1,
+    }
+    ways = {}
+    for site in made:
+        owner = owners[site.name]
+        owner.call("join-federation", {"data_set": DATA_SET, **agreement})
+        invited = owner.call("invite", {"user": "ada", "roles": ["researcher"]})
+        owner.call("grant", {"data_set": DATA_SET, "user": "ada", "group": "researchers"})
+        ways[site.name] = _taken_up(held, site.url, str(invited["invitation"]))
+    say(f"They agreed: {floor} of {len(made)} must be left, and any one may tell all it knows.")
+    return federation(
+        agreement, key=root / "convener.key", sites=ways, heard=lambda p: _told(p, say)
+    )
+
+
+def _taken_up(held: ExitStack, url: str, invitation: str) -> remote.RemoteVault:
+    draw = SystemDice().draw
+    nobody = held.enter_context(remote.connect(url, token="", draw=draw))
+    made = nobody.call("take-up", {"invitation": invitation, "password": draw(16).hex()})
+    return held.enter_context(remote.connect(url, token=str(made["token"]), draw=draw))
+
+
+def _site(held: ExitStack, folder: Path, place: int) -> LocalSite:
+    from sfumato import app
+
+    folder.mkdir(parents=True)
+    rows = _rows(folder / "patients.csv", place)
+    app.create(folder / "vault", anchor=folder / "anchor")
+    with app.open(folder / "vault") as vault:
+        vault.add(DATA_SET, rows, {**_CARD, "people": f"patients-of-{folder.name}"})
+    return held.enter_context(served(folder.name, folder / "vault"))
+
+
+def _rows(path: Path, place: int) -> Path:
+    """Write made-up patients: those of each site are older than those of the one before."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("patient", "age", "pressure", "smoker"))
+        for n in range(PEOPLE):
+            age = 20 + 5 * place + n * 31 % 53
+            smokes = (n * 17 + place) % 4 == 0
+            pressure = 95 + age // 2 + 10 * smokes + n * 29 % 21
+            writer.writerow((f"{path.parent.name}-{n}", age, pressure, "yes" if smokes else "no"))
+    return path
+
+
+@contextmanager
+def served(name: str, vault: Path) -> Iterator[LocalSite]:
+    """Serve the vault in processes of its own, on a free port of this machine."""
+    command = [sys.executable, "-c", _COMMAND, "serve", "--vault", str(vault), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--quantum", "0"], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    )
+    try:
+        yield _begun(name, process)
+    finally:
+        process.terminate()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def _begun(name: str, process: subprocess.Popen[str]) -> LocalSite:
+    """Return the site once it has said where it is, and who may come in first."""
+    said: list[str] = []
+    has_link = threading.Event()
+
+    def listen() -> None:
+        for line in process.stderr or ():
+            said.append(line)
+            if "/welcome/" in line:
+                has_link.set()
+        has_link.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    has_link.wait(START_S)
+    text = "".join(said)
+    url, link = re.search(r" at (https?://\S+)", text), re.search(r"/welcome/(\S+)", text)
+    if url is None or link is None:
+        raise Refused("service-down", f"The site {name!r} did not start.", "See what it said.")
+    return LocalSite(name, url[1], process, link[1])

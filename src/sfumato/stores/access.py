@@ -1,0 +1,109 @@
+"""Users and tokens; of a password and of a token only a hash is here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from sfumato.core.access import Token, User
+from sfumato.stores.records import Records
+
+_TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS users (
+        name TEXT NOT NULL PRIMARY KEY, roles TEXT NOT NULL, created TEXT NOT NULL,
+        password TEXT NOT NULL, blocked {integer} NOT NULL CHECK (blocked IN (0, 1))
+    ){table_end}""",
+    """CREATE TABLE IF NOT EXISTS tokens (
+        id TEXT NOT NULL PRIMARY KEY, person TEXT NOT NULL, kind TEXT NOT NULL,
+        label TEXT NOT NULL, digest TEXT NOT NULL UNIQUE, actions TEXT NOT NULL,
+        data_sets TEXT NOT NULL, created TEXT NOT NULL, expires TEXT NOT NULL,
+        revoked TEXT NOT NULL
+    ){table_end}""",
+    "CREATE INDEX IF NOT EXISTS tokens_of ON tokens (person, created)",
+)
+_USER: Final = "name, roles, created, password, blocked"
+_KEPT: Final = "id, person, kind, label, digest, actions, data_sets, created, expires, revoked"
+
+
+class SqlAccess:
+    """An AccessStore over the vault's records."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        records.make(_TABLES)
+
+    def user(self, name: str) -> User | None:
+        """Return one user, or None."""
+        if not name.isprintable():  # half a letter cannot be looked for
+            return None
+        rows = self._records.rows(f"SELECT {_USER} FROM users WHERE name = ?", (name,))
+        return _user(rows[0]) if rows else None
+
+    def users(self) -> tuple[User, ...]:
+        """Return every user, by name."""
+        rows = self._records.rows(f"SELECT {_USER} FROM users")
+        return tuple(sorted(map(_user, rows), key=lambda user: user.name))
+
+    def put_user(self, user: User) -> None:
+        """Add the user, or change them."""
+        values = (user.name, json.dumps(user.roles), user.created, user.password, user.is_blocked)
+        with self._records.change() as link:
+            link.change(
+                f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE"
+                " SET roles = excluded.roles, password = excluded.password,"
+                " blocked = excluded.blocked",
+                (*values[:4], int(user.is_blocked)),
+            )
+
+    def token(self, digest: str) -> Token | None:
+        """Return the token whose hash this is, or None; revoked and old ones too."""
+        rows = self._records.rows(f"SELECT {_KEPT} FROM tokens WHERE digest = ?", (digest,))
+        return _token(rows[0]) if rows else None
+
+    def tokens(self, user: str) -> tuple[Token, ...]:
+        """Return every token of a user, the newest first."""
+        sql = f"SELECT {_KEPT} FROM tokens WHERE person = ? ORDER BY created DESC, id"
+        return tuple(map(_token, self._records.rows(sql, (user,))))
+
+    def add_token(self, token: Token) -> None:
+        """Remember a token that was made."""
+        values = (
+            token.id, token.user, token.kind, token.label, token.digest,
+            json.dumps(token.actions), json.dumps(token.data_sets), token.created,
+            token.expires, token.revoked,
+        )  # fmt: skip
+        marks = ", ".join("?" * len(values))
+        with self._records.change() as link:
+            link.change(f"INSERT INTO tokens ({_KEPT}) VALUES ({marks})", values)
+
+    def revoke_token(self, token: str, at: str) -> None:
+        """Let a token, by its id, open nothing any more."""
+        self.take_token(token, at)
+
+    def take_token(self, token: str, at: str) -> bool:
+        """Revoke a token that opens once; say whether this call was the one."""
+        with self._records.change() as link:
+            sql = "UPDATE tokens SET revoked = ? WHERE id = ? AND revoked = ''"
+            return link.change(sql, (at, token)) == 1
+
+
+def _user(row: tuple[Any, ...]) -> User:
+    name, roles, created, password, blocked = row
+    return User(name, tuple(json.loads(roles)), created, password, bool(blocked))
+
+
+def _token(row: tuple[Any, ...]) -> Token:
+    name, user, kind, label, digest, actions, data_sets, created, expires, revoked = row
+    reach = json.loads(data_sets)
+    return Token(
+        id=name,
+        user=user,
+        kind=kind,
+        label=label,
+        digest=digest,
+        actions=tuple(json.loads(actions)),
+        data_sets=None if reach is None else tuple(reach),
+        created=created,
+        expires=expires,
+        revoked=revoked,
+    )

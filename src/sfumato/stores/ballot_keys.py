@@ -1,0 +1,124 @@
+"""The keys that sign ballot tokens, in files of the vault that only its owner may read.
+
+The library makes and keeps the keys and checks finished signatures. It has no raw private power,
+which a blind signature is; that is core/blind.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from sfumato.core import blind
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug, Refused
+from sfumato.stores.keys import read_private, write_private
+
+BITS: Final = blind.SMALLEST_KEY
+_PSS: Final = padding.PSS(padding.MGF1(SHA384()), blind.HASH_BYTES)
+
+
+class FileBallotKeys:
+    """A BallotKeys in a folder; the nodes of one vault share it."""
+
+    def __init__(self, folder: Path, dice: Dice) -> None:
+        self._folder = folder
+        self._dice = dice
+        self._lock = threading.Lock()
+        self._private: dict[str, blind.PrivateKey] = {}
+        self._proofs: dict[str, tuple[bytes, ...]] = {}
+        self._public: dict[blind.PublicKey, rsa.RSAPublicKey] = {}
+
+    def make(self) -> tuple[blind.PublicKey, str]:
+        """Return a new public key, and the name under which its secret half waits."""
+        made = rsa.generate_private_key(blind.EXPONENT, BITS)
+        pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
+        waiting = f"waiting-{self._dice.draw(8).hex()}"
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        write_private(self._path(waiting), pem)
+        return _public_of(made), waiting
+
+    def keep(self, waiting: str, survey: str) -> None:
+        """Let the key that waits be the survey's."""
+        self._path(waiting).rename(self._path(survey))
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def sign(self, survey: str, blinded: bytes) -> bytes:
+        """Return the signature of a blinded token."""
+        return blind.sign(self._loaded(survey), blinded, self._dice)
+
+    def proof(self, survey: str) -> tuple[bytes, ...]:
+        """Return what shows that the survey's key marks nobody; nothing once it is forgotten."""
+        with self._lock:
+            known = self._proofs.get(survey)
+        if known is None and self._path(survey).is_file():
+            known = blind.prove(self._loaded(survey), self._dice)
+            with self._lock:
+                self._proofs[survey] = known
+        return known or ()
+
+    def is_signed(self, key: blind.PublicKey, token: bytes, signature: bytes) -> bool:
+        """Say whether the key has signed the token."""
+        with self._lock:
+            known = self._public.get(key)
+            if known is None:
+                known = rsa.RSAPublicNumbers(key.exponent, key.modulus).public_key()
+                self._public[key] = known
+        with contextlib.suppress(InvalidSignature):
+            known.verify(signature, token, _PSS, SHA384())
+            return True
+        return False
+
+    def forget(self, survey: str) -> None:
+        """Remove the secret half for good: nothing is signed any more."""
+        with self._lock:
+            self._private.pop(survey, None)
+            self._proofs.pop(survey, None)
+        self._path(survey).unlink(missing_ok=True)
+
+    def _loaded(self, survey: str) -> blind.PrivateKey:
+        """Return the secret half; what another node has removed is not there any more."""
+        if not self._path(survey).is_file():
+            raise Refused(
+                "survey-not-open", "This survey gives no more tokens.", "Ask who invited you."
+            )
+        with self._lock:
+            known = self._private.get(survey)
+        if known is None:
+            known = _private_of(read_private(self._path(survey)))
+            with self._lock:
+                self._private[survey] = known
+        return known
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.pem"
+
+
+def _public_of(key: rsa.RSAPrivateKey) -> blind.PublicKey:
+    numbers = key.public_key().public_numbers()
+    return blind.PublicKey(numbers.n, numbers.e)
+
+
+def _private_of(pem: str) -> blind.PrivateKey:
+    key = load_pem_private_key(pem.encode("ascii"), None)
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise Bug("a ballot key that is no RSA key")
+    numbers = key.private_numbers()
+    return blind.PrivateKey(_public_of(key), numbers.p, numbers.q, numbers.d)

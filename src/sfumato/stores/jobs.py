@@ -1,0 +1,112 @@
+"""Jobs and how they stand, for every node of a vault; a runner that is gone loses its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sfumato.core.job import Job
+from sfumato.stores.records import Records
+
+_TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS jobs (
+        id TEXT NOT NULL PRIMARY KEY, person TEXT NOT NULL, token TEXT NOT NULL,
+        kind TEXT NOT NULL, data_set TEXT NOT NULL, op TEXT NOT NULL, body TEXT NOT NULL,
+        created TEXT NOT NULL, state TEXT NOT NULL, tries {integer} NOT NULL,
+        refusal TEXT NOT NULL, runner TEXT NOT NULL, until TEXT NOT NULL, UNIQUE (person, op)
+    ){table_end}""",
+    "CREATE INDEX IF NOT EXISTS jobs_open ON jobs (created) WHERE state IN ('waiting', 'running')",
+)
+_KEPT: Final = "id, person, token, kind, data_set, op, body, created, state, tries, refusal"
+_READY: Final = "(state = 'waiting' OR (state = 'running' AND until < ?))"
+
+
+class SqlJobs:
+    """A JobStore over the vault's records."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        records.make(_TABLES)
+
+    def add(self, job: Job) -> Job:
+        """Remember the job; or return the one that stands under the user's operation.
+
+        Of those that are over, the last hundred are kept.
+        """
+        values = (
+            job.id, job.user, job.token, job.kind, job.data_set, job.op, job.body, job.created,
+            job.state, job.tries, job.refusal, "", "",
+        )  # fmt: skip
+        marks = ", ".join("?" * len(values))
+        old = (
+            "DELETE FROM jobs WHERE person = ? AND state IN ('done', 'failed', 'cancelled') AND id"
+            " NOT IN (SELECT id FROM jobs WHERE person = ? ORDER BY created DESC, id LIMIT 100)"
+        )
+        with self._records.change() as link:
+            link.change(
+                f"INSERT INTO jobs ({_KEPT}, runner, until) VALUES ({marks})"
+                " ON CONFLICT DO NOTHING",
+                values,
+            )
+            link.change(old, (job.user, job.user))
+        return self._rows("person = ? AND op = ?", (job.user, job.op))[0]
+
+    def find(self, job: str) -> Job | None:
+        """Return one by its id, or None."""
+        found = self._rows("id = ?", (job,))
+        return found[0] if found else None
+
+    def of(self, user: str) -> tuple[Job, ...]:
+        """Return the user's last hundred jobs, the newest first."""
+        return self._rows("person = ? ORDER BY created DESC, id LIMIT 100", (user,))
+
+    def ready(self, now: str) -> tuple[Job, ...]:
+        """Return what waits, and what runs nowhere any more, the oldest first.
+
+        What was begun without a token is its own process's affair.
+        """
+        return self._rows(f"{_READY} AND token <> '' ORDER BY created, id LIMIT 500", (now,))
+
+    def claim(self, job: str, by: str, now: str, until: str) -> bool:
+        """Let a runner have a job that is ready; say whether it is theirs."""
+        return self._changed(
+            "state = 'running', runner = ?, until = ?, tries = tries + 1",
+            f"id = ? AND {_READY}",
+            (by, until, job, now),
+        )
+
+    def renew(self, by: str, until: str) -> None:
+        """Say that the runner is still there."""
+        self._changed("until = ?", "runner = ? AND state = 'running'", (until, by))
+
+    def finish(self, job: str, by: str, state: str, refusal: str) -> bool:
+        """End a job of the runner's; say whether it was theirs still."""
+        return self._changed(
+            "state = ?, refusal = ?",
+            "id = ? AND runner = ? AND state = 'running'",
+            (state, refusal, job, by),
+        )
+
+    def cancel(self, job: str) -> bool:
+        """End a job that waits; say whether it did."""
+        return self._changed("state = 'cancelled'", "id = ? AND state = 'waiting'", (job,))
+
+    def again(self, job: str) -> bool:
+        """Let a job wait again that failed or was cancelled; say whether it had."""
+        return self._changed(
+            "state = 'waiting', refusal = '', tries = 0",
+            "id = ? AND state IN ('failed', 'cancelled')",
+            (job,),
+        )
+
+    def _rows(self, which: str, values: Sequence[object]) -> tuple[Job, ...]:
+        rows = self._records.rows(f"SELECT {_KEPT} FROM jobs WHERE {which}", values)
+        return tuple(map(_job, rows))
+
+    def _changed(self, what: str, which: str, values: Sequence[object]) -> bool:
+        with self._records.change() as link:
+            return link.change(f"UPDATE jobs SET {what} WHERE {which}", values) > 0
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    return Job(*row)

@@ -1,0 +1,63 @@
+"""What a ledger's rows say of the past: a user's operations, and everybody's charges."""
+
+from __future__ import annotations
+
+import json
+
+from sfumato.core.account import Entry, Past
+from sfumato.stores import rows
+from sfumato.stores.link import Fault, Link
+from sfumato.stores.rows import ENTRY
+
+_PAST = "SELECT op, state, seq, ended FROM ledger_operations WHERE asker = ?"
+
+
+def past(link: Link, user: str, before: int, limit: int) -> tuple[Past, ...]:
+    """Return the user's operations that were paid before that entry, the newest first."""
+    sql = f"{_PAST} AND seq < ? ORDER BY seq DESC LIMIT ?"
+    return tuple(_past(link, *found) for found in link.rows(sql, (user, before, limit)))
+
+
+def past_of(link: Link, user: str, op: str) -> Past | None:
+    """Return one operation of the user's, or None."""
+    found = link.rows(f"{_PAST} AND op = ?", (user, op))
+    return _past(link, *found[0]) if found else None
+
+
+_BALLOT = '{"answer!_key":"ballot/%'  # how the entry of a ballot begins: see door/ballots.py
+
+
+def charges(
+    link: Link, before: int, limit: int, people: str | None, data_set: str | None
+) -> tuple[Entry, ...]:
+    """Return the charges and repeats before that entry, of these people or data set, newest first.
+
+    A body is canonical JSON, in whose texts every quote is escaped: what is looked for can stand
+    nowhere but where it is meant. What respondents of surveys paid for a ballot is no answer, and
+    is in the chain alone: there is an entry for each of them.
+    """
+    wanted = [
+        f"{json.dumps(key)}:{json.dumps(value)}"
+        for key, value in (("people", people), ("data_set", data_set))
+        if value is not None
+    ]
+    sql = f"SELECT {ENTRY} FROM ledger_entries WHERE kind IN ('charged', 'repeated')"
+    sql += " AND seq < ? AND body NOT LIKE ? ESCAPE '!'"
+    sql += "".join(" AND body LIKE ? ESCAPE '!'" for _ in wanted) + " ORDER BY seq DESC LIMIT ?"
+    found = link.rows(sql, (before, _BALLOT, *map(_like, wanted), limit))
+    entries = (Entry(*row) for row in found)
+    return tuple(entry for entry in entries if all(text in entry.body for text in wanted))
+
+
+def _like(text: str) -> str:
+    """Return the pattern of what holds the text."""
+    for special in "!%_":
+        text = text.replace(special, "!" + special)
+    return f"%{text}%"
+
+
+def _past(link: Link, op: str, state: str, seq: int, ended: int | None) -> Past:
+    entry = rows.entry(link, seq)
+    if entry is None:
+        raise Fault("unsound")
+    return Past(op, state, entry, None if ended is None else rows.entry(link, ended))

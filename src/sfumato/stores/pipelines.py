@@ -1,0 +1,71 @@
+"""Programs that were handed in, and what their owners said of them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Final
+
+from sfumato.core.pipeline import Submitted
+from sfumato.stores.records import Records
+
+_TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS pipelines (
+        digest TEXT NOT NULL, data_set TEXT NOT NULL, program TEXT NOT NULL,
+        handed_in_by TEXT NOT NULL, handed_in_at TEXT NOT NULL, state TEXT NOT NULL,
+        most_epsilon TEXT NOT NULL, decided_by TEXT NOT NULL, decided_at TEXT NOT NULL,
+        PRIMARY KEY (data_set, digest)
+    ){table_end}""",
+)
+_KEPT: Final = (
+    "digest, data_set, program, handed_in_by, handed_in_at, state, most_epsilon, decided_by,"
+    " decided_at"
+)
+
+
+class SqlPipelines:
+    """A PipelineStore over the vault's records."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        records.make(_TABLES)
+
+    def add(self, one: Submitted) -> None:
+        """Remember a program; one that is known stays as it is."""
+        values = (
+            one.digest, one.data_set, one.program, one.by, one.at, one.state,
+            str(one.most_epsilon), one.decided_by, one.decided_at,
+        )  # fmt: skip
+        marks = ", ".join("?" * len(values))
+        with self._records.change() as link:
+            link.change(
+                f"INSERT INTO pipelines ({_KEPT}) VALUES ({marks}) ON CONFLICT DO NOTHING", values
+            )
+
+    def find(self, data_set: str, digest: str) -> Submitted | None:
+        """Return one by its digest, or None."""
+        sql = f"SELECT {_KEPT} FROM pipelines WHERE data_set = ? AND digest = ?"
+        rows = self._records.rows(sql, (data_set, digest))
+        return _submitted(rows[0]) if rows else None
+
+    def of(self, data_set: str) -> tuple[Submitted, ...]:
+        """Return every program of a data set, the newest first."""
+        sql = f"SELECT {_KEPT} FROM pipelines WHERE data_set = ? ORDER BY handed_in_at DESC, digest"
+        return tuple(map(_submitted, self._records.rows(sql, (data_set,))))
+
+    def decide(self, one: Submitted) -> None:
+        """Put down what the owner said of it."""
+        sql = (
+            "UPDATE pipelines SET state = ?, most_epsilon = ?, decided_by = ?, decided_at = ?"
+            " WHERE data_set = ? AND digest = ?"
+        )
+        said = one.state, str(one.most_epsilon), one.decided_by, one.decided_at
+        with self._records.change() as link:
+            link.change(sql, (*said, one.data_set, one.digest))
+
+
+# Any: a column's type is the table's business
+def _submitted(row: tuple[Any, ...]) -> Submitted:
+    digest, data_set, program, by, at, state, most, decided_by, decided_at = row
+    return Submitted(
+        digest, data_set, program, by, at, state, Fraction(most), decided_by, decided_at
+    )

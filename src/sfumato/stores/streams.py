@@ -1,0 +1,101 @@
+"""What is kept of streams, in folders of the vault that only its owner may read.
+
+A closed period leaves one folder: `used.duckdb`, of which only an engine knows what it says, and
+`taken.json` with the noisy block. It is made elsewhere and moved to its place in one step, so that
+a kill at any moment leaves a period taken whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.chain import canonical
+from sfumato.core.ports import KeptDay
+from sfumato.core.refusal import Bug
+
+USED: Final = "used.duckdb"
+WORDS: Final = "taken.json"
+DRAFT: Final = "draft-"
+
+
+class FileStreams:
+    """A KeptStreams in a folder; safe for several processes of one machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def alone(self, stream: str) -> Iterator[None]:
+        """Hold the stream, so that no other process closes a period of it meanwhile."""
+        folder = self._of(stream)
+        for place in (self._folder, folder):
+            place.mkdir(mode=0o700, exist_ok=True)
+        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
+    def find(self, stream: str, end: int) -> KeptDay | None:
+        """Return what was kept when that period was taken, or None."""
+        place = self._of(stream) / str(end)
+        if not (place / WORDS).is_file() or not (place / USED).is_file():
+            return None
+        return KeptDay(json.loads((place / WORDS).read_text("utf-8")), str(place / USED))
+
+    @contextmanager
+    def draft(self, stream: str) -> Iterator[str]:
+        """Give a place in a private folder for what is not whole yet; it is gone afterwards."""
+        made = tempfile.mkdtemp(prefix=DRAFT, dir=self._of(stream))  # 0700
+        try:
+            yield str(Path(made, USED))
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def keep(self, stream: str, end: int, draft: str, words: dict[str, object]) -> KeptDay:
+        """Keep the draft as what the period left behind, in one step; a period is kept once."""
+        made, place = Path(draft).parent, self._of(stream) / str(end)
+        if place.exists():
+            raise Bug("a period of a stream is kept twice")
+        _write(made / WORDS, canonical(words))
+        for path in (made / USED, made):
+            _sync(path)
+        made.rename(place)
+        _sync(place.parent)
+        _sync(self._folder)
+        return KeptDay(words, str(place / USED))
+
+    def drop_before(self, stream: str, end: int) -> None:
+        """Remove what earlier periods left, and drafts of who was killed."""
+        for left in self._of(stream).iterdir():
+            is_old = left.name.isdigit() and int(left.name) < end
+            if is_old or left.name.startswith(DRAFT):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def _of(self, stream: str) -> Path:
+        return self._folder / stream
+
+
+def _write(path: Path, text: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "w", encoding="utf-8") as opened:
+        opened.write(text)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

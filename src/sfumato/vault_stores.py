@@ -1,0 +1,57 @@
+"""Opening the stores that a vault's folder names: SQLite files of it, or one PostgreSQL."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from sfumato.clock import SystemClock
+from sfumato.core.ports import LedgerStore
+from sfumato.core.refusal import Refused
+from sfumato.dice import SystemDice
+from sfumato.door import Ledger
+from sfumato.services.surveys import Surveys
+from sfumato.stores.ballot_keys import FileBallotKeys
+from sfumato.stores.records import Records
+from sfumato.stores.sqlite import open_forgetful_records, open_ledger, open_records
+from sfumato.stores.surveys import SqlSurveys
+
+CATALOGUE: Final = "catalogue.sqlite"
+SURVEYS: Final = "surveys.sqlite"
+
+
+def ledger_store(root: Path, url: object) -> LedgerStore:
+    """Return the ledger of the vault: a file of it, or a database."""
+    if url is None:
+        return open_ledger(root / "ledger.sqlite", SystemClock())
+    opened: LedgerStore = postgres_store().open_ledger(str(url), SystemClock())
+    return opened
+
+
+def records_of(root: Path, url: object) -> Records:
+    """Return what is kept beside the ledger: in its database, or in a file of the vault."""
+    if url is None:
+        return open_records(root / CATALOGUE)
+    opened: Records = postgres_store().open_records(str(url))
+    return opened
+
+
+def postgres_store() -> ModuleType:
+    """Return the PostgreSQL store, or refuse: it is an extra of the package."""
+    try:
+        return importlib.import_module("sfumato.stores.postgres")
+    except ImportError:
+        pass
+    raise Refused(
+        "not-installed", "psycopg is not installed.", 'pip install "sfumato[postgres]" brings it.'
+    )
+
+
+def surveys_of(root: Path, url: object, ledger: Ledger, salt: bytes) -> Surveys:
+    """Return the survey service, over a store that forgets in which order reports came."""
+    dice = SystemDice()
+    records = records_of(root, url) if url else open_forgetful_records(root / SURVEYS)
+    keys = FileBallotKeys(root / "keys" / "ballots", dice)
+    return Surveys(ledger, SqlSurveys(records, dice), keys, SystemClock(), dice, salt)

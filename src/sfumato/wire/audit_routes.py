@@ -1,0 +1,49 @@
+"""The routes of the record: one's own questions, and what an auditor reads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.wire.route import Route
+from sfumato.wire.schemas import ANSWER, FLAG, OBJECT, Schema, listed, opened, text
+
+_NEXT: Final[Schema] = {"type": ["integer", "null"]}
+_SEQ: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 10**17}
+_LIMIT: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 1000}
+
+AUDIT_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "history", "GET", "/v1/questions", "Your own questions, the newest first.", "read",
+        opened({"questions": listed(OBJECT), "next": _NEXT}),
+        query={"before": _SEQ, "limit": _LIMIT},
+    ),
+    Route(
+        "answer", "GET", "/v1/questions/{op}", "An answer of yours again; free.", "read", ANSWER,
+        refusals=("answer-unknown", "unknown-data-set", "unknown-user", "ledger-frozen",
+                  "anchor-missing"),
+    ),
+    Route(
+        "entries", "GET", "/v1/ledger", "The chain, in order, from after an entry.", "audit",
+        opened({"entries": listed(OBJECT), "head": OBJECT, "next": _NEXT}),
+        query={"after": _SEQ, "limit": _LIMIT},
+    ),
+    Route(
+        "verify-ledger", "GET", "/v1/ledger/verify",
+        "Whether the whole chain and every account's sum hold.", "audit", opened({"ok": FLAG}),
+        is_long=True,
+    ),
+    Route(
+        "releases", "GET", "/v1/releases", "What was charged, the newest first.", "audit",
+        opened({"releases": listed(OBJECT), "next": _NEXT}),
+        query={"before": _SEQ, "limit": _LIMIT, "data_set": text()},
+    ),
+    Route(
+        "sheet", "GET", "/v1/releases/{entry}", "The answer sheet of one release, signed.",
+        "audit", opened({"format": text(), "entries": listed(OBJECT), "proof": OBJECT}),
+        refusals=("answer-unknown",),
+    ),
+    Route(
+        "policies", "GET", "/v1/policies", "Cards, grants, caps, and who has which role.",
+        "audit", opened({"cards": listed(OBJECT), "grants": listed(OBJECT)}),
+    ),
+)  # fmt: skip

@@ -1,0 +1,29 @@
+"""How a table of a connection is named where a file could stand: connection:NAME/SCHEMA.TABLE."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.core.refusal import Refused
+
+PREFIX: Final = "connection:"
+
+
+def read_connection(source: str) -> tuple[str, str] | None:
+    """Return the connection and its table, or None for what is a file; or refuse."""
+    if source.startswith(("postgresql://", "postgres://")):
+        raise Refused(
+            "source-unreadable",
+            "An address is none that rows are taken from: it would be in lists of processes.",
+            "Set a connection up (--connection NAME=FILE), and give connection:NAME/SCHEMA.TABLE.",
+        )
+    if not source.startswith(PREFIX):
+        return None
+    connection, slash, table = source.removeprefix(PREFIX).partition("/")
+    if not (connection and slash and table):
+        raise Refused(
+            "source-unreadable",
+            "A table of a connection is named connection:NAME/SCHEMA.TABLE.",
+            "Name both.",
+        )
+    return connection, table

@@ -1,0 +1,65 @@
+"""The routes of pipelines: programs that are handed in, approved, and run on blocks of people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.wire.route import Route
+from sfumato.wire.schemas import ANSWER, ANY, COUNT, NUMBER, listed, opened, shape, text
+
+_PIPELINE: Final = opened({"digest": text(), "data_set": text(), "state": text()})
+_TERMS: Final = {
+    "blocks": COUNT, "trim": {"type": "integer", "minimum": 0}, "cpu_s": NUMBER,
+    "memory_mb": COUNT, "delta": NUMBER, "take": text(10),
+}  # fmt: skip
+_OUTPUT: Final = shape(
+    {"name": text(63), "lower": ANY, "upper": ANY},
+    {
+        "step": ANY,
+        "path": text(),
+        "at": listed(ANY, maxItems=8),
+        "shape": listed(COUNT, maxItems=4),
+    },
+)
+_RUN: Final = (
+    "anchor-missing", "bad-budget", "bad-pipeline", "ledger-frozen", "noise-out-of-range",
+    "pipeline-unknown", "unknown-column", "unknown-data-set",
+)  # fmt: skip
+
+PIPELINE_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "pipelines", "GET", "/v1/data-sets/{data_set}/pipelines",
+        "The programs of a data set: all to its owner, your own to you.", "read",
+        opened({"pipelines": listed(_PIPELINE)}), refusals=("unknown-data-set",),
+    ),
+    Route(
+        "submit-pipeline", "POST", "/v1/data-sets/{data_set}/pipelines",
+        "Hand in a program with the numbers it gives and their ranges; it waits for the owner.",
+        "ask", _PIPELINE,
+        shape(
+            {"source": text(200_000), "name": text(), "outputs": listed(_OUTPUT, maxItems=64)},
+            {"columns": listed(text()), "epsilon": NUMBER, "kind": text(10)},
+        ),
+        refusals=_RUN,
+    ),
+    Route(
+        "decide-pipeline", "POST", "/v1/data-sets/{data_set}/pipelines/{pipeline}/decision",
+        "Approve a program, with its ranges, up to a price for each run; or decline it.", "own",
+        _PIPELINE, shape({"state": text(10)}, {"most_epsilon": NUMBER}), refusals=_RUN,
+    ),
+    Route(
+        "price-pipeline", "POST", "/v1/data-sets/{data_set}/pipelines/{pipeline}/price",
+        "What a run costs, and how far off its noise would be; nothing is spent.", "ask",
+        opened({"epsilon": {"type": "number"}, "blocks": COUNT}),
+        shape({"epsilon": NUMBER}, _TERMS), refusals=_RUN,
+    ),
+    Route(
+        "run-pipeline", "POST", "/v1/data-sets/{data_set}/pipelines/{pipeline}/runs",
+        "The private average over blocks of people of what an approved program says.", "ask",
+        ANSWER, shape({"epsilon": NUMBER}, {**_TERMS, "op": text(100)}), is_long=True,
+        refusals=(
+            *_RUN, "budget-exceeded", "data-set-frozen", "op-reused", "pipeline-waits",
+            "question-failed", "question-frozen", "sandbox-missing",
+        ),
+    ),
+)  # fmt: skip

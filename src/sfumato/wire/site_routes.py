@@ -1,0 +1,90 @@
+"""The routes of sites: agreements, and the stages of a sum over several sites."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.wire.route import Route
+from sfumato.wire.schemas import (
+    ANSWER,
+    COUNT,
+    NUMBER,
+    OBJECT,
+    Schema,
+    listed,
+    opened,
+    pairs,
+    shape,
+    text,
+)
+
+_KEY: Final = text(64)
+_SITES: Final = pairs(_KEY)
+_AGREEMENT: Final = opened({"name": text(63), "sites": _SITES, "floor": COUNT, "colluders": COUNT})
+_MESSAGE: Final = text(1_000_000, description="The bytes of the message, in base64.")
+_ASKED: Final[dict[str, Schema]] = {"federation": text(63), "epsilon": NUMBER}
+_TERMS: Final[dict[str, Schema]] = {
+    "sql": text(16_384), "question": OBJECT, "delta": NUMBER, "max_groups": COUNT,
+    "max_rows": COUNT,
+}  # fmt: skip
+_SUM: Final = (
+    "anchor-missing", "bad-budget", "bad-federation", "bad-sql", "data-set-frozen",
+    "federation-unknown", "keys-needed", "ledger-frozen", "no-aggregate", "no-bounds",
+    "noise-out-of-range", "not-in-language", "numbers-too-large", "question-too-large",
+    "type-mismatch", "unknown-column", "unknown-data-set",
+)  # fmt: skip
+_ROUND: Final = (
+    *_SUM, "budget-exceeded", "op-reused", "question-failed", "question-frozen",
+    "sum-message-refused", "sum-not-trusted", "sum-too-few", "update-refused",
+)  # fmt: skip
+_OF: Final = "/v1/data-sets/{data_set}"
+
+SITE_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "site-key", "GET", "/v1/site", "The public key by which other sites know this one.", "any",
+        opened({"key": _KEY}),
+    ),
+    Route(
+        "federations", "GET", f"{_OF}/federations",
+        "The federations whose sums the data set takes part in.", "read",
+        opened({"federations": listed(_AGREEMENT)}), refusals=("unknown-data-set",),
+    ),
+    Route(
+        "join-federation", "POST", f"{_OF}/federations",
+        "Let a data set take part in the sums of a federation, on what its sites have agreed.",
+        "own", _AGREEMENT,
+        shape({"name": text(63), "convener": _KEY, "sites": _SITES, "floor": COUNT,
+               "colluders": COUNT}),
+        refusals=("anchor-missing", "bad-federation", "ledger-frozen", "sum-not-trusted",
+                  "unknown-data-set"),
+    ),
+    Route(
+        "leave-federation", "POST", f"{_OF}/federations/{{federation}}/leave",
+        "Take no further part in a federation's sums.", "own", _AGREEMENT, shape({}),
+        refusals=("anchor-missing", "federation-unknown", "ledger-frozen", "unknown-data-set"),
+    ),
+    Route(
+        "price-sum", "POST", f"{_OF}/sums/price",
+        "What a sum over the sites costs here, and its noise; nothing is spent.", "ask",
+        opened({"epsilon": {"type": "number"}, "about": text(), "size": COUNT, "bits": COUNT}),
+        shape(_ASKED, _TERMS), refusals=(*_SUM, "sum-not-trusted"),
+    ),
+    Route(
+        "join-sum", "POST", f"{_OF}/sums",
+        "Take part in a round of a sum: this site's keys for it. Nothing is charged yet.", "ask",
+        opened({"round": text(64), "message": _MESSAGE}),
+        shape({**_ASKED, "message": _MESSAGE}, _TERMS), refusals=_ROUND,
+    ),
+    Route(
+        "go-on-with-sum", "POST", f"{_OF}/sums/{{round}}/{{stage}}",
+        "This site's message of a stage: share, mask, agree or reveal; mask charges, then reads.",
+        "ask", opened({"message": _MESSAGE}), shape({"message": _MESSAGE}), is_long=True,
+        refusals=_ROUND,
+    ),
+    Route(
+        "show-sum", "POST", f"{_OF}/sums/answer",
+        "A finished sum as a table: arithmetic on released numbers, free.", "ask", ANSWER,
+        shape({**_ASKED, "total": listed({"type": "integer"}), "sites": COUNT}, _TERMS),
+        refusals=(*_SUM, "sum-not-trusted"),
+    ),
+)  # fmt: skip

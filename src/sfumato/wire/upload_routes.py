@@ -1,0 +1,76 @@
+"""Rows come in: a file is uploaded, a card proposed, a data set added as a job, a card amended."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.wire.job_routes import JOB
+from sfumato.wire.route import Route
+from sfumato.wire.schemas import CARD, OBJECT, listed, opened, pairs, shape, text
+
+_CARD_REFUSALS: Final = (
+    "bad-card", "bad-budget", "data-set-exists", "same-people", "second-person-needed",
+    "vault-missing", "ledger-frozen", "anchor-missing",
+)  # fmt: skip
+_COLUMN: Final = opened({"name": text(), "type": text()})
+
+UPLOAD_ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "upload", "PUT", "/v1/uploads",
+        "Send a CSV, TSV or Parquet file, as it is; it waits for a day.", "own",
+        opened({"upload": text(), "name": text(), "bytes": {"type": "integer"}, "until": text()}),
+        query={"name": text(200, description="The file's name; how it ends says what it is.")},
+        refusals=("source-unreadable", "too-large"), carries="file",
+    ),
+    Route(
+        "proposed", "GET", "/v1/uploads/{upload}",
+        "The columns of an upload, their likely types, and a card to be filled in; no value.",
+        "own", opened({"upload": text(), "columns": listed(_COLUMN), "card": OBJECT}),
+        refusals=("upload-unknown", "source-unreadable"), is_long=True,
+    ),
+    Route(
+        "add", "POST", "/v1/data-sets",
+        "Add an upload, or a table of a connection, as a data set, or as a new version of one, "
+        "with its card; as a job.", "own", JOB,
+        shape(
+            {"name": text(), "card": OBJECT},
+            {
+                "upload": text(), "connection": text(), "table": text(),
+                "tables": pairs(text()), "different_people": text(100), "op": text(100),
+            },
+        ),
+        refusals=(
+            *_CARD_REFUSALS, "upload-unknown", "connection-unknown", "op-reused",
+            "source-unreadable",
+        ),
+    ),
+    Route(
+        "connections", "GET", "/v1/connections",
+        "The databases that you may take rows from, by the names that the operator gave them.",
+        "own", opened({"connections": listed(text())}),
+    ),
+    Route(
+        "proposed-table", "GET", "/v1/connections/{connection}",
+        "The columns of a table of a connection, and a card to be filled in; no row is read.",
+        "own",
+        opened(
+            {"connection": text(), "table": text(), "columns": listed(_COLUMN), "card": OBJECT}
+        ),
+        query={"table": text(130, description="SCHEMA.TABLE, or a TABLE of `public`.")},
+        refusals=(
+            "connection-unknown", "source-unreadable", "engine-unavailable", "engine-unsafe",
+            "not-installed",
+        ),
+        is_long=True,
+    ),
+    Route(
+        "amend", "PUT", "/v1/data-sets/{data_set}/card",
+        "A new version of your card on the same rows: who, caps, size and default bounds only.",
+        "own", CARD,
+        shape(
+            {"card": OBJECT},
+            {"instead_of": text(description="Refused unless this version is in force.")},
+        ),
+        refusals=(*_CARD_REFUSALS, "unknown-data-set"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,48 @@
+"""Bubbles for tests: one program, one block, and what its keeper says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sfumato.core.sandbox import SandboxLimits
+from sfumato.dice import SystemDice
+from sfumato.sandbox.bubble import Bubble, Ran
+from sfumato.sandbox.environment import environment
+
+ROWS: Final = "id\theight\nann\t170\nbob\t180\n"
+needs_bubbles: Final = pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="bubblewrap is not installed: `make system` brings it"
+)
+
+
+def bubble() -> Bubble:
+    """Return a warm bubble on some processor."""
+    return Bubble(environment(), min(os.sched_getaffinity(0)), SystemDice())
+
+
+def ran_in(
+    made: Bubble,
+    source: str,
+    name: str,
+    rows: str = ROWS,
+    limits: SandboxLimits = SandboxLimits(cpu_s=2.0),  # noqa: B008  # frozen
+) -> Ran:
+    """Return what one run of the function says."""
+    job = {"kind": "function", "source": source, "name": name, "outputs": ["m"]}
+    with tempfile.TemporaryDirectory() as folder:
+        program, data = Path(folder, "program"), Path(folder, "rows")
+        program.write_text(json.dumps(job))
+        data.write_text(rows)
+        opened = os.open(program, os.O_RDONLY), os.open(data, os.O_RDONLY)
+        try:
+            return made.run(*opened, limits)
+        finally:
+            for one in opened:
+                os.close(one)

@@ -1,0 +1,84 @@
+"""Federations from the shell: keys, agreements, and the demo with its real processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vaults import PATIENTS_CARD, make_vault, run, write_patients
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    """Return a vault with patients."""
+    made = make_vault(tmp_path)
+    (tmp_path / "card.toml").write_text(PATIENTS_CARD)
+    source = write_patients(tmp_path / "patients.csv")
+    added = run(made, "add", "patients", str(source), "--card", str(tmp_path / "card.toml"))
+    assert added.returncode == 0, added.stderr
+    return made
+
+
+def an_agreement(vault: Path, folder: Path, **changed: Any) -> Path:
+    """An agreement of this site and two that are nowhere."""
+    key = run(vault, "federate", "key").stdout.strip()
+    convener = run(vault, "federate", "convener", str(folder / "convener.key")).stdout.strip()
+    sites = {"east": key, "north": "1" * 64, "west": "2" * 64}
+    shape = {"name": "clinics", "convener": convener, "sites": sites, "floor": 3, "colluders": 1}
+    path = folder / "agreement.json"
+    path.write_text(json.dumps({**shape, **changed}))
+    return path
+
+
+def test_an_owner_joins_lists_and_leaves(vault: Path, tmp_path: Path) -> None:
+    agreement = an_agreement(vault, tmp_path)
+    joined = run(vault, "federate", "join", "patients", str(agreement))
+    assert joined.stdout == "patients takes part in clinics as east.\n"
+    listed = run(vault, "federate", "list", "patients")
+    assert listed.stdout == "clinics: east, north, west; floor 3, colluders 1\n"
+    left = run(vault, "federate", "leave", "patients", "clinics")
+    assert left.stdout == "patients has left clinics.\n"
+    assert run(vault, "federate", "list", "patients").stdout == "None.\n"
+
+
+def test_the_key_is_one_for_ever_and_its_file_is_private(vault: Path) -> None:
+    first, again = (run(vault, "federate", "key").stdout for _ in range(2))
+    assert first == again
+    assert len(first) == 65
+    assert (vault / "keys" / "site").stat().st_mode & 0o077 == 0
+
+
+def test_a_convener_key_is_never_written_over(vault: Path, tmp_path: Path) -> None:
+    an_agreement(vault, tmp_path)
+    secret = (tmp_path / "convener.key").read_bytes()
+    again = run(vault, "federate", "convener", str(tmp_path / "convener.key"))
+    assert again.returncode == 3
+    assert (tmp_path / "convener.key").read_bytes() == secret
+
+
+@pytest.mark.parametrize("changed", [{"colluders": 0}, {"sites": {"a": "1" * 64}}, {"floor": "3"}])
+def test_an_agreement_that_is_none_is_refused(
+    vault: Path, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    agreement = an_agreement(vault, tmp_path, **changed)
+    refused = run(vault, "federate", "join", "patients", str(agreement), "--json")
+    assert refused.returncode == 3
+    code = json.loads(refused.stdout)["refused"]["code"]
+    assert code in ("bad-federation", "sum-not-trusted")
+
+
+@pytest.mark.slow
+def test_the_demo_asks_four_real_sites_and_goes_on_when_one_is_killed(tmp_path: Path) -> None:
+    shown = run(tmp_path, "federate", "demo", "--sites", "4", "--json")
+    assert shown.returncode == 0, shown.stderr
+    found = json.loads(shown.stdout)
+    first, *_, last = found["answers"]
+    assert abs(first["rows"][0][0] - 8000) < 100
+    assert first["left_out"] == {}
+    assert last["left_out"] == {"west": "service-down"}
+    assert abs(last["rows"][0][0] - 6000) < 100
+    assert found["spent"] == {"east": 5.0, "north": 5.0, "south": 5.0}
+    assert "epsilon spent by each site" in shown.stderr

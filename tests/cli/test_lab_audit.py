@@ -1,0 +1,57 @@
+"""`sfumato audit`: what scripts and readers get from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import pg
+from vaults import run
+
+
+def test_one_mechanism_by_its_name(tmp_path: Path) -> None:
+    found = run(tmp_path, "audit", "Key Selection", "--json")
+    assert found.returncode == 0, found.stderr
+    shape = json.loads(found.stdout)
+    assert shape["ok"] is True
+    assert shape["seconds"] >= 0
+    (one,) = shape["audits"]
+    assert one["name"] == "key selection"
+    assert one["where"] == "bare"
+    assert one["verdict"] == "not accused"
+    assert 0 < one["at_least"] < one["claim"]["epsilon"] == 1
+    assert not list(tmp_path.iterdir())  # the vault that was named is not touched
+
+
+def test_one_specimen_by_its_id(tmp_path: Path) -> None:
+    found = run(tmp_path, "audit", "f5")
+    assert found.returncode == 0, found.stderr
+    assert "fixed seed" in found.stdout
+    assert "1 caught." in found.stdout
+    assert re.search(r"It took \d+ s\.", found.stdout)
+    assert "No audit shows that something is private." in found.stdout
+
+
+def test_a_name_that_is_not_audited_is_refused(tmp_path: Path) -> None:
+    found = run(tmp_path, "audit", "nothing of the kind", "--json")
+    assert found.returncode == 3
+    assert json.loads(found.stdout)["refused"]["code"] == "bad-request"
+
+
+@pytest.mark.slow
+def test_a_question_is_asked_at_the_doors_of_several_engines(tmp_path: Path) -> None:
+    with pg.running() as server:
+        url = f"postgresql://{server.user}@127.0.0.1:{server.port}/{server.own_database()}"
+        found = run(tmp_path, "audit", "COUNT(*)", "--engine", url, "--json")
+    assert found.returncode == 0, found.stderr
+    where = [one["where"] for one in json.loads(found.stdout)["audits"]]
+    assert where == ["door, DuckDB", "door, PostgreSQL"]
+
+
+def test_an_engine_that_is_none_is_refused(tmp_path: Path) -> None:
+    found = run(tmp_path, "audit", "COUNT(*)", "--engine", "mysql://here", "--json")
+    assert found.returncode == 3
+    assert "refused" in json.loads(found.stdout.splitlines()[-1])

@@ -1,0 +1,131 @@
+"""The commands of a pipeline, with a program of the kind that runs over BIDS folders, unchanged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import sfumato
+from bubbles import needs_bubbles
+from vaults import card, make_vault, run, write_csv
+
+CARD = """
+unit = "participant_id"
+people = "cohort"
+budget = { epsilon = 1000, delta = 0 }
+nulls = ["n/a"]
+[ask]
+who = ["researchers"]
+[columns.age]
+type = "integer"
+lower = 0
+upper = 100
+[columns.Height]
+type = "number"
+lower = 50
+upper = 250
+step = 0.1
+"""
+PROGRAM = """
+import csv, os, sys
+source, target, level = sys.argv[1:]
+with open(os.path.join(source, "participants.tsv")) as file:
+    people = list(csv.DictReader(file, delimiter="\\t"))
+def mean(name):
+    found = [float(one[name]) for one in people if one[name] != "n/a"]
+    return sum(found) / len(found) if found else float("nan")
+os.makedirs(os.path.join(target, "derivatives", level))
+with open(os.path.join(target, "derivatives", level, "results.tsv"), "w") as file:
+    file.write("\\t".join(str(mean(name)) for name in ("age", "Height")) + "\\n")
+sys.exit(7)
+"""
+RESULTS = "derivatives/group/results.tsv"
+OUTPUTS = ("--output", f"age:0:100:1@{RESULTS}#0,0", "--output", f"height:100:220:1@{RESULTS}#0,1")
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    rows = [(f"sub-{place:02d}", 30, "n/a" if place == 3 else 170) for place in range(40)]
+    source = write_csv(tmp_path / "t.csv", ("participant_id", "age", "Height"), rows)
+    made = make_vault(tmp_path)
+    with sfumato.open(made) as opened:
+        opened.add("cohort", source, card(CARD))
+        opened.enrol("ria", "researchers")
+    (tmp_path / "pipeline.py").write_text(PROGRAM)
+    (tmp_path / "whitelist.txt").write_text(f"# what may leave\n{RESULTS}  # two means\n")
+    return made
+
+
+LEVELS = """
+import csv, glob, os, sys
+source, target, level = sys.argv[1:]
+with open(os.path.join(source, "participants.tsv")) as file:
+    people = list(csv.DictReader(file, delimiter="\\t"))
+folders = sorted(os.path.basename(one) for one in glob.glob(source + "/sub-*"))
+assert folders == sorted(one["participant_id"] for one in people)
+if level == "participant":
+    assert len(people) == 1
+    if people[0]["Height"] == "n/a":
+        sys.exit("no height")
+    with open(f"{target}/{folders[0]}.txt", "w") as file:
+        file.write(people[0]["Height"])
+else:
+    found = [float(open(one).read()) for one in glob.glob(target + "/sub-*.txt")]
+    with open(f"{target}/group.txt", "w") as file:
+        file.write(f"{len(people)} {len(found)} {sum(found) / len(found)}")
+"""
+
+
+@needs_bubbles
+def test_a_program_of_two_levels_is_run_for_each_person_alone_and_then_for_all(vault: Path) -> None:
+    (vault.parent / "levels.py").write_text(LEVELS)
+    outputs = (f"{name}:0:{top}:1@group.txt#{place}" for place, (name, top) in enumerate(
+        {"people": 100, "found": 100, "height": 200}.items()
+    ))  # fmt: skip
+    given = [word for one in outputs for word in ("--output", one)]
+    made = run(
+        vault, "pipeline", "submit", "cohort", str(vault.parent / "levels.py"), "--participants",
+        *given, "--json",
+    )  # fmt: skip
+    digest = json.loads(made.stdout)["digest"]
+    terms = (digest, "--epsilon", "900", "--blocks", "2", "--cpu", "3")
+    answer = json.loads(run(vault, "pipeline", "run", "cohort", *terms, "--json").stdout)
+    assert answer["rows"] == [pytest.approx([20, 19.5, 170], abs=0.6)]
+
+
+def test_a_function_has_no_levels(vault: Path) -> None:
+    given = (str(vault.parent / "pipeline.py"), "--function", "mean", *OUTPUTS)
+    done = run(vault, "pipeline", "submit", "cohort", *given, "--participants")
+    assert done.returncode == 2
+
+
+@needs_bubbles
+def test_a_bids_program_runs_with_no_edit_once_the_owner_has_approved_it(vault: Path) -> None:
+    folder = vault.parent
+    given = (str(folder / "pipeline.py"), "--whitelist", str(folder / "whitelist.txt"), *OUTPUTS)
+    made = run(vault, "pipeline", "submit", "cohort", *given, "--user", "ria", "--json")
+    digest = json.loads(made.stdout)["digest"]
+    terms = ("cohort", digest, "--epsilon", "900", "--blocks", "4", "--cpu", "1")
+    refused = run(vault, "pipeline", "run", *terms, "--user", "ria", "--json")
+    assert json.loads(refused.stdout)["refused"]["code"] == "pipeline-waits"
+    listed = run(vault, "pipeline", "list", "cohort", "--source")
+    assert f"{digest} waiting   by ria: group, age in [0, 100]" in listed.stdout
+    assert "results.tsv" in listed.stdout
+    assert (
+        run(vault, "pipeline", "approve", "cohort", digest, "--most-epsilon", "900").returncode == 0
+    )
+    priced = run(vault, "pipeline", "run", *terms, "--dry-run", "--user", "ria")
+    assert "Nothing is spent." in priced.stdout
+    answer = json.loads(run(vault, "pipeline", "run", *terms, "--user", "ria", "--json").stdout)
+    assert answer["rows"] == [pytest.approx([30, 170], abs=1.1)]
+    declined = run(vault, "pipeline", "decline", "cohort", digest)
+    assert declined.stdout == f"Declined {digest[:12]}.\n"
+
+
+def test_an_output_that_is_not_on_the_whitelist_is_refused(vault: Path) -> None:
+    (vault.parent / "whitelist.txt").write_text(f"#{RESULTS}\nother.tsv\n")
+    files = str(vault.parent / "pipeline.py"), "--whitelist", str(vault.parent / "whitelist.txt")
+    made = run(vault, "pipeline", "submit", "cohort", *files, *OUTPUTS, "--json")
+    assert json.loads(made.stdout)["refused"]["code"] == "bad-pipeline"

@@ -1,0 +1,127 @@
+"""Surveys from the shell: simulated, published, answered without a browser, and looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import sfumato
+from sfumato.client.respondent import keep_ballot, kept_ballot, proven
+from sfumato.client.surveys import invite
+from sfumato.faces.cli.survey import _sent
+from surveys import TRUTHS, design, device
+from vaults import SFUMATO, make_vault, run
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    return make_vault(tmp_path)
+
+
+def answered(
+    vault: Path, survey: str, typed: str, device: Path
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SFUMATO, "survey", "answer", survey, "--device", str(device)],
+        input=typed, text=True, capture_output=True, check=False, timeout=120,
+        env={"SFUMATO_VAULT": str(vault), "PATH": "/usr/bin:/bin", "HOME": str(vault.parent)},
+    )  # fmt: skip
+
+
+def test_seventy_becomes_sixty_and_comes_back(vault: Path) -> None:
+    made = run(vault, "survey", "simulate", "--people", "100000", "--json")
+    told = json.loads(made.stdout)
+    assert told["truth"] == 0.7
+    assert abs(told["observed"] - 0.6) < 0.01
+    assert told["low"] < 0.7 < told["high"] or abs(told["estimate"] - 0.7) < 0.02
+    assert abs(told["epsilon"] - 1.0986) < 1e-3
+    errors = told["errors"]
+    assert abs(errors["100"] / errors["10000"] - 10) < 0.01
+
+
+def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) -> None:
+    path = tmp_path / "design.json"
+    path.write_text(json.dumps(design(minimum=10)), "utf-8")
+    assert "A ballot gives away epsilon" in run(vault, "survey", "preview", str(path)).stdout
+    made = json.loads(run(vault, "survey", "publish", str(path), "--json").stdout)
+    survey = made["survey"]
+    codes = run(vault, "survey", "invite", survey, "--count", "2").stdout.split()
+    here = tmp_path / "device"
+    done = answered(vault, survey, f"{codes[0]}\nmaybe\nyes\nby bus\ny\n", here)
+    assert done.returncode == 0, done.stderr
+    assert "That is no answer to it." in done.stderr
+    assert codes[0] not in done.stdout + done.stderr
+    assert here.stat().st_mode & 0o077 == 0
+    second = answered(vault, survey, f"{codes[1]}\n\n\ny\n", here)
+    assert second.returncode == 3
+    assert "--device" in second.stderr
+    here = tmp_path / "another"
+    assert answered(vault, survey, f"{codes[1]}\n\n\nn\n", here).returncode == 3
+    again = answered(vault, survey, f"{codes[1]}\n\n\ny\n", here)
+    assert again.returncode == 0, again.stderr
+    assert "2 reports" in run(vault, "survey", "close", survey).stdout
+    reports = run(vault, "survey", "reports", survey).stdout.splitlines()
+    assert reports[0] == "mark,said"
+    marks = {line.partition(",")[0] for line in reports[1:]}
+    assert {one.stdout.split()[-1] for one in (done, again)} == marks
+    assert "Nothing is shown before" in run(vault, "survey", "results", survey).stdout
+    assert survey in run(vault, "survey", "list").stdout
+
+
+def test_a_ballot_whose_signature_was_lost_is_sent_by_the_same_command(
+    vault: Path, tmp_path: Path
+) -> None:
+    """The reply never came, or the machine fell: the invitation would sign no other token."""
+    at = tmp_path / "device"
+    with sfumato.open(vault) as house:
+        survey = str(house.call("publish-survey", {"survey": design(minimum=10)})["survey"])
+        (code,) = invite(house, survey, 1)
+        waiting = device().begun(proven(house, survey), code, TRUTHS)
+        keep_ballot(at, waiting)
+        waiting.signed(house, proven(house, survey))  # and the reply is lost
+    done = answered(vault, survey, "", at)
+    assert done.returncode == 0, done.stderr
+    assert "waits: it is sent now" in done.stderr
+    assert not list(tmp_path.glob("device.waiting*"))
+    assert "1 reports" in run(vault, "survey", "close", survey).stdout
+    assert waiting.said in run(vault, "survey", "reports", survey).stdout
+
+
+@pytest.mark.parametrize("reply", [{}, {"signed": ""}, {"signed": "AAAA"}, {"signed": "A" * 683}])
+def test_a_reply_that_was_garbled_costs_nobody_their_ballot(
+    vault: Path, tmp_path: Path, reply: dict[str, str]
+) -> None:
+    """The invitation is bound to this ballot, whatever came back."""
+    at = tmp_path / "device"
+    with sfumato.open(vault) as house:
+        survey = str(house.call("publish-survey", {"survey": design(minimum=10)})["survey"])
+        (code,) = invite(house, survey, 1)
+        asked = proven(house, survey)
+        waiting = device().begun(asked, code, TRUTHS)
+        keep_ballot(at, waiting)
+        garbled = SimpleNamespace(call=lambda verb, body: house.call(verb, body) and reply)
+        with pytest.raises(sfumato.Refused):
+            _sent(garbled, asked, waiting, at)
+        assert kept_ballot(at, survey) == waiting
+    assert answered(vault, survey, "", at).returncode == 0
+
+
+def test_a_code_that_is_mistyped_leaves_nothing_waiting(vault: Path, tmp_path: Path) -> None:
+    with sfumato.open(vault) as house:
+        survey = str(house.call("publish-survey", {"survey": design()})["survey"])
+        (code,) = invite(house, survey, 1)
+    at = tmp_path / "device"
+    typed = "AAAA-AAAA-AAAA-AAAA\n\n\ny\n"
+    assert answered(vault, survey, typed, at).returncode == 3
+    assert not list(tmp_path.glob("device.waiting*"))
+    assert answered(vault, survey, f"{code}\n\n\ny\n", at).returncode == 0
+
+
+def test_what_is_no_design_is_refused(vault: Path, tmp_path: Path) -> None:
+    path = tmp_path / "design.json"
+    path.write_text("[]", "utf-8")
+    assert run(vault, "survey", "publish", str(path)).returncode == 3

@@ -1,0 +1,148 @@
+"""A respondent's device in Python: what it refuses of a house that marks what it signs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import sfumato
+from sfumato import Refused
+from sfumato.client.remote import Sent, conversation
+from sfumato.client.respondent import (
+    House,
+    forget_ballot,
+    keep_ballot,
+    kept_ballot,
+    proven,
+    published,
+    read,
+    shown,
+)
+from sfumato.client.surveys import invite
+from sfumato.client.terms import Json
+from surveys import DICE, TRUTHS, design, device
+from vaults import make_vault
+
+
+class Tagging:
+    """A house that marks every signature, so that it knows the token again; and notes the calls."""
+
+    def __init__(self, house: House, survey: str) -> None:
+        self.house, self.key = house, published(house, survey).key
+        self.calls: list[str] = []
+
+    def call(self, verb: str, body: Json) -> Json:
+        """Answer as the house does, but mark what it signs."""
+        self.calls.append(verb)
+        given = self.house.call(verb, body)
+        if verb != "survey-token":
+            return given
+        marked = int.from_bytes(read(str(given["signed"])), "big") * 7919 % self.key.modulus
+        return {**given, "signed": shown(marked.to_bytes(self.key.size, "big"))}
+
+
+@pytest.mark.parametrize("said", ["0.0.9", "0.0.10 1.0.12", " ".join(["19.19.20"] * 20)])
+def test_no_length_tells_what_a_report_says(said: str) -> None:
+    body: Json = {
+        "survey": "s",
+        "token": shown(bytes(32)),
+        "signature": shown(bytes(384)),
+        "said": said,
+    }
+    sent = next(conversation("survey-report", body, DICE.draw))
+    assert isinstance(sent, Sent)
+    assert len(sent.body or "") == 2048
+    assert json.loads(sent.body or "")["said"] == said
+
+
+class Unproven:
+    """A house with a key that may mark people: what it says of its key is changed."""
+
+    def __init__(self, house: House, proof: object) -> None:
+        self.house, self.proof = house, proof
+        self.calls: list[str] = []
+
+    def call(self, verb: str, body: Json) -> Json:
+        """Answer as the house does, with another proof."""
+        self.calls.append(verb)
+        given = self.house.call(verb, body)
+        return {**given, "proof": self.proof} if verb == "survey" else given
+
+
+def test_a_house_whose_key_is_not_proven_is_told_nothing(tmp_path: Path) -> None:
+    with sfumato.open(make_vault(tmp_path)) as house:
+        made = [house.call("publish-survey", {"survey": design(title=t)}) for t in ("A", "B")]
+        survey, other = (str(one["survey"]) for one in made)
+        (code,) = invite(house, survey, 1)
+        theirs = house.call("survey", {"survey": other})["proof"]
+        for proof in (None, [], theirs, ["AAAA"] * 8):
+            unproven = Unproven(house, proof)
+            with pytest.raises(Refused) as refused:
+                device().answer(unproven, survey, code, TRUTHS)
+            assert refused.value.code == "ballot-forged"
+            assert unproven.calls == ["survey"]
+        assert device().answer(house, survey, code, TRUTHS).mark
+
+
+class Losing:
+    """A house whose answers to one verb are lost on their way, so many times."""
+
+    def __init__(self, house: House, verb: str, times: int) -> None:
+        self.house, self.verb, self.left = house, verb, times
+
+    def call(self, verb: str, body: Json) -> Json:
+        """Do it; and lose what came of it."""
+        given = self.house.call(verb, body)
+        if verb != self.verb or self.left == 0:
+            return given
+        self.left -= 1
+        raise Refused("service-down", "It is down.", "Try later.")
+
+
+@pytest.mark.parametrize("verb", ["survey-token", "survey-report"])
+def test_a_ballot_that_is_kept_survives_every_reply_that_is_lost(tmp_path: Path, verb: str) -> None:
+    with sfumato.open(make_vault(tmp_path)) as house:
+        survey = str(house.call("publish-survey", {"survey": design()})["survey"])
+        (code,) = invite(house, survey, 1)
+        losing, made, at = Losing(house, verb, 2), proven(house, survey), tmp_path / "device"
+        keep_ballot(at, device().begun(made, code, TRUTHS))
+        for _ in range(2):
+            waiting = kept_ballot(at, survey)
+            assert waiting is not None
+            with pytest.raises(Refused):
+                waiting.signed(losing, made).send(losing)
+        again = kept_ballot(at, survey)
+        assert again is not None
+        assert again.signed(losing, made).send(losing)["counted"] in ("now", "before")
+        house.call("close-survey", {"survey": survey})
+        assert house.call("survey-estimates", {"survey": survey})["reports"] == 1
+        forget_ballot(at, survey)
+        assert kept_ballot(at, survey) is None
+
+
+def test_a_ballot_that_is_kept_has_no_answer_in_it_and_is_for_one_reader(tmp_path: Path) -> None:
+    with sfumato.open(make_vault(tmp_path)) as house:
+        survey = str(house.call("publish-survey", {"survey": design()})["survey"])
+        made, at = proven(house, survey), tmp_path / "device"
+        keep_ballot(at, device().begun(made, "a code", TRUTHS))
+        (file,) = tmp_path.glob("device.waiting.*")
+        assert file.stat().st_mode & 0o077 == 0
+        kept = json.loads(file.read_text())
+        assert set(kept) == {"survey", "invitation", "said", "inverse", "token", "blinded"}
+        assert "by bus" not in file.read_text()
+        file.write_text(file.read_text()[:50])  # cut off by a fall: it was never sent
+        assert kept_ballot(at, survey) is None
+
+
+def test_a_house_that_marks_its_signatures_is_told_nothing(tmp_path: Path) -> None:
+    with sfumato.open(make_vault(tmp_path)) as house:
+        survey = str(house.call("publish-survey", {"survey": design()})["survey"])
+        code, fair = invite(house, survey, 2)
+        tagging = Tagging(house, survey)
+        with pytest.raises(Refused) as refused:
+            device().answer(tagging, survey, code, TRUTHS)
+        assert refused.value.code == "ballot-forged"
+        assert tagging.calls == ["survey", "survey-token"]
+        assert device().answer(house, survey, fair, TRUTHS).mark

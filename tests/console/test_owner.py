@@ -1,0 +1,184 @@
+"""An owner's way through the console: bring rows, sign a card, grant, cap, stop."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from browser import COOKIE, Watched, context_of
+from served import Service
+from sfumato.faces.console.session import csrf_of
+from vaults import write_csv
+
+MEDICAL = Path(__file__).parents[2] / "src" / "sfumato" / "lab" / "data" / "medical.csv"
+MANAGE = "/data-sets/patients/manage"
+
+
+@pytest.fixture
+def owner(browser: Browser, service: Service) -> Iterator[Watched]:
+    """Return a page of the owner's."""
+    with context_of(browser, service, service.owner()) as context:
+        yield Watched(context.new_page()).watch()
+
+
+@pytest.fixture
+def ada(browser: Browser, service: Service) -> Iterator[Page]:
+    """Return a page of the researcher's."""
+    with context_of(browser, service, service.user("ada", "researcher")) as context:
+        yield context.new_page()
+
+
+def _column(page: Page, name: str, **fields: str) -> None:
+    line = page.locator("tr", has=page.get_by_role("rowheader", name=name, exact=True))
+    for field, value in fields.items():
+        line.locator(f".{field}").fill(value)
+
+
+def test_an_owner_brings_rows_signs_a_card_and_grants_and_a_researcher_asks_up_to_the_cap(
+    owner: Watched, ada: Page, service: Service
+) -> None:
+    page = owner.page
+    page.goto(f"{service.url}/data-sets")
+    page.click("text=Add a data set")
+    page.set_input_files("#file", MEDICAL)
+    page.click("text=Send it")
+    page.wait_for_url("**/uploads/*")
+    page.fill("#people", "synthetic-town")
+    page.fill("#epsilon", "1")
+    page.fill("#user_epsilon", "0.5")
+    _column(page, "age", lower="0", upper="110")
+    _column(page, "salary", lower="0", upper="200000", step="1")
+    zips = [f"003{n}" for n in range(10, 20)]
+    page.locator("tr", has_text="zip").locator("select").select_option("text")
+    _column(page, "zip", keys=", ".join(zips))
+    page.click("text=Sign the card")
+    page.click("text=See it", timeout=30_000)
+    page.click("text=Manage")
+    page.fill("#user", "ada")
+    page.get_by_role("button", name="Grant", exact=True).click()
+    expect(page.locator("main")).to_contain_text("ada in researchers")
+    assert owner.complaints == []
+
+    ada.goto(f"{service.url}/data-sets/medical/ask")
+    for epsilon, is_let in (("0.4", True), ("0.2", False)):
+        ada.fill("#sql", "SELECT zip, COUNT(*) AS n FROM medical GROUP BY zip")
+        ada.fill("#epsilon", epsilon)
+        ada.click("text=Ask and pay")
+        if is_let:
+            expect(ada.locator("tbody tr")).to_have_count(10)
+            ada.click("text=Ask another")
+    expect(ada.locator(".refused code")).to_have_text("budget-exceeded")
+
+    page.reload()
+    line = page.locator("tr", has=page.get_by_role("rowheader", name="User ada"))
+    expect(line.locator("td.n").first).to_have_text("0.4")
+    page.click("text=On which questions")
+    expect(page.locator("main")).to_contain_text("the number of rows, for each zip")
+
+
+def test_a_card_that_contradicts_itself_is_refused_and_kept(
+    owner: Watched, service: Service, tmp_path: Path
+) -> None:
+    page = owner.page
+    page.goto(f"{service.url}/uploads")
+    page.set_input_files("#file", write_csv(tmp_path / "small.csv", ("age",), [(1,), (2,)]))
+    page.click("text=Send it")
+    page.wait_for_url("**/uploads/*")
+    page.fill("#epsilon", "1")
+    _column(page, "age", lower="10", upper="0")
+    page.click("text=Sign the card")
+    expect(page.locator(".refused code")).to_have_text("bad-card")
+    expect(page.locator(".lower")).to_have_value("10")
+
+
+def test_a_file_of_another_kind_is_refused_before_it_is_kept(
+    owner: Watched, service: Service
+) -> None:
+    page = owner.page
+    page.goto(f"{service.url}/uploads")
+    page.set_input_files("#file", {"name": "x.exe", "mimeType": "a/b", "buffer": b"MZ"})
+    page.click("text=Send it")
+    expect(page.locator("#sent")).to_contain_text(".parquet")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "same-origin", "X-Csrf": "0" * 64},
+        {"Sec-Fetch-Site": "cross-site", "X-Csrf": "right"},
+        {"X-Csrf": "right"},
+    ],
+)
+def test_a_file_from_elsewhere_is_not_taken(service: Service, headers: dict[str, str]) -> None:
+    token = service.owner()
+    sent = {**headers, "Cookie": f"{COOKIE}={token}"}
+    if headers.get("X-Csrf") == "right":
+        sent["X-Csrf"] = csrf_of(token)
+    connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)
+    connection.request("PUT", "/uploads?name=x.csv", b"a\n1\n", sent)
+    reply = connection.getresponse()
+    reply.read()
+    connection.close()
+    assert reply.status == 403
+
+
+def test_a_cap_is_raised_by_two(owner: Watched, browser: Browser, service: Service) -> None:
+    page = owner.page
+    page.goto(service.url + MANAGE)
+    page.select_option("#account", "people:city-hospital-patients")
+    page.fill("#epsilon", "4")
+    page.fill("#why", "a second wave was agreed")
+    page.click("text=Set the cap")
+    page.wait_for_url("**/approvals")
+    expect(page.locator("main")).to_contain_text("a second wave was agreed")
+    assert page.get_by_role("button", name="Agree").count() == 0
+    with context_of(browser, service, service.user("opal", "operator")) as context:
+        second = context.new_page()
+        second.goto(f"{service.url}/approvals")
+        second.get_by_role("button", name="Agree").click()
+        expect(second.locator("main")).to_contain_text("approved by opal")
+    page.goto(service.url + MANAGE)
+    expect(page.locator("#account option").first).to_contain_text("now ε 4")
+
+
+def test_a_frozen_data_set_answers_nobody_until_it_is_thawed(
+    owner: Watched, ada: Page, service: Service
+) -> None:
+    owner.page.goto(service.url + MANAGE)
+    owner.page.click("button:text('Freeze')")
+    expect(owner.page.locator("[role=status]")).to_contain_text("Frozen.")
+    ada.goto(f"{service.url}/data-sets/patients/ask")
+    ada.click("text=Ask and pay")
+    expect(ada.locator(".refused code")).to_have_text("data-set-frozen")
+    owner.page.click("button:text('Thaw')")
+    expect(owner.page.locator("[role=status]")).to_have_count(0)
+    ada.click("text=Ask and pay")
+    ada.wait_for_url("**/answer?op=*")
+
+
+def test_a_grant_is_taken_back(owner: Watched, browser: Browser, service: Service) -> None:
+    token = service.user("kay", "researcher")
+    owner.page.goto(service.url + MANAGE)
+    owner.page.fill("#user", "kay")
+    owner.page.get_by_role("button", name="Grant", exact=True).click()
+    with context_of(browser, service, token) as context:
+        page = context.new_page()
+        page.goto(f"{service.url}/data-sets/patients")
+        expect(page.locator("h1")).to_have_text("patients")
+        owner.page.get_by_role("button", name="Revoke the grant of kay").click()
+        expect(owner.page.locator("main")).to_contain_text("Nobody was granted it here.")
+        page.reload()
+        expect(page.locator("code")).to_have_text("unknown-data-set")
+
+
+def test_another_owner_manages_nothing_here(browser: Browser, service: Service) -> None:
+    with context_of(browser, service, service.user("olga", "owner")) as context:
+        page = context.new_page()
+        page.goto(service.url + MANAGE)
+        expect(page.locator("code")).to_have_text("unknown-data-set")

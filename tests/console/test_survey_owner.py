@@ -1,0 +1,117 @@
+"""An owner's surveys in the console: designed, priced, published, handed out, looked at, closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from attacks_on_pages import TEXTS
+from browser import Watched, context_of
+from served import Service, served
+from surveys import day, design
+from vaults import make_vault
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with served(make_vault(tmp_path_factory.mktemp("surveys"))) as running:
+        yield running
+
+
+def fill_in(page: Page) -> None:
+    for name, value in {
+        "title": "Commuting", "asks": "The works council", "about": "Bicycle stands.",
+        "text0": "Do you smoke?", "text1": "How do you come?", "options1": "on foot\nby bus",
+        "people": "300", "minimum": "20", "opens": day(0), "closes": day(9),
+    }.items():  # fmt: skip
+        page.fill(f"#{name}", value)
+    page.select_option("#kind1", "choice")
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+def test_a_survey_is_designed_priced_published_and_closed(
+    browser: Browser, service: Service, javascript: bool
+) -> None:
+    with context_of(browser, service, service.owner(), javascript=javascript) as context:
+        page = Watched(context.new_page()).watch().page
+        page.goto(service.url + "/surveys/new")
+        fill_in(page)
+        page.click("text=See what it costs")
+        expect(page.locator("[role=status]")).to_contain_text("89 in 100 sure")
+        expect(page.locator("[role=status]")).to_contain_text("Question 2: ±")
+        page.click("text=Publish it for good")
+        page.wait_for_url("**/surveys/*")
+        survey = page.url.rpartition("/")[2]
+        expect(page.locator("svg.qr")).to_be_visible()
+        page.fill("#people", "Ada\nBen")
+        page.click("text=Make invitations")
+        expect(page.locator(".once td code")).to_have_count(4)  # two codes, two links
+        code = page.locator(".once td code").first.text_content()
+        page.goto(f"{service.url}/surveys/{survey}")
+        assert code is not None
+        assert code not in page.content()
+        page.click("text=Close the survey")
+        expect(page.locator(".lead").first).to_contain_text("Closed")
+
+
+def test_a_design_that_is_none_is_refused_and_nothing_typed_is_lost(
+    browser: Browser, service: Service
+) -> None:
+    with context_of(browser, service, service.owner()) as context:
+        page = context.new_page()
+        page.goto(service.url + "/surveys/new")
+        fill_in(page)
+        page.fill("#options1", "on foot")
+        page.click("text=One more question")
+        assert page.input_value("#options1") == "on foot"
+        expect(page.locator("#text2")).to_be_visible()
+        page.click("text=See what it costs")
+        expect(page.locator(".refused")).to_contain_text("a choice has 2 to 20 options")
+        assert page.input_value("#title") == "Commuting"
+
+
+def test_anothers_survey_is_not_there(browser: Browser, service: Service) -> None:
+    made = service.call("POST", "/v1/surveys", {"survey": design()}, token=service.owner())[1]
+    with context_of(browser, service, service.user("olga", "owner")) as context:
+        page = context.new_page()
+        reply = page.goto(f"{service.url}/surveys/{made['survey']}")
+        assert reply is not None
+        assert reply.status == 404
+
+
+def test_no_text_of_a_survey_runs_as_a_script(browser: Browser, service: Service) -> None:
+    token = service.owner()
+    hits: list[object] = []
+    texts = [text.strip()[:200] for text in TEXTS]
+    questions: list[dict[str, Any]] = [
+        {"text": text, "kind": "choice", "options": [text, f"{text} again"[:200]]}
+        for text in texts[:20]
+    ]
+    made = []
+    for number, text in enumerate(texts):
+        body = design(title=text, asks=text, about=text, questions=questions, epsilon=10)
+        if number % 8 == 0:
+            made.append(service.call("POST", "/v1/surveys", {"survey": body}, token=token)[1])
+        else:
+            short = design(title=text, asks=text, about=text)
+            made.append(service.call("POST", "/v1/surveys", {"survey": short}, token=token)[1])
+    with context_of(browser, service, token) as context:
+        page = context.new_page()
+        page.expose_function("hit", lambda number: hits.append(number))
+        for one in made:
+            for path in (f"/s/{one['survey']}", f"/s/{one['survey']}/results"):
+                page.goto(service.url + path)
+                page.wait_for_load_state("networkidle")
+        page.goto(service.url + "/surveys")
+        page.goto(f"{service.url}/surveys/{made[0]['survey']}")
+        page.goto(f"{service.url}/s/{made[0]['survey']}")
+        page.wait_for_selector("#flip")
+        page.fill("#code", "A" * 16)
+        page.check("#q0-0")
+        page.click("#flip")
+        page.wait_for_selector("#send")
+        page.evaluate("hit(1)")  # what would be seen
+    assert hits == [1]

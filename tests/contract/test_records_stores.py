@@ -1,0 +1,167 @@
+"""Jobs, approvals and freezes, kept in a file and in a real PostgreSQL, seen by two nodes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import ledgers
+import pg
+from sfumato.core.approval import Approval
+from sfumato.core.card import Card
+from sfumato.core.confirmation import Confirmation
+from sfumato.core.filters import Cap
+from sfumato.core.job import Job
+from sfumato.core.refusal import Bug
+from sfumato.stores import postgres, sqlite
+from sfumato.stores.approvals import SqlApprovals
+from sfumato.stores.catalogue import SqlCatalogue
+from sfumato.stores.confirmations import SqlConfirmations
+from sfumato.stores.jobs import SqlJobs
+from sfumato.stores.records import Records
+
+JOB = Job("a1", "ada", "t1", "ask", "clinic", "op", '{"epsilon": 0.1}', "2026-11-21T10:00:00.000")
+Node = Callable[[], Records]
+SOON, LATER, LAST = "2026-11-21T10:00:01", "2026-11-21T10:00:06", "2026-11-21T10:00:09"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
+    """Return how another node comes to the same records."""
+    url = ""
+    if request.param == "postgres":
+        server: pg.Server = request.getfixturevalue("server")
+        url = server.fresh_url()
+    opened: list[Records] = []
+
+    def another() -> Records:
+        file = tmp_path / "records.sqlite"
+        opened.append(postgres.open_records(url) if url else sqlite.open_records(file))
+        return opened[-1]
+
+    yield another
+    for records in opened:
+        records.close()
+
+
+def test_a_job_is_worked_on_by_one_node_at_a_time(node: Node) -> None:
+    first, second = SqlJobs(node()), SqlJobs(node())
+    assert first.add(JOB) == JOB
+    assert second.ready(SOON) == (JOB,)
+    assert first.claim("a1", "one", SOON, LATER)
+    assert not second.claim("a1", "two", SOON, LATER)
+    assert not second.cancel("a1")
+    assert second.ready(SOON) == ()
+    first.renew("one", LAST)
+    assert second.ready(LATER) == ()
+    assert second.claim("a1", "two", "2026-11-21T10:00:10", "2026-11-21T10:00:16")
+    assert not first.finish("a1", "one", "failed", "{}")
+    assert second.finish("a1", "two", "done", "")
+    assert first.find("a1") == replace(JOB, state="done", tries=2)
+
+
+def test_one_operation_is_one_job(node: Node) -> None:
+    store = SqlJobs(node())
+    store.add(JOB)
+    assert store.add(replace(JOB, id="b2")).id == "a1"
+    assert store.add(replace(JOB, id="c3", user="bob")).id == "c3"
+
+
+def test_a_job_that_waits_is_cancelled_and_may_wait_again(node: Node) -> None:
+    store = SqlJobs(node())
+    store.add(JOB)
+    assert store.cancel("a1")
+    assert store.ready(SOON) == ()
+    assert store.again("a1")
+    assert not store.again("a1")
+    assert store.ready(SOON) == (JOB,)
+
+
+def test_of_jobs_that_are_over_the_last_hundred_are_kept(node: Node) -> None:
+    store = SqlJobs(node())
+    for n in range(103):
+        store.add(replace(JOB, id=f"j{n}", op=f"op{n}", created=f"2026-11-21T10:{n:04}"))
+        store.cancel(f"j{n}")
+    store.add(replace(JOB, id="last", op="last", created="2026-11-21T11"))
+    assert len(store.of("ada")) == 100
+    assert store.find("j2") is None
+    assert store.find("j102") is not None
+
+
+def test_an_approval_is_decided_once(node: Node) -> None:
+    first, second = SqlApprovals(node()), SqlApprovals(node())
+    waits = Approval(
+        "w1", "clinic", "people:city", Cap(3, 2, 1, 0), Fraction(1, 3), Fraction(1, 10**6),
+        "a study", "ada", SOON,
+    )  # fmt: skip
+    first.add(waits)
+    assert second.all() == (waits,)
+    assert second.decide("w1", "approved", "bob", LATER)
+    assert not first.decide("w1", "declined", "eve", LATER)
+    assert first.find("w1") == replace(waits, state="approved", decided_by="bob", decided_at=LATER)
+
+
+def test_a_confirmation_is_decided_once_and_the_newest_counts(node: Node) -> None:
+    first, second = SqlConfirmations(node()), SqlConfirmations(node())
+    old = Confirmation("c1", "j1", "clinic", "city", "bob", "ada", SOON)
+    first.add(old)
+    assert second.decide("c1", "declined", "bob", LATER)
+    assert not first.decide("c1", "approved", "bob", LATER)
+    new = replace(old, id="c2", asked_at=LAST)
+    second.add(new)
+    assert first.of_job("j1") == new
+    assert first.of_job("j2") is None
+    assert first.find("c1") == replace(old, state="declined", decided_by="bob", decided_at=LATER)
+    assert [one.id for one in first.all()] == ["c2", "c1"]
+
+
+def test_a_freeze_is_seen_by_every_node(node: Node) -> None:
+    first, second = SqlCatalogue(node(), _no_card), SqlCatalogue(node(), _no_card)
+    assert first.freeze("Clinic", "ada", SOON)
+    assert not second.freeze("clinic", "bob", SOON)
+    assert second.is_frozen("CLINIC")
+    assert second.thaw("clinic")
+    assert not first.is_frozen("Clinic")
+
+
+def _no_card(_name: str, _text: str) -> Card:
+    raise Bug("no card was put")
+
+
+def test_a_forked_child_leaves_the_parents_connection_alone(node: Node) -> None:
+    """Even where a thread of the parent held it: the child's would wait for ever."""
+    records = node()
+    jobs = SqlJobs(records)
+
+    def look() -> None:
+        looks = threading.Thread(target=lambda: os._exit(0 if jobs.ready(SOON) == () else 1))
+        looks.start()
+        looks.join(20)
+        os._exit(2)
+
+    with records.change() as link:
+        child = ledgers.start_child(look)
+        assert ledgers.exit_code(child) == 0
+        assert link.rows("SELECT 1") == [(1,)]
+    assert jobs.add(JOB) == JOB
+
+
+def test_records_that_were_exchanged_are_looked_at_anew(tmp_path: Path) -> None:
+    """A catalogue that was restored beneath the service is what is seen from then on."""
+    before, after = tmp_path / "records.sqlite", tmp_path / "restored" / "records.sqlite"
+    here, there = sqlite.open_records(before), sqlite.open_records(after)
+    jobs = SqlJobs(here)
+    SqlJobs(there).add(JOB)
+    there.close()
+    assert jobs.ready(SOON) == ()
+    for left in tmp_path.glob("records.sqlite-*"):
+        left.unlink()
+    after.replace(before)
+    assert jobs.ready(SOON) == (JOB,)
+    here.close()

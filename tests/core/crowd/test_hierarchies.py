@@ -1,0 +1,139 @@
+"""Hierarchies: what rules make of values, what is proposed, and how rules are written down."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from fractions import Fraction
+
+import pytest
+
+from sfumato.core.crowd.coded import coded, table_of
+from sfumato.core.crowd.hierarchy import build
+from sfumato.core.crowd.hierarchy_rules import (
+    EVERYTHING,
+    Dates,
+    Intervals,
+    Prefixes,
+    Rule,
+    Taxonomy,
+    built,
+    proposed,
+)
+from sfumato.core.crowd.hierarchy_text import read_rules, read_taxonomy, rule_json, rules_toml
+from sfumato.core.refusal import Refused
+
+RULES: dict[str, Rule] = {
+    "age": Intervals((5, 10), 15),
+    "zip": Prefixes((3, 1)),
+    "born on": Dates(("month", "year")),
+    "job": Taxonomy({"nurse": ("health",), 'a "b"': ("other",), "": ("other",)}),
+    "sex": EVERYTHING,
+}
+
+
+def test_rules_survive_being_written_down() -> None:
+    assert read_rules(tomllib.loads(rules_toml(RULES))) == RULES
+    shape = {name: rule_json(rule) for name, rule in RULES.items()}
+    assert read_rules(json.loads(json.dumps(shape))) == RULES
+
+
+def test_each_kind_makes_its_groups() -> None:
+    ages = built(coded("age", [17, 24, 25, None]), Intervals((5, 10), 15))
+    assert ages.preview(4) == [
+        ("17", "[15, 20)", "[15, 25)", "*"), ("24", "[20, 25)", "[15, 25)", "*"),
+        ("25", "[25, 30)", "[25, 35)", "*"), ("", "", "", "*"),
+    ]  # fmt: skip
+    zips = built(coded("zip", ["12345", "12399"]), Prefixes((3, 1)))
+    assert zips.preview(2) == [("12345", "123**", "1****", "*"), ("12399", "123**", "1****", "*")]
+    days = built(coded("day", ["2026-11-22", "never"]), Dates(("quarter", "decade")))
+    assert days.preview(2) == [
+        ("2026-11-22", "2026 Q4", "2020s", "*"), ("never", "never", "never", "*"),
+    ]  # fmt: skip
+
+
+def test_losses_are_widths_of_numbers_and_shares_of_the_rest() -> None:
+    ages = built(coded("age", [0, 4, 5, 10]), Intervals((5,)))
+    assert [losses.tolist() for losses in ages.losses] == [
+        [0, 0, 0, 0], [0.4, 0.4, 0, 0], [1, 1, 1, 1],
+    ]  # fmt: skip
+    jobs = built(coded("job", ["a", "b", "c", "d"]), read_taxonomy("a,x\nb,x\nc,y\nd,z\n"))
+    assert [losses.tolist() for losses in jobs.losses] == [
+        [0, 0, 0, 0], [0.5, 0.5, 0, 0], [1, 1, 1, 1],
+    ]  # fmt: skip
+
+
+def test_a_hierarchy_that_does_not_nest_is_refused() -> None:
+    with pytest.raises(Refused, match="does not nest"):
+        built(coded("age", list(range(12))), Intervals((4, 6)))
+    with pytest.raises(Refused, match="does not nest"):
+        build("x", ["a", "b", "c"], [lambda v: "2" if v == "c" else "1", lambda v: str(v)])
+
+
+@pytest.mark.parametrize(("values", "rule"), [
+    (list(range(17, 91)), Intervals((2, 8, 32), 0)),
+    (["2026-01-02", "2026-03-04", "2025-03-04"], Dates(("month", "quarter", "year", "decade"))),
+    (["00310", "00311", "00420"], Prefixes((4, 3, 2, 1))),
+    (["red", "green", "blue"], EVERYTHING),
+    ([True, False], EVERYTHING),
+    ([], EVERYTHING),
+    ([1, "x", None], EVERYTHING),
+])  # fmt: skip
+def test_a_rule_is_proposed_by_what_the_values_look_like(values: list[object], rule: Rule) -> None:
+    column = coded("c", values)  # type: ignore[arg-type]  # values
+    assert proposed(column) == rule
+    assert built(column, rule).levels[-1].labels in (("*",), ())
+
+
+def test_a_rule_is_used_again_on_a_new_table() -> None:
+    rule = proposed(coded("age", list(range(17, 91))))
+    later = built(coded("age", [3, 99]), rule)
+    assert later.preview(2)[1] == ("99", "[98, 100)", "[96, 104)", "[96, 128)", "*")
+
+
+def test_values_outside_a_hierarchy_are_refused_without_naming_them() -> None:
+    table = table_of({"zip": ["10", "secret"]})
+    hierarchy = built(coded("zip", ["10", "11"]), Prefixes((1,)))
+    with pytest.raises(Refused) as refused:
+        hierarchy.codes_of(table.columns["zip"])
+    assert "secret" not in str(refused.value)
+    with pytest.raises(Refused, match="taxonomy lacks"):
+        built(table.columns["zip"], Taxonomy({"10": ("1",)}))
+
+
+def test_a_taxonomy_is_read_from_csv_as_others_write_it() -> None:
+    assert read_taxonomy("Private;Work;*\nNever;None;*\n") == Taxonomy(
+        {"Private": ("Work",), "Never": ("None",)}
+    )
+    with pytest.raises(Refused, match="differ in length"):
+        read_taxonomy("a,b,c\nd,e\n")
+
+
+@pytest.mark.parametrize("shape", [
+    {}, {"kind": "magic"}, {"kind": "intervals"}, {"kind": "intervals", "widths": "x"},
+    {"kind": "prefixes", "keep": [1.5, "a"]}, {"kind": "dates", "units": ["week"]}, [1],
+], ids=str)  # fmt: skip
+def test_what_is_no_rule_is_refused(shape: object) -> None:
+    with pytest.raises(Refused, match="cannot be read"):
+        read_rules({"age": shape})
+
+
+@pytest.mark.parametrize("rule", [Intervals((0,)), Intervals((-1,)), Prefixes((1, 3))], ids=str)
+def test_a_rule_that_makes_no_sense_is_refused(rule: Rule) -> None:
+    with pytest.raises(Refused, match="Mend the rule"):
+        built(coded("age", [1, 2, 3]), rule)
+
+
+def test_an_interval_is_written_exactly_and_holds_its_number() -> None:
+    """Six digits would make one class of five, and floats put 2.3 below 2.3."""
+    cases: list[tuple[float, list[float]]] = [
+        (10.0, [10_000_000 + n for n in range(100)]),
+        (0.1, [n / 10 for n in range(30)]),
+        (0.05, [n / 100 for n in range(300)]),
+    ]
+    for width, values in cases:
+        (step,) = Intervals((width,)).steps
+        for value in values:
+            low, high = (Fraction(end) for end in step(value).strip("[)").split(", "))
+            assert low <= Fraction(str(value)) < high
+            assert high - low == Fraction(str(width))

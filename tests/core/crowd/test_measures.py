@@ -1,0 +1,163 @@
+"""Measures against another library's numbers, against fractions, and by hand where they differ."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.crowd.plain import measures, rows_of
+from sfumato.core.crowd.check import check
+from sfumato.core.crowd.coded import Table, Value, read_numbers, table_of
+from sfumato.core.refusal import Refused
+
+# What pycanon 1.3.5 says of these tables (in its own environment, 2026-11).
+GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parent / "pycanon.json").read_text())
+NAMES = [case["name"] for case in GOLDEN]
+ALIKE = ("alpha", "l", "t", "beta", "delta")
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=NAMES)
+def test_k_alpha_l_t_beta_and_delta_are_those_of_pycanon(case: dict[str, Any]) -> None:
+    found = _checked(case)
+    assert found.k == case["k"]
+    assert {name: found.of_all(name) for name in ALIKE} == pytest.approx(
+        {name: case[name] for name in ALIKE}, rel=1e-14
+    )
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=NAMES)
+def test_entropy_l_is_that_of_pycanon_but_where_values_are_even(case: dict[str, Any]) -> None:
+    found = math.floor(_checked(case).of_all("entropy_l"))
+    is_even = case["name"] in ("hospital salary", "li", "li disease", "even")
+    assert found == case["entropy_l"] + is_even
+
+
+def test_three_even_values_are_worth_three_though_pycanon_says_two() -> None:
+    """exp(ln 3) is 3, but in floats a hair less, which pycanon cuts down to 2."""
+    table = table_of({"a": ["x"] * 3 + ["y"] * 3, "s": ["p", "q", "r"] * 2})
+    assert check(table, ["a"], ["s"]).of_all("entropy_l") == 3
+
+
+def test_recursive_diversity_is_measured_from_the_most_frequent_value() -> None:
+    """r1 < c (r_l + ... + r_m), r1 the most frequent: of 5, 2, 1 and l = 3 the tail is 1, so 5.
+
+    pycanon sorts the other way round: 1 / (5) + 1, cut down to 1, for whatever counts.
+    """
+    values = ["p"] * 5 + ["q"] * 2 + ["r"]
+    found = check(table_of({"a": ["x"] * 8, "s": values}), ["a"], ["s"])
+    assert (found.of_all("l"), found.of_all("recursive_c")) == (3, 5)
+
+
+def test_enhanced_beta_holds_each_value_against_its_own_share() -> None:
+    """p = 1/4, 3/4; a class of q = 1/2, 1/2: gains 1 and -1/3, and -ln(1/4) is above 1: beta is 1.
+
+    A class where the rare value is alone gains 3, above 1.386: no beta is enough. pycanon takes
+    the smaller of the largest gain and the largest -ln p of any value: 1.386.
+    """
+    mixed = table_of({"a": ["x"] * 4 + ["y"] * 4, "s": [*"pqqq", *"pqqq"]})
+    assert check(mixed, ["a"], ["s"]).of_all("enhanced_beta") == 0
+    half = table_of({"a": ["x"] * 2 + ["z"] * 6, "s": [*"pq", *"pqqqqq"]})
+    assert check(half, ["a"], ["s"]).of_all("enhanced_beta") == pytest.approx(1)
+    alone = table_of({"a": ["x"] + ["y"] * 3, "s": [*"p", *"qqq"]})
+    assert check(alone, ["a"], ["s"]).of_all("enhanced_beta") == math.inf
+
+
+def test_rows_with_a_missing_value_are_a_class_though_pycanon_leaves_them_out() -> None:
+    """A row whose zip is missing is told from all others by just that: k is 1, not 2."""
+    table = table_of({"zip": ["1", "1", None]})
+    assert (check(table, ["zip"]).k, check(table, ["zip"]).classes) == (1, 2)
+
+
+def test_a_class_that_lacks_a_value_is_said_beside_delta() -> None:
+    """ln(q/p) of a value that the class does not hold is infinite; delta leaves such values out."""
+    table = table_of({"a": ["x", "x", "y", "y"], "s": [*"pq", *"qq"]})
+    found = check(table, ["a"], ["s"])
+    assert found.of_all("delta") == pytest.approx(math.log(2))
+    assert found.of_all("lacking") == 1
+
+
+VALUES: st.SearchStrategy[Value] = st.sampled_from(["a", "b", "", None, 1, 2.5, True, False])
+TEXTS = st.sampled_from("pqr")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(VALUES, TEXTS, st.integers(0, 4)), min_size=1, max_size=30))
+def test_every_measure_is_what_fractions_say(rows: list[tuple[Value, str, int]]) -> None:
+    table = table_of(
+        {"a": [r[0] for r in rows], "s": [r[1] for r in rows], "n": [r[2] for r in rows]}
+    )
+    plain = rows_of(table)
+    for column in ("n", "s"):
+        found = check(table, ["a"], [column]).sensitive[column]
+        expected = measures(plain, ["a"], column)
+        assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from("pqrst")), min_size=1, max_size=40)
+)
+def test_weights_are_as_good_as_rows(rows: list[tuple[str, str]]) -> None:
+    whole = table_of({"a": [r[0] for r in rows], "s": [r[1] for r in rows]})
+    kinds = sorted(set(rows))
+    weights = np.array([rows.count(kind) for kind in kinds], np.int64)
+    columns = table_of({"a": [k[0] for k in kinds], "s": [k[1] for k in kinds]}).columns
+    assert check(Table(columns, len(kinds), weights), ["a"], ["s"]) == check(whole, ["a"], ["s"])
+
+
+def test_the_worst_classes_come_first() -> None:
+    table = table_of({"a": [*"xxxyyz"], "s": [*"pqpppq"]})
+    found = check(table, ["a"], ["s"]).worst
+    assert [(one.values, one.size, one.held["s"]["l"]) for one in found] == [
+        (("z",), 1, 1), (("y",), 2, 1), (("x",), 3, 2),
+    ]  # fmt: skip
+    assert [one.size for one in check(table, ["a"]).worst] == [1, 2, 3]
+
+
+def test_all_other_columns_are_quasi_identifiers_unless_named() -> None:
+    table = table_of({"a": [1, 1], "b": [1, 2], "s": [1, 1]})
+    assert check(table, sensitive=["s"]).quasi == ("a", "b")
+    assert check(table, sensitive=["s"]).k == 1
+
+
+def test_a_table_without_rows_has_no_classes() -> None:
+    found = check(table_of({"a": [], "s": []}), ["a"], ["s"])
+    assert (found.rows, found.k, found.classes, found.worst) == (0, 0, 0, ())
+
+
+def test_a_million_different_texts_are_a_million_classes() -> None:
+    table = table_of({"a": [f"person {n}" for n in range(1_000_000)]})
+    found = check(table, ["a"])
+    assert (found.k, found.classes, found.alone) == (1, 1_000_000, 1_000_000)
+
+
+def test_without_quasi_identifiers_all_rows_are_one_class() -> None:
+    assert check(table_of({"s": [1, 2, 3]}), [], ["s"]).k == 3
+
+
+def test_a_column_that_is_not_there_is_refused_by_name() -> None:
+    with pytest.raises(Refused, match="unknown-column: The table has no column 'b'"):
+        check(table_of({"a": [1]}), ["b"])
+
+
+def test_mixed_kinds_are_different_values() -> None:
+    assert check(table_of({"a": [1, "1", True, None, 1.5]}), ["a"]).classes == 5
+
+
+def test_texts_are_numbers_only_if_all_are_and_none_is_a_code() -> None:
+    assert read_numbers(["1", "2.5", None]) == [1, 2.5, None]
+    assert read_numbers(["01", "2"]) == ["01", "2"]
+    assert read_numbers(["1", "x"]) == ["1", "x"]
+    assert read_numbers(["nan", "1"]) == ["nan", "1"]
+
+
+def _checked(case: dict[str, Any]) -> Any:
+    table = table_of(case["columns"])
+    return check(table, case["quasi"], case["sensitive"], others_known=case["others_known"])

@@ -1,0 +1,343 @@
+"""Servers and sites that lie: what each message is held against, and that nothing is learnt."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from secure_rounds import CONVENER, STAGES, Round, key_of, public
+from sfumato.core.refusal import Refused
+from sfumato.core.secure import Collector, Member, Participant, Terms, Trust, sharing, terms_for
+from sfumato.core.secure.frames import pack, unpack
+from sfumato.core.secure.terms import invitation, signed
+
+KINDS = dict(zip(STAGES, ("keys", "shares", "masked", "agreement", "revealed"), strict=True))
+
+
+def survivors_of(round_: Round, names: list[str]) -> bytes:
+    """A list of survivors as a server that leaves some out would send it."""
+    claims = [
+        unpack(said, "masked", 2)[0] for n, s, said in round_.sent if s == "mask" and n in names
+    ]
+    return pack("survivors", *claims)
+
+
+def test_a_server_that_claims_two_lists_of_survivors_is_answered_by_nobody() -> None:
+    """Half are told that s00 dropped out, half that it survived: neither list finds its floor."""
+    round_ = Round(sites=6, floor=4).up_to("agree")
+    without = survivors_of(round_, round_.names[1:])
+    everyone = survivors_of(round_, round_.names)
+    said = {
+        name: round_.sites[name].agree(without if i < 3 else everyone)
+        for i, name in enumerate(round_.names)
+        if i > 0
+    }
+    for name, site in round_.sites.items():
+        if name in said:
+            with pytest.raises(Refused, match="Another list of survivors"):
+                site.reveal(pack("agreements", *said.values()))
+            assert "_held" not in vars(site)
+
+
+def test_a_site_speaks_for_one_list_only() -> None:
+    round_ = Round(sites=6, floor=4).up_to("agree")
+    site = round_.sites["s01"]
+    site.agree(survivors_of(round_, round_.names[1:]))
+    with pytest.raises(Refused, match="stage"):
+        site.agree(survivors_of(round_, round_.names))
+
+
+def test_too_few_words_for_a_list_reveal_nothing() -> None:
+    round_ = Round(sites=6, floor=4).up_to("agree")
+    survivors = survivors_of(round_, round_.names)
+    said = [round_.sites[name].agree(survivors) for name in round_.names]
+    for few in (said[:3], [*said[:3], said[0]]):
+        site = Round(sites=6, floor=4).up_to("agree").sites["s05"]
+        site.agree(survivors)
+        with pytest.raises(Refused, match="sum-too-few"):
+            site.reveal(pack("agreements", *few))
+
+
+def test_of_one_site_both_secrets_are_never_to_be_had() -> None:
+    """Whatever lists are agreed on, the shares revealed are all of one of the two secrets."""
+    for gone in ({}, {"s00": "mask"}):
+        round_ = Round(sites=5, floor=4)
+        round_.play(gone)
+        shares = [
+            bytes(item)
+            for _, stage, said in round_.sent
+            if stage == "reveal"
+            for item in unpack(unpack(unpack(said, "signed", 2)[0], "revealed", 3)[2], "unsealed")
+        ]
+        of_first = [share for share in shares if share[:8] == bytes(8)]
+        kept = {i: share[8:] for i, share in enumerate(of_first)}
+        assert len(of_first) == 4
+        assert {len(share) for share in kept.values()} == {sharing.SHARE_BYTES}
+
+
+@pytest.mark.parametrize("stage", ["mask", "agree"])
+def test_a_list_below_the_floor_is_refused_by_every_site(stage: str) -> None:
+    round_ = Round(sites=6, floor=4).up_to(stage)
+    for name, message in round_.box.items():
+        if stage == "mask":
+            sharers = pack("sharers", *(i.to_bytes(8, "little") for i in range(3)))
+            message = pack("delivery", sharers, unpack(message, "delivery", 2)[1])
+        else:
+            message = survivors_of(round_, round_.names[:3])
+        with pytest.raises(Refused, match="sum-too-few"):
+            round_.say(name, stage, message)
+
+
+def test_sites_that_were_told_of_different_sharers_reveal_nothing() -> None:
+    """Else one that was told of fewer would wear fewer masks than the others take off."""
+    round_ = Round(sites=6, floor=4).up_to("mask")
+    sharers, mine = unpack(round_.box["s00"], "delivery", 2)
+    places = unpack(sharers, "sharers")
+    kept = [item for item in unpack(mine, "mine") if item[:8] != places[5]]
+    told = pack("delivery", pack("sharers", *places[:5]), pack("mine", *kept))
+    round_.box = {**round_.box, "s00": told}
+    round_.stage("mask")
+    with pytest.raises(Refused, match="different sharers"):
+        round_.stage("agree")
+
+
+def test_a_ring_that_colluders_could_cut_is_not_agreed_on() -> None:
+    round_ = Round(sites=13, neighbours=4, colluders=0, floor=8).up_to("mask")
+    ring = [round_.names[place] for place in round_.terms.ring]
+    round_.stage("mask", gone=[ring[0], ring[1], ring[6], ring[7]])
+    with pytest.raises(Refused, match="hold together"):
+        round_.stage("agree")
+
+
+def test_the_same_losses_elsewhere_on_the_ring_are_borne() -> None:
+    round_ = Round(sites=13, neighbours=4, colluders=0, floor=8, threshold=2)
+    ring = [round_.names[place] for place in round_.terms.ring]
+    gone = [ring[0], ring[3], ring[6], ring[9]]
+    total = round_.play(dict.fromkeys(gone, "mask"))
+    assert (total == round_.sum_of([name for name in round_.names if name not in gone])).all()
+
+
+JUNK: dict[str, Callable[[bytes], bytes]] = {
+    "nothing": lambda said: b"",
+    "a pickle": lambda said: pickle.dumps({"update": [1.0]}),
+    "cut short": lambda said: said[:-1],
+    "too long": lambda said: said + b"\0",
+    "a bit turned in it": lambda said: said[:-5] + bytes([said[-5] ^ 1]) + said[-4:],
+    "a length beyond it": lambda said: said.replace(b"\x40" + bytes(7), b"\xff" * 8, 1),
+    "a megabyte of nines": lambda said: b"9" * (1 << 20),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("junk", JUNK)
+def test_nonsense_is_refused_and_the_round_goes_on_without_it(stage: str, junk: str) -> None:
+    round_ = Round(sites=5, floor=4).up_to(stage)
+    said = round_.say("s02", stage, round_.box["s02"])
+    with pytest.raises(Refused, match="sum-message-refused"):
+        round_.collector.take(JUNK[junk](said))
+    rest = STAGES[STAGES.index(stage) :]
+    for later in rest:
+        round_.stage(later, gone=["s02"] if later == stage else [])
+    left = [n for n in round_.names if n != "s02" or stage in ("agree", "reveal")]
+    assert (round_.collector.total() == round_.sum_of(left)).all()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_message_is_taken_once_at_its_stage_and_from_its_round(stage: str) -> None:
+    round_ = Round(sites=4, floor=4).up_to(stage)
+    said = round_.say("s00", stage, round_.box["s00"])
+    round_.collector.take(said)
+    with pytest.raises(Refused, match="already"):
+        round_.collector.take(said)
+    other = Round(sites=4, floor=4, size=9).up_to(stage)
+    with pytest.raises(Refused, match="sum-message-refused"):
+        other.collector.take(said)
+
+
+@pytest.mark.parametrize("stage", STAGES[:-1])
+def test_a_message_that_comes_late_is_refused(stage: str) -> None:
+    round_ = Round(sites=5, floor=4).up_to(stage)
+    late = round_.say("s04", stage, round_.box["s04"])
+    round_.stage(stage, gone=["s04"])
+    with pytest.raises(Refused, match="sum-message-refused"):
+        round_.collector.take(late)
+
+
+def test_nobody_comes_back_at_a_later_stage() -> None:
+    round_ = Round(sites=5, floor=4).up_to("share")
+    message = round_.box["s04"]
+    round_.stage("share", gone=["s04"])
+    shared = unpack(round_.box["s00"], "delivery", 2)[0]
+    round_.sites["s04"].share(message)
+    claim = signed("update", key_of("s04"), 4, round_.terms.digest, bytes(32), bytes(32))
+    with pytest.raises(Refused, match="left the round"):
+        round_.collector.take(pack("masked", claim, bytes(32)))
+    assert len(unpack(shared, "sharers")) == 4
+
+
+def test_one_site_cannot_speak_for_another() -> None:
+    round_ = Round(sites=4)
+    forged = signed("keys", key_of("s01"), 0, round_.terms.digest, bytes(32), bytes(32))
+    with pytest.raises(Refused, match="not signed by the site"):
+        round_.collector.take(forged)
+
+
+def test_keys_that_the_server_made_up_are_refused_by_the_sites() -> None:
+    round_ = Round(sites=4, floor=4).up_to("share")
+    said = [m for _, stage, m in round_.sent if stage == "join"]
+    fake = signed("keys", CONVENER, 0, round_.terms.digest, bytes(32), bytes(32))
+    with pytest.raises(Refused, match="not signed by the site"):
+        round_.sites["s01"].share(pack("announced", fake, *said[1:]))
+
+
+def test_shares_that_do_not_give_what_was_promised_end_the_round() -> None:
+    round_ = Round(sites=4, floor=4, threshold=3).up_to("reveal")
+    messages = dict(round_.box)
+    for name, message in messages.items():
+        said = round_.say(name, "reveal", message)
+        if name == "s03":
+            items = unpack(unpack(unpack(said, "signed", 2)[0], "revealed", 3)[2], "unsealed")
+            wrong = [item[:8] + bytes([item[8] ^ 1]) + item[9:] for item in items]
+            said = signed(
+                "revealed", key_of(name), 3, round_.terms.digest, pack("unsealed", *wrong)
+            )
+        round_.collector.take(said)
+    with pytest.raises(Refused, match="had promised"):
+        round_.collector.close()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.zeros(7, dtype=np.int64),
+        np.zeros((8, 1), dtype=np.int64),
+        np.zeros(8),
+        np.full(8, np.nan),
+        np.full(8, 2**31, dtype=np.int64),
+        np.full(8, -(2**63), dtype=np.int64),
+    ],
+    ids=["short", "folded", "floats", "nan", "huge", "least"],
+)
+def test_a_site_sends_no_update_of_another_kind(values: np.ndarray) -> None:
+    round_ = Round().up_to("mask")
+    with pytest.raises(Refused, match="update-refused"):
+        round_.sites["s00"].mask(round_.box["s00"], values)
+
+
+def members(count: int) -> list[Member]:
+    return [Member(f"s{i:02}", public(f"s{i:02}")) for i in range(count)]
+
+
+GOOD = terms_for(members(7), nonce=bytes(32), size=3, bits=32, colluders=1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nonce": bytes(31)},
+        {"members": GOOD.members[:2]},
+        {"members": GOOD.members[::-1]},
+        {"members": (*GOOD.members[:6], Member("s99", GOOD.members[0].identity))},
+        {"members": (*GOOD.members[:6], Member("s99", b"short"))},
+        {"floor": 8},
+        {"floor": 4},  # of 7 with one colluder: two lists of 4 share one site, which may lie
+        {"colluders": 4},
+        {"colluders": -1},
+        {"neighbours": 3},
+        {"neighbours": 0},
+        {"neighbours": 7},
+        {"threshold": 1},  # the colluder alone
+        {"threshold": 7},
+        {"size": 0},
+        {"bits": 65},
+        {"about": "x" * 1001},
+    ],
+    ids=str,
+)
+def test_terms_that_would_not_protect_a_site_cannot_be_made(change: dict[str, object]) -> None:
+    with pytest.raises(Refused, match="sum-not-trusted"):
+        dataclasses.replace(GOOD, **change)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def joining(
+    trust: Trust, terms: Terms = GOOD, by: str = "the convener", name: str = "s00"
+) -> bytes:
+    site = Participant(name, key_of(name), trust, Round().sites["s00"]._dice, set())
+    return site.join(invitation(terms, key_of(by)))
+
+
+KNOWN = {member.name: member.identity for member in GOOD.members}
+TRUST = Trust(public("the convener"), KNOWN, 4, 1)
+
+
+def test_a_site_joins_what_its_card_allows() -> None:
+    assert joining(TRUST)
+
+
+@pytest.mark.parametrize(
+    ("trust", "by", "name"),
+    [
+        (TRUST, "somebody else", "s00"),
+        (dataclasses.replace(TRUST, floor=6), "the convener", "s00"),
+        (dataclasses.replace(TRUST, colluders=2), "the convener", "s00"),
+        (dataclasses.replace(TRUST, members={**KNOWN, "s03": bytes(32)}), "the convener", "s00"),
+        (
+            dataclasses.replace(TRUST, members={n: k for n, k in KNOWN.items() if n != "s03"}),
+            "the convener",
+            "s00",
+        ),
+        (TRUST, "the convener", "s20"),
+    ],
+    ids=["convener", "floor", "colluders", "another key", "a stranger", "not of the cohort"],
+)
+def test_a_site_that_cannot_trust_the_cohort_sends_nothing(
+    trust: Trust, by: str, name: str
+) -> None:
+    with pytest.raises(Refused, match="sum-not-trusted"):
+        joining(trust, by=by, name=name)
+
+
+def test_an_invitation_is_accepted_once() -> None:
+    used: set[bytes] = set()
+    round_ = Round()
+    round_.site("s00", used).join(round_.collector.invitation())
+    with pytest.raises(Refused, match="nonce before"):
+        round_.site("s00", used).join(round_.collector.invitation())
+
+
+def test_an_invitation_that_was_changed_is_not_accepted() -> None:
+    encoded, signature = unpack(invitation(GOOD, CONVENER), "invitation", 2)
+    changed = dataclasses.replace(GOOD, floor=7)
+    site = Participant("s00", key_of("s00"), TRUST, Round().sites["s00"]._dice, set())
+    assert encoded == GOOD.encoded()
+    with pytest.raises(Refused, match="not signed by the convener"):
+        site.join(pack("invitation", changed.encoded(), signature))
+
+
+def test_a_site_that_has_refused_takes_no_further_part() -> None:
+    round_ = Round().up_to("share")
+    with pytest.raises(Refused):
+        round_.sites["s00"].share(b"nonsense")
+    with pytest.raises(Refused, match="stage"):
+        round_.sites["s00"].share(round_.box["s00"])
+    assert "_mask" not in vars(round_.sites["s00"])
+
+
+def test_the_collector_asks_for_the_sites_that_the_terms_name() -> None:
+    assert Collector(GOOD, CONVENER).terms.place_of("s99") is None
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["channel", "mask"])
+def test_a_key_that_everyone_would_agree_with_leaves_its_site_out(which: int) -> None:
+    """The others would find out only after they had paid."""
+    round_ = Round(sites=4)
+    good = round_.say("s01", "join", round_.box["s01"])
+    keys = unpack(unpack(good, "signed", 2)[0], "keys", 4)[2:]
+    keys[which] = bytes(32)
+    with pytest.raises(Refused, match="none that can be agreed with"):
+        round_.collector.take(signed("keys", key_of("s01"), 1, round_.terms.digest, *keys))
+    assert round_.collector.take(good) == "s01"

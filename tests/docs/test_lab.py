@@ -1,0 +1,34 @@
+"""The exercises of docs/lab.md run and answer as the page says; what it links is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "lab.md"
+TEXT = PAGE.read_text("utf-8")
+
+
+def test_the_exercises_answer_as_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for code in re.findall(r"```python\n(.*?)```", TEXT, re.S):
+        exec(code, names)  # noqa: S102  # the page's own code
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("They live in ")
+    assert said[1].startswith("Not yet. That row does not fit what was heard: look at ")
+    assert said[2].startswith("Not yet. 197 of 1,000 people are alone with age + zip; ")
+    assert said[-1].startswith("Right. You were right ")
+    assert "at epsilon 1 nobody is right more than 73.1%" in said[-1]
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", TEXT))))
+def test_a_page_that_it_names_is_there(link: str) -> None:
+    assert (PAGE.parent / link).exists()
+
+
+def test_the_zoo_has_as_many_as_it_says() -> None:
+    from sfumato.lab.broken.zoo import ZOO
+
+    assert len(ZOO) > 50

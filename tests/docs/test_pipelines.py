@@ -1,0 +1,82 @@
+"""The Python and the commands of docs/pipelines.md run, and what it links is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import sfumato
+from bubbles import needs_bubbles
+from vaults import SFUMATO, card, make_vault, write_csv
+
+PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
+TEXT = PAGE.read_text("utf-8")
+CARD = """
+unit = "participant_id"
+people = "heights"
+budget = { epsilon = 3, delta = 0 }
+[columns.height]
+type = "number"
+lower = 100
+upper = 250
+step = 0.1
+"""
+PROGRAM = """
+import csv, os, sys
+people = list(csv.DictReader(open(sys.argv[1] + "/participants.tsv"), delimiter="\\t"))
+os.makedirs(sys.argv[2] + "/derivatives/group")
+with open(sys.argv[2] + "/derivatives/group/results.tsv", "w") as file:
+    file.write("1\\t%f" % (sum(float(one["height"]) for one in people) / len(people)))
+"""
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    rows = [(f"sub-{place:02d}", 150 + place / 2) for place in range(60)]
+    made = make_vault(tmp_path)
+    with sfumato.open(made) as opened:
+        source = write_csv(tmp_path / "t.csv", ("participant_id", "height"), rows)
+        opened.add("heights", source, card(CARD))
+    return made
+
+
+@needs_bubbles
+def test_the_python_of_the_page_runs(vault: Path) -> None:
+    code = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.S))
+    (vault.parent / "page.py").write_text(code)
+    spec = importlib.util.spec_from_file_location("page", vault.parent / "page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    with sfumato.open(vault) as opened:
+        page.__dict__["vault"] = opened
+        spec.loader.exec_module(page)
+    assert page.answer.columns == ("mean_height",)
+    assert len(page.found.arrays["share"]["values"]) == 4
+
+
+@needs_bubbles
+def test_the_commands_of_the_page_run(vault: Path) -> None:
+    (vault.parent / "pipeline.py").write_text(PROGRAM)
+    (vault.parent / "whitelist.txt").write_text("derivatives/group/results.tsv\n")
+    (block,) = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
+    digest = ""
+    for line in block.replace("\\\n", "").replace('"', "").splitlines():
+        words = line.replace("DIGEST", digest).split()
+        done = subprocess.run(
+            [*SFUMATO, *words[1:]],
+            env={**os.environ, "SFUMATO_VAULT": str(vault)},
+            cwd=vault.parent, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        digest = digest or re.findall(r"[0-9a-f]{64}", done.stdout)[0]
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", TEXT))))
+def test_a_page_that_it_names_is_there(link: str) -> None:
+    assert (PAGE.parent / link).exists()

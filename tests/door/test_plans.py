@@ -1,0 +1,142 @@
+"""What was read and priced before is remembered for the very same question, card and price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sfumato
+import vaults
+from sfumato import Refused
+from sfumato.core.card import Card, read_card
+from sfumato.door.plans import Plans
+from sfumato.plan.read_sql import read_sql
+from sfumato.plan.remembered import SHARE, Remembered
+from sfumato.plan.request import Request, priced_request
+
+SQL = "SELECT COUNT(*) AS n, SUM(age) AS years FROM patients WHERE age > 30"
+TENTH = Fraction(1, 10)
+
+
+@pytest.fixture
+def card() -> Card:
+    """Return the patients' card, whose ages reach to 100."""
+    return _card(100)
+
+
+def _card(oldest: int) -> Card:
+    columns = {"age": {"type": "integer", "lower": 0, "upper": oldest}}
+    shape = {"unit": "who", "budget": {"epsilon": 10}, "max_rows": 2, "columns": columns}
+    return read_card("patients", shape)
+
+
+def _asked(**changes: object) -> Request:
+    asked = Request(read_sql(SQL, "patients"), TENTH, {}, None)
+    return replace(asked, **changes)  # type: ignore[arg-type]  # named as the fields are
+
+
+def _sum_scale(plans: Plans, card: Card) -> Fraction:
+    noises = plans.priced(card, _asked()).noises
+    return max(Fraction(str(noise.as_json()["scale"])) for noise in noises)
+
+
+def test_the_same_question_is_read_and_priced_once(card: Card) -> None:
+    plans = Plans()
+    assert plans.question(SQL, "patients", None, None) is plans.question(
+        SQL, "patients", None, None
+    )
+    assert plans.priced(card, _asked()) is plans.priced(card, _asked())
+    assert plans.priced(card, _asked()) == priced_request(card, _asked())
+
+
+def test_an_amended_card_is_planned_anew(card: Card) -> None:
+    plans = Plans()
+    before = _sum_scale(plans, card)
+    assert _sum_scale(plans, _card(50)) == before / 2
+    assert _sum_scale(plans, card) == before
+
+
+def test_a_card_that_takes_anothers_place_in_memory_finds_nothing_of_it(card: Card) -> None:
+    plans, other = Plans(), _card(50)
+    plans.priced(card, _asked())
+    ((key, offer),) = plans.offers._held.items()
+    assert isinstance(key, tuple)
+    plans.offers._held[id(other), *key[1:]] = offer
+    assert plans.priced(other, _asked()) == priced_request(other, _asked())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _asked(epsilon=Fraction(1, 5)),
+        _asked(delta=Fraction(1, 10)),
+        _asked(epsilon=None, margins={"n": Fraction(100)}),
+        _asked(epsilon=None, margins={"n": Fraction(200)}),
+        _asked(split={"n": Fraction(1), "years": Fraction(3)}),
+        _asked(question=read_sql(SQL.replace("30", "31"), "patients")),
+        _asked(question=read_sql(SQL, "patients", max_rows=1)),
+    ],
+)
+def test_another_price_or_question_is_priced_by_itself(card: Card, other: Request) -> None:
+    plans = Plans()
+    first = plans.priced(card, _asked())
+    assert plans.priced(card, other) == priced_request(card, other) != first
+
+
+def test_a_text_is_another_question_of_another_data_set_or_bound() -> None:
+    plans = Plans()
+    first = plans.question("SELECT COUNT(*) FROM a", "a", None, None)
+    assert plans.question("SELECT COUNT(*) FROM a", "A", None, None) != first
+    assert plans.question("SELECT COUNT(*) FROM a", "a", 3, None).max_groups == 3
+    assert plans.question("SELECT COUNT(*) FROM a", "a", None, 3).max_rows == 3
+
+
+def test_a_refusal_is_not_remembered(card: Card) -> None:
+    plans = Plans()
+    for _ in range(2):
+        with pytest.raises(Refused):
+            plans.question("SELECT * FROM patients", "patients", None, None)
+        with pytest.raises(Refused):
+            plans.priced(card, _asked(epsilon=None))
+    assert plans.texts.size() == plans.offers.size() == 0
+
+
+def _letters(count: int) -> Callable[[], str]:
+    return lambda: "x" * count
+
+
+def test_no_more_is_remembered_than_fits_and_the_oldest_goes() -> None:
+    held: Remembered[str] = Remembered(100 * SHARE)
+    for key in range(2 * SHARE):
+        held.made(key, _letters(100), len)
+        held.find(0)
+    assert held.size() == 100 * SHARE
+    assert held.find(0) is not None  # used all the time
+    assert held.find(1) is None
+    assert held.find(2 * SHARE - 1) is not None
+
+
+def test_what_is_too_large_is_made_and_not_kept() -> None:
+    held: Remembered[str] = Remembered(100 * SHARE)
+    assert held.made("large", _letters(101), len) == "x" * 101
+    assert held.find("large") is None
+    assert held.size() == 0
+
+
+def test_a_question_after_the_card_was_amended_has_the_new_bounds(tmp_path: Path) -> None:
+    source = vaults.write_csv(tmp_path / "rows.csv", ["age"], [[n % 60] for n in range(300)])
+    shape = {"unit": "row", "budget": {"epsilon": 10}}
+    with sfumato.open(vaults.make_vault(tmp_path)) as vault:
+        for oldest in (100, 50):
+            columns = {"age": {"type": "integer", "lower": 0, "upper": oldest}}
+            card = {**shape, "version": str(oldest), "columns": columns}
+            vault.add("rows", source, card)
+            answer = vault["rows"].ask("SELECT SUM(age) AS years FROM rows", epsilon=1)
+            assert answer.receipt["version"] == str(oldest)
+            split: Any = answer.receipt["split"]
+            assert split[0]["sensitivity"] == oldest

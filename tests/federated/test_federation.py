@@ -1,0 +1,154 @@
+"""Sites that train together: the model learns, each site is charged, nothing else comes out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
+
+from sfumato.core.refusal import Refused  # noqa: E402
+from sfumato.federated import federate, nn  # noqa: E402
+from sfumato.federated.federation import Federation, Round  # noqa: E402
+from sfumato.federated.trainee import sum_words  # noqa: E402
+
+WEIGHTS = torch.tensor([[1.0], [-2.0], [0.5]])
+
+
+def sites(count: int = 5, rows: int = 400, epsilon: float = 8, **terms: Any) -> Federation:
+    torch.manual_seed(1)
+    tables = {}
+    for i in range(count):
+        x = torch.rand(rows, 3)
+        tables[f"site{i}"] = {"x": x, "y": x @ WEIGHTS}
+    return federate(tables, epsilon=epsilon, delta=1e-5, people=rows, **terms)
+
+
+def error_of(model: Any) -> float:
+    torch.manual_seed(2)
+    x = torch.rand(500, 3)
+    return float(((model(x) - x @ WEIGHTS) ** 2).mean().detach())
+
+
+def model_of(*sizes: int) -> Any:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(*sizes))
+
+
+def test_the_average_of_many_learns_what_no_site_shows() -> None:
+    federation, model, heard = sites(), model_of(3, 1), list[Round]()
+    before = error_of(model)
+    federation.train(model, data="x", target="y", rounds=10, rate=0.5, clip=2.0, heard=heard.append)
+    assert error_of(model) < before / 4
+    assert [round_.number for round_ in heard] == list(range(1, 11))
+    assert heard[0].sites == tuple(sorted(federation.workers))
+
+
+def test_every_site_is_charged_close_to_what_its_owner_allows_and_then_refuses() -> None:
+    federation, model = sites(), model_of(3, 1)
+    federation.train(model, data="x", target="y", rounds=2)
+    assert all(7.9 < spent <= 8 for spent in federation.spent().values())
+    before = model[0].weight.detach().clone()
+    with pytest.raises(Refused, match="budget-exceeded"):
+        federation.train(model, data="x", target="y")
+    assert (model[0].weight == before).all()
+    assert all(spent <= 8 for spent in federation.spent().values())
+
+
+def test_less_epsilon_is_more_noise() -> None:
+    little, much = (sites(epsilon=epsilon).plan(4, 1, 1.0) for epsilon in (1, 8))
+    assert little.variance > 20 * much.variance
+
+
+def test_a_site_that_falls_silent_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation, model, heard = sites(floor=4), model_of(3, 1), list[Round]()
+    lost = federation.workers["site2"]._store._trainee
+    monkeypatch.setattr(lost, "_tables", {})  # it refuses at the stage of masks
+    federation.train(model, data="x", target="y", heard=heard.append)
+    assert heard[0].sites == ("site0", "site1", "site3", "site4")
+    assert federation.spent()["site2"] == 0
+
+
+def said_by(federation: Federation, **change: Any) -> dict[str, Any]:
+    """What a convener says at the stage of masks, with some of the noise's terms changed."""
+    plan = federation.plan(4, 1, 1.0)
+    return {**sum_words(plan), **change}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"colluders": 1},
+        {"floor": 5},
+        {"sites": 6},
+        {"people": 399},
+        {"size": 5},
+        {"moves": 2},
+        {"variance": "1e9999999"},
+        {"variance": "nothing"},
+        {"clip": "1/0"},
+        {"steps": 0},
+    ],
+    ids=str,
+)
+def test_a_site_masks_nothing_on_other_terms_than_it_joined(change: dict[str, Any]) -> None:
+    federation = sites(count=4)
+    refusals = []
+    words = said_by(federation, **change)
+    lesson = {"layers": (("linear", 3, 1),), "data": "x", "target": "y", "loss": "mse"}
+    task = {"sum": words, "lesson": lesson, "weights": [torch.zeros(1, 3), torch.zeros(1)]}
+    collector = federation._collector(federation.plan(4, 1, 1.0), 1)
+    box = dict.fromkeys(federation.workers, collector.invitation())
+    for stage in ("join", "share", "mask"):
+        refusals = federation._stage(collector, stage, box, task if stage == "mask" else {})
+        box = dict(collector.close()) if stage != "mask" else {}
+    assert len(refusals) == 4
+    assert set(federation.spent().values()) == {0}
+
+
+def test_noise_too_small_for_the_cap_is_not_drawn() -> None:
+    federation = sites(count=4)
+    words = said_by(federation, variance=str(Fraction(1, 10)))
+    task = {
+        "sum": words,
+        "lesson": {"layers": (("linear", 3, 1),), "data": "x", "target": "y", "loss": "mse"},
+        "weights": [torch.zeros(1, 3), torch.zeros(1)],
+    }
+    collector = federation._collector(federation.plan(4, 1, 1.0), 1)
+    box = dict.fromkeys(federation.workers, collector.invitation())
+    for stage in ("join", "share"):
+        federation._stage(collector, stage, box, {})
+        box = dict(collector.close())
+    refusals = federation._stage(collector, "mask", box, task)
+    assert {refusal.code for refusal in refusals} == {"budget-exceeded"}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: torch.nn.Linear(3, 1),
+        lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)),
+        lambda: nn.Sequential(nn.Linear(3, 2), nn.Dropout()),
+        lambda: nn.Sequential(nn.Linear(3, 2, bias=False)),
+        lambda: nn.Sequential(nn.Linear(4, 1)),
+    ],
+    ids=["no sequence", "batch norm", "dropout", "no bias", "another width"],
+)
+def test_a_model_that_sites_do_not_train_is_refused(model: Any) -> None:
+    federation = sites(count=3)
+    with pytest.raises(Refused, match="remote-refused"):
+        federation.train(model(), data="x", target="y")
+
+
+def test_an_owner_says_how_many_rows_there_may_be() -> None:
+    with pytest.raises(Refused, match="more rows"):
+        federate({n: {"x": torch.zeros(5, 1)} for n in "abc"}, epsilon=1, delta=1e-5, people=4)
+
+
+def test_nothing_else_of_the_sites_comes_back() -> None:
+    federation = sites(count=3)
+    for worker in federation.workers.values():
+        with pytest.raises(Refused, match="remote-private"):
+            (worker.table("x").T @ worker.table("y")).get()

@@ -1,0 +1,204 @@
+"""Sites as real services, in processes of their own, some of which are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sfumato
+from served import Service, served
+from several_sites import ASK, NAMES, Between, rows_of, site_card, write_rows
+from sfumato import Refused
+from sfumato.convening import FederatedVault, new_convener
+from vaults import make_vault, run
+
+COUNT = "SELECT COUNT(*) AS n FROM patients"
+SURE: dict[str, Any] = {"epsilon": 20, "delta": 1e-6}  # so that the noise is a few people at most
+NEAR = 10  # Skellam noise of variance 4 at most: passed with a chance below 1e-5
+
+
+@dataclass
+class Federation:
+    """Four services, whose owners have agreed, and a researcher's way to each."""
+
+    services: dict[str, Service]
+    ways: dict[str, Any]
+    agreement: dict[str, Any]
+    key: Path
+
+    def together(self, **instead: Any) -> FederatedVault:
+        heard = instead.pop("heard", lambda _: None)
+        ways = {**self.ways, **instead}
+        return sfumato.federation(self.agreement, key=self.key, sites=ways, heard=heard)
+
+    def kill_door(self, name: str) -> None:
+        """Kill the process that holds the site's rounds; its keeper starts another."""
+        keeper = self.services[name].process.pid
+        (door,) = (child for child in _children(keeper) if _is_door(child))
+        os.kill(door, signal.SIGKILL)
+        until = time.monotonic() + 60
+        while door in _children(keeper):  # until the keeper has seen it
+            assert time.monotonic() < until, "".join(self.services[name].said)
+            time.sleep(0.02)
+
+    def wait_for(self, name: str) -> None:
+        until = time.monotonic() + 60
+        while (
+            self.services[name].call("GET", "/v1/me", token=self.services[name].owner())[0] != 200
+        ):
+            assert time.monotonic() < until, "".join(self.services[name].said)
+            time.sleep(0.1)
+
+    def ledgers(self) -> dict[str, Any]:
+        """What an auditor of each site finds."""
+        return {
+            name: service.call("GET", "/v1/ledger/verify", token=service.user("vera", "auditor"))[1]
+            for name, service in self.services.items()
+        }
+
+
+def _children(process: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def _is_door(process: int) -> bool:
+    return Path(f"/proc/{process}/cmdline").read_bytes().endswith(b"\0door\0")
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """Return four sites that run until the module's tests are over."""
+    folder = tmp_path_factory.mktemp("sites")
+    with ExitStack() as held:
+        services = {}
+        for place, name in enumerate(NAMES):
+            (folder / name).mkdir()
+            vault = make_vault(folder / name)
+            with sfumato.open(vault) as opened:
+                rows = write_rows(folder / name / "patients.csv", rows_of(place))
+                opened.add("patients", rows, site_card(name))
+                opened.enrol("ada", "researchers")
+            services[name] = held.enter_context(served(vault))
+        keys = {
+            n: s.call("GET", "/v1/site", token=s.owner())[1]["key"] for n, s in services.items()
+        }
+        agreement = {
+            "name": "clinics", "convener": new_convener(folder / "key"), "sites": keys,
+            "floor": 3, "colluders": 1,
+        }  # fmt: skip
+        for service in services.values():
+            path = "/v1/data-sets/patients/federations"
+            assert service.call("POST", path, agreement, token=service.owner())[0] == 200
+        ways = {
+            name: held.enter_context(
+                sfumato.connect(service.url, token=service.user("ada", "researcher"))
+            )
+            for name, service in services.items()
+        }
+        yield Federation(services, ways, agreement, folder / "key")
+
+
+def people(*names: str) -> int:
+    """How many patients these sites have."""
+    return sum(len(rows_of(place)) for place, name in enumerate(NAMES) if name in names)
+
+
+def test_four_services_answer_as_one_and_each_is_charged(sites: Federation) -> None:
+    before = sites.together().spent("patients")
+    stages: list[Any] = []
+    said = sites.together(heard=stages.append)["patients"].ask(COUNT, **SURE)
+    assert abs(float(str(said.value)) - people(*NAMES)) <= NEAR
+    assert [one.stage for one in stages] == ["join", "share", "mask", "agree", "reveal"]
+    assert sites.together().spent("patients") == {n: e + 20 for n, e in before.items()}
+    assert all(found["ok"] for found in sites.ledgers().values())
+
+
+@pytest.mark.parametrize(
+    ("stage", "is_in"), [("join", False), ("share", False), ("mask", True), ("agree", True)]
+)
+def test_a_site_whose_door_is_killed_at_a_stage(sites: Federation, stage: str, is_in: bool) -> None:
+    """Its secrets are gone: before its numbers were sent it is left out, afterwards it is in."""
+
+    def heard(progress: Any) -> None:
+        if progress.stage == stage:
+            sites.kill_door("west")
+
+    said = sites.together(heard=heard)["patients"].ask(COUNT, **SURE)
+    left = NAMES if is_in else NAMES[:3]
+    assert said.receipt["sites"] == list(left)
+    assert abs(float(str(said.value)) - people(*left)) <= NEAR
+    sites.wait_for("west")
+    again = sites.together()["patients"].ask(COUNT, **SURE)  # killed, and returned
+    assert again.receipt["sites"] == list(NAMES)
+    assert all(found["ok"] for found in sites.ledgers().values())
+
+
+def test_a_site_that_was_killed_does_not_send_its_part_of_the_round_again(
+    sites: Federation,
+) -> None:
+    way = Between(sites.ways["west"])
+    sites.together(west=way)["patients"].ask(COUNT, **SURE)
+    ((masked, _),) = way.of("go-on-with-sum", "mask")
+    ((joined, _),) = way.of("join-sum")
+    sites.kill_door("west")
+    sites.wait_for("west")
+    spent = sites.together().spent("patients")
+    for verb, body, code in (
+        ("go-on-with-sum", masked, "sum-message-refused"),
+        ("join-sum", joined, "sum-not-trusted"),
+    ):
+        with pytest.raises(Refused, match=f"^{code}:"):
+            sites.ways["west"].call(verb, body)
+    assert sites.together().spent("patients") == spent
+
+
+def test_below_the_floor_there_is_no_sum(sites: Federation) -> None:
+    """Two of four are killed at the one moment when the others have sent their numbers."""
+
+    def heard(progress: Any) -> None:
+        if progress.stage == "mask":
+            for name in ("south", "west"):
+                sites.kill_door(name)
+
+    with pytest.raises(Refused, match="the floor is 3; there is no sum"):
+        sites.together(heard=heard)["patients"].ask(COUNT, **SURE)
+    for name in ("south", "west"):
+        sites.wait_for(name)
+    assert sites.together()["patients"].ask(COUNT, **ASK).receipt["left_out"] == {}
+
+
+def test_the_command_line_asks_them_too(sites: Federation, tmp_path: Path) -> None:
+    kept = tmp_path / "sfumato" / "tokens.json"
+    kept.parent.mkdir()
+    urls = {name: service.url for name, service in sites.services.items()}
+    tokens = {urls[name]: sites.services[name].tokens["ada"] for name in urls}
+    kept.write_text(json.dumps(tokens))
+    agreement = tmp_path / "agreement.json"
+    agreement.write_text(json.dumps(sites.agreement))
+    ways = [word for name, url in urls.items() for word in ("--site", f"{name}={url}")]
+    asked = ("federate", "ask", str(agreement), "patients", COUNT, "--key", str(sites.key))
+    price = ("--epsilon", "20", "--delta", "1e-6", *ways)
+    spent = sites.together().spent("patients")
+    said = run(tmp_path, *asked, *price, "--price", XDG_CONFIG_HOME=str(tmp_path))
+    assert "nothing spent yet" in said.stdout, said.stderr
+    assert sites.together().spent("patients") == spent
+    said = run(tmp_path, *asked, *price, "--json", XDG_CONFIG_HOME=str(tmp_path))
+    answer = json.loads(said.stdout)
+    assert abs(answer["rows"][0][0] - people(*NAMES)) <= NEAR
+    assert answer["receipt"]["sites"] == list(NAMES)
+
+
+def test_who_was_not_granted_at_a_site_cannot_ask_it_there(sites: Federation) -> None:
+    service = sites.services["west"]
+    with sfumato.connect(service.url, token=service.user("eve", "researcher")) as eve:
+        said = sites.together(west=eve)["patients"].ask(COUNT, **SURE)
+    assert said.receipt["left_out"] == {"west": "unknown-data-set"}

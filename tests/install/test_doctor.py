@@ -1,0 +1,89 @@
+"""The doctor says what a machine lacks, what for, and the one command that brings it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sfumato import checkup, extras
+from sfumato.core.refusal import Refused
+from sfumato.extras import EXTRAS
+
+ROOT = Path(__file__).parents[2]
+MODULES = {"argon2-cffi": "argon2", "vl-convert-python": "vl_convert"}  # where the names differ
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide every module that an extra brings, as after `pip install sfumato` alone."""
+    extra = {name for names in EXTRAS.values() for name in names}
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name in extra else find(name, *a)
+    )
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for extra, wanted in project["optional-dependencies"].items():
+        names = [line.split(">")[0].split("=")[0].split("[")[0] for line in wanted]
+        assert EXTRAS[extra] == tuple(MODULES.get(name, name) for name in names)
+    assert set(EXTRAS) == set(project["optional-dependencies"]) == set(checkup.FOR)
+
+
+@pytest.mark.usefixtures("bare")
+def test_what_is_absent_is_named_with_what_it_is_for_and_what_brings_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(checkup, "_CHECKOUT", tmp_path)
+    found = {name: (well, says, get) for name, well, says, get in checkup.checkup(None)}
+    assert all(well for well, _, _ in found.values())
+    for extra, modules in EXTRAS.items():
+        _, says, get = found[extra]
+        assert all(module in says for module in modules)
+        assert checkup.FOR[extra] in says
+        assert get == f'pip install "sfumato[{extra}]"'
+    one = found["all of it"][2] or ""
+    assert one.startswith('pip install "sfumato[serve,frames,plot,lab,postgres,spark]"')
+    assert one.endswith('pip install "sfumato[federated]"')
+
+
+@pytest.mark.usefixtures("bare")
+def test_in_a_checkout_the_one_command_is_makes() -> None:
+    found = {name: get for name, _, _, get in checkup.checkup(None)}
+    assert found["all of it"] == "make .venv/torch.done system"
+    assert (found["serve"], found["federated"]) == ("make .venv/dev.done", "make .venv/torch.done")
+
+
+def test_a_machine_that_lacks_nothing_is_told_of_no_command() -> None:
+    well = checkup.Finding("python", True, "3.11.7")
+    assert checkup._all_at_once([well, checkup.Finding("engine", True, "answers")]) == []
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_part_that_needs_extras_is_refused_by_the_command_that_brings_them() -> None:
+    with pytest.raises(Refused) as refused:
+        extras.need("serve", "lab")
+    assert refused.value.code == "not-installed"
+    assert 'pip install "sfumato[serve,lab]"' in refused.value.next_step
+
+
+def test_a_place_for_anchors_that_cannot_be_written_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "state"))
+    finding = checkup._check_anchors()
+    assert not finding.is_well
+    assert "--anchor" in finding.says
+
+
+def test_pyspark_without_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    finding = checkup._check_extra("spark")
+    assert finding.is_well
+    assert finding.get == "sudo apt-get install default-jre-headless"

@@ -1,0 +1,81 @@
+"""The attacks from the command line: listed, run, saved, and refused in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sfumato.core.refusal import Refused
+from sfumato.lab.attacks import FILES, attack
+from vaults import patients_vault, run
+
+
+def test_without_a_name_all_attacks_are_listed(tmp_path: Path) -> None:
+    listed = run(tmp_path, "attack")
+    assert listed.returncode == 0, listed.stderr
+    assert [name for name in FILES if name not in listed.stdout] == []
+
+
+def test_an_attack_is_told_and_its_pictures_are_saved(tmp_path: Path) -> None:
+    picture = tmp_path / "loo.svg"
+    ran = run(tmp_path, "attack", "loo", "--runs", "20", "--seed", "1", "--save", str(picture))
+    assert ran.returncode == 0, ran.stderr
+    assert "ours, epsilon = 0.1" in ran.stdout
+    assert "guessing without any release" in ran.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"loo.svg", "loo-2.svg"}
+
+
+def test_the_numbers_come_as_json_too(tmp_path: Path) -> None:
+    ran = run(tmp_path, "attack", "differencing", "--runs", "20", "--seed", "3", "--json")
+    assert json.loads(ran.stdout)["successes"][0]["rate"] == 1.0
+
+
+def test_what_cannot_be_run_is_refused_in_words(tmp_path: Path) -> None:
+    ran = run(tmp_path, "attack", "loo", "--set", "data=nowhere.csv")
+    assert ran.returncode not in (0, 1), ran.stdout
+    assert "nowhere.csv cannot be read" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_vault_is_probed_and_says_what_stops_it(tmp_path: Path) -> None:
+    vault = patients_vault(tmp_path, "ada")
+    sql = "SELECT COUNT(*) AS n FROM patients WHERE age < 40"
+    probe = ("probe", "patients", sql, "--user", "ada", "--epsilon", "0.1")
+    free = run(vault, *probe, "--questions", "30", "--save", str(tmp_path / "means.svg"))
+    assert free.stdout.startswith("Stopped by free repeats: 30 questions were answered")
+    assert "The mean of all answers so far" in (tmp_path / "means.svg").read_text()
+    refused = run(vault, *probe, "--questions", "2", "--fresh", "--save", str(tmp_path / "x.bmp"))
+    assert "cannot be saved as '.bmp'" in refused.stderr  # before anything is paid, as is seen next
+    paid = run(vault, *probe, "--without", f"{sql} AND salary <> 20388", "--fresh", "--json")
+    told = json.loads(paid.stdout)
+    assert (told["stopped_by"], told["questions"]) == ("the budget", 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "words"),
+    [
+        ("magic", "a=b", "There is no attack 'magic'"),
+        ("loo", "data=nowhere.csv", "nowhere.csv cannot be read"),
+        ("loo", "column=Shoe", "has no column 'Shoe'"),
+        ("loo", "column=sex", "sex holds more than numbers"),
+        ("loo", "lower=300", "The bounds"),
+        ("loo", "lower=low", "lower is a number"),
+        ("loo", "within=nan", "within is a number"),
+        ("linkage", "shoe=1", "linkage has no option 'shoe'"),
+        ("linkage", "data=nowhere.csv", "nowhere.csv cannot be read"),
+        ("ratings", "people=1e9", "people is a whole number from 2 to 1,000,000"),
+        ("ratings", "known=-1", "known is a whole number"),
+        ("ratings", "known=2.5", "known is a whole number"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused(name: str, typed: str, words: str) -> None:
+    option, _, value = typed.partition("=")
+    with pytest.raises(Refused, match=words):
+        attack(name).report(runs=5, seed=1, **{option: value})
+
+
+def test_more_guesses_than_fit_into_memory_are_refused() -> None:
+    with pytest.raises(Refused, match="So many guesses do not fit"):
+        attack("loo").report(runs=100_000, seed=1)

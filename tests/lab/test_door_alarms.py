@@ -1,0 +1,112 @@
+"""How often the audit at the door accuses a door that is right: no more often than it says.
+
+Each audit has coins of its own: a data set has many columns of keys, and in each of them another
+half of ten thousand keys has a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+import sfumato
+from sfumato.app import OpenVault
+from sfumato.lab.audit.one_run import OneRunClaim, coins, judged
+from vaults import make_vault, write_csv
+
+KEYS = 10_000
+COLUMNS = 25  # audits that a data set serves
+ALPHA = 0.05  # at which alarms are to be seen
+ASKED = {"COUNT(*)": 1.0, "SUM(x)": 1.0, "AVG(x)": 1.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Flipped:
+    """A data set whose columns are keys, and which keys have a person in each."""
+
+    vault: OpenVault
+    name: str
+    is_in: NDArray[np.bool_]  # by column and key
+
+    def is_accused(self, column: int, aggregate: str) -> bool:
+        """Return whether the audit of one question accuses the door; it must not, but by chance."""
+        answer = self.vault[self.name].ask(
+            f"SELECT FLOOR(k{column} / 1) AS k, {aggregate} FROM {self.name} GROUP BY k",
+            epsilon=ASKED[aggregate],
+        )
+        answers: dict[Hashable, object] = {key: values for key, *values in answer.rows}
+        found = judged(
+            OneRunClaim(ASKED[aggregate]), answers, range(KEYS), self.is_in[column],
+            alpha=ALPHA, dice=np.random.default_rng([2, column]),
+        )  # fmt: skip
+        assert len(answers) == KEYS
+        return found.is_violated
+
+
+def flipped(vault: OpenVault, folder: Path, number: int) -> Flipped:
+    """Add a data set to the vault, its coins flipped anew."""
+    dice = np.random.default_rng([1, number])
+    is_in = np.array([coins(KEYS, dice) for _ in range(COLUMNS)])
+    table = np.full((is_in.sum(axis=1).max(), COLUMNS), -1)
+    for column, here in enumerate(is_in):
+        table[: here.sum(), column] = dice.permutation(np.flatnonzero(here))
+    rows = (
+        (f"d{number}-{place}", 1, *("" if key < 0 else key for key in keys))
+        for place, keys in enumerate(table.tolist())
+    )
+    name = f"flipped{number}"
+    header = ("who", "x", *(f"k{column}" for column in range(COLUMNS)))
+    source = write_csv(folder / f"{name}.csv", header, rows)
+    vault.add(name, source, card(number), different_people="whoever wrote this test")
+    return Flipped(vault, name, is_in)
+
+
+def card(number: int) -> dict[str, object]:
+    whole = {"type": "integer", "lower": 0, "upper": KEYS - 1}
+    return {
+        "unit": "who",
+        "people": f"people-{number}",
+        "version": "1",
+        "size": KEYS // 2,
+        "budget": {"epsilon": 1000},
+        "columns": {
+            "x": {"type": "integer", "lower": 0, "upper": 1},
+            **{f"k{column}": whole for column in range(COLUMNS)},
+        },
+    }
+
+
+def most_alarms(audits: int) -> int:
+    """Return how many alarms a right auditor stays below, but once in 100,000."""
+    return int(binom.ppf(1 - 1e-5, audits, ALPHA))
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[OpenVault]:
+    with sfumato.open(make_vault(tmp_path)) as opened:
+        yield opened
+
+
+def test_a_dozen_audits_at_the_door_hardly_ever_alarm(vault: OpenVault, tmp_path: Path) -> None:
+    data = flipped(vault, tmp_path, 0)
+    alarms = sum(data.is_accused(column, "COUNT(*)") for column in range(12))
+    assert alarms <= most_alarms(12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregate", ASKED)
+def test_two_hundred_audits_at_the_door_alarm_no_more_often_than_alpha(
+    vault: OpenVault, tmp_path: Path, aggregate: str
+) -> None:
+    alarms = sum(
+        flipped_one.is_accused(column, aggregate)
+        for flipped_one in (flipped(vault, tmp_path, number) for number in range(8))
+        for column in range(COLUMNS)
+    )
+    assert alarms <= most_alarms(8 * COLUMNS)

@@ -1,0 +1,233 @@
+"""The audit through the whole door: thousands of canaries, one grouped question, a planted twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pg
+import sfumato
+from sfumato.app import OpenVault
+from sfumato.client.regression import logistic
+from sfumato.client.shares import Share
+from sfumato.core.noise import laplace
+from sfumato.core.noise.kind import Noise
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Refused
+from sfumato.lab.audit.door import QUESTIONS, Asked, Canaries, Question, held, put_canaries
+from sfumato.lab.audit.fits import FITS
+from sfumato.lab.audit.one_run import NOT_SHOWN, OneRunClaim, audit_one_run, judged
+from sfumato.lab.audit.streams import closed
+from sfumato.lab.audit.suite import AT_THE_DOOR, at_the_door
+from spark_cluster import need_java
+from vaults import make_vault
+
+Rows = list[tuple[str, object]]
+KEYS = range(20_000)
+RARELY = 1e-6  # the noise is real here: a landing is not to fail by it once in ten thousand times
+ON_ALL = [one for one in AT_THE_DOOR if not one.needs_duckdb]
+
+
+def dice(seed: int = 1) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def counted(epsilon: float, seed: int) -> Callable[[Rows], dict[object, object]]:
+    """Return an honest noisy count of each key."""
+
+    def ask(rows: Rows) -> dict[object, object]:
+        random, chance = dice(seed), 1 - np.exp(-epsilon)
+        here = {key for _, key in rows}
+        noise = random.geometric(chance, size=len(KEYS)) - random.geometric(chance, size=len(KEYS))
+        return {
+            key: int(key in here) + more for key, more in zip(KEYS, noise.tolist(), strict=True)
+        }
+
+    return ask
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_one_run_bounds_an_honest_count_from_close_below(epsilon: float) -> None:
+    found = [
+        audit_one_run(counted(epsilon, s), KEYS, epsilon=epsilon, dice=dice(s)) for s in range(3)
+    ]
+    assert not any(one.is_violated for one in found)
+    assert max(one.lower for one in found) > 0.5 * epsilon
+
+
+def test_one_run_catches_noise_of_twice_the_epsilon() -> None:
+    assert audit_one_run(counted(2.0, 3), KEYS, epsilon=1, dice=dice()).is_violated
+
+
+def test_one_run_is_not_fooled_by_answers_that_hang_together() -> None:
+    """One shared bit in front of all keys: a bound that took them as independent would alarm."""
+
+    def ask(rows: Rows) -> dict[object, object]:
+        shared = int(len(rows) > len(KEYS) / 2)
+        return dict.fromkeys(KEYS, 7 * shared)
+
+    lower = [audit_one_run(ask, KEYS, epsilon=0, dice=dice(s)).lower for s in range(20)]
+    assert max(lower) == 0
+
+
+def test_a_false_alarm_of_one_run_is_as_rare_as_it_says() -> None:
+    from scipy.stats import binom
+
+    alarms = [
+        audit_one_run(counted(1.0, s), KEYS, epsilon=1, alpha=0.2, dice=dice(s)).is_violated
+        for s in range(40)
+    ]
+    assert sum(alarms) <= binom.ppf(1 - 1e-5, 40, 0.2)
+
+
+def test_a_key_that_is_only_shown_with_its_person_is_caught() -> None:
+    def ask(rows: Rows) -> dict[object, object]:
+        return dict.fromkeys((key for _, key in rows), 1)
+
+    found = audit_one_run(ask, KEYS, epsilon=3, dice=dice())
+    assert found.is_violated
+    answers = ask([("a", 0)])
+    assert answers.get(1, NOT_SHOWN) == NOT_SHOWN
+
+
+def test_too_few_keys_are_refused() -> None:
+    with pytest.raises(Refused, match="10,000"):
+        audit_one_run(counted(1.0, 1), range(9_999), epsilon=1, dice=dice())
+
+
+def test_a_delta_makes_one_run_say_less() -> None:
+    is_in = dice(2).integers(0, 2, size=20_000).astype(bool)
+    noisy = is_in.astype(int) + dice(3).geometric(0.9, 20_000)
+    answers: dict[Hashable, object] = dict(enumerate(noisy.tolist()))
+
+    def lower(delta: float) -> float:
+        claim = OneRunClaim(1.0, delta)
+        return judged(claim, answers, list(KEYS), is_in, alpha=1e-4, dice=dice()).lower
+
+    assert lower(0.0) > lower(1e-7) > 0
+    assert lower(1e-3) == 0
+
+
+# --- through the house ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canaries]:
+    """Return a vault on DuckDB with twenty thousand keys."""
+    folder = tmp_path_factory.mktemp("audit")
+    with sfumato.open(make_vault(folder)) as vault:
+        yield put_canaries(vault, folder, dice())
+
+
+def question(name: str) -> Question:
+    return next(one for one in QUESTIONS if one.name == name)
+
+
+@pytest.mark.parametrize("name", ["COUNT(*)", "AVG"])
+def test_the_door_is_not_accused_and_its_twin_is(house: Canaries, name: str) -> None:
+    found = at_the_door(house, question(name), "DuckDB", seed=1, alpha=RARELY)
+    assert not found.audited.is_violated, found.audited.finding
+    assert found.audited.samples == 20_000
+    assert found.counts, found.twin.finding
+
+
+def test_the_door_is_bounded_from_close_below(house: Canaries) -> None:
+    """One way in twenty of halving the keys is unlucky, whatever the noise: so ten are taken."""
+    one = question("COUNT(*)")
+    seen = one.seen(house, 1)
+    found = [held(one, seen, dice(s)) for s in range(10)]
+    assert max(one.lower for one in found) > 0.5
+
+
+def test_a_door_that_draws_half_the_noise_is_accused(
+    house: Canaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(noise: Noise, count: int, dice: Dice) -> object:
+        return laplace.sample(noise.parameter / 2, count, dice)
+
+    monkeypatch.setattr(Noise, "sample", half)
+    asked = replace(question("COUNT(*)"), sql="SELECT k, COUNT(x) FROM canaries GROUP BY k")
+    assert held(asked, asked.seen(house, 1), dice()).is_violated
+
+
+# --- more than one question -------------------------------------------------------------------
+
+
+def test_a_whole_line_is_not_accused_and_its_twin_is(house: Canaries) -> None:
+    (line,) = (one for one in FITS if one.maker == "linear")
+    found = at_the_door(house, line, "DuckDB", seed=1, alpha=RARELY)
+    assert not found.audited.is_violated, found.audited.finding
+    assert found.audited.samples == 60_000
+    assert found.counts, found.twin.finding
+
+
+def test_rounds_of_a_fit_that_each_pay_all_are_accused(
+    house: Canaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every question of a fit at the price of the whole: what a share is for."""
+
+    def whole(card: object, terms: Mapping[str, int], parts: Sequence[object]) -> list[Share]:
+        del card
+        return [Share(Fraction(terms["epsilon"]), Fraction(0)) for _ in parts]
+
+    monkeypatch.setattr(logistic, "shares", whole)
+    (odds,) = (one for one in FITS if one.maker == "logistic")
+    assert held(odds, odds.seen(house, 1), dice()).is_violated
+
+
+def test_a_stream_is_closed_day_by_day_and_only_what_counts_shows(house: Canaries) -> None:
+    """At an epsilon at which the noise is nothing: two rows of three, and none of the next day."""
+    seen = closed(house, 200, 40)  # of 38 days, and of two
+    ends = {37, 39}
+    assert seen.released == {
+        key: [2 * seen.is_in[key], 0 if key in ends else 2 * seen.is_in[key + 1]]
+        for key in range(40)
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", AT_THE_DOOR, ids=lambda one: one.name)
+def test_no_question_on_duckdb_is_accused_and_all_twins_are(house: Canaries, one: Asked) -> None:
+    found = at_the_door(house, one, "DuckDB", seed=1, alpha=RARELY)
+    assert found.is_well, (found.audited.finding, found.twin.finding)
+
+
+@pytest.fixture(scope="module")
+def on_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canaries]:
+    folder = tmp_path_factory.mktemp("audit-postgres")
+    with pg.running() as server:
+        url = f"postgresql://{server.user}@127.0.0.1:{server.port}/{server.own_database()}"
+        with _open(folder, url) as vault:
+            yield put_canaries(vault, folder, dice())
+
+
+@pytest.fixture(scope="module")
+def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canaries]:
+    need_java()
+    folder = tmp_path_factory.mktemp("audit-spark")
+    with _open(folder, "local[2]") as vault:
+        yield put_canaries(vault, folder, dice())
+
+
+def _open(folder: Path, engine: str) -> OpenVault:
+    sfumato.create(folder / "vault", anchor=folder / "anchor", engine=engine)
+    return sfumato.open(folder / "vault")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", ON_ALL, ids=lambda one: one.name)
+def test_no_question_on_postgres_is_accused(on_postgres: Canaries, one: Asked) -> None:
+    found = at_the_door(on_postgres, one, "PostgreSQL", seed=1, alpha=RARELY)
+    assert found.is_well, (found.audited.finding, found.twin.finding)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", ON_ALL, ids=lambda one: one.name)
+def test_no_question_on_spark_is_accused(on_spark: Canaries, one: Asked) -> None:
+    found = at_the_door(on_spark, one, "Spark", seed=1, alpha=RARELY)
+    assert found.is_well, (found.audited.finding, found.twin.finding)

@@ -1,0 +1,109 @@
+"""Exercises answer back: right answers are right, wrong ones get a hint, honest ones no verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sfumato.lab.attacks.linkage import Row, link
+from sfumato.lab.exercises import (
+    BreakTheMechanism,
+    check_quasi_identifiers,
+    find_the_person,
+)
+from sfumato.lab.ours import private_sums
+from sfumato.lab.specimens import medical_rows
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_person_can_be_found_by_what_was_heard(seed: int) -> None:
+    person = find_the_person(seed)
+    found = [place for place, row in enumerate(person.rows) if link([row], person.knows).is_found]
+    assert found == [person.place]
+    assert person.check(found[0]).is_right
+    assert str(person.knows["zip"]) in person.heard
+
+
+def test_a_wrong_row_gets_a_hint_and_no_secret() -> None:
+    person = find_the_person(3)
+    wrong = next(p for p, row in enumerate(person.rows) if row["zip"] != person.knows["zip"] and p)
+    verdict = person.check(wrong)
+    assert not verdict.is_right
+    assert "zip" in verdict.says
+    assert "disease" not in verdict.says
+    assert not person.check(-1).is_right
+    assert not person.check(10**6).is_right
+
+
+def rows() -> list[Row]:
+    return [{"a": n % 2, "b": n // 2, "c": 0} for n in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_right", "hint"),
+    [
+        (["a", "b"], True, "no fewer"),
+        (["a"], False, "Add one"),
+        (["a", "b", "c"], False, "Leave one out"),
+        ([], False, "at least one"),
+    ],
+)
+def test_the_fewest_columns_are_right(columns: list[str], is_right: bool, hint: str) -> None:
+    verdict = check_quasi_identifiers(rows(), columns)
+    assert verdict.is_right == is_right
+    assert hint in verdict.says
+
+
+def test_the_town_has_an_answer() -> None:
+    town, known = medical_rows(), ("age", "zip", "salary")
+    answers = [
+        columns
+        for columns in (["salary"], ["age", "salary"], ["zip", "salary"], ["age", "zip", "salary"])
+        if check_quasi_identifiers(town, columns, of=known).is_right
+    ]
+    assert answers == [["age", "zip", "salary"]]
+
+
+def naked(data: int, runs: int, dice: np.random.Generator) -> Any:
+    return data + 0.5 * dice.laplace(size=runs)
+
+
+def ours(data: int, runs: int, dice: np.random.Generator) -> Any:
+    whole = np.full(runs, data, dtype=np.int64)
+    return private_sums(whole, sensitivity=1, epsilon=1.0, dice=dice)
+
+
+def test_too_little_noise_is_seen_through() -> None:
+    exercise = BreakTheMechanism((0, 1), naked, epsilon=1.0)
+    assert len(exercise.sample(1, 5, seed=1)) == 5
+    verdict = exercise.check(lambda x: int(x > 0.5), seed=1, trials=20_000)
+    assert verdict.is_right
+    assert "broken" in verdict.says
+
+
+def tailed(data: list[float], runs: int, dice: np.random.Generator) -> Any:
+    return np.mean(data) + dice.laplace(scale=1 / len(data), size=runs)
+
+
+def test_only_outputs_that_are_guessed_from_count() -> None:
+    exercise = BreakTheMechanism(([0.0], [0.0, 1.0]), tailed, epsilon=1.0)
+    assert exercise.check(lambda x: 0 if abs(x) > 4 else None, seed=3, trials=20_000).is_right
+    assert not exercise.check(lambda _: None, seed=3).is_right
+    lenient = BreakTheMechanism(([0.0], [0.0, 1.0]), tailed, epsilon=1.0, delta=0.05)
+    assert not lenient.check(lambda x: 0 if abs(x) > 4 else None, seed=3, trials=20_000).is_right
+
+
+def test_a_bad_guess_proves_nothing() -> None:
+    exercise = BreakTheMechanism((0, 1), naked, epsilon=1.0)
+    assert not exercise.check(lambda x: int(x > 40), seed=2).is_right
+
+
+def test_what_keeps_its_promise_is_not_called_broken() -> None:
+    exercise = BreakTheMechanism((0, 1), ours, epsilon=1.0)
+    called = [exercise.check(lambda x: int(x >= 1), seed=seed).is_right for seed in range(200)]
+    called += [
+        exercise.check(lambda x: 1 if x > 3 else None, seed=seed).is_right for seed in range(200)
+    ]
+    assert sum(called) <= 4

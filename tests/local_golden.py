@@ -1,0 +1,115 @@
+"""Golden vectors: what given words make of an answer, for clients in other languages.
+
+`python -m tests.local_golden` writes vectors.json anew; test_vectors.py compares.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.core.local.ballot import Randomiser, Sampled, Split, arity, choices
+from sfumato.core.local.binary import Binary
+from sfumato.core.local.duchi import Duchi
+from sfumato.core.local.hadamard import Hadamard
+from sfumato.core.local.hashing import Hashing
+from sfumato.core.local.hybrid import Hybrid
+from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.number import Numbers
+from sfumato.core.local.oracle import Oracle
+from sfumato.core.local.permanent import Waves
+from sfumato.core.local.piecewise import Piecewise
+from sfumato.core.local.projective import Projective
+from sfumato.core.local.ranking import by_pairs
+from sfumato.core.local.subset import Subset
+from sfumato.core.local.unary import Unary
+
+PATH = Path(__file__).parent / "core" / "local" / "vectors.json"
+EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(3))
+SIZES = (2, 5, 33, 1000)
+TOP = 2**32 - 1
+LONG = 64  # words: reports that take more get fewer cases
+
+
+def oracles() -> list[Oracle]:
+    made: list[Oracle] = [Binary(3 << 30, 1 << 30), Binary(TOP, 1)]
+    for epsilon in EPSILONS:
+        made.append(Binary.within(epsilon))
+        for size in SIZES:
+            kinds = (KAry, Unary, Hadamard, Hashing, Subset, Projective)
+            made += [kind.within(size, epsilon) for kind in kinds]
+    made.append(Waves.within(7, ever=Fraction(3), wave=Fraction(1)))
+    return made
+
+
+def numbers() -> list[Numbers]:
+    kinds = (Duchi, Piecewise, Hybrid)
+    return [kind.within(n, eps) for eps in EPSILONS for n in (1, 10, 1000) for kind in kinds]
+
+
+def ballots() -> list[Randomiser]:
+    one = Fraction(1)
+    third = (lambda e: KAry.within(4, e), lambda e: Hybrid.within(100, e), lambda e: choices(3, e))
+    return [
+        Split.within(third, one),
+        Sampled.within(third, one),
+        choices(6, one),
+        by_pairs(4, one),
+        Split((Binary.within(one), Unary.within(40, one))),
+    ]
+
+
+def cases(randomiser: Randomiser, answers: list[Any], seed: int) -> list[dict[str, object]]:
+    """Random words, the smallest, the largest, and those at the edge of the chances."""
+    generator, count = np.random.default_rng(seed), randomiser.words
+    columns = [[0] * count, [TOP] * count]
+    if count <= LONG:
+        edges = [n for n in randomiser.parameters.values() if isinstance(n, int) and 0 < n <= TOP]
+        columns += [[edge - less] * count for edge in edges for less in (0, 1)]
+    columns += [generator.integers(0, 2**32, count).tolist() for _ in range(len(answers))]
+    values = [answers[place % len(answers)] for place in range(len(columns))]
+    return [
+        {"value": value, "words": words, "report": report(randomiser, value, words)}
+        for value, words in zip(values, columns, strict=True)
+    ]
+
+
+def report(randomiser: Randomiser, value: Any, words: list[int]) -> str:
+    column = np.array(words, dtype=np.uint32).reshape(-1, 1)
+    return randomiser.say(np.array([value]), column).tobytes().hex()
+
+
+def vectors() -> list[dict[str, object]]:
+    generator = np.random.default_rng(1)
+    found: list[dict[str, object]] = []
+    for oracle in oracles():
+        count = 11 if oracle.words <= LONG else 1
+        answers = [*generator.integers(0, oracle.size, count).tolist(), oracle.size - 1]
+        found.append(vector(oracle, answers, len(found)))
+    for one in numbers():
+        answers = [0, *generator.integers(0, one.steps + 1, 7).tolist(), one.steps, one.steps + 1]
+        found.append(vector(one, answers, len(found)))
+    for ballot in ballots():
+        rows = [generator.integers(0, 2, arity(ballot)).tolist() for _ in range(10)]
+        found.append(vector(ballot, rows, len(found)))
+    return found
+
+
+def vector(randomiser: Randomiser, answers: list[Any], seed: int) -> dict[str, object]:
+    return {
+        "parameters": dict(randomiser.parameters),
+        "words": randomiser.words,
+        "width": randomiser.width,
+        "ratio": str(randomiser.ratio),
+        "epsilon": f"{float(randomiser.epsilon):.9f}",
+        "cases": cases(randomiser, answers, seed),
+    }
+
+
+if __name__ == "__main__":
+    lines = ",\n".join(json.dumps(one) for one in vectors())
+    PATH.write_text(f"[\n{lines}\n]\n")

@@ -1,0 +1,187 @@
+"""What analysts write over a clinic's visits: answered as it stands, or refused with what to do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sfumato.core.card import Card, read_card
+from sfumato.core.refusal import Refused
+from sfumato.plan.plan import Plan, make_plan
+from sfumato.plan.read_sql import read_sql
+from vaults import card as toml
+
+PAGE = (Path(__file__).parents[2] / "docs" / "questions.md").read_text("utf-8")
+SEEN = '[columns.seen]\ntype = "timestamp"\nlower = 2026-01-01\nupper = 2026-12-31\n'
+
+
+@pytest.fixture(scope="module")
+def card() -> Card:
+    (shown,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
+    return read_card("visits", toml(shown.replace("[columns.sick]", SEEN + "[columns.sick]")))
+
+
+def planned(card: Card, text: str) -> Plan:
+    return make_plan(card, read_sql(text, "visits"))
+
+
+ANSWERED = [
+    "select count(1) from visits",
+    "SELECT COUNT(*) -- how many\nFROM visits /* of all */ WHERE sick = TRUE;",
+    'SELECT "sex", COUNT(*) AS "number of visits" FROM "visits" GROUP BY "sex"',
+    "SELECT sex, COUNT(*) FROM visits GROUP BY 1 ORDER BY 2 DESC LIMIT 3",
+    "SELECT sex, COUNT(*) n FROM visits GROUP BY sex HAVING n > 10 ORDER BY n",
+    "SELECT sex, COUNT(*) FROM visits GROUP BY sex ORDER BY COUNT(*) DESC NULLS LAST",
+    "SELECT sex, COUNT(*) FROM visits GROUP BY sex HAVING COUNT(*) BETWEEN 10 AND 100",
+    "SELECT sex, AVG(cost) FROM visits GROUP BY sex HAVING COUNT(*) > 100",
+    "SELECT sum(cost) total, count(*) n, total / n mean FROM visits",
+    "SELECT sex, COUNT(*) * 1.0 / SUM(COUNT(*)) OVER () AS share FROM visits GROUP BY sex",
+    "SELECT sex, sick, 100.0 * COUNT(*) / SUM(COUNT(*)) OVER (PARTITION BY sex) AS percent "
+    "FROM visits GROUP BY sex, sick ORDER BY percent DESC",
+    "SELECT date_trunc('month', day) AS m, SUM(cost) / SUM(SUM(cost)) OVER () AS part "
+    "FROM visits GROUP BY m",
+    "SELECT ABS(AVG(cost) - AVG(age)) AS gap FROM visits",
+    "SELECT SQRT(VAR_SAMP(cost)), STDDEV(cost) / SQRT(COUNT(*)) AS se FROM visits",
+    "SELECT AVG(cost) - 1.96 * STDDEV(cost) / SQRT(COUNT(cost)) AS low FROM visits",
+    "SELECT LN(AVG(cost)), LOG10(COUNT(*)), POWER(AVG(age), 2), EXP(AVG(age) / 100) FROM visits",
+    "SELECT AVG(ABS(cost - 100)), AVG(POWER(age, 2)) FROM visits",
+    "SELECT PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY cost) FROM visits",
+    "SELECT sex, PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY age DESC) FROM visits GROUP BY sex",
+    "SELECT MODE() WITHIN GROUP (ORDER BY sex) FROM visits",
+    "SELECT QUANTILE_CONT(cost, 0.5) FROM visits WHERE day BETWEEN '2026-01-01' AND '2026-03-31'",
+    "SELECT CASE WHEN age < 18 THEN '0-17' WHEN age BETWEEN 18 AND 64 THEN '18-64' ELSE '65+' END "
+    "AS age_group, COUNT(*) AS n, AVG(cost) FROM visits GROUP BY age_group ORDER BY age_group",
+    "SELECT CASE sex WHEN 'f' THEN 'women' ELSE 'men' END AS who, COUNT(*) FROM visits GROUP BY 1",
+    "SELECT IF(age > 65, 'old', 'young') AS a, COUNT(*) FROM visits GROUP BY a",
+    "SELECT COALESCE(sex, 'unknown') AS s, COUNT(*) FROM visits GROUP BY 1",
+    "SELECT COUNT(*) FILTER (WHERE cost > 100) * 1.0 / COUNT(*) AS share FROM visits",
+    "SELECT SUM(cost) FILTER (WHERE sex = 'f') - SUM(cost) FILTER (WHERE sex = 'm') FROM visits",
+    "SELECT EXTRACT(MONTH FROM day) AS m, COUNT(*) FROM visits GROUP BY m",
+    "SELECT DATE_PART('quarter', day) AS q, COUNT(*) FROM visits GROUP BY q",
+    "SELECT YEAR(day), COUNT(DISTINCT patient) FROM visits GROUP BY YEAR(day)",
+    "SELECT date_trunc('month', day) AS month, SUM(cost) FROM visits GROUP BY 1 ORDER BY 1",
+    "SELECT seen::date AS d, COUNT(*) FROM visits GROUP BY d",
+    "SELECT COUNT(*) FROM visits WHERE CAST(seen AS DATE) = '2026-03-04'",
+    "SELECT SUM(sick::int), AVG(CAST(age > 60 AS INT)), AVG(CAST(cost AS DOUBLE)) FROM visits",
+    "SELECT AVG(CASE WHEN sick THEN 1.0 ELSE 0.0 END) AS share FROM visits",
+    "SELECT COUNT(*) FROM visits WHERE COALESCE(sick, FALSE) AND zip IS NOT NULL",
+    "SELECT COUNT(*) FROM visits WHERE sick IS TRUE AND NOT (age > 65 OR cost < 10)",
+    "SELECT COUNT(*) FROM visits WHERE age NOT BETWEEN 18 AND 65 AND sex NOT IN ('f')",
+    "WITH s AS (SELECT * FROM visits WHERE sick) SELECT sex, COUNT(*) FROM s GROUP BY sex",
+    "SELECT COUNT(*) FROM (SELECT * FROM visits WHERE sick) AS t WHERE t.age > 60",
+    "WITH s AS (SELECT sex, FLOOR(age / 10) * 10 AS decade, cost AS c FROM visits) "
+    "SELECT decade, AVG(s.c) AS m FROM s GROUP BY decade HAVING m > 3 ORDER BY decade",
+    "WITH s AS (SELECT * FROM visits WHERE sick), "
+    "n AS (SELECT patient, COUNT(*) AS n FROM s GROUP BY patient) SELECT AVG(n) FROM n WHERE n > 1",
+    "WITH v AS (SELECT * FROM visits WHERE sick) SELECT z.region, COUNT(*) FROM v "
+    "JOIN zips z ON v.zip = z.zip GROUP BY z.region",
+    "SELECT n, COUNT(*) AS people FROM (SELECT patient, COUNT(*) AS n FROM visits "
+    "GROUP BY patient) GROUP BY n ORDER BY n",
+    "SELECT v.sex, COUNT(*) FROM visits v INNER JOIN patients p ON p.patient = v.patient "
+    "WHERE p.born >= 1980 GROUP BY v.sex",
+    "SELECT sex, MAX(cost) - MIN(cost) AS span FROM visits GROUP BY sex",
+    "SELECT sex, SUM(cost) / NULLIF(SUM(age), 0) FROM visits GROUP BY sex",
+    "SELECT APPROX_COUNT_DISTINCT(zip), CORR(age, cost) FROM visits",
+    "SELECT ROUND(AVG(cost), 2) AS m, ROUND(STDDEV_SAMP(cost), 2) AS s FROM visits",
+    "SELECT AVG(CEIL(cost / 10)) FROM visits",
+]
+
+REFUSED = [
+    ("SELECT sex, COUNT(*) * 100.0 / (SELECT COUNT(*) FROM visits) FROM visits GROUP BY sex",
+     "SUM(COUNT(*)) OVER ()"),
+    ("SELECT COUNT(*) FROM visits WHERE zip IN (SELECT zip FROM zips WHERE region = 'north')",
+     "JOIN it"),
+    ("SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM patients p "
+     "WHERE p.patient = visits.patient)", "inner SELECT grouped by the person"),
+    ("SELECT COUNT(*) FROM visits WHERE sick UNION SELECT COUNT(*) FROM visits", "FILTER"),
+    ("SELECT COUNT(*) FROM visits WHERE day < DATE '2026-01-01' + INTERVAL 1 MONTH",
+     "the date itself"),
+    ("SELECT SUM(cost) FROM visits WHERE day > CURRENT_DATE - INTERVAL '30 days'",
+     "the date itself"),
+    ("SELECT EXTRACT(DOW FROM day) AS d, COUNT(*) FROM visits GROUP BY d", "isodow"),
+    ("SELECT weekday(day) AS d, COUNT(*) FROM visits GROUP BY d", "isodow(day)"),
+    ("SELECT strftime(day, '%Y-%m') AS m, COUNT(*) FROM visits GROUP BY 1", "date_trunc('month'"),
+    ("SELECT COUNT(*) FROM visits WHERE zip ILIKE '10%'", "LIKE 'a%'"),
+    ("SELECT COUNT(*) FROM visits WHERE LOWER(sex) = 'f'", "x IN ('a', 'A')"),
+    ("SELECT COUNT(*) FROM visits WHERE zip LIKE '%01'", "LIKE 'x%'"),
+    ("SELECT COUNT(*) FROM visits WHERE age IN (1, 2, NULL)", "IS NULL"),
+    ("SELECT sex, zip, COUNT(*) FROM visits GROUP BY ROLLUP (sex, zip)", "a question of its own"),
+    ("SELECT sex, RANK() OVER (ORDER BY COUNT(*) DESC) FROM visits GROUP BY sex", "free to reckon"),
+    ("SELECT AVG(LN(cost)) FROM visits", "SQRT(AVG(x))"),
+    ("SELECT LOG(AVG(cost)) FROM visits", "LN(x) or LOG10(x)"),
+    ("SELECT age // 10 * 10 AS decade, COUNT(*) FROM visits GROUP BY 1", "FLOOR(a / b)"),
+    ("SELECT AVG(age % 10) FROM visits", "FLOOR(a / b) * b"),
+    ("SELECT sex || '-' || zip AS k, COUNT(*) FROM visits GROUP BY k", "both columns"),
+    ("SELECT STRING_AGG(sex, ',') FROM visits", "MODE(x)"),
+    ("SELECT SUM(DISTINCT cost) FROM visits", "COUNT(DISTINCT x)"),
+    ("SELECT COUNT(*) FROM main.visits", "own name alone"),
+    ("SELECT sex, COUNT(*) FROM visits GROUP BY sex OFFSET 1", "LIMIT"),
+    ("SELECT sex, COUNT(*) FROM visits GROUP BY sex FETCH FIRST 5 ROWS ONLY", "LIMIT 5"),
+    ("SELECT sex, COUNT(*) AS n FROM visits GROUP BY sex ORDER BY n NULLS FIRST", "NULLS FIRST"),
+    ("SELECT cost::decimal(10, 1) AS c, COUNT(*) FROM visits GROUP BY c", "ROUND(x, 2)"),
+    ("SELECT COUNT(DISTINCT CAST(zip AS DOUBLE)) FROM visits", "Leave the cast out"),
+    ("WITH s AS (SELECT sex FROM visits) SELECT AVG(cost) FROM s", "It gives: sex"),
+    ("WITH s AS (SELECT sex FROM visits), t AS (SELECT 1) SELECT COUNT(*) FROM s", "leave it out"),
+    ("WITH s AS (SELECT *, cost * 2 AS c FROM visits) SELECT AVG(c) FROM s", "Name the columns"),
+    ("WITH s AS (SELECT age AS c FROM visits) SELECT FLOOR(c / 9) AS c, COUNT(*) FROM s GROUP BY c",
+     "another name"),
+    ("SELECT COUNT(*) FROM (SELECT sex FROM visits LIMIT 10)", "Leave it out"),
+    ("WITH a AS (SELECT AVG(cost) AS m FROM visits) SELECT m FROM a", "by itself"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ANSWERED)
+def test_what_an_analyst_writes_is_answered_as_it_stands(card: Card, text: str) -> None:
+    assert planned(card, text).aggregates
+
+
+@pytest.mark.parametrize(("text", "instead"), REFUSED, ids=[text for text, _ in REFUSED])
+def test_what_is_refused_has_its_place_and_what_to_write(
+    card: Card, text: str, instead: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        planned(card, text)
+    assert refused.value.code == "not-in-language"
+    assert re.search(r"line \d+, column \d+", str(refused.value))
+    assert instead in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        ("WITH s AS (SELECT cost * 2 AS c FROM visits WHERE sick) SELECT AVG(c) FROM s WHERE c > 9",
+         "SELECT AVG(cost * 2) FROM visits WHERE sick AND cost * 2 > 9"),
+        ("SELECT COUNT(*) FROM (SELECT * FROM visits WHERE sick OR age > 9) WHERE cost > 1 OR sick",
+         "SELECT COUNT(*) FROM visits WHERE (sick OR age > 9) AND (cost > 1 OR sick)"),
+        ("WITH visits AS (SELECT * FROM visits WHERE sick) SELECT COUNT(*) FROM visits",
+         "SELECT COUNT(*) FROM visits WHERE sick"),
+        ("WITH a AS (SELECT age - 1 AS x FROM visits), b AS (SELECT x * 3 AS y FROM a) "
+         "SELECT SUM(y) FROM b", "SELECT SUM((age - 1) * 3) FROM visits"),
+        ("WITH a AS (SELECT cost AS age, age AS cost FROM visits) SELECT SUM(age - cost) FROM a",
+         "SELECT SUM(cost - age) FROM visits"),
+        ("WITH v AS (SELECT zip AS z, sick FROM visits WHERE age > 9) SELECT zips.region, COUNT(*) "
+         "FROM v JOIN zips ON v.z = zips.zip WHERE sick GROUP BY zips.region",
+         "SELECT zips.region, COUNT(*) FROM visits JOIN zips ON visits.zip = zips.zip "
+         "WHERE visits.age > 9 AND sick GROUP BY zips.region"),
+        ("WITH s AS (SELECT * FROM visits WHERE sick) SELECT AVG(n) FROM "
+         "(SELECT patient, COUNT(*) AS n FROM s GROUP BY patient)",
+         "SELECT AVG(n) FROM (SELECT patient, COUNT(*) AS n FROM visits WHERE sick "
+         "GROUP BY patient)"),
+        ("SELECT DATE(seen) AS d, COUNT(*) FROM visits GROUP BY d",
+         "SELECT date_trunc('day', seen) AS d, COUNT(*) FROM visits GROUP BY d"),
+        ("SELECT AVG(CAST(cost AS DOUBLE)) FROM visits", "SELECT AVG(cost) FROM visits"),
+    ],
+)  # fmt: skip
+def test_what_is_said_in_two_ways_is_one_question(card: Card, written: str, plain: str) -> None:
+    assert planned(card, written).digest() == planned(card, plain).digest()
+
+
+def test_inner_selects_that_double_on_the_way_are_refused_in_time(card: Card) -> None:
+    steps = ["a0 AS (SELECT age AS x FROM visits)"]
+    steps += [f"a{n} AS (SELECT x + x + x + x AS x FROM a{n - 1})" for n in range(1, 40)]
+    with pytest.raises(Refused, match="question-too-large"):
+        planned(card, f"WITH {', '.join(steps)} SELECT SUM(x) FROM a39")
+    with pytest.raises(Refused, match="question-too-large"):
+        planned(card, f"WITH {', '.join(steps[:8])} SELECT SUM(x) FROM a7")

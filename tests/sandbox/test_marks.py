@@ -1,0 +1,169 @@
+"""Nothing that blocks share can be marked: a block has no file of the host, and no cache of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bubbles import bubble, needs_bubbles, ran_in
+from sfumato.core.sandbox import SandboxLimits
+from sfumato.sandbox.bubble import BROKEN, DONE, Bubble, Ran
+from sfumato.sandbox.environment import environment
+
+pytestmark = needs_bubbles
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Bubble]:
+    made = bubble()
+    yield made
+    made.kill()
+
+
+def numbers(ran: Ran) -> dict[str, float]:
+    assert ran.ended == DONE
+    found: dict[str, float] = json.loads(bytes.fromhex(json.loads(ran.said)["answer.json"]))
+    return found
+
+
+LOOKS = """
+import os
+def f(rows):
+    found = {f'top {name}': 1 for name in os.listdir('/')}
+    for name in os.listdir('/'):
+        found[f'device {name}'] = os.stat(f'/{name}').st_dev
+    for top in ('/env', '/lib64', '/usr', '/from', '/dev'):
+        for folder, _, files in os.walk(top):
+            for file in files:
+                where = os.lstat(f'{folder}/{file}').st_dev
+                found[f'at {top} {where}'] = where
+    return found
+"""
+
+
+def test_a_block_sees_no_file_of_the_host(warm: Bubble) -> None:
+    found = numbers(ran_in(warm, LOOKS, "f"))
+    tops = {name.removeprefix("top ") for name in found if name.startswith("top ")}
+    assert tops == {"dev", "env", "from", "lib64", "work"}
+    hosts = {Path(place).stat().st_dev for place in ("/", "/usr/lib", environment().folder)}
+    assert not hosts & {int(found[name]) for name in found if name.startswith(("device", "at"))}
+    assert {name.split()[1] for name in found if name.startswith("at ")} == {
+        "/env",
+        "/lib64",  # a link into it
+    }
+
+
+WRITES = """
+import os
+def f(rows):
+    done = 0
+    for name in ('/env/mark', '/env/packages/mark', '/from/mark', '/mark', '/dev/mark'):
+        try:
+            open(name, 'w').close(); done += 1
+        except OSError: pass
+    for act in (lambda: os.chmod('/env/python', 0), lambda: os.rename('/env/libs', '/env/l')):
+        try:
+            act(); done += 1
+        except OSError: pass
+    return done
+"""
+
+
+def test_nobody_writes_into_the_copy(warm: Bubble) -> None:
+    assert numbers(ran_in(warm, WRITES, "f")) == {"m": 0.0}
+
+
+LATE_IMPORTS = """
+def f(rows):
+    import sqlite3, statistics, decimal, ssl, lzma, bz2, zoneinfo, csv, xml.etree.ElementTree
+    import numpy.fft, pandas
+    berlin = pandas.Timestamp('2026-07-01', tz='Europe/Berlin').utcoffset().seconds
+    with sqlite3.connect(':memory:') as made:
+        two = made.execute('SELECT 1 + 1').fetchone()[0]
+    return {'berlin': berlin, 'two': two}
+"""
+
+
+def test_libraries_that_are_imported_late_are_all_there(warm: Bubble) -> None:
+    pytest.importorskip("pandas")
+    assert numbers(ran_in(warm, LATE_IMPORTS, "f")) == {"berlin": 7200.0, "two": 2.0}
+
+
+CALLS = """
+import ctypes
+C = ctypes.CDLL(None, use_errno=True)
+def asked(*call):
+    C.syscall.restype = ctypes.c_long
+    back = C.syscall(*(ctypes.c_long(one) for one in call))
+    return back if back >= 0 else -ctypes.get_errno()
+def f(rows):
+    found = {f'advice {n}': asked(28, 4096, 4096, n) for n in range(0, 32)}
+    found['pool'] = asked(9, 0, 1 << 21, 3, 0x40022, -1, 0)
+    found['own'] = min(0, asked(9, 0, 1 << 21, 3, 0x22, -1, 0))
+    found['statx'] = asked(332, -100, 0, 0, 0, 0)
+    for name, number in (('fsync', 74), ('fdatasync', 75)):
+        found[name] = asked(number, 99)
+    found['msync'] = asked(26, 4096, 4096, 4)
+    return found
+"""
+
+
+def test_calls_that_would_mark_something_shared_never_reach_the_kernel(warm: Bubble) -> None:
+    """Each is asked of something that is not there, which the kernel would say."""
+    found = numbers(ran_in(warm, CALLS, "f"))
+    heard = {name for name, said in found.items() if name.startswith("advice") and said != 0}
+    assert heard <= {"advice 4", "advice 8", "advice 14", "advice 15"}
+    assert found["advice 4"] == -12  # ENOMEM, by the kernel
+    assert (found["pool"], found["own"], found["statx"]) == (-1, 0, -38)
+    assert found["fsync"] == found["fdatasync"] == found["msync"] == 0
+
+
+ANSWERS_AND_STAYS = """
+import json, os
+def f(rows):
+    os.write(3, json.dumps({"answer.json": json.dumps({"m": 200}).encode().hex()}).encode())
+    while True: pass
+"""
+
+
+def line_below(pid: int) -> list[int]:
+    """Return the children's children: zygote, keeper and block, while there is one."""
+    line = []
+    while below := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        pid = int(below[-1])
+        line.append(pid)
+    return line
+
+
+def test_a_block_that_the_kernel_ends_has_said_nothing_and_the_bubble_goes_on(warm: Bubble) -> None:
+    """Where memory runs out the kernel sends the signal that is sent here."""
+    ran: list[Ran] = []
+    limits = SandboxLimits(cpu_s=60.0)
+    running = threading.Thread(
+        target=lambda: ran.append(ran_in(warm, ANSWERS_AND_STAYS, "f", limits=limits))
+    )
+    running.start()
+    until = time.monotonic() + PATIENCE_S
+    while len(line := line_below(warm.pid)) < 3 or processor_time(line[-1]) < 0.2:
+        assert time.monotonic() < until  # until it has spoken, and goes round and round
+        time.sleep(0.01)
+    victim = line[-1]
+    assert Path(f"/proc/{victim}/oom_score_adj").read_text().strip() == "1000"
+    os.kill(victim, signal.SIGKILL)
+    running.join()
+    assert (ran[0].ended, ran[0].said) == (BROKEN, b"")
+    assert numbers(ran_in(warm, "def f(rows): return 1.0", "f")) == {"m": 1.0}
+
+
+def processor_time(pid: int) -> float:
+    """Return the seconds that a process has used; the zygote and the keeper use next to none."""
+    used = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,249 @@
+"""Covert senders: what a program does besides its number is heard outside, and not by the door."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bubbles import ROWS, bubble, needs_bubbles, ran_in
+from senders import BY_USE, SENDERS, source
+from sfumato.core.outputs import read_outputs
+from sfumato.core.sandbox import BlockJob, SandboxLimits
+from sfumato.core.sealed import Sealed
+from sfumato.dice import SystemDice
+from sfumato.door.unseal import unseal
+from sfumato.sandbox import Bubblewrap, environment
+from sfumato.sandbox.bubble import DONE, LATE
+from sfumato.sandbox.bubblewrap import turn_s
+
+pytestmark = needs_bubbles
+ONE_MORE = ROWS + "cyd\t175\n"
+OUTPUTS = read_outputs([{"name": "m", "lower": 100, "upper": 200, "step": "0.01"}])
+BARE = """
+import os, resource, sys
+os.makedirs('out', exist_ok=True)
+os.dup2(os.open('said', os.O_RDWR | os.O_CREAT), 3)
+said = sent({'id': list(range(int(sys.argv[1])))})
+os.write(3, repr(said).encode())
+sys.stdout.flush()
+used = resource.getrusage(resource.RUSAGE_SELF)
+peak = open('/proc/self/status').read().split('VmHWM:')[1].split()[0]  # its own, no parent's
+os.write(9, b'%d %d' % (used.ru_utime * 10, int(peak) >> 16))
+os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Bubblewrap]:
+    made = Bubblewrap(environment, SystemDice(), sleep=lambda _: None)
+    yield made
+    made.close()
+
+
+def heard_bare(name: str, people: int) -> object:
+    """Return all that whoever watches a bare process sees."""
+    with tempfile.TemporaryDirectory() as folder:
+        hear, say = os.pipe()
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", f"import os\nos.dup2({say}, 9)\n{source(name)}{BARE}",
+             str(people)],
+            cwd=folder, capture_output=True, pass_fds=(say,), timeout=60, check=False,
+        )  # fmt: skip
+        os.close(say)
+        with os.fdopen(hear, "rb") as file:
+            used = file.read()
+        if name in BY_USE:
+            return used
+        files = [
+            (path.name, path.stat().st_size, path.stat().st_mode, int(path.stat().st_mtime) < 9)
+            for path in sorted(Path(folder, "out").rglob("*"))
+        ]
+        said = Path(folder, "said").read_bytes()
+        return done.returncode, done.stdout, done.stderr[-60:], files, said
+
+
+def heard_by_the_door(sandbox: Bubblewrap, name: str, rows: str) -> list[int]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows")
+        path.write_text(rows)
+        program: dict[str, object] = {
+            "kind": "function", "source": source(name), "name": "sent", "outputs": ["m"],
+        }  # fmt: skip
+        job = BlockJob(program, (str(path),), OUTPUTS, SandboxLimits(cpu_s=4.0))
+        sealed = sandbox.run(job)
+    assert isinstance(sealed, Sealed)
+    found: list[int] = unseal(sealed).ravel().tolist()
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(SENDERS))
+def test_a_bit_that_is_heard_outside_is_not_heard_by_the_door(
+    name: str, sandbox: Bubblewrap
+) -> None:
+    assert heard_bare(name, 2) != heard_bare(name, 3), "the sender itself does not work"
+    silent = heard_by_the_door(sandbox, name, ROWS)
+    assert silent == heard_by_the_door(sandbox, name, ONE_MORE)
+    assert silent in ([7000], [5000], [10000])
+
+
+def test_there_are_as_many_senders_as_were_asked() -> None:
+    assert len(SENDERS) >= 20
+
+
+def run(sandbox: Bubblewrap, program: str, inputs: list[str], cpu_s: float) -> list[int]:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for place, text in enumerate(inputs):
+            paths.append(str(Path(folder, str(place))))
+            Path(paths[-1]).write_text(text)
+        job = BlockJob(
+            {"kind": "function", "source": program, "name": "f", "outputs": ["m"]},
+            tuple(paths), OUTPUTS, SandboxLimits(cpu_s=cpu_s),
+        )  # fmt: skip
+        found: list[int] = unseal(sandbox.run(job)).ravel().tolist()
+        return found
+
+
+BURNS = """
+def f(rows):
+    if 'burn' in list(rows['id']):
+        while True: pass
+    return float(len(rows['id'])) + 100
+"""
+
+
+def test_one_block_that_burns_everything_moves_no_other(sandbox: Bubblewrap) -> None:
+    plain = ["id\n" + "x\n" * count for count in range(1, 9)]
+    quiet = run(sandbox, BURNS, plain, 1.0)
+    assert quiet == [100 * count for count in range(1, 9)]
+    loud = run(sandbox, BURNS, [*plain[:3], "id\nburn\n", *plain[4:]], 1.0)
+    assert loud == [*quiet[:3], OUTPUTS[0].middle, *quiet[4:]]
+
+
+LOOKS = """
+import os, time, threading
+def f(rows):
+    if 'burn' in list(rows['id']):
+        while True: pass
+    if 'wait' in list(rows['id']):
+        threading.Event().wait()
+    return 100 + (time.time() - BEGAN)
+"""
+NAMES_LANE = """
+import os
+def f(rows):
+    if 'burn' in list(rows['id']):
+        while True: pass
+    return 100 + min(os.sched_getaffinity(0))
+"""
+
+
+@pytest.mark.parametrize("victim", ["burn", "wait", "x"])
+def test_no_clock_and_no_lane_tells_what_another_block_did(victim: str) -> None:
+    patient = Bubblewrap(environment, SystemDice())
+    limits = SandboxLimits(cpu_s=1.0)
+    lanes = patient.lanes(limits)
+    patient.check(limits)
+    inputs = [f"id\n{victim}\n", *["id\nx\n"] * (3 * lanes - 1)]
+    program = LOOKS.replace("BEGAN", repr(time.time()))
+    clocks = np.array(run(patient, program, inputs, 1.0)) / 100
+    cpus = run(patient, NAMES_LANE, inputs, 1.0)
+    patient.close()
+    allowed = sorted(os.sched_getaffinity(0))
+    for block in range(lanes, 3 * lanes):
+        assert cpus[block] == 100 * allowed[block % lanes]
+    between = (clocks[2 * lanes :] - clocks[lanes : 2 * lanes]) / turn_s(limits)
+    assert np.allclose(between, 1.0, atol=0.25)  # a turn, whatever was over sooner
+    later = (clocks[lanes + 1 :: lanes] - clocks[lanes::lanes]) / turn_s(limits)
+    assert np.allclose(later, 0.0, atol=0.25)  # lanes keep step, whatever block 0 did
+
+
+def test_a_host_that_misses_a_start_begins_the_job_anew() -> None:
+    naps: list[float] = []
+
+    def oversleeps(wait: float) -> None:
+        naps.append(wait)
+        if len(naps) == 1:
+            time.sleep(wait + turn_s(limits))
+
+    limits = SandboxLimits(cpu_s=0.2)
+    slow = Bubblewrap(environment, SystemDice(), sleep=oversleeps)
+    many = ["id\nx\n"] * (2 * slow.lanes(limits))
+    assert run(slow, BURNS, many, 0.2) == [100] * len(many)
+    assert len(naps) > len(many) + 1
+    slow.close()
+
+
+LEAVES = """
+import os, builtins
+def f(rows):
+    seen = [os.path.exists(f'/work/{n}/mark') for n in ('in', 'out', 'tmp')]
+    seen += [hasattr(builtins, 'mark'), 'MARK' in os.environ]
+    import gc
+    seen += [any(isinstance(o, str) and o == 'mar' + 'k-of-ann' for o in gc.get_objects())]
+    for n in ('in', 'out', 'tmp'):
+        open(f'/work/{n}/mark', 'w').close()
+    builtins.mark = 'mark-of-' + str(rows['id'][0]); os.environ['MARK'] = '1'
+    return 150.0 + sum(map(bool, seen))
+"""
+
+
+def test_a_block_finds_nothing_that_another_left(sandbox: Bubblewrap) -> None:
+    assert run(sandbox, LEAVES, ["id\nann\n"] * 8, 1.0) == [5000] * 8
+
+
+def test_whoever_only_waits_is_late_and_holds_nobody_up(sandbox: Bubblewrap) -> None:
+    waits = "import threading\ndef f(rows):\n threading.Lock().acquire(); threading.Event().wait()"
+    assert run(sandbox, waits, ["id\nx\n"] * 4, 0.1) == [OUTPUTS[0].middle] * 4
+
+
+GOES_ON = """
+import json, os, threading
+def f(rows):
+    os.write(3, json.dumps({"answer.json": json.dumps({"m": 200}).encode().hex()}).encode())
+    while rows['id'][0] == 'burns':
+        pass
+    if rows['id'][0] == 'waits':
+        threading.Event().wait()
+    os._exit(0)
+"""
+
+
+def test_whoever_answers_and_is_late_all_the_same_has_said_nothing(sandbox: Bubblewrap) -> None:
+    inputs = ["id\nburns\n", "id\nwaits\n", "id\nends\n"]
+    assert run(sandbox, GOES_ON, inputs, 0.5) == [5000, 5000, 10_000]
+
+
+class Patient(SandboxLimits):
+    """Limits of a host that is never in a hurry, however busy it is."""
+
+    @property
+    def wall_s(self) -> float:
+        """Return more than any test takes."""
+        return 120.0
+
+
+def test_a_block_is_late_by_its_own_processor_time_and_by_no_clock() -> None:
+    warm = bubble()
+    late = ran_in(warm, GOES_ON, "f", "id\nburns\n", Patient(cpu_s=0.3))
+    in_time = ran_in(warm, GOES_ON, "f", "id\nends\n", Patient(cpu_s=0.3))
+    warm.kill()
+    assert (late.ended, late.said) == (LATE, b"")
+    assert (in_time.ended, in_time.said != b"") == (DONE, True)
+
+
+def test_a_job_takes_its_slot_or_a_whole_number_of_them() -> None:
+    waited: list[float] = []
+    sandbox = Bubblewrap(environment, SystemDice(), sleep=waited.append)
+    began = time.monotonic()
+    sandbox._wait_out(began, 50.0)
+    sandbox._wait_out(began - 70.0, 50.0)
+    assert np.allclose(waited, [50.0, 30.0], atol=5.0)

@@ -1,0 +1,108 @@
+"""Whatever is sent to an owner's verbs and to jobs is answered or refused; it is never a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import product
+
+import pytest
+
+import sfumato
+from sfumato import Refused
+from sfumato.app import OpenVault
+from sfumato.services.access import Caller
+from sfumato.wire import BY_VERB
+from vaults import PATIENTS_CARD, card, make_vault, write_patients
+
+ODD: tuple[object, ...] = (
+    "", "\ud800", "x" * 5000, "a/b", "a\nb", 0, -1, 10**40, 1.5, Decimal("1e-30"), True, [],
+    ["\ud800"], {}, {"x": None}, {"epsilon": "1/0"}, {"user": {"epsilon": "1/3"}}, None,
+)  # fmt: skip
+KEYS = {
+    "grant": ("user", "group"),
+    "revoke-grant": ("user",),
+    "set-cap": ("of", "name", "epsilon", "delta", "why"),
+    "decide": ("approval", "approve"),
+    "thaw-question": ("shape",),
+    "begin": ("data_set", "sql", "epsilon", "op", "split"),
+    "job": ("job",),
+    "cancel-job": ("job",),
+    "events": ("job",),
+    "upload": ("name",),
+    "proposed": ("upload",),
+    "add": (
+        "different_people",
+        "tables",
+        "op",
+        "name",
+        "card",
+        "upload",
+        "connection",
+        "table",
+    ),
+    "proposed-table": ("connection", "table"),
+    "amend": ("card", "instead_of"),
+}
+GOOD: dict[str, object] = {
+    "data_set": "patients",
+    "user": "owner",
+    "group": "researchers",
+    "of": "user",
+    "name": "other",
+    "epsilon": 0.5,
+    "sql": "SELECT COUNT(*) AS n FROM patients",
+    "approve": True,
+    "upload": "0" * 24,
+    "card": {"version": "9"},
+}
+CARD_KEYS = ("version", "ask", "caps", "budget", "size", "columns", "nulls", "delta_per_request")
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
+    """Return a vault of one data set."""
+    folder = tmp_path_factory.mktemp("malformed")
+    with sfumato.open(make_vault(folder)) as opened:
+        rows = write_patients(folder / "rows.csv")
+        opened.add("patients", rows, card(PATIENTS_CARD))
+        owner = Caller("owner", frozenset({"own"}))
+        incoming = opened.house.desk.uploads.begin(owner, "rows.csv", None)
+        incoming.take(rows.read_bytes())
+        GOOD["upload"] = incoming.kept().id
+        incoming.end(is_kept=True)
+        yield opened
+
+
+def body_of(verb: str) -> dict[str, object]:
+    known = {*KEYS[verb], *BY_VERB[verb].places}
+    made = {key: value for key, value in GOOD.items() if key in known}
+    return {**made, "card": card(PATIENTS_CARD)} if verb == "add" else made
+
+
+def code_of(vault: OpenVault, verb: str, body: dict[str, object]) -> str:
+    try:
+        vault.call(verb, body)
+    except Refused as refused:
+        return refused.code
+    return ""
+
+
+@pytest.mark.parametrize("verb", KEYS)
+def test_odd_values_are_refused(vault: OpenVault, verb: str) -> None:
+    for key, odd in product((*KEYS[verb], *BY_VERB[verb].places), ODD):
+        assert code_of(vault, verb, {**body_of(verb), key: odd}) != "fault"
+
+
+def test_odd_cards_are_refused(vault: OpenVault) -> None:
+    for place, (key, odd) in enumerate(product(CARD_KEYS, ODD)):
+        changes: dict[str, object] = {"version": f"v{place}", key: odd}
+        body: dict[str, object] = {"data_set": "patients", "card": changes}
+        assert code_of(vault, "amend", body) != "fault"
+    assert vault.house.ledger.verified()["ok"]
+
+
+def test_half_a_letter_signs_nobody_in(vault: OpenVault) -> None:
+    with pytest.raises(Refused) as refused:
+        vault.house.desk.done("sign-in", None, {"user": "\ud800", "password": "x" * 20}, "here")
+    assert refused.value.code == "not-signed-in"

@@ -1,0 +1,177 @@
+"""The service as a whole: it starts, lets in, answers, and survives what dies."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import sfumato
+from served import PASSWORD, Service, served
+from sfumato import Refused
+from sfumato.faces.line.tally import Tally
+from vaults import make_vault, patients_vault
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Return a service of one vault with two hundred patients."""
+    with served(patients_vault(tmp_path_factory.mktemp("served"), "ada")) as running:
+        yield running
+
+
+def test_it_is_well_and_describes_itself_to_all(service: Service) -> None:
+    status, document = service.call("GET", "/openapi.json")
+    assert (status, document["openapi"]) == (200, "3.1.0")
+    assert service.call("GET", "/v1/hello")[1]["wire"] == 1
+
+
+def test_nobody_is_let_in_without_a_token(service: Service) -> None:
+    for token in (None, "", "x", "sfm1_", service.owner()[:-1] + "g"):
+        status, said = service.call("GET", "/v1/data-sets", token=token)
+        assert (status, said["refused"]["code"]) == (401, "not-signed-in")
+
+
+def test_an_invitation_opens_once(service: Service) -> None:
+    service.owner()
+    body = {"invitation": service.invitation, "password": "another pass word"}
+    assert service.call("POST", "/v1/invitations", body)[0] == 401
+
+
+def test_a_researcher_asks_and_pays_over_http(service: Service) -> None:
+    vault = sfumato.connect(service.url, token=service.user("ada", "researcher"))
+    answer = vault["patients"].ask(
+        "SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip", epsilon=Decimal("0.1")
+    )
+    assert answer.columns == ("zip", "n")
+    again = vault["patients"].ask(
+        "SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip", epsilon=Decimal("0.1")
+    )
+    assert again.rows == answer.rows
+    assert again.receipt["free"]
+    assert vault["patients"].budget["spent"]["epsilon"] == pytest.approx(0.1)
+    vault.close()
+
+
+def test_a_refusal_travels_whole(service: Service) -> None:
+    with (
+        sfumato.connect(service.url, token=service.user("ada", "researcher")) as vault,
+        pytest.raises(Refused) as refused,
+    ):
+        vault["patients"].ask("SELECT SUM(name) FROM patients", epsilon=0.1)
+    assert refused.value.code == "unknown-column"
+
+
+def test_who_was_not_granted_finds_no_data_set(service: Service) -> None:
+    token = service.user("eve", "researcher")
+    status, said = service.call("GET", "/v1/data-sets/patients", token=token)
+    assert (status, said["refused"]["code"]) == (404, "unknown-data-set")
+
+
+def test_a_role_opens_its_own_verbs_only(service: Service) -> None:
+    token = service.user("ada", "researcher")
+    assert service.call("GET", "/v1/users", token=token)[0] == 403
+
+
+def test_a_revoked_token_opens_nothing(service: Service) -> None:
+    token = service.user("ada", "researcher")
+    _, made = service.call("POST", "/v1/tokens", {"label": "laptop"}, token=token)
+    assert service.call("GET", "/v1/me", token=made["token"])[0] == 200
+    assert service.call("DELETE", f"/v1/tokens/{made['id']}", token=token)[0] == 200
+    assert service.call("GET", "/v1/me", token=made["token"])[0] == 401
+
+
+def test_a_password_signs_in_and_a_wrong_one_does_not(service: Service) -> None:
+    service.user("mel", "researcher")
+    right = {"user": "mel", "password": PASSWORD}
+    assert service.call("POST", "/v1/sign-in", right)[0] == 200
+    assert service.call("POST", "/v1/sign-in", {**right, "password": "x" * 20})[0] == 401
+
+
+def test_a_killed_door_is_started_again(service: Service) -> None:
+    service.user("ada", "researcher")
+    children = _children(service.process.pid)
+    assert len(children) >= 2
+    os.kill(children[0], signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    token = service.tokens["ada"]
+    while service.call("GET", "/v1/me", token=token)[0] != 200:
+        assert time.monotonic() < deadline, "".join(service.said)
+        time.sleep(0.1)
+
+
+def test_a_service_that_others_can_reach_needs_encryption(tmp_path: Path) -> None:
+    with (
+        pytest.raises(AssertionError, match="serve-unsafe"),
+        served(
+            tmp_path / "vault",
+            "--host",
+            "0.0.0.0",  # noqa: S104
+        ),
+    ):
+        pass
+
+
+def _children(process: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def test_metrics_count_verbs_and_nothing_else(service: Service) -> None:
+    token = service.user("ada", "researcher")
+    service.call("GET", "/v1/data-sets/patients", token=token)
+    request = urllib.request.Request(  # noqa: S310  # of this machine's own service
+        service.url + "/metrics", headers={"Authorization": f"Bearer {service.owner()}"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as reply:  # noqa: S310
+        lines = reply.read().decode().splitlines()
+    line = re.compile(
+        r"# .*|sfumato_door_started_seconds [0-9.]+"
+        r'|sfumato_calls_total\{verb="[a-z?-]+",outcome="(answered|refused|fault)"\} [0-9]+'
+    )
+    assert [found for found in lines if not line.fullmatch(found)] == []
+    assert any('verb="card"' in found for found in lines)
+
+
+def test_a_log_line_has_the_allowed_fields_only(tmp_path: Path) -> None:
+    with served(make_vault(tmp_path), "--log") as running:
+        running.call("GET", "/v1/me", token=running.owner())
+        deadline = time.monotonic() + 10
+        while not any('"me"' in line for line in running.said):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    lines = [json.loads(line) for line in running.said if line.startswith("{")]
+    assert {tuple(line) for line in lines} == {("at", "verb", "user", "outcome", "code")}
+    assert not any(running.owner() in line for line in running.said)
+
+
+def test_what_rows_may_have_decided_is_neither_logged_nor_counted() -> None:
+    lines: list[str] = []
+    tally = Tally(lines.append)
+    for code in ("question-failed", "question-frozen", "bad-sql"):
+        tally.note("ask", "ada", code)
+    assert [json.loads(line)["code"] for line in lines] == [None, None, "bad-sql"]
+    assert tally.counts()["calls"] == [
+        {"verb": "ask", "outcome": "answered", "count": 2},
+        {"verb": "ask", "outcome": "refused", "count": 1},
+    ]
+
+
+def test_one_connection_carries_as_many_requests_as_it_likes(service: Service) -> None:
+    place = urlsplit(service.url)
+    connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=30)
+    headers = {"Authorization": f"Bearer {service.owner()}", "X-Long": "x" * 1000}
+    for _ in range(100):  # 100 KB of heads without a body, which no limit on one head is about
+        connection.request("GET", "/v1/me", headers=headers)
+        with connection.getresponse() as reply:
+            assert (reply.status, bool(reply.read())) == (200, True)
+    connection.close()

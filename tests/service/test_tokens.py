@@ -1,0 +1,133 @@
+"""What a token can and cannot make of itself, and what the ledger knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import sfumato
+from ledgers import SetClock
+from sfumato import Refused
+from sfumato.app import OpenVault
+from sfumato.faces.line.door_end import DoorEnd, _Known
+from sfumato.faces.line.frames import Frame
+from sfumato.faces.line.tally import Tally, to_nowhere
+from sfumato.services.access import Access, Caller
+from sfumato.services.access.access import MOST_TOKENS
+from sfumato.services.access.admission import REMEMBERED_S
+from vaults import make_vault
+
+PASSWORD = "soft edges, no outline"  # noqa: S105  # of nobody but these tests
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[OpenVault]:
+    """Return an open vault without data sets."""
+    with sfumato.open(make_vault(tmp_path)) as opened:
+        yield opened
+
+
+def signed_in(access: Access) -> Caller:
+    """Return ada with the session of her password."""
+    operator = Caller("otto", frozenset({"operate"}))
+    invitation = access.invite(operator, "ada", ["researcher"])["invitation"]
+    session = access.take_up(str(invitation), PASSWORD, "here")
+    return access.admission.caller(str(session["token"]))
+
+
+def made(access: Access, caller: Caller, days: int = 90) -> dict[str, object]:
+    return access.make_token(caller, label="x", actions=None, data_sets=None, days=days)
+
+
+def test_a_user_has_so_many_tokens_and_no_more(vault: OpenVault) -> None:
+    access = vault.house.desk.access
+    ada = signed_in(access)
+    ids = [made(access, ada)["id"] for _ in range(MOST_TOKENS)]
+    with pytest.raises(Refused) as refused:
+        made(access, ada)
+    assert refused.value.code == "too-many"
+    access.revoke(ada, str(ids[0]))
+    made(access, ada)
+
+
+def test_the_ledger_knows_who_invited_whom_before_they_come(vault: OpenVault) -> None:
+    access = vault.house.desk.access
+    signed_in(access)
+    notes = [str(entry) for entry in vault.house.ledger.store.entries()]
+    kinds = [kind for kind in ("user-added", "user-invited", "token-made", "password-set")
+             if any(kind in note for note in notes)]  # fmt: skip
+    assert kinds == ["user-added", "user-invited", "token-made", "password-set"]
+    assert any("user-invited" in note and "otto" in note for note in notes)
+
+
+def test_without_a_record_there_is_no_user(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = vault.house.desk.access
+
+    def refuse(*_: object) -> None:
+        raise Refused("ledger-unavailable", "no space", "make some")
+
+    monkeypatch.setattr(type(access.ledger), "note", refuse)
+    with pytest.raises(Refused):
+        access.invite(Caller("otto", frozenset({"operate"})), "ada", ["owner"])
+    assert access.store.user("ada") is None
+
+
+def test_whoever_is_recalled_was_let_in_just_now_and_is_not_after_a_revocation(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = vault.house.desk.access
+    ada = signed_in(access)
+    token = made(access, ada)
+    text = str(token["token"])
+    assert access.admission.recalled(text) is None  # it was never looked up
+    assert access.admission.recalled("no token at all") is None
+    caller = access.admission.caller(text)
+    assert access.admission.recalled(text) == caller
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + REMEMBERED_S + 0.1)
+    assert access.admission.recalled(text) is None  # too long ago for another node's revocation
+    monkeypatch.undo()
+    assert access.admission.recalled(text) == caller
+    access.revoke(ada, str(token["id"]))
+    assert access.admission.recalled(text) is None
+
+
+def test_a_token_that_has_become_old_is_not_recalled(vault: OpenVault) -> None:
+    access = vault.house.desk.access
+    ada = signed_in(access)
+    text = str(made(access, ada, days=1)["token"])
+    access.admission.caller(text)
+    late = SetClock((datetime.now(UTC) + timedelta(days=2)).isoformat())
+    object.__setattr__(access.admission, "_clock", late)
+    assert access.admission.recalled(text) is None
+
+
+@pytest.mark.parametrize("verb", ["amend", "begin", "price"])
+def test_a_token_that_is_revoked_while_its_bearer_waits_opens_nothing(
+    vault: OpenVault, verb: str
+) -> None:
+    access = vault.house.desk.access
+    ada = signed_in(access)
+    token = made(access, ada)
+    end = DoorEnd(vault.house.desk, quantum_s=0, tally=Tally(to_nowhere))
+    params = {"data_set": "none"} if verb == "amend" else {}
+    call = {"verb": verb, "token": token["token"], "place": "here", "params": params}
+
+    async def run() -> str:
+        async with end._heavy_turns.turn("ada"):
+            waits = asyncio.create_task(end._done(Frame(call), _Known()))
+            while not end._heavy_turns._queue:
+                await asyncio.sleep(0.01)
+            access.revoke(ada, str(token["id"]))
+        with pytest.raises(Refused) as refused:
+            await waits
+        return refused.value.code
+
+    assert asyncio.run(run()) == "not-signed-in"
