@@ -12,7 +12,7 @@ import pytest
 from sfumato.core.local.choose import best_numbers
 from sfumato.core.local.duchi import Duchi
 from sfumato.core.local.hybrid import Hybrid
-from sfumato.core.local.mean import NumberTally, simulate_numbers
+from sfumato.core.local.mean import NumberTally, estimate_mean, simulate_numbers
 from sfumato.core.local.number import Numbers, variance
 from sfumato.core.local.piecewise import Piecewise
 from sfumato.core.survey_mean import _variance, _widest, mean_of
@@ -105,6 +105,19 @@ def _said(oracle: Numbers, way: int, row: tuple[int, int, int, int], ratio: floa
     truth, middle = float(line.truth), float(line.middle)
     gave = 1 + float(line.silence) / truth - row[1] / truth
     return (row[2] - float(line.rest)) / truth - (middle + ratio) * gave
+
+
+def test_reports_of_which_none_is_silent_have_a_mean() -> None:
+    """The deviation of equal reports is nothing, and rounding must not make it less."""
+    oracle = best_numbers(100, Fraction(4))
+    assert isinstance(oracle, Hybrid)
+    for people in range(2, 200):
+        first = people * 3 // 4
+        counts = np.zeros((2, 4), np.int64)
+        counts[0] = first, 0, 50 * first, 2_500 * first
+        counts[1] = people - first, 0, 30 * first, 900 * first
+        found = estimate_mean(NumberTally(oracle, people, counts), 0.95)
+        assert 0 <= found.low <= found.mean <= found.high <= 100
 
 
 def test_few_reports_leave_nearly_everything_open_and_many_little() -> None:

@@ -82,6 +82,7 @@ def estimate_mean(tally: NumberTally, confidence: float = 0.95) -> Mean:
     sums, squares = _moments(tally)
     total, gave = sums / tally.people
     cov = (squares / tally.people - np.outer(sums, sums) / tally.people**2) / (tally.people - 1)
+    np.fill_diagonal(cov, np.maximum(cov.diagonal(), 0.0))  # alike reports: rounding may go below
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     last = tally.oracle.steps
     low, high = fieller(total, gave, cov, z)
