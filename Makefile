@@ -22,7 +22,7 @@ slow: .venv/dev.done .venv/torch.done
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m slow -q $(ARGS)
 
 bench: .venv/dev.done .venv/torch.done
-	@$(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python -m bench --page $(ARGS)
 
 # Up to a hundred million rows: minutes, and 3 GB in SFUMATO_BENCH_DIR or the temporary folder.
 bench-large: .venv/dev.done
@@ -30,8 +30,9 @@ bench-large: .venv/dev.done
 
 # Beside other libraries, each in an environment of its own under .bench/ (needs a package index).
 bench-peers: .venv/dev.done
-	@$(BIN)/python -m bench.peers $(ARGS)
-	$(if $(ARGS),,@$(BIN)/python -m bench.crowd --peers)
+	@$(BIN)/python -m bench.peers --page $(ARGS)
+	$(if $(ARGS),,@$(BIN)/python -m bench.peers.surveys --page)
+	$(if $(ARGS),,@$(BIN)/python -m bench.crowd --peers --page)
 
 # All pages, the reference and the proofs, as a site that needs no network: dist/docs/index.html
 docs: .venv/dev.done

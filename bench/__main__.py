@@ -1,12 +1,16 @@
-"""Run every benchmark and print one table each: python -m bench [noise] [engine] [ledger] ..."""
+"""Run every benchmark and print one table each: python -m bench [--page] [noise] [engine] ..."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import platform
-import sys
 import time
 from collections.abc import Sequence
+
+from bench.page import show, table
+
+__all__ = ["main", "table"]
 
 BENCHES = (
     "start",
@@ -27,26 +31,18 @@ BENCHES = (
 )
 
 
-def main(names: Sequence[str]) -> None:
-    """Print the tables of the named benchmarks, or of all."""
+def main(names: Sequence[str], *, on_page: bool = False) -> None:
+    """Print the tables of the named benchmarks, or of all; and put them on the page of figures."""
     print(f"Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}")
     for name in names or BENCHES:
-        print(f"\n## {name}\n", flush=True)
-        rows = importlib.import_module(f"bench.{name}").run()
-        print(table(rows), flush=True)
-
-
-def table(rows: Sequence[dict[str, object]]) -> str:
-    """Return the rows as a Markdown table."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [columns, ["---"] * len(columns)]
-    lines += [[_cell(row.get(column, "")) for column in columns] for row in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _cell(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+        show(name, f"python -m bench {name}", importlib.import_module(f"bench.{name}").run, on_page)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHES)}")
+    parser.add_argument("--page", action="store_true", help="write them into docs/figures.md too")
+    asked = parser.parse_args()
+    if unknown := sorted({*asked.names} - {*BENCHES}):
+        parser.error(f"there is no bench {unknown[0]}")
+    main(asked.names, on_page=asked.page)

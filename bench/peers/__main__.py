@@ -21,7 +21,7 @@ from typing import Final
 
 import duckdb
 
-from bench.__main__ import table
+from bench.page import show
 from bench.peers.environments import ROOT, python_of
 from bench.peers.lines import OURS, TASKS, Line, compared, read_lines, reason, skipped, without_rows
 
@@ -128,5 +128,11 @@ if __name__ == "__main__":
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=tuple(TASKS))
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S)
+    parser.add_argument("--page", action="store_true", help="write it into docs/figures.md too")
     asked = parser.parse_args()
-    print(table(run(asked.peers or PEERS, asked.sizes, asked.tasks, asked.timeout)))
+    show(
+        "beside other libraries",
+        "python -m bench.peers",
+        lambda: run(asked.peers or PEERS, asked.sizes, asked.tasks, asked.timeout),
+        asked.page,
+    )

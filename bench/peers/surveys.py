@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.__main__ import table
+from bench.page import show
 from bench.peers.environments import ROOT, python_of
 from bench.peers.survey_script import TASKS
 
@@ -117,5 +117,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("peers", nargs="*", default=PEERS)
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=tuple(TASKS))
+    parser.add_argument("--page", action="store_true", help="write it into docs/figures.md too")
     asked = parser.parse_args()
-    print(table(run(asked.peers or PEERS, asked.tasks)))
+    show(
+        "surveys beside other libraries",
+        "python -m bench.peers.surveys",
+        lambda: run(asked.peers or PEERS, asked.tasks),
+        asked.page,
+    )

@@ -1,0 +1,76 @@
+"""One page of figures: each bench writes its section of docs/figures.md, and keeps the others.
+
+A section says how it was made, when, on what, and how busy the machine was before: a figure that
+was taken beside other work is not worth as much as one that was not.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+Rows = Sequence[dict[str, object]]
+PAGE: Final = Path(__file__).parents[1] / "docs" / "figures.md"
+HEAD: Final = """# Figures
+
+What `make bench` and `make bench-peers` measured, each section when it was last run. Compare
+figures of one section only: they were taken in one run. "Busy" is the load just before; 0 is
+idle. What was tried, and how the libraries differ, is in [0014](decisions/0014-benches.md).
+"""
+_SECTION: Final = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.M)
+_PARTS: Final = ("duckdb", "numpy")
+
+
+def show(name: str, command: str, run: Callable[[], Rows], on_page: bool) -> None:
+    """Run a bench and print its table; and write it as a section of the page, if so asked."""
+    busy = os.getloadavg()[0]
+    print(f"\n## {name}\n", flush=True)
+    found = table(run())
+    print(found, flush=True)
+    if on_page:
+        put(name, command, found, busy)
+
+
+def put(name: str, command: str, table: str, busy: float) -> None:
+    """Write one section of the page; the others stay as they are."""
+    kept = sections(PAGE.read_text("utf-8")) if PAGE.exists() else {}
+    kept[name] = f"`{command}`, {_when_and_where(busy)}.\n\n{table}"
+    PAGE.write_text(page_of(kept), "utf-8")
+
+
+def sections(page: str) -> dict[str, str]:
+    """Return the sections of a page, by name."""
+    return {name: text.strip() for name, text in _SECTION.findall(page)}
+
+
+def page_of(parts: dict[str, str]) -> str:
+    """Return the page of these sections."""
+    texts = [f"## {name}\n\n{text}" for name, text in sorted(parts.items())]
+    return "\n\n".join([HEAD.strip(), *texts]) + "\n"
+
+
+def table(rows: Rows) -> str:
+    """Return the rows as a Markdown table."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_cell(row.get(column, "")) for column in columns] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _when_and_where(busy: float) -> str:
+    versions = ", ".join(f"{name} {version(name)}" for name in _PARTS)
+    cores, machine = os.cpu_count(), platform.machine()
+    python = ".".join(map(str, sys.version_info[:3]))
+    where = f"{time.strftime('%Y-%m-%d')}, {machine}, {cores} cores, busy {busy:.1f}"
+    return f"{where}; Python {python}, {versions}"
