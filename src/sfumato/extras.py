@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from sfumato.core.refusal import Refused
 
@@ -29,10 +30,30 @@ def absent(extra: str) -> tuple[str, ...]:
 
 def need(*extras: str) -> None:
     """Refuse if a module of these extras is not installed."""
-    missing = [name for extra in extras for name in absent(extra)]
-    if missing:
-        raise Refused(
-            "not-installed",
-            f"{missing[0]} is not installed.",
-            f'Install it with pip install "sfumato[{",".join(extras)}]".',
-        )
+    for extra in extras:
+        for name in absent(extra):
+            raise missing(name, *extras)
+
+
+def need_package(name: str, extra: str) -> None:
+    """Refuse if this package is not installed; it is looked for and not imported."""
+    if importlib.util.find_spec(name) is None:
+        raise missing(name, extra)
+
+
+def extra_module(name: str, extra: str) -> Any:  # a module that may be absent
+    """Return the module, or refuse with the extra that brings it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        pass
+    raise missing(name, extra)
+
+
+def missing(name: str, *extras: str) -> Refused:
+    """Return the refusal of what is not installed, and what brings it."""
+    return Refused(
+        "not-installed",
+        f"{name} is not installed.",
+        f'Install it with pip install "sfumato[{",".join(extras)}]".',
+    )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,7 @@ from sfumato.engines.addresses import PostgresAddress, read_address
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.postgres import PostgresEngine, PostgresPlace
 from sfumato.engines.spark import SparkEngine, SparkPlace
+from sfumato.extras import need_package
 from sfumato.stores.keys import read_private, write_private
 
 NAMES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
@@ -53,7 +53,7 @@ def choose_engine(address: str | None, reader: str | None, dice: Dice) -> Chosen
         return Chosen("duckdb")
     if isinstance(found, PostgresAddress):
         return Chosen("postgres", asdict(_made_place(found.url, reader, dice)))
-    _need("pyspark", "spark")
+    need_package("pyspark", "spark")
     return Chosen("spark", asdict(found))
 
 
@@ -63,10 +63,10 @@ def open_engine(kind: object, root: Path, salt: bytes) -> Engine:
         case "duckdb":
             return DuckDBEngine(salt=salt)
         case "postgres":
-            _need("psycopg", "postgres")
+            need_package("psycopg", "postgres")
             return _checked(PostgresEngine(salt, PostgresPlace(**_private(root))))
         case "spark":
-            _need("pyspark", "spark")
+            need_package("pyspark", "spark")
             return SparkEngine(salt, _spark_place(_private(root)))
     raise Refused(
         "vault-missing",
@@ -155,15 +155,5 @@ def _private(root: Path) -> dict[str, Any]:  # a file of our own
 
 
 def _addresses() -> ModuleType:
-    _need("psycopg", "postgres")
+    need_package("psycopg", "postgres")
     return importlib.import_module("sfumato.engines.postgres_address")
-
-
-def _need(package: str, extra: str) -> None:
-    """Refuse if a package is not there; it is looked for and not imported."""
-    if importlib.util.find_spec(package) is None:
-        raise Refused(
-            "not-installed",
-            f"{package} is not installed.",
-            f'pip install "sfumato[{extra}]" brings it.',
-        )

@@ -9,9 +9,9 @@ from typing import Final
 
 from sfumato.clock import SystemClock
 from sfumato.core.ports import LedgerStore
-from sfumato.core.refusal import Refused
 from sfumato.dice import SystemDice
 from sfumato.door import Ledger
+from sfumato.extras import need_package
 from sfumato.services.surveys import Surveys
 from sfumato.stores.ballot_keys import FileBallotKeys
 from sfumato.stores.records import Records
@@ -40,13 +40,8 @@ def records_of(root: Path, url: object) -> Records:
 
 def postgres_store() -> ModuleType:
     """Return the PostgreSQL store, or refuse: it is an extra of the package."""
-    try:
-        return importlib.import_module("sfumato.stores.postgres")
-    except ImportError:
-        pass
-    raise Refused(
-        "not-installed", "psycopg is not installed.", 'pip install "sfumato[postgres]" brings it.'
-    )
+    need_package("psycopg", "postgres")
+    return importlib.import_module("sfumato.stores.postgres")
 
 
 def surveys_of(root: Path, url: object, ledger: Ledger, salt: bytes) -> Surveys:

@@ -204,6 +204,6 @@ def test_a_vault_on_duckdb_imports_no_other_driver_and_works_without_them(tmp_pa
         said[len(hidden)] = done.stdout.splitlines()
     assert said[0][0] == said[2][0] == "[]"
     assert said[2][1:] == [
-        'not-installed pip install "sfumato[postgres]" brings it.',
-        'not-installed pip install "sfumato[spark]" brings it.',
+        'not-installed Install it with pip install "sfumato[postgres]".',
+        'not-installed Install it with pip install "sfumato[spark]".',
     ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sfumato.client.terms import Json
 from sfumato.client.text import number_text, table_html, table_text
 from sfumato.core.refusal import Refused
+from sfumato.extras import extra_module
 
 if TYPE_CHECKING:
     import pandas
@@ -212,18 +213,3 @@ def cell_text(value: object, bar: tuple[float, float] | None) -> str:
         return f"{number_text(value, above)} ± {number_text(above, above)}"
     low, high = (number_text(end, max(below, above)) for end in bar)
     return f"{number_text(value, max(below, above))} [{low} to {high}]"
-
-
-def extra_module(name: str, extra: str) -> Any:  # a module that may be absent
-    """Return the module, or refuse with the extra that brings it."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        pass
-    raise Refused(
-        "not-installed",
-        f"{name} is not installed.",
-        f'Install it with pip install "sfumato[{extra}]".',
-    )

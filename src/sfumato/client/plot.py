@@ -15,11 +15,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sfumato.client.answer import Answer, extra_module, why_free
+from sfumato.client.answer import Answer, why_free
 from sfumato.client.chart import Cell, View, plain, spec_of, view_of
 from sfumato.client.terms import Json
 from sfumato.client.text import table_html, table_text
 from sfumato.core.refusal import Refused
+from sfumato.extras import extra_module
 
 MOST_COMPARED: Final = 300  # cells of which every pair is compared
 NAMED: Final = 5  # cells that the summary names before it counts the rest

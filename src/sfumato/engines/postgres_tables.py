@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from sfumato.core.refusal import Refused
 from sfumato.engines.addresses import PostgresAddress, read_address
 from sfumato.engines.frames import Header
 from sfumato.engines.postgres_child import START_S, DriverChild
+from sfumato.extras import need_package
 
 _WHY: Final[Mapping[str, tuple[str, str, str]]] = {
     "unreachable": (
@@ -54,12 +54,7 @@ class PostgresTables:
 
     def check(self, address: str) -> None:
         """Refuse an address that is none of PostgreSQL's, or by which rows would cross openly."""
-        if importlib.util.find_spec("psycopg") is None:
-            raise Refused(
-                "not-installed",
-                "psycopg is not installed.",
-                'pip install "sfumato[postgres]" brings it.',
-            )
+        need_package("psycopg", "postgres")
         from sfumato.engines.postgres_address import check_network
 
         if not isinstance(read_address(address), PostgresAddress):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from sfumato.client.answer import Answer, extra_module
+from sfumato.client.answer import Answer
 from sfumato.client.chart import PALETTE, spec_of, view_of
+from sfumato.extras import extra_module
 from sfumato.wire import Bug, Refused
 
 Spec = dict[str, Any]  # Any: a Vega-Lite spec

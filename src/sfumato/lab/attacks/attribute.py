@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.client.answer import extra_module
 from sfumato.client.plot import Plot
+from sfumato.extras import extra_module
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
 from sfumato.lab.chance import guessing_bound, hit_rate_bound
 from sfumato.lab.curve import Axes, Point, curves

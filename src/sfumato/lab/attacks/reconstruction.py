@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.client.answer import extra_module
 from sfumato.client.plot import Plot
 from sfumato.core.refusal import Bug
+from sfumato.extras import extra_module
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
 from sfumato.lab.bits import parts
 from sfumato.lab.chance import guessing_bound, interval
