@@ -90,6 +90,7 @@ def test_what_is_in_a_turn_hangs_on_nobody_else(vault: OpenVault, tmp_path: Path
 
 def test_whose_turn_is_which_is_drawn_anew_and_evenly(vault: OpenVault, tmp_path: Path) -> None:
     runs = [turns(vault, order(vault, tmp_path / f"r{key}", key)) for key in range(40)]
+    assert {place for run in runs for place, one in enumerate(run) if one} == set(range(TURNS))
     mine = [next(place for place, one in enumerate(run) if b"image of 3" in one) for run in runs]
     assert max(Counter(mine).values()) <= 15  # of 40 in 16 places; 1e-7 by chance
     assert len(set(mine)) >= 8
