@@ -17,6 +17,7 @@ import pytest
 import sfumato
 from bubbles import needs_bubbles
 from sfumato.app import OpenVault
+from sfumato.client.owning import add
 from sfumato.core.refusal import Refused
 from vaults import card, make_vault, run
 
@@ -256,6 +257,19 @@ def test_files_go_with_the_version_whose_rows_go(vault: OpenVault) -> None:
     assert len(list((house.folder / "tables").glob("*.folders/*"))) == PEOPLE
     house.engine.forget(found.table)
     assert list((house.folder / "tables").iterdir()) == []
+
+
+def test_a_folder_is_not_sent_to_a_service(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "study", [1])
+
+    class Nobody:
+        def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+            raise AssertionError(verb)
+
+        def send(self, path: str | os.PathLike[str]) -> str:
+            raise AssertionError(path)
+
+    assert code_of(lambda: add(Nobody(), "x", {}, {"": study})) == "source-unreadable"
 
 
 def test_a_folder_is_published_by_the_command_line(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
         kept = _kept(person, salt, body)
         fresh = Path(said_path(path_of_turn(body["target"], turn)))
         if fresh.exists() and not _is_whole(kept):
-            _keep(kept, fresh.read_bytes())
+            _keep(kept, fresh)
         found[person.who] = kept.read_bytes().removeprefix(_WHOLE)
     return found
 
@@ -159,11 +159,12 @@ def _is_whole(kept: Path) -> bool:
     return kept.exists() and kept.stat().st_size > 0
 
 
-def _keep(kept: Path, text: bytes) -> None:
+def _keep(kept: Path, fresh: Path) -> None:
+    """Keep it whole or not at all; what a killed worker leaves goes with the run's own folder."""
     kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = kept.with_suffix(".draft")
+    draft = fresh.with_suffix(".whole")
     with draft.open("wb") as file:
-        file.write(_WHOLE + text)
+        file.write(_WHOLE + fresh.read_bytes())
         file.flush()
         os.fsync(file.fileno())
     draft.replace(kept)

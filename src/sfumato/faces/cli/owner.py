@@ -75,7 +75,8 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
     _check_source(source)
     with shell.open(connections_of(options["connections"])) as vault:
         if card is None:
-            guided_card(shell, vault, name, source, options["table"])
+            rows = Path(source, "participants.tsv") if Path(source).is_dir() else source
+            guided_card(shell, vault, name, str(rows), options["table"])
             return
         shape = _read_toml(card)
         with working("Preparing the rows"):
