@@ -209,6 +209,7 @@ else:
 @needs_bubbles
 def test_whoevers_run_fails_is_missing_and_moves_nobody_else(vault: OpenVault) -> None:
     assert ran(vault, submitted(vault, FAILS, ONE), cpu_s=1) == pytest.approx([2 / 2], abs=0.6)
+    assert len(kept(vault)) == PEOPLE - 2  # who was late, or said too much, is run again
 
 
 def code_of(act: Callable[[], object]) -> str:

@@ -11,7 +11,6 @@ import pytest
 
 import sfumato
 from sfumato.app import OpenVault
-from sfumato.core.ports import EngineStopped
 from sfumato.core.sandbox import SplitOrder, StudyOrder, said_path
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.plan.pipeline import block_columns
@@ -132,10 +131,14 @@ def test_what_is_kept_leaves_the_turn_empty_for_that_program_and_that_person_alo
     assert Counter(map(bool, turns(vault, order(vault, tmp_path / "d", 3))))[True] == 1
 
 
-def test_a_person_whose_run_said_nothing_at_all_stops_the_engine(
+def test_whoever_was_stopped_is_missing_this_time_and_nothing_of_them_is_kept(
     vault: OpenVault, tmp_path: Path
 ) -> None:
     split = order(vault, tmp_path / "a", 1)
-    engine_of(vault).split_people(split)  # and no sandbox has run
-    with pytest.raises(EngineStopped):
-        engine_of(vault).split(split)
+    said_all(vault, split)
+    next(tmp_path.glob("a/*.said")).unlink()
+    texts = [Path(path).read_bytes() for path in engine_of(vault).split(split)]
+    assert sum(text.count(b"said: ") for text in texts) == PEOPLE - 1
+    assert sum(text.count(b"image of") for text in texts) == PEOPLE
+    again = turns(vault, order(vault, tmp_path / "b", 2))
+    assert Counter(map(bool, again))[True] == 1

@@ -144,14 +144,18 @@ def _kept(person: _Person, salt: str, body: Body) -> Path:
 
 
 def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
-    """Return what everybody's own run has said, now or earlier; what is new is kept."""
+    """Return what everybody's own run has said, now or earlier; what is new is kept.
+
+    Whoever was stopped has left nothing: they are missing this time, and run again the next.
+    """
     found = {}
     for person, turn in _with_turns(people, body):
         kept = _kept(person, salt, body)
         fresh = Path(said_path(path_of_turn(body["target"], turn)))
         if fresh.exists() and not _is_whole(kept):
             _keep(kept, fresh)
-        found[person.who] = kept.read_bytes().removeprefix(_WHOLE)
+        if _is_whole(kept):
+            found[person.who] = kept.read_bytes().removeprefix(_WHOLE)
     return found
 
 

@@ -24,7 +24,7 @@ from sfumato.core.sandbox import (
     said_path,
 )
 from sfumato.core.sealed import Sealed
-from sfumato.sandbox.bubble import Bubble, BubbleGone, Ran
+from sfumato.sandbox.bubble import DONE, Bubble, BubbleGone, Ran
 from sfumato.sandbox.environment import Environment, environment_digest
 from sfumato.sandbox.machine import memory_mb, one_by_one
 
@@ -111,7 +111,7 @@ class Bubblewrap:
             if ran is None:
                 raise SandboxStopped
             began, said = ran
-            steps = [read_said(said[block], job.outputs) for block in range(len(job.inputs))]
+            steps = [read_said(said[block].said, job.outputs) for block in range(len(job.inputs))]
             lanes = self.lanes(job.limits)
             slot = slot_s(len(job.inputs), lanes, job.limits)
             if job.after is not None:
@@ -122,16 +122,19 @@ class Bubblewrap:
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
 
     def run_each(self, job: BlockJob) -> AfterTurns:
-        """Run the program on every turn that is not empty; leave what it says beside the turn."""
+        """Run the program on every turn that is not empty; leave what it says beside the turn.
+
+        Whoever is stopped leaves nothing: the host may be at fault, so their run is not kept.
+        """
         with self._job:
             ran = self._said(job)
             if ran is None:
                 raise SandboxStopped
             began, said = ran
-            for turn, text in said.items():
-                if os.path.getsize(job.inputs[turn]) > 0:
+            for turn, one in said.items():
+                if one.ended == DONE and os.path.getsize(job.inputs[turn]) > 0:
                     with open(said_path(job.inputs[turn]), "wb") as file:
-                        file.write(text)
+                        file.write(one.said)
             turns = len(job.inputs)
             self._wait_out(began, slot_s(turns, self.lanes(job.limits), job.limits))
             return AfterTurns(began, turns)
@@ -199,7 +202,7 @@ class Bubblewrap:
             bubble.kill()
         self._bubbles.clear()
 
-    def _said(self, job: BlockJob) -> tuple[float, dict[int, bytes]] | None:
+    def _said(self, job: BlockJob) -> tuple[float, dict[int, Ran]] | None:
         """Return when the blocks began and what each said, or None where there is no sandbox."""
         with _in_memory(json.dumps(job.program).encode()) as program:
             for _ in range(_AGAIN + 1):
@@ -213,9 +216,7 @@ class Bubblewrap:
                 self._end()
             return None
 
-    def _once(
-        self, job: BlockJob, program: int, lanes: int, began: float
-    ) -> dict[int, bytes] | None:
+    def _once(self, job: BlockJob, program: int, lanes: int, began: float) -> dict[int, Ran] | None:
         """Run every block once, or return None where the host failed one."""
         with ThreadPoolExecutor(lanes) as threads:
             begun = [
@@ -223,7 +224,7 @@ class Bubblewrap:
                 for lane in range(lanes)
             ]
         heard = [lane.result() for lane in begun]
-        said: dict[int, bytes] = {}
+        said: dict[int, Ran] = {}
         for one in heard:
             if one is None:
                 return None
@@ -232,16 +233,16 @@ class Bubblewrap:
 
     def _lane(
         self, job: BlockJob, program: int, blocks: range, began: float
-    ) -> dict[int, bytes] | None:
+    ) -> dict[int, Ran] | None:
         """Run the blocks of one lane, each at its fixed start; None where the host was not able."""
-        said: dict[int, bytes] = {}
+        said: dict[int, Ran] = {}
         for turn, block in enumerate(blocks):
             wait = began + turn * turn_s(job.limits) - time.monotonic()
             if turn > 0 and wait < 0:
                 return None
             self._sleep(max(0.0, wait))
             try:
-                said[block] = self._ran(blocks.start, program, job.inputs[block], job.limits).said
+                said[block] = self._ran(blocks.start, program, job.inputs[block], job.limits)
             except (BubbleGone, OSError):
                 return None
         return said
@@ -250,7 +251,7 @@ class Bubblewrap:
         rows = os.open(rows_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if os.fstat(rows).st_size == 0:  # nobody's turn, or one that is kept: time goes by
-                return Ran(0, 0, b"")
+                return Ran(DONE, 0, b"")
             return self._bubbles[lane].run(program, rows, limits)
         finally:
             os.close(rows)
