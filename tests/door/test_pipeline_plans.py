@@ -99,6 +99,12 @@ def test_a_plan_needs_to_know_for_how_many_people(vault: OpenVault, people: Any)
     assert code_of(lambda: planned(vault, mean, people=people)) == "bad-pipeline"
 
 
+def test_a_plan_holds_nobody_up_for_long(vault: OpenVault) -> None:
+    digest = vault["town"].submit(mean, outputs=OUTPUT)["digest"]
+    body = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 5, "cpu_s": 3}
+    assert code_of(lambda: vault.call("plan-pipeline", body)) == "bad-pipeline"
+
+
 def test_where_no_sandbox_starts_nothing_is_tried(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:

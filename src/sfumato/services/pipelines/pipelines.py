@@ -18,7 +18,7 @@ from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxStopped, SplitOrder
 from sfumato.door import Asker, PipelineDoor, Release, RunOrder, no_sandbox, run_pipeline
 from sfumato.plan.pipeline import BLOCKS, MEAN, MEDIAN, Program, Run, read_program, read_run
-from sfumato.services.pipelines.trial import MOST_PEOPLE, tried
+from sfumato.services.pipelines.trial import MOST_CPU_S, MOST_PEOPLE, tried
 
 MOST_WAITING: Final = 100  # of a data set; nobody fills the owner's desk
 
@@ -113,6 +113,8 @@ class Pipelines:
             raise bad_pipeline("made-up people have no files that a program could be tried on")
         count = _people(card.size if people is None else people)
         runs = [_planned(program, asked, blocks, card.delta_per_request) for blocks in BLOCKS]
+        if runs[0].limits.cpu_s > MOST_CPU_S:
+            raise bad_pipeline(f"a plan gives a block {MOST_CPU_S} processor seconds at most")
         said = seed if isinstance(seed, str) and seed else self.dice.draw(8).hex()
         lines = None
         try:

@@ -25,6 +25,7 @@ from sfumato.plan.pipeline import Run
 
 SAMPLE: Final = 8  # blocks of each size that are tried
 MOST_PEOPLE: Final = 20_000
+MOST_CPU_S: Final = 2  # of a block: nobody has approved the program, and others wait meanwhile
 Floats = NDArray[np.float64]
 
 
