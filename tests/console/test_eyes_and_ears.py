@@ -15,7 +15,8 @@ from surveys import design
 
 OPEN = ("/sign-in", "/welcome/sfm1_x", "/nothing")
 READ = (
-    "/data-sets", "/data-sets/patients", "/data-sets/patients/ask", "/history", "/tokens",
+    "/data-sets", "/data-sets/patients", "/data-sets/patients/ask",
+    "/data-sets/patients/dp-twin", "/history", "/tokens",
     "/answer?op=seen", "/lab", "/lab/averaging", "/lab/coins",
 )  # fmt: skip
 OWN = (

@@ -49,6 +49,21 @@ def f(rows):
 """
 
 
+def test_the_room_is_made_and_every_right_gone_before_a_row_is_read(
+    warm: Bubble, tmp_path: Path
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(json.dumps({"kind": "function", "source": "", "name": "f", "outputs": []}))
+    unreadable = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)  # whoever reads it fails
+    opened = os.open(program, os.O_RDONLY)
+    try:
+        ran = warm.run(opened, unreadable, SandboxLimits(cpu_s=2.0))
+    finally:
+        os.close(opened)
+        os.close(unreadable)
+    assert (ran.ended, ran.said) == (DONE, b"")  # it had said that it is ready; else: BubbleGone
+
+
 def test_a_block_sees_no_file_of_the_host(warm: Bubble) -> None:
     found = numbers(ran_in(warm, LOOKS, "f"))
     tops = {name.removeprefix("top ") for name in found if name.startswith("top ")}

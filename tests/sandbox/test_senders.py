@@ -16,7 +16,7 @@ import pytest
 from bubbles import ROWS, bubble, needs_bubbles, ran_in
 from senders import BY_USE, SENDERS, source
 from sfumato.core.outputs import read_outputs
-from sfumato.core.sandbox import BlockJob, SandboxLimits
+from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
 from sfumato.core.sealed import Sealed
 from sfumato.dice import SystemDice
 from sfumato.door.unseal import unseal
@@ -146,24 +146,41 @@ def f(rows):
 """
 
 
+ATTEMPTS = 8  # of a host that is busy: what a block did would show in every one of them
+
+
 @pytest.mark.parametrize("victim", ["burn", "wait", "x"])
 def test_no_clock_and_no_lane_tells_what_another_block_did(victim: str) -> None:
     patient = Bubblewrap(environment, SystemDice())
-    limits = SandboxLimits(cpu_s=1.0)
-    lanes = patient.lanes(limits)
-    patient.check(limits)
-    inputs = [f"id\n{victim}\n", *["id\nx\n"] * (3 * lanes - 1)]
-    program = LOOKS.replace("BEGAN", repr(time.time()))
-    clocks = np.array(run(patient, program, inputs, 1.0)) / 100
+    kept_time = any(keeps_time(patient, victim) for _ in range(ATTEMPTS))
+    lanes, inputs = patient.lanes(SandboxLimits(cpu_s=1.0)), victims(patient, victim)
     cpus = run(patient, NAMES_LANE, inputs, 1.0)
     patient.close()
+    assert kept_time
     allowed = sorted(os.sched_getaffinity(0))
     for block in range(lanes, 3 * lanes):
         assert cpus[block] == 100 * allowed[block % lanes]
+
+
+def victims(sandbox: Bubblewrap, victim: str) -> list[str]:
+    lanes = sandbox.lanes(SandboxLimits(cpu_s=1.0))
+    return [f"id\n{victim}\n", *["id\nx\n"] * (3 * lanes - 1)]
+
+
+def keeps_time(patient: Bubblewrap, victim: str) -> bool:
+    """Say whether the blocks after the victim's began when they were to, by their own clocks."""
+    limits = SandboxLimits(cpu_s=1.0)
+    lanes = patient.lanes(limits)
+    program = LOOKS.replace("BEGAN", repr(time.time()))
+    try:
+        patient.check(limits)
+        clocks = np.array(run(patient, program, victims(patient, victim), 1.0)) / 100
+    except SandboxStopped:  # the host missed a start again and again
+        return False
     between = (clocks[2 * lanes :] - clocks[lanes : 2 * lanes]) / turn_s(limits)
-    assert np.allclose(between, 1.0, atol=0.25)  # a turn, whatever was over sooner
     later = (clocks[lanes + 1 :: lanes] - clocks[lanes::lanes]) / turn_s(limits)
-    assert np.allclose(later, 0.0, atol=0.25)  # lanes keep step, whatever block 0 did
+    is_a_turn = np.allclose(between, 1.0, atol=0.25)  # whatever was over sooner
+    return bool(is_a_turn and np.allclose(later, 0.0, atol=0.25))  # lanes keep step
 
 
 def test_a_host_that_misses_a_start_begins_the_job_anew() -> None:

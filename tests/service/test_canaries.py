@@ -190,6 +190,7 @@ def _pages(heard: Heard) -> dict[str, list[str]]:
         "/data-sets": ["/data-sets"], "/data-sets/{data_set}": [at],
         "/data-sets/{data_set}/ask": [f"{at}/ask"],
         "/data-sets/{data_set}/twin": [f"{at}/twin"],
+        "/data-sets/{data_set}/dp-twin": [f"{at}/dp-twin"],
         "/data-sets/{data_set}/manage": [f"{at}/manage"],
         "/data-sets/{data_set}/amend": [f"{at}/amend"],
         "/answer": [f"/answer?op={op}" for op in ops],

@@ -117,6 +117,9 @@ MATRIX: Final[Mapping[str, Row]] = {
     "price-pipeline": Row(
         (401, 404, 404, 403, 404, 404, 404, 403), {**PATIENTS, "pipeline": "none"}, {"epsilon": 0.1}
     ),
+    "plan-pipeline": Row(
+        (401, 404, 404, 403, 404, 404, 404, 403), {**PATIENTS, "pipeline": "none"}, {"epsilon": 0.1}
+    ),
     "run-pipeline": Row(
         (401, 404, 404, 403, 404, 404, 404, 403), {**PATIENTS, "pipeline": "none"}, {"epsilon": 0.1}
     ),

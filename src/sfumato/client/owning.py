@@ -67,6 +67,12 @@ def _rows(service: Service, files: Mapping[str, Path]) -> Json:
     """Return where the rows are: files that are sent now, or tables of one connection."""
     there = {table: read_connection(os.fspath(path)) for table, path in files.items()}
     found = {table: pair for table, pair in there.items() if pair is not None}
+    if any(os.path.isdir(path) for path in files.values()):
+        raise Refused(
+            "source-unreadable",
+            "A folder is not sent to a service.",
+            "Add it on the vault's own machine, with --vault FOLDER.",
+        )
     if not found:
         sent = {table: service.send(path) for table, path in files.items()}
         return {"upload": sent.pop(""), "tables": sent}

@@ -63,6 +63,7 @@ class RunTerms(TypedDict, total=False):
     delta: Number | None  # that may be spent; the card's if left out
     cpu_s: Number  # processor time of one block
     memory_mb: int  # of one block
+    disk_mb: int  # of one block
     op: str | None  # your own id: a retry with it pays once
 
 

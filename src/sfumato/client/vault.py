@@ -159,6 +159,21 @@ class DataSet(Steps):
         named = {} if columns is None else {"columns": list(columns)}
         return self._vault.call("submit-pipeline", {**body, **named})
 
+    def plan(
+        self,
+        function: Callable[[Any], object],
+        *,
+        outputs: Ranges,
+        epsilon: Number,
+        columns: Sequence[str] | None = None,
+        people: int | None = None,
+    ) -> Json:
+        """Return a table of blocks, noise and bias, tried on made-up people; nothing is spent."""
+        digest = self.submit(function, outputs=outputs, columns=columns)["digest"]
+        body: Json = {"data_set": self.name, "pipeline": digest, "epsilon": epsilon}
+        said: Json = {} if people is None else {"people": people}
+        return self._vault.call("plan-pipeline", {**body, **said})
+
     def begun(self) -> Builder:
         """Return a question that asks nothing yet."""
         return Builder(self.name, self)

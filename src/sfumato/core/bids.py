@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.card_fields import as_table, as_texts, bad_card
+from sfumato.core.card_fields import as_count, as_table, as_texts, bad_card
 
 PERSON: Final = "participant_id"  # the column of participants.tsv that names the person
 SUBJECT: Final = "{sub}"  # in a pattern, the name of the person's folder
 MOST: Final = 50
+MOST_PEOPLE: Final = 2_000  # whose folders are kept: each takes its turn in a run, there or not
+MOST_MB: Final = 1_024
 _PATTERN: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.+-]*/)*\{sub\}_[A-Za-z0-9_.+-]+")
+_IMAGES: Final = (".nii", ".nii.gz")
 
 
-def read_bids(shape: object, unit: str) -> tuple[str, ...]:
-    """Return the patterns of the files of a person's folder, or refuse.
+@dataclass(frozen=True)
+class Folders:
+    """How many people have a folder at most, and how large one may be; public, with margin."""
+
+    people: int
+    person_mb: int = 4
+
+
+def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None]:
+    """Return the patterns of the files of a person's folder, and what folders there may be.
 
     `anat/{sub}_T1w.nii.gz` is `sub-01/anat/sub-01_T1w.nii.gz` for the person sub-01.
     """
-    body = as_table(shape, "bids", {"files"})
+    body = as_table(shape, "bids", {"files", "people", "person_mb"})
     files = as_texts(body.get("files", []), "bids.files")
     if unit != PERSON:
         raise bad_card(f"a BIDS folder tells people apart by {PERSON}, so that is the unit")
@@ -27,4 +39,21 @@ def read_bids(shape: object, unit: str) -> tuple[str, ...]:
     for file in files:
         if not _PATTERN.fullmatch(file) or len(file) > 200 or ".." in file:
             raise bad_card(f"{file[:40]!r} is no pattern like anat/{SUBJECT}_T1w.nii.gz")
-    return files
+    if "people" not in body:
+        return files, None
+    counts = {key: as_count(body[key], f"bids.{key}") for key in ("people", "person_mb")
+              if key in body}  # fmt: skip
+    folders = Folders(**counts)
+    if folders.people > MOST_PEOPLE or folders.person_mb > MOST_MB:
+        raise bad_card(f"bids.people is {MOST_PEOPLE} at most, and bids.person_mb {MOST_MB}")
+    return files, folders
+
+
+def with_sidecars(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the patterns, each image's followed by that of the text that describes it."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        found[pattern] = None
+        if pattern.endswith(_IMAGES):
+            found[pattern.removesuffix(".gz").removesuffix(".nii") + ".json"] = None
+    return tuple(found)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.bids import read_bids
+from sfumato.core.bids import Folders, read_bids
 from sfumato.core.budget import Budget, read_delta, read_epsilon
 from sfumato.core.card_fields import as_count, as_table, as_text, as_texts, bad_card, check_known
 from sfumato.core.columns import Column, read_columns
@@ -71,6 +71,7 @@ class Card:
     tables: tuple[Table, ...] = ()  # besides the one that has the card's own name
     raised_by_two: bool = False  # no cap of the data set is raised without a second person
     bids: tuple[str, ...] | None = None  # files of each person's folder, if the rows lie in BIDS
+    folders: Folders | None = None  # how many people's there may be, if they are kept
 
     @property
     def every_table(self) -> tuple[Table, ...]:
@@ -125,6 +126,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
     limits = _read_limits(shape.get("limits", {}))
     _check_keys(columns, limits)
     tables = _read_tables(name, unit, as_table(shape.get("tables", {}), "tables", None))
+    bids, folders = read_bids(shape["bids"], unit) if "bids" in shape else (None, None)
     if tables and any("." in column.name for column in columns):
         raise bad_card("a column of a card with several tables has no point in its name")
     delta_per_request = read_delta(shape.get("delta_per_request", 0), "delta_per_request")
@@ -147,7 +149,8 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         limits=limits,
         tables=tables,
         raised_by_two=_raised_by_two(caps.get("raise", ALONE)),
-        bids=read_bids(shape["bids"], unit) if "bids" in shape else None,
+        bids=bids,
+        folders=folders,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import date, timedelta
 from fractions import Fraction
 
@@ -45,6 +46,7 @@ def card_json(card: Card) -> Json:
         "columns": [_column_json(column) for column in card.columns],
         "tables": [_table_json(table) for table in card.tables],
         **({} if card.bids is None else {"bids": list(card.bids)}),
+        **({} if card.folders is None else {"folders": asdict(card.folders)}),
     }
 
 

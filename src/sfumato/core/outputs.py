@@ -19,6 +19,8 @@ from typing import Any, Final  # Any: JSON of a stranger's
 
 import numpy as np
 
+from sfumato.core.matlab import read_matlab
+from sfumato.core.nifti import read_nifti, read_packed_nifti
 from sfumato.core.npy import NumpyFile, read_npy
 from sfumato.core.refusal import Refused
 
@@ -36,7 +38,9 @@ _NUMBER: Final = re.compile(
 _RATIO: Final = re.compile(r"-?[0-9]{1,40}/[1-9][0-9]{0,39}")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}")
-_SUFFIXES: Final = ("tsv", "csv", "txt", "json", "npy")
+_SUFFIXES: Final = ("tsv", "csv", "txt", "json", "npy", "nii", "nii.gz", "mat")
+_ARRAYS: Final = ("npy", "nii", "nii.gz", "mat")
+_MATLAB: Final = "mat"
 
 
 @dataclass(frozen=True)
@@ -139,10 +143,11 @@ def _read_output(shape: object) -> Output:
     dims = _read_dims(shape.get("shape", []), name)
     path = shape.get("path", f"{name}.npy" if dims else ANSWER)
     at = _read_at(shape.get("at", []), name)
-    if dims and (at or not str(path).endswith(".npy")):
-        raise bad_pipeline(f"the array {name!r} is a whole .npy file")
     if not isinstance(path, str) or not is_result_path(path):
         raise bad_pipeline(f"output {name!r} comes from a file of the output folder: {_SUFFIXES}")
+    is_named = _suffix(path) == _MATLAB and len(at) == 1 and isinstance(at[0], str)
+    if dims and (_suffix(path) not in _ARRAYS or (at and not is_named)):
+        raise bad_pipeline(f"the array {name!r} is a whole .npy or .nii file, or named in a .mat")
     at = at or ((name,) if path == ANSWER else ())
     return Output(name, lower, upper, step, path, at, dims)
 
@@ -158,11 +163,13 @@ def _read_dims(shape: object, name: str) -> tuple[int, ...]:
 
 def is_result_path(path: str) -> bool:
     """Say whether a path may name a result file: inside its folder, of a kind that is read."""
-    return (
-        len(path) <= 200
-        and _PATH.fullmatch(path) is not None
-        and path.rsplit(".", 1)[-1].lower() in _SUFFIXES
-    )
+    return len(path) <= 200 and _PATH.fullmatch(path) is not None and _suffix(path) in _SUFFIXES
+
+
+def _suffix(path: str) -> str:
+    """Return what kind of file it is, by its name."""
+    lower = path.lower()
+    return "nii.gz" if lower.endswith(".nii.gz") else lower.rsplit(".", 1)[-1]
 
 
 def _bound(value: object, name: str, end: str) -> Fraction:
@@ -231,8 +238,9 @@ def _steps(parsed: object, output: Output) -> list[int]:
     if not output.shape:
         return [output.snapped(_value(parsed, output))]
     try:
-        if isinstance(parsed, NumpyFile):
-            return output.snapped_all(parsed)
+        array = _in_matlab(parsed, output.at) if _suffix(output.path) == _MATLAB else parsed
+        if isinstance(array, NumpyFile):
+            return output.snapped_all(array)
     except _FAILURES:
         pass
     return [output.middle] * output.count
@@ -257,7 +265,7 @@ def _parsed(found: bytes | None, path: str) -> object:
     if found is None:
         return None
     try:
-        return _PARSERS[path.rsplit(".", 1)[-1].lower()](found)
+        return _PARSERS[_suffix(path)](found)
     except _FAILURES:
         return None
 
@@ -266,7 +274,7 @@ def _value(parsed: object, output: Output) -> object:
     if parsed is None:
         return None
     try:
-        return _FINDERS[output.path.rsplit(".", 1)[-1].lower()](parsed, output.at)
+        return _FINDERS[_suffix(output.path)](parsed, output.at)
     except _FAILURES:
         return None
 
@@ -333,9 +341,29 @@ def _find_npy(array: Any, at: tuple[str | int, ...]) -> object:
     return found.number(tuple(_place(at, which) for which in range(len(at))))
 
 
+def _in_matlab(arrays: Any, at: tuple[str | int, ...]) -> object:
+    """Return the array of that name; of a file with one array, that one, if none is named."""
+    found: Mapping[str, NumpyFile] = arrays
+    if at and isinstance(at[0], str):
+        return found[at[0]]
+    (only,) = found.values()
+    return only
+
+
+def _find_mat(arrays: Any, at: tuple[str | int, ...]) -> object:
+    is_named = bool(at) and isinstance(at[0], str)
+    array = _in_matlab(arrays, at)
+    rest = at[1:] if is_named else at
+    if not rest and isinstance(array, NumpyFile):  # a number is an array of one by one there
+        rest = (0,) * len(array.shape) if math.prod(array.shape) == 1 else ()
+    return _find_npy(array, rest)
+
+
 _PARSERS: Final[dict[str, Callable[[bytes], object]]] = {
     "tsv": _parse_tsv, "csv": _parse_csv, "txt": _parse_txt, "json": _parse_json, "npy": read_npy,
+    "nii": read_nifti, "nii.gz": read_packed_nifti, "mat": read_matlab,
 }  # fmt: skip
 _FINDERS: Final[dict[str, Callable[[Any, tuple[str | int, ...]], object]]] = {
     "tsv": _find_cell, "csv": _find_cell, "txt": _find_txt, "json": _find_json, "npy": _find_npy,
+    "nii": _find_npy, "nii.gz": _find_npy, "mat": _find_mat,
 }  # fmt: skip

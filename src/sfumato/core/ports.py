@@ -55,6 +55,7 @@ class PrepareOrder:
     salt: bytes  # the people domain's secret; never in argv, environment or a log
     sketches: tuple[tuple[str, str], ...]  # (people domain, sketch file) to compare with
     sketch: str  # where the sketch of this one goes
+    folder: str | None = None  # a BIDS folder, of which each person's files are kept
 
 
 @dataclass(frozen=True)

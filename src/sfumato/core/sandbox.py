@@ -24,6 +24,14 @@ class BlockColumn:
 
 
 @dataclass(frozen=True)
+class StudyOrder:
+    """That blocks are BIDS folders, and how each person's own run comes before (rules.md, 29)."""
+
+    turns: int  # of which each person has one; as many as the card lets people in
+    kept: str = ""  # tells the runs of this program from all others'; none if nobody runs alone
+
+
+@dataclass(frozen=True)
 class SplitOrder:
     """An order to write people's rows into as many files as there are blocks.
 
@@ -38,6 +46,12 @@ class SplitOrder:
     key: bytes  # of this run alone
     target: str  # a private folder
     most_rows: int  # that the table may have by the card
+    study: StudyOrder | None = None  # None where a block is a table alone
+
+
+def said_path(turn: str) -> str:
+    """Return where what a person's own run has said is left."""
+    return turn + ".said"
 
 
 class SplitEngine(Protocol):
@@ -46,7 +60,16 @@ class SplitEngine(Protocol):
     def split(self, order: SplitOrder) -> tuple[str, ...]:
         """Write one file a block, the empty ones too; return their paths.
 
-        Whatever goes wrong raises `EngineStopped`, and says nothing of the rows.
+        Whatever goes wrong raises `EngineStopped`, and says nothing of the rows. Of a study, what
+        people's own runs have said lies beside their turns; it is kept, and goes to their blocks.
+        """
+        ...
+
+    def split_people(self, order: SplitOrder) -> tuple[str, ...]:
+        """Write one file a turn: a person's own folder, or nothing; return their paths.
+
+        A person's turn is drawn without regard to anybody else's; it is empty if their run is kept
+        from an earlier time.
         """
         ...
 
@@ -84,6 +107,25 @@ class BlockJob:
     inputs: tuple[str, ...]  # files of rows, one a block; nobody reads them but the block
     outputs: tuple[Output, ...]
     limits: SandboxLimits
+    after: AfterTurns | None = None  # where people had turns of their own before
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """A stranger's program, and made-up rows to try it on: nothing of anybody's is in it."""
+
+    program: dict[str, object]
+    texts: tuple[bytes, ...]  # rows, one a block
+    outputs: tuple[Output, ...]
+    limits: SandboxLimits
+
+
+@dataclass(frozen=True)
+class AfterTurns:
+    """When the turns of people began, and how many: their time and the blocks' are one slot."""
+
+    began: float
+    turns: int
 
 
 class Sandbox(Protocol):
@@ -96,6 +138,17 @@ class Sandbox(Protocol):
         takes as long as the limits say, whatever the programs do. `SandboxStopped` says that no
         sandbox could be had.
         """
+        ...
+
+    def run_each(self, job: BlockJob) -> AfterTurns:
+        """Run the program on every turn that is not empty; leave what it says beside the turn.
+
+        What a turn says is a file that only a block opens later: `said_path` of the turn's.
+        """
+        ...
+
+    def try_out(self, job: TrialJob) -> IntegerArray:
+        """Return what each block of made-up rows says, openly and at once."""
         ...
 
     def environment(self) -> str:

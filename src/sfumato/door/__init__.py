@@ -23,7 +23,7 @@ from sfumato.door.choose import choose
 from sfumato.door.diary import not_dp_json
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look
-from sfumato.door.pipeline import PipelineDoor, RunOrder, run_pipeline
+from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
 from sfumato.door.release import Asker, Door, Order, Release, release
@@ -69,6 +69,7 @@ __all__ = [
     "hand_out",
     "left_json",
     "look",
+    "no_sandbox",
     "not_dp_json",
     "open_respondents",
     "open_stream",

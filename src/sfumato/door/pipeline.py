@@ -19,7 +19,17 @@ from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import debt_of
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.sandbox import BlockJob, Drafts, Sandbox, SandboxStopped, SplitEngine, SplitOrder
+from sfumato.core.sandbox import (
+    AfterTurns,
+    BlockJob,
+    Drafts,
+    Sandbox,
+    SandboxStopped,
+    SplitEngine,
+    SplitOrder,
+    StudyOrder,
+)
+from sfumato.core.twins.written import study_files
 from sfumato.door.accounts import (
     data_set_account,
     debtors,
@@ -38,6 +48,8 @@ from sfumato.plan.pipeline import MEDIAN, Run, block_columns
 FORMAT: Final = "pipeline/1"
 PATIENCE_S: Final = 24 * 3600  # longer than any job may take
 KEY_BYTES: Final = 32
+GROUP, PARTICIPANT = "group", "participant"  # how BIDS apps call the two levels
+MOST_KEPT: Final = 524_288  # bytes that a person's own run may leave for the group's
 INTERVAL: Final = (
     "95 %, for the noise alone, around the average of blocks; how far that average is from what "
     "the program would say of all the people at once is the bias of blocks, and is not in it"
@@ -105,11 +117,16 @@ def _check_sandbox(sandbox: Sandbox, run: Run) -> None:
     except SandboxStopped:
         is_there = False
     if not is_there:
-        raise Refused(
-            "sandbox-missing",
-            "No sandbox can be started here, and programs are run in nothing less.",
-            "Run `sfumato doctor`: it says what is missing.",
-        )
+        raise no_sandbox()
+
+
+def no_sandbox() -> Refused:
+    """Return the refusal of a program where no sandbox starts."""
+    return Refused(
+        "sandbox-missing",
+        "No sandbox can be started here, and programs are run in nothing less.",
+        "Run `sfumato doctor`: it says what is missing.",
+    )
 
 
 def _text(
@@ -139,23 +156,44 @@ def _failed(ledger: Ledger, charge: Charge) -> Never:
 def _sums(door: PipelineDoor, order: RunOrder, drawn: list[NDArray[np.int64]]) -> tuple[int, ...]:
     run = order.run
     with door.drafts.draft() as target:
-        inputs = door.engine.split(
-            SplitOrder(
-                order.table,
-                order.card.unit,
-                block_columns(order.card, run.program.columns),
-                run.blocks,
-                door.pool.dice.draw(KEY_BYTES),
-                target,
-                order.card.limits.rows,
-            )
+        split = _split_order(order, target, door.pool.dice.draw(KEY_BYTES))
+        after = _each_person(door, order, split)
+        job = BlockJob(
+            _inside(order, GROUP), door.engine.split(split), run.program.outputs, run.limits, after
         )
-        job = BlockJob(run.program.inside(), inputs, run.program.outputs, run.limits)
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
             return blocks_in_the_middle(said, steps, run.share, door.pool.dice)
         return blocks_added(said, run.trim, drawn)
+
+
+def _split_order(order: RunOrder, target: str, key: bytes) -> SplitOrder:
+    card, run = order.card, order.run
+    study = None
+    if run.program.is_study and card.folders is not None:
+        study = StudyOrder(card.folders.people, run.kept if run.turns else "")
+    columns = block_columns(card, run.program.columns)
+    return SplitOrder(
+        order.table, card.unit, columns, run.blocks, key, target, card.limits.rows, study
+    )
+
+
+def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> AfterTurns | None:
+    """Run the program for each person alone, where it is one that does; what it says is kept."""
+    if not order.run.turns:
+        return None
+    turns = door.engine.split_people(split)
+    limits = replace(order.run.limits, most_bytes=MOST_KEPT)
+    return door.sandbox.run_each(BlockJob(_inside(order, PARTICIPANT), turns, (), limits))
+
+
+def _inside(order: RunOrder, level: str) -> dict[str, object]:
+    """Return what the inside of a sandbox is told."""
+    told = order.run.program.inside()
+    if not order.run.program.is_study:
+        return told
+    return {**told, "kind": "study", "level": level, "study": study_files(order.card)}
 
 
 def _charge(order: RunOrder) -> Charge:

@@ -21,9 +21,18 @@ from sfumato.engines.assembled import Layout, read_cells
 from sfumato.engines.census_read import read_census
 from sfumato.engines.child import Child
 from sfumato.engines.cold import lower_cold
+from sfumato.engines.folders import FOLDERS
 from sfumato.engines.frames import Header
 from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
-from sfumato.engines.orders import order_header, path_of_block, split_header
+from sfumato.engines.orders import (
+    folders_of,
+    kept_of,
+    order_header,
+    path_of_block,
+    path_of_turn,
+    split_header,
+)
+from sfumato.engines.publishing import is_whole, publish, sync
 from sfumato.engines.ranked import lower_stored
 from sfumato.plan.lower import Statement, lower
 from sfumato.plan.print_values import Secret, print_predicate
@@ -119,25 +128,34 @@ class DuckDBEngine:
             sealed = self._measured(_take_header(order, target, spill), _ONE_NUMBER, rows)
         finally:
             shutil.rmtree(spill, ignore_errors=True)
-        if sealed is None or not _is_whole(target):
+        if sealed is None or not is_whole(target):
             raise EngineStopped
         target.chmod(0o600)
-        _sync(target)
+        sync(target)
         return sealed
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
         """Write one file of rows a block into the private target; return their paths."""
+        self._write_blocks(order, "split")
+        return tuple(path_of_block(order.target, block) for block in range(order.blocks))
+
+    def split_people(self, order: SplitOrder) -> tuple[str, ...]:
+        """Write one file a turn, each with a person's folder or nothing; return their paths."""
+        self._write_blocks(order, "split-people")
+        turns = 0 if order.study is None else order.study.turns
+        return tuple(path_of_turn(order.target, turn) for turn in range(turns))
+
+    def _write_blocks(self, order: SplitOrder, do: str) -> None:
         spill = Path(order.target, "spill")
         spill.mkdir(mode=0o700)
         rows = order.most_rows
         limits = self._limits.deadline_of(rows), self._limits.memory_of(rows)
         try:
-            is_done = self._ask(split_header(order, spill), *limits) is not None
+            is_done = self._ask(split_header(order, spill, do), *limits) is not None
         finally:
             shutil.rmtree(spill, ignore_errors=True)
         if not is_done:
             raise EngineStopped
-        return tuple(path_of_block(order.target, block) for block in range(order.blocks))
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Copy a source into a prepared table and its people's sketch: both, whole, or neither."""
@@ -159,9 +177,11 @@ class DuckDBEngine:
             if "refused" in answer:
                 raise _refused(answer["refused"])
             write_known(work / "known.json", known_of(order.card))
-            _publish(work / "known.json", path_of(target))
-            _publish(work / "rows.duckdb", target)
-            _publish(work / "people.json", sketch)
+            if order.card.folders is not None:
+                (work / FOLDERS).replace(folders_of(str(target)))
+            publish(work / "known.json", path_of(target))
+            publish(work / "rows.duckdb", target)
+            publish(work / "people.json", sketch)
         finally:
             shutil.rmtree(work, ignore_errors=True)
         return Prepared(tuple(str(domain) for domain in _items(answer["same_people"])))
@@ -199,6 +219,8 @@ class DuckDBEngine:
         """Remove a prepared table and what is known of it."""
         for place in (Path(table), path_of(Path(table))):
             place.unlink(missing_ok=True)
+        for folder in (folders_of(table), kept_of(table)):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def self_test(self) -> tuple[str, ...]:
         """Return the probes that a locked worker let through; the house opens only if none is."""
@@ -299,27 +321,6 @@ def _secret(salt: bytes) -> str:
     if len(salt) != SALT_BYTES:
         raise Bug(f"a people's secret is {SALT_BYTES} bytes")
     return salt.hex()
-
-
-def _publish(made: Path, target: Path) -> None:
-    """Put a finished file in its place, durably; it is there whole or not at all."""
-    made.chmod(0o600)
-    _sync(made)
-    made.replace(target)
-    _sync(target.parent)
-
-
-def _is_whole(made: Path) -> bool:
-    """Say whether nothing of the table waits in a log beside it, where a full disk leaves it."""
-    return not made.with_name(made.name + ".wal").exists()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _items(value: object) -> list[object]:

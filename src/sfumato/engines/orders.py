@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from sfumato.core.bids import with_sidecars
 from sfumato.core.card import Card, Limits, Table
 from sfumato.core.columns import Column
 from sfumato.core.expression import Constant
@@ -31,12 +32,23 @@ class TableOrder:
 
 
 @dataclass(frozen=True)
+class FolderOrder:
+    """What the worker knows of the people's folders that it keeps."""
+
+    source: str | None  # a BIDS folder; None if the rows came without one
+    patterns: tuple[str, ...]
+    people: int  # at most
+    person_bytes: int  # of each person's files, at most
+
+
+@dataclass(frozen=True)
 class Order:
     """What the worker knows of a preparation."""
 
     work: str  # the private folder where everything is made
     tables: tuple[TableOrder, ...]
     sketches: tuple[tuple[str, str], ...]
+    folders: FolderOrder | None = None
 
 
 def order_header(order: PrepareOrder, work: Path) -> Header:
@@ -48,13 +60,23 @@ def order_header(order: PrepareOrder, work: Path) -> Header:
         "work": str(work),
         "tables": [_table_json(table, source, card) for table, source in pairs],
         "sketches": [[domain, str(Path(path).absolute())] for domain, path in order.sketches],
+        "folders": _folders_json(order),
     }
 
 
-def split_header(order: SplitOrder, spill: Path) -> Header:
+def _folders_json(order: PrepareOrder) -> list[object] | None:
+    folders = order.card.folders
+    if folders is None:
+        return None
+    source = None if order.folder is None else str(Path(order.folder).absolute())
+    patterns = with_sidecars(order.card.bids or ())
+    return [source, list(patterns), folders.people, folders.person_mb << 20]
+
+
+def split_header(order: SplitOrder, spill: Path, do: str = "split") -> Header:
     """Return the message that carries an order to split; the key is in it, and nowhere else."""
     return {
-        "do": "split",
+        "do": do,
         "table": str(Path(order.table).absolute()),
         "person": order.person,
         "columns": [[c.name, c.place, c.type, str(c.step)] for c in order.columns],
@@ -62,6 +84,7 @@ def split_header(order: SplitOrder, spill: Path) -> Header:
         "key": order.key.hex(),
         "target": str(Path(order.target).absolute()),
         "spill": str(spill.absolute()),
+        "study": None if order.study is None else [order.study.turns, order.study.kept],
     }
 
 
@@ -94,14 +117,28 @@ def _column_json(column: Column) -> Header:
 def read_order(message: Header) -> Order:
     """Return the order again; the message comes from our own parent."""
     match message:
-        case {"work": str(work), "tables": list(tables), "sketches": list(sketches)}:
+        case {
+            "work": str(work),
+            "tables": list(tables),
+            "sketches": list(sketches),
+            "folders": None | list() as folders,
+        }:
             return Order(
                 work,
                 tuple(_read_table(place, table) for place, table in enumerate(tables)),
                 tuple((str(domain), str(path)) for domain, path in sketches),
+                None if folders is None else _read_folders(folders),
             )
         case _:
             raise Bug("an order that is none")
+
+
+def _read_folders(shape: list[object]) -> FolderOrder:
+    match shape:
+        case [None | str() as source, list(patterns), int(people), int(person_bytes)]:
+            return FolderOrder(source, tuple(map(str, patterns)), people, person_bytes)
+        case _:
+            raise Bug("an order of folders that is none")
 
 
 def _read_table(place: int, shape: object) -> TableOrder:
@@ -150,3 +187,18 @@ def _read_column(shape: object) -> Column:
 def path_of_block(target: str, block: int) -> str:
     """Return where a block's rows are."""
     return str(Path(target, f"{block}.tsv"))
+
+
+def path_of_turn(target: str, turn: int) -> str:
+    """Return where the folder of the person is whose turn it is."""
+    return str(Path(target, f"turn-{turn}"))
+
+
+def folders_of(table: str) -> Path:
+    """Return where the files of a prepared table's people are."""
+    return Path(table).with_suffix(".folders")
+
+
+def kept_of(table: str) -> Path:
+    """Return where what people's own runs have said is kept, a folder for each program."""
+    return Path(table).with_suffix(".kept")

@@ -234,6 +234,12 @@ def prepare_elsewhere(
     engine: tuple[str, str],
 ) -> Prepared:
     """Prepare with the embedded engine, hand the table to `load`, and say where it is."""
+    if order.card.folders is not None:
+        raise Refused(
+            "bad-card",
+            "Folders of people's files are kept by a vault on DuckDB alone.",
+            "Leave bids.people out, or use a vault as `sfumato init` makes it by itself.",
+        )
     target = Path(order.target).absolute()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     work = Path(tempfile.mkdtemp(prefix=".copy-", dir=target.parent))  # 0700

@@ -13,6 +13,7 @@ import duckdb
 
 from sfumato.core.columns import Column
 from sfumato.core.refusal import Refused
+from sfumato.engines.folders import FOLDERS, take_folders
 from sfumato.engines.frames import Header
 from sfumato.engines.known import CROWD_BITS, coded
 from sfumato.engines.locked import Room, made_whole, open_locked
@@ -58,6 +59,8 @@ def _made(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> tup
     people = [table for table in order.tables if table.unit is not None]
     if people:
         _write_persons(connection, people, salt)
+    if order.folders is not None:
+        take_folders(connection, order.folders, Path(order.work, FOLDERS))
     for table in order.tables:
         if table.unit is None:
             _write_rows(connection, table, salt)

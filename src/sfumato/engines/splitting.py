@@ -37,21 +37,38 @@ def split(room: Room, request: Header) -> None:
 
 
 def _write(connection: duckdb.DuckDBPyConnection, body: dict[str, Any]) -> None:
-    shown = [_shown(kind, Fraction(step)) for _, _, kind, step in body["columns"]]
-    heads = [body["person"], *(name for name, _, _, _ in body["columns"])]
-    head = "\t".join(_plain(name) for name in heads) + "\n"
+    shown = shows(body)
+    head = header_line(body)
     rows = connection.execute(_sql([place for _, place, _, _ in body["columns"]]), [
         body["key"], body["blocks"], body["key"],
     ])  # fmt: skip
     writer = _Writer(body["target"], body["blocks"], head)
     while found := rows.fetchmany(_AT_ONCE):
         for block, person, *values in found:
-            cells = (
-                MISSING if value is None else show(value)
-                for show, value in zip(shown, values, strict=True)
-            )
-            writer.write(block, f"p{person}\t" + "\t".join(cells) + "\n")
+            writer.write(block, line_of(f"p{person}", shown, values))
     writer.close()
+
+
+Show = Callable[[Any], str]  # Any: what DuckDB gives of a cell
+
+
+def shows(body: dict[str, Any]) -> list[Show]:  # Any: a message of our own parent
+    """Return how each column's value is written."""
+    return [_shown(kind, Fraction(step)) for _, _, kind, step in body["columns"]]
+
+
+def header_line(body: dict[str, Any]) -> str:  # Any: a message of our own parent
+    """Return line one of a block's rows."""
+    heads = [body["person"], *(name for name, _, _, _ in body["columns"])]
+    return "\t".join(_plain(name) for name in heads) + "\n"
+
+
+def line_of(person: str, shown: Sequence[Show], values: Sequence[object]) -> str:
+    """Return a row as a block has it."""
+    cells = (
+        MISSING if value is None else show(value) for show, value in zip(shown, values, strict=True)
+    )
+    return person + "\t" + "\t".join(cells) + "\n"
 
 
 def _sql(places: Sequence[int]) -> str:
@@ -88,7 +105,7 @@ class _Writer:
         self._lines = []
 
 
-def _shown(kind: str, step: Fraction) -> Callable[[Any], str]:  # Any: what DuckDB gives of a cell
+def _shown(kind: str, step: Fraction) -> Show:
     if kind in ("integer", "number"):
         return lambda steps: decimal_text(steps * step)
     if kind == "boolean":

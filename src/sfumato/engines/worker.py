@@ -146,9 +146,21 @@ def _take(worker: Worker, request: Header) -> bytes:
 
 def _split(worker: Worker, request: Header) -> bytes:
     from sfumato.engines.splitting import split
+    from sfumato.engines.studies import split_study
 
     worker.close()  # one process cannot open a table twice
-    split(worker.room, request)
+    if request["study"] is None:
+        split(worker.room, request)
+    else:
+        split_study(worker.room, worker.salt, request)
+    return framed({"ok": True})
+
+
+def _split_people(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.studies import split_people
+
+    worker.close()  # one process cannot open a table twice
+    split_people(worker.room, worker.salt, request)
     return framed({"ok": True})
 
 
@@ -179,6 +191,7 @@ _DEEDS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
     "probe": _probe,
     "take": _take,
     "split": _split,
+    "split-people": _split_people,
 }
 
 

@@ -13,7 +13,7 @@ from sfumato.wire import Json, bad_request
 if TYPE_CHECKING:
     from sfumato.faces.desk import Desk
 
-_TERMS: Final = ("epsilon", "delta", "blocks", "trim", "take", "cpu_s", "memory_mb")
+_TERMS: Final = ("epsilon", "delta", "blocks", "trim", "take", "cpu_s", "memory_mb", "disk_mb")
 _STATES: Final = ("approved", "declined")
 
 
@@ -41,6 +41,10 @@ def _price(desk: Desk, caller: Caller, body: Body) -> Json:
     return desk.pipelines.price(caller, _asked(body))
 
 
+def _plan(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.pipelines.plan(caller, _asked(body), body.get("people"), body.get("seed"))
+
+
 def _run(desk: Desk, caller: Caller, body: Body) -> Json:
     release = desk.pipelines.run(caller, _asked(body))
     return {**release.answer, "receipt": release.receipt}
@@ -55,5 +59,6 @@ PIPELINE_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
     "submit-pipeline": _submit,
     "decide-pipeline": _decide,
     "price-pipeline": _price,
+    "plan-pipeline": _plan,
     "run-pipeline": _run,
 }

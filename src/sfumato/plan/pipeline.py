@@ -34,7 +34,9 @@ BLOCKS: Final = (10, 20, 50, 100, 200, 500)  # what an error table is made for
 _LIMITS: Final = {
     "cpu_s": (Fraction(1, 20), Fraction(600)),
     "memory_mb": (Fraction(256), Fraction(16_384)),
+    "disk_mb": (Fraction(16), Fraction(4_096)),
 }
+DISK_MB: Final = SandboxLimits.disk_mb  # that a block has unless it asks for another room
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class Program:
     columns: tuple[str, ...]
     outputs: tuple[Output, ...]
     environment: str = ""  # the digest of interpreter and libraries
+    people: int = 0  # whose folders the card lets in; 0 where a block is a table alone
+
+    @property
+    def is_study(self) -> bool:
+        """Say whether a block is a folder with the files of its people."""
+        return self.people > 0 and self.kind != "function"
 
     def as_json(self) -> Json:
         """Return the program as it is kept; exact."""
@@ -93,6 +101,18 @@ class Run:
     def numbers(self) -> int:
         """Return how many numbers there are, those of arrays one by one; they share the price."""
         return sum(output.count for output in self.program.outputs)
+
+    @property
+    def turns(self) -> int:
+        """Return how many turns people have who are run alone first, each in a fresh sandbox."""
+        return self.program.people if self.program.is_study and self.program.kind == "bids" else 0
+
+    @property
+    def kept(self) -> str:
+        """Return what tells people's own runs of this program, so limited, from all others."""
+        limits = self.limits.cpu_s, self.limits.memory_mb, self.limits.disk_mb
+        said = f"{self.program.digest} {limits!r}"
+        return hashlib.sha256(said.encode()).hexdigest()[:32]
 
     @property
     def share(self) -> Fraction:
@@ -195,6 +215,7 @@ class Run:
             **({"delta": str(self.delta)} if self.rho else {}),
             "cpu_s": str(Fraction(repr(self.limits.cpu_s))),
             "memory_mb": self.limits.memory_mb,
+            **({} if self.limits.disk_mb == DISK_MB else {"disk_mb": self.limits.disk_mb}),
         }
 
     def in_words(self) -> str:
@@ -228,7 +249,8 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
     outputs = read_outputs(shape.get("outputs"))
     if not all(_is_placed(output, kind) for output in outputs):
         raise bad_pipeline("a program's outputs name their files, and a function's do not")
-    return Program(card.name, kind, source, name, columns, outputs, environment)
+    people = 0 if card.folders is None else card.folders.people
+    return Program(card.name, kind, source, name, columns, outputs, environment, people)
 
 
 def _is_placed(output: Output, kind: str) -> bool:
@@ -269,9 +291,8 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
     limits = SandboxLimits(
         cpu_s=float(_within(shape.get("cpu_s", 1), "cpu_s")),
         memory_mb=int(_within(shape.get("memory_mb", 2048), "memory_mb")),
+        disk_mb=int(_within(shape.get("disk_mb", DISK_MB), "disk_mb")),
     )
-    if blocks * limits.cpu_s > MOST_CPU_S:
-        raise bad_pipeline(f"blocks times cpu_s is more than {MOST_CPU_S} seconds")
     take = shape.get("take", MEAN)
     if take not in (MEAN, MEDIAN) or not isinstance(take, str):
         raise bad_pipeline(f"what is taken of the blocks is {MEAN} or {MEDIAN}")
@@ -279,6 +300,9 @@ def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> 
     asked = delta if shape.get("delta") is None else read_delta(shape["delta"])
     epsilon = read_epsilon(shape.get("epsilon"))
     run = Run(program, blocks, trim, epsilon, limits, take, asked)
+    if (blocks + run.turns) * limits.cpu_s > MOST_CPU_S:
+        of = "blocks and people's turns" if run.turns else "blocks"
+        raise bad_pipeline(f"{of}, times cpu_s, are more than {MOST_CPU_S} seconds")
     if not all(noise.is_drawable() for noise in run.noises):
         raise Refused(
             "noise-out-of-range",

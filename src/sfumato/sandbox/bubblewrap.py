@@ -6,17 +6,25 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
 
 from sfumato.core.outputs import read_said
 from sfumato.core.ports import Dice, IntegerArray
-from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
+from sfumato.core.sandbox import (
+    AfterTurns,
+    BlockJob,
+    SandboxLimits,
+    SandboxStopped,
+    TrialJob,
+    said_path,
+)
 from sfumato.core.sealed import Sealed
-from sfumato.sandbox.bubble import Bubble, BubbleGone, Ran
+from sfumato.sandbox.bubble import DONE, Bubble, BubbleGone, Ran
 from sfumato.sandbox.environment import Environment, environment_digest
 from sfumato.sandbox.machine import memory_mb, one_by_one
 
@@ -26,6 +34,8 @@ _OWN_MB: Final = 256  # of a bubble itself: the libraries, and the zygote
 _REST_S: Final = 0.3  # between a block's last moment and the next one's start,
 _CLEAR_S: Final = 0.1  # and for each gigabyte of its that the kernel takes back
 _READ_S: Final = 0.02  # for reading what one block said, at worst
+_BETWEEN_S: Final = 2.0  # for the engine, between people's turns and the blocks,
+_KEPT_S: Final = 0.02  # and for what it keeps of each turn, at worst
 
 
 def turn_s(limits: SandboxLimits) -> float:
@@ -37,6 +47,24 @@ def turn_s(limits: SandboxLimits) -> float:
 def slot_s(blocks: int, bubbles: int, limits: SandboxLimits) -> float:
     """Return how long a job takes, whatever the programs do: a function of public numbers."""
     return -(-blocks // bubbles) * turn_s(limits) + blocks * _READ_S
+
+
+def turns_s(turns: int, lanes: int, limits: SandboxLimits) -> float:
+    """Return how long people's turns take before the blocks, whatever is kept of earlier runs."""
+    return slot_s(turns, lanes, limits) + _BETWEEN_S + turns * _KEPT_S
+
+
+@contextmanager
+def _in_memory(text: bytes) -> Iterator[int]:
+    """Hold the text as a file that lies nowhere."""
+    made = os.memfd_create("text", os.MFD_CLOEXEC)
+    try:
+        with open(os.dup(made), "wb") as file:
+            file.write(text)
+        os.lseek(made, 0, os.SEEK_SET)
+        yield made
+    finally:
+        os.close(made)
 
 
 class Bubblewrap:
@@ -83,10 +111,63 @@ class Bubblewrap:
             if ran is None:
                 raise SandboxStopped
             began, said = ran
-            steps = [read_said(said[block], job.outputs) for block in range(len(job.inputs))]
-            self._wait_out(began, slot_s(len(job.inputs), self.lanes(job.limits), job.limits))
+            steps = [read_said(said[block].said, job.outputs) for block in range(len(job.inputs))]
+            lanes = self.lanes(job.limits)
+            slot = slot_s(len(job.inputs), lanes, job.limits)
+            if job.after is not None:
+                began = job.after.began
+                slot += turns_s(job.after.turns, lanes, job.limits)
+            self._wait_out(began, slot)
             shape = len(job.inputs), sum(output.count for output in job.outputs)
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
+
+    def run_each(self, job: BlockJob) -> AfterTurns:
+        """Run the program on every turn that is not empty; leave what it says beside the turn.
+
+        Whoever is stopped leaves nothing: the host may be at fault, so their run is not kept.
+        """
+        with self._job:
+            ran = self._said(job)
+            if ran is None:
+                raise SandboxStopped
+            began, said = ran
+            for turn, one in said.items():
+                if one.ended == DONE and os.path.getsize(job.inputs[turn]) > 0:
+                    with open(said_path(job.inputs[turn]), "wb") as file:
+                        file.write(one.said)
+            turns = len(job.inputs)
+            self._wait_out(began, slot_s(turns, self.lanes(job.limits), job.limits))
+            return AfterTurns(began, turns)
+
+    def try_out(self, job: TrialJob) -> IntegerArray:
+        """Return what each block of made-up rows says, as soon as it has been said."""
+        with self._job:
+            lanes = self.lanes(job.limits)
+            if lanes < 1 or not self._is_warm():
+                raise SandboxStopped
+            with ThreadPoolExecutor(lanes) as threads:
+                begun = [threads.submit(self._tried, job, lane, lanes) for lane in range(lanes)]
+            heard = [lane.result() for lane in begun]
+            said: dict[int, list[int]] = {}
+            for one in heard:
+                if one is None:
+                    self._end()
+                    raise SandboxStopped
+                said |= one
+            return np.array([said[block] for block in range(len(job.texts))], dtype=np.int64)
+
+    def _tried(self, job: TrialJob, lane: int, lanes: int) -> dict[int, list[int]] | None:
+        """Return what the blocks of one lane say of made-up rows; None where the host failed."""
+        said: dict[int, list[int]] = {}
+        with _in_memory(json.dumps(job.program).encode()) as program:
+            for block in range(lane, len(job.texts), lanes):
+                try:
+                    with _in_memory(job.texts[block]) as rows:
+                        ran = self._bubbles[lane].run(program, rows, job.limits)
+                except (BubbleGone, OSError):
+                    return None
+                said[block] = read_said(ran.said, job.outputs)
+        return said
 
     def _wait_out(self, began: float, slot: float) -> None:
         """Wait until the slot is over; where the host was slow, until the next one is."""
@@ -121,11 +202,9 @@ class Bubblewrap:
             bubble.kill()
         self._bubbles.clear()
 
-    def _said(self, job: BlockJob) -> tuple[float, dict[int, bytes]] | None:
+    def _said(self, job: BlockJob) -> tuple[float, dict[int, Ran]] | None:
         """Return when the blocks began and what each said, or None where there is no sandbox."""
-        program = os.memfd_create("program", os.MFD_CLOEXEC)
-        try:
-            os.write(program, json.dumps(job.program).encode())
+        with _in_memory(json.dumps(job.program).encode()) as program:
             for _ in range(_AGAIN + 1):
                 lanes = self.lanes(job.limits)
                 if lanes < 1 or not self._is_warm():
@@ -136,12 +215,8 @@ class Bubblewrap:
                     return began, said
                 self._end()
             return None
-        finally:
-            os.close(program)
 
-    def _once(
-        self, job: BlockJob, program: int, lanes: int, began: float
-    ) -> dict[int, bytes] | None:
+    def _once(self, job: BlockJob, program: int, lanes: int, began: float) -> dict[int, Ran] | None:
         """Run every block once, or return None where the host failed one."""
         with ThreadPoolExecutor(lanes) as threads:
             begun = [
@@ -149,7 +224,7 @@ class Bubblewrap:
                 for lane in range(lanes)
             ]
         heard = [lane.result() for lane in begun]
-        said: dict[int, bytes] = {}
+        said: dict[int, Ran] = {}
         for one in heard:
             if one is None:
                 return None
@@ -158,16 +233,16 @@ class Bubblewrap:
 
     def _lane(
         self, job: BlockJob, program: int, blocks: range, began: float
-    ) -> dict[int, bytes] | None:
+    ) -> dict[int, Ran] | None:
         """Run the blocks of one lane, each at its fixed start; None where the host was not able."""
-        said: dict[int, bytes] = {}
+        said: dict[int, Ran] = {}
         for turn, block in enumerate(blocks):
             wait = began + turn * turn_s(job.limits) - time.monotonic()
             if turn > 0 and wait < 0:
                 return None
             self._sleep(max(0.0, wait))
             try:
-                said[block] = self._ran(blocks.start, program, job.inputs[block], job.limits).said
+                said[block] = self._ran(blocks.start, program, job.inputs[block], job.limits)
             except (BubbleGone, OSError):
                 return None
         return said
@@ -175,6 +250,8 @@ class Bubblewrap:
     def _ran(self, lane: int, program: int, rows_path: str, limits: SandboxLimits) -> Ran:
         rows = os.open(rows_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            if os.fstat(rows).st_size == 0:  # nobody's turn, or one that is kept: time goes by
+                return Ran(DONE, 0, b"")
             return self._bubbles[lane].run(program, rows, limits)
         finally:
             os.close(rows)

@@ -31,8 +31,8 @@ _LEFT_OUT: Final = (
 )  # fmt: skip
 _LEFT_OUT_TOO: Final = ("_tkinter.*", "nis.*", "*.opt-1.pyc", "*.opt-2.pyc", "site-packages")
 _VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_LAYOUT: Final = "3"  # of the copy; another one is another environment
-_INSIDE: Final = Path(__file__).with_name("inside.py")
+_LAYOUT: Final = "4"  # of the copy; another one is another environment
+_INSIDE: Final = tuple(Path(__file__).with_name(name) for name in ("inside.py", "study.py"))
 _HERE, _FROM = "/env", "/from"  # the folder in a bubble: its copy in memory, and what that is of
 _WARM_S: Final = 120
 
@@ -153,7 +153,7 @@ def _name(requirement: str) -> str:
 def _digest(found: dict[str, metadata.Distribution], code: bytes) -> str:
     named = sorted(f"{name}=={one.version}" for name, one in found.items())
     parts = [_LAYOUT, sys.version, sys.base_prefix, *platform.libc_ver(), *named]
-    said = "\n".join(parts).encode() + code + _INSIDE.read_bytes()
+    said = "\n".join(parts).encode() + code + b"".join(file.read_bytes() for file in _INSIDE)
     return hashlib.sha256(said).hexdigest()[:24]
 
 
@@ -169,7 +169,8 @@ def _make(place: Path, found: dict[str, metadata.Distribution], code: bytes) -> 
         binaries = [draft / "python" / "bin" / _VERSION, *draft.rglob("*.so*")]
         copy_libraries(binaries, draft, Path(sys.base_prefix, "lib"))
         (draft / "inside").mkdir()
-        shutil.copyfile(_INSIDE, draft / "inside" / "inside.py")
+        for file in _INSIDE:
+            shutil.copyfile(file, draft / "inside" / file.name)
         (draft / "inside" / "filter").write_bytes(code)
         _warm(draft, [name for name in PREFERRED if name in found])
         for path in (draft, *draft.rglob("*")):

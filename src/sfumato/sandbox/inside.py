@@ -9,14 +9,12 @@ the keeper, reads its rows, gives up every right and only then runs the stranger
 
 import __future__
 
-import contextlib
 import ctypes
 import gc
 import importlib
 import json
 import os
 import resource
-import runpy
 import select
 import shutil
 import signal
@@ -24,12 +22,12 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 Order = dict[str, Any]  # Any: JSON of the launcher's own
 Job = dict[str, Any]  # Any: JSON, as a researcher gave it
-MOST_FILE = 65_536  # of a result; more is not sent, for nothing that long is read
-VOICE = 3  # the one descriptor that a block keeps
+VOICE, INPUT = 3, 4  # the descriptors that a block keeps; the second till it is read
 _NEW_MOUNTS, _NEW_IPC, _NEW_UTS, _NEW_PIDS = 0x00020000, 0x08000000, 0x04000000, 0x20000000
 _READ_ONLY, _REMOUNT, _NOSUID_NODEV, _NOSUID_NODEV_NOEXEC = 1, 32, 2 | 4, 2 | 4 | 8
 _DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 38, 22
@@ -40,6 +38,7 @@ _HEAD = struct.Struct("<BQI")  # how it ended, processor time in microseconds, b
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3
 READY = b"\x01"  # what a block says before the stranger's program has the word
 _LOOK_S = 0.004
+_PAST = 250  # a descriptor above those that are open
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -73,6 +72,7 @@ def main() -> None:
     sys.path[:0] = settings["path"]
     for name in settings["modules"]:
         importlib.import_module(name)
+    RUNS.update(_beside("study")["RUNS"])
     gc.collect()
     gc.freeze()
     control = socket.socket(fileno=settings["control"])
@@ -87,6 +87,14 @@ def main() -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         _wait_for(keeper, control)
+
+
+def _beside(name: str) -> dict[str, Any]:  # Any: what a file of ours defines
+    """Return what the other file of ours defines, which programs cannot import."""
+    names: dict[str, Any] = {"__name__": f"_{name}"}
+    with open(f"/env/inside/{name}.py", "rb") as file:
+        exec(compile(file.read(), file.name, "exec"), names)  # noqa: S102  # ours, copied with this
+    return names
 
 
 def _wait_for(keeper: int, control: socket.socket) -> None:
@@ -185,17 +193,16 @@ def _write_all(descriptor: int, message: bytes) -> None:
 def _as_block(order: Order, program: int, rows: int, say: int) -> NoReturn:
     try:
         LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        _furnish(order)  # before the rows: what a folder is called inside hangs on the moment
+        _furnish(order)
         nowhere = os.open("/dev/null", os.O_RDWR)
         _hide_devices()
         job = json.loads(_all_of(program))
-        text = _all_of(rows)
-        say = _alone(say, nowhere)
+        say = _alone(say, rows, nowhere)
         _draw_anew()
         _give_up_rights(order)
-        os.write(say, READY)
-        files = RUNS[job["kind"]](job, text)
-        _write_all(say, json.dumps(files).encode())
+        os.write(say, READY)  # from here on rows are read, and no room can be made any more
+        found = RUNS[job["kind"]](job, _rows() if job["kind"] in READ_WHOLE else b"")
+        _write_all(say, found if isinstance(found, bytes) else json.dumps(found).encode())
     finally:
         os._exit(0)
 
@@ -209,6 +216,12 @@ def _all_of(descriptor: int) -> bytes:
         parts.append(part)
 
 
+def _rows() -> bytes:
+    text = _all_of(INPUT)
+    os.close(INPUT)
+    return text
+
+
 def _furnish(order: Order) -> None:
     """Give the block a small empty folder of its own in memory."""
     room = f"size={order['disk_mb']}m,nr_inodes={order['files']},mode=700".encode()
@@ -219,12 +232,14 @@ def _furnish(order: Order) -> None:
     os.chdir("/work")
 
 
-def _alone(say: int, nowhere: int) -> int:
-    """Keep the one pipe and nothing else: no other descriptor, no name in the environment."""
+def _alone(say: int, rows: int, nowhere: int) -> int:
+    """Keep the one pipe and, till they are read, the rows: nothing else, no name of a setting."""
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
-    os.dup2(say, VOICE)
-    os.closerange(VOICE + 1, 65536)
+    kept = os.dup2(say, _PAST), os.dup2(rows, _PAST + 1)
+    os.dup2(kept[0], VOICE)
+    os.dup2(kept[1], INPUT)
+    os.closerange(INPUT + 1, 65536)
     LIBC.clearenv()
     os.environ.clear()
     os.environ.update({"HOME": "/work/tmp", "TMPDIR": "/work/tmp"})
@@ -303,74 +318,6 @@ def _array_file(value: object) -> str:
     return file.getvalue().hex()
 
 
-def _program(job: Job, text: bytes) -> dict[str, str]:
-    """Run a program as `PROGRAM INPUT OUTPUT group` over a BIDS folder; give its result files."""
-    _write_study("/work/in", text)
-    _put_program(job)
-    _run_level("/work/in", "group")
-    return _results(job)
-
-
-def _bids(job: Job, text: bytes) -> dict[str, str]:
-    """Run a program for each person alone, then for the group, as BIDS apps are run.
-
-    Whoever is run alone is the only one in the folder of their run. What they give lies in the
-    output folder, where the group's run finds it.
-    """
-    head, *lines = text.decode().splitlines(keepends=True)
-    head = "participant_id\t" + head.partition("\t")[2]
-    lines = [f"sub-{line}" for line in lines]
-    people: dict[str, list[str]] = {}
-    for line in lines:
-        people.setdefault(line.partition("\t")[0].rstrip(), []).append(line)
-    _put_program(job)
-    for person, own in people.items():
-        _write_study(f"/work/tmp/{person}", (head + "".join(own)).encode(), (person,))
-        _run_level(f"/work/tmp/{person}", "participant")
-        shutil.rmtree(f"/work/tmp/{person}", ignore_errors=True)
-    _write_study("/work/in", (head + "".join(lines)).encode(), tuple(people))
-    _run_level("/work/in", "group")
-    return _results(job)
-
-
-def _write_study(place: str, text: bytes, people: tuple[str, ...] = ()) -> None:
-    os.makedirs(place, exist_ok=True)
-    with open(f"{place}/participants.tsv", "wb") as file:
-        file.write(text)
-    with open(f"{place}/dataset_description.json", "w") as described:
-        json.dump({"Name": "block", "BIDSVersion": "1.8.0"}, described)
-    for person in people:
-        os.mkdir(f"{place}/{person}")
-
-
-def _put_program(job: Job) -> None:
-    with open("/work/tmp/program.py", "w") as program:
-        program.write(job["source"])
-    sys.path.insert(0, "/work/tmp")
-
-
-def _run_level(place: str, level: str) -> None:
-    """Run the program once; how it says that it ended, nobody hears, and a group's run comes."""
-    sys.argv = ["/work/tmp/program.py", place, "/work/out", level]
-    end = Exception if level == "participant" else SystemExit
-    with contextlib.suppress(SystemExit, end):
-        runpy.run_path(sys.argv[0], run_name="__main__")
-
-
-def _results(job: Job) -> dict[str, str]:
-    return {path: _read_out(path).hex() for path in sorted(set(job["paths"])) if _is_file(path)}
-
-
-def _is_file(path: str) -> bool:
-    """Say whether a result is a plain file; there are no links, but a folder can have its name."""
-    return os.path.isfile(f"/work/out/{path}")
-
-
-def _read_out(path: str) -> bytes:
-    with open(f"/work/out/{path}", "rb") as file:
-        return file.read(MOST_FILE)
-
-
 def _frame(text: bytes) -> object:
     """Return the rows as a pandas frame where there is pandas, else as columns by name."""
     import io
@@ -385,7 +332,8 @@ def _written(value: object) -> str:
     return json.dumps(value).encode().hex()
 
 
-RUNS = {"function": _function, "program": _program, "bids": _bids}
+READ_WHOLE = ("function", "program", "bids")  # before the program runs; else as it is laid out
+RUNS: dict[str, Callable[[Job, bytes], Any]] = {"function": _function}  # Any: bytes, or files
 
 if __name__ == "__main__":
     main()

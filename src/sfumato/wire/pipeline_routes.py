@@ -10,7 +10,7 @@ from sfumato.wire.schemas import ANSWER, ANY, COUNT, NUMBER, listed, opened, sha
 _PIPELINE: Final = opened({"digest": text(), "data_set": text(), "state": text()})
 _TERMS: Final = {
     "blocks": COUNT, "trim": {"type": "integer", "minimum": 0}, "cpu_s": NUMBER,
-    "memory_mb": COUNT, "delta": NUMBER, "take": text(10),
+    "memory_mb": COUNT, "disk_mb": COUNT, "delta": NUMBER, "take": text(10),
 }  # fmt: skip
 _OUTPUT: Final = shape(
     {"name": text(63), "lower": ANY, "upper": ANY},
@@ -52,6 +52,13 @@ PIPELINE_ROUTES: Final[tuple[Route, ...]] = (
         "What a run costs, and how far off its noise would be; nothing is spent.", "ask",
         opened({"epsilon": {"type": "number"}, "blocks": COUNT}),
         shape({"epsilon": NUMBER}, _TERMS), refusals=_RUN,
+    ),
+    Route(
+        "plan-pipeline", "POST", "/v1/data-sets/{data_set}/pipelines/{pipeline}/plan",
+        "Noise and bias for several numbers of blocks, tried on made-up people; nothing is spent.",
+        "ask", opened({"proposed": COUNT, "at": listed(ANY)}),
+        shape({"epsilon": NUMBER}, {**_TERMS, "people": COUNT, "seed": text(100)}), is_long=True,
+        refusals=(*_RUN, "sandbox-missing"),
     ),
     Route(
         "run-pipeline", "POST", "/v1/data-sets/{data_set}/pipelines/{pipeline}/runs",

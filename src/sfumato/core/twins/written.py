@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.bids import SUBJECT
+from sfumato.core.bids import SUBJECT, with_sidecars
 from sfumato.core.card import Card, Table
 from sfumato.core.card_shown import key_value
 from sfumato.core.columns import Column
@@ -114,18 +114,16 @@ def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tup
         yield f"{stem}.tsv", _text(table, "\t", NOT_AVAILABLE)
         yield f"{stem}.json", _json(_sidecar(own[table.name]))
     for person in dict.fromkeys(str(row[0]) for row in tables[0].rows):
-        for pattern in card.bids or ():
-            yield from _stub(person, pattern, stamp)
+        for pattern in with_sidecars(card.bids or ()):
+            path = f"{person}/{pattern.replace(SUBJECT, person)}"
+            yield path, _json({"Twin": stamp.kind}) if path.endswith(".json") else ""
 
 
-def _stub(person: str, pattern: str, stamp: Stamp) -> Iterator[tuple[str, str]]:
-    path = f"{person}/{pattern.replace(SUBJECT, person)}"
-    if path.endswith(".json"):
-        yield path, _json({"Twin": stamp.kind})
-        return
-    yield path, ""
-    if path.endswith((".nii", ".nii.gz")):
-        yield path.removesuffix(".gz").removesuffix(".nii") + ".json", _json({"Twin": stamp.kind})
+def study_files(card: Card) -> Json:
+    """Return what a folder of these people says of itself, from the card alone: path and text."""
+    said = {"Name": card.name, "BIDSVersion": BIDS_VERSION, "DatasetType": "raw"}
+    meaning = _sidecar(card.every_table[0])
+    return {"dataset_description.json": _json(said), "participants.json": _json(meaning)}
 
 
 def _sidecar(table: Table) -> Mapping[str, object]:

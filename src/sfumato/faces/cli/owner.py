@@ -70,12 +70,13 @@ def init(shell: Shell, folder: str, **options: str | None) -> None:
 def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) -> None:
     """Add a data set with its card, or a new version of one; without --card, propose a card.
 
-    SOURCE is a file, or a table of a connection: connection:NAME/SCHEMA.TABLE.
+    SOURCE is a file, a BIDS folder, or a table of a connection: connection:NAME/SCHEMA.TABLE.
     """
     _check_source(source)
     with shell.open(connections_of(options["connections"])) as vault:
         if card is None:
-            guided_card(shell, vault, name, source, options["table"])
+            rows = Path(source, "participants.tsv") if Path(source).is_dir() else source
+            guided_card(shell, vault, name, str(rows), options["table"])
             return
         shape = _read_toml(card)
         with working("Preparing the rows"):
@@ -89,8 +90,10 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
 
 
 def _check_source(source: str) -> None:
-    """Refuse what is neither a file that is there nor a table of a connection."""
-    if read_connection(source) is None and not Path(source).is_file():
+    """Refuse what is no file that is there, no BIDS folder and no table of a connection."""
+    place = Path(source)
+    is_there = place.is_file() or (place / "participants.tsv").is_file()
+    if read_connection(source) is None and not is_there:
         raise click.BadParameter(f"there is no file {source!r}", param_hint="SOURCE")
 
 

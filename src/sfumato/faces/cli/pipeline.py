@@ -107,6 +107,28 @@ def decline(shell: Shell, data_set: str, digest: str) -> None:
     shell.show(made, f"Declined {digest[:12]}.")
 
 
+@pipeline.command("plan")
+@click.argument("data_set")
+@click.argument("digest")
+@click.option("--epsilon", required=True, metavar="E", help="The whole price.")
+@click.option("--people", type=int, metavar="N", help="To make up; the card's size by default.")
+@click.option("--cpu", "cpu_s", default="1", metavar="S", help="Processor seconds of a block.")
+@click.option("--seed", metavar="TEXT", help="Of the made-up people.")
+@command
+def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
+    """Show noise and bias for several numbers of blocks, tried on made-up people; unpaid."""
+    body: Json = {
+        "data_set": data_set,
+        "pipeline": digest,
+        "epsilon": number(given["epsilon"], "epsilon"),
+        "cpu_s": number(given["cpu_s"], "cpu"),
+        **{key: given[key] for key in ("people", "seed") if given[key] is not None},
+    }
+    with shell.open() as vault, working("Trying"):
+        found = vault.call("plan-pipeline", body)
+    shell.show(found, _planned(found))
+
+
 @pipeline.command("run")
 @click.argument("data_set")
 @click.argument("digest")
@@ -119,6 +141,7 @@ def decline(shell: Shell, data_set: str, digest: str) -> None:
 @click.option("--delta", metavar="D", help="That may be spent; the card's by default.")
 @click.option("--cpu", "cpu_s", default="1", metavar="S", help="Processor seconds of a block.")
 @click.option("--memory", "memory_mb", type=int, default=2048, metavar="MB")
+@click.option("--disk", "disk_mb", type=int, metavar="MB", help="Room for a block's files.")
 @click.option("--op", metavar="ID", help="Your id of this run: a retry with it pays once.")
 @click.option("--dry-run", is_flag=True, help="Show price and error; spend nothing.")
 @command
@@ -186,6 +209,19 @@ def _line(one: Any, source: bool) -> str:  # Any: JSON of the service
     ranges = ", ".join(f"{o['name']} in [{o['lower']}, {o['upper']}]" for o in one["outputs"])
     line = f"{one['digest']} {one['state']:<9} by {one['by']}: {one['name']}, {ranges}"
     return f"{line}\n{one['source']}" if source else line
+
+
+def _planned(found: Any) -> str:  # Any: JSON of the service
+    lines = [f"At epsilon {found['epsilon']:g}, on {found['people']:,} made-up people:"]
+    for row in found["at"]:
+        each = ", ".join(
+            f"{name} noise ± {noise:.4g}, bias {row['bias'][name]:+.4g}"
+            f" ± {row['bias_within'][name]:.2g}"
+            for name, noise in row["noise"].items()
+        )
+        lines.append(f"  {row['blocks']:>4} blocks: {each}")
+    proposed = f"Least of both together: {found['proposed']} blocks. Nothing is spent."
+    return "\n".join([*lines, proposed, f"Note: {found['says']}."])
 
 
 def _errors(table: Any) -> str:  # Any: JSON of the service

@@ -1,4 +1,4 @@
-"""A twin of a data set to take away: made from the card alone, so it costs nothing."""
+"""Twins to take away: one from the card alone, which costs nothing, or one that is paid for."""
 
 from __future__ import annotations
 
@@ -9,15 +9,71 @@ from starlette.responses import Response
 
 from sfumato.client.twin import archive
 from sfumato.faces.console.page import Page
-from sfumato.faces.console.visit import Visit
+from sfumato.faces.console.visit import Said, Visit
+from sfumato.wire import Refused
+
+METHODS: Final = ("mst", "aim", "independent")
 
 
 async def taken(visit: Visit) -> Response:
     """Send a schema twin as one archive, whose name says what it is."""
-    made = await visit.call("twin", {"data_set": visit.at("data_set")})
+    return _archive(await visit.call("twin", {"data_set": visit.at("data_set")}))
+
+
+async def form(visit: Visit) -> Response:
+    """Show the form of a twin that is paid for."""
+    return await _page(visit)
+
+
+async def priced(visit: Visit) -> Response:
+    """Show what the twin would cost and what would be counted; nothing is spent."""
+    price, refused = await visit.tried("dp-twin-price", lambda: _price_body(visit))
+    return await _page(visit, price, refused)
+
+
+async def bought(visit: Visit) -> Response:
+    """Send the paid twin as one archive; sent again with the same form, it is free."""
+    made, refused = await visit.tried("dp-twin", lambda: _body(visit))
+    return await _page(visit, None, refused) if made is None else _archive(made)
+
+
+def _archive(made: Said) -> Response:
     name = json.dumps(f"{made['name']}.zip")
     headers = {"Content-Disposition": f"attachment; filename={name}"}
     return Response(archive(made), media_type="application/zip", headers=headers)
 
 
-PAGES: Final = (Page("GET", "/data-sets/{data_set}/twin", taken, ("twin",)),)
+def _price_body(visit: Visit) -> dict[str, object]:
+    sent = visit.form
+    named = {"delta": sent.number("delta"), "method": sent.text("method") or None}
+    body = {"data_set": visit.at("data_set"), "epsilon": sent.number("epsilon")}
+    return {**body, **{name: value for name, value in named.items() if value is not None}}
+
+
+def _body(visit: Visit) -> dict[str, object]:
+    rows, op = visit.form.count("rows"), visit.form.text("op")
+    more = {"rows": rows, "op": op or None}
+    return _price_body(visit) | {name: value for name, value in more.items() if value is not None}
+
+
+async def _page(
+    visit: Visit, price: Said | None = None, refused: Refused | None = None
+) -> Response:
+    return visit.page(
+        "twin.html",
+        refused,
+        card=await visit.call("card", {"data_set": visit.at("data_set")}),
+        price=price,
+        form=visit.form,
+        methods=METHODS,
+        op=visit.form.text("op") or visit.draw(16).hex(),
+    )
+
+
+_AT: Final = "/data-sets/{data_set}/dp-twin"
+PAGES: Final = (
+    Page("GET", "/data-sets/{data_set}/twin", taken, ("twin",)),
+    Page("GET", _AT, form, ("dp-twin", "dp-twin-price")),
+    Page("POST", _AT, bought, ("dp-twin", "dp-twin-price")),
+    Page("POST", f"{_AT}/price", priced, ("dp-twin", "dp-twin-price")),
+)

@@ -305,6 +305,7 @@ class DataSets:
             salt=self.salt,
             sketches=others,
             sketch=str(sketch),
+            folder=source.folder,
         )
         same = self.engine.prepare(order).same_people
         if same and source.different_people is None:

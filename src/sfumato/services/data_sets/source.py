@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from sfumato.core.card import Card, Table
 from sfumato.core.ports import SourceFile
 from sfumato.core.refusal import Refused
+
+ROWS: Final = "participants.tsv"
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Source:
     def files(self, card: Card) -> tuple[SourceFile, ...]:
         """Return the file of each of the card's tables, its own first, or refuse."""
         given = {name.casefold(): path for name, path in self.tables.items()}
-        own = SourceFile(self.path, self.inner_table)
+        own = SourceFile(self._own(card), self.inner_table)
         files = (own, *(self._file(table, given) for table in card.tables))
         if given:
             raise Refused(
@@ -32,10 +36,28 @@ class Source:
             )
         return files
 
+    @property
+    def folder(self) -> str | None:
+        """Return the BIDS folder that the rows come from, if they come from one."""
+        return self.path if Path(self.path).is_dir() else None
+
+    def _own(self, card: Card) -> str:
+        if self.folder is None:
+            return self.path
+        if card.folders is None:
+            raise Refused(
+                "bad-card",
+                "The card does not say how many people's folders there are at most.",
+                "Put people = NUMBER and files = [...] under [bids] on the card.",
+            )
+        return str(Path(self.folder, ROWS))
+
     def _file(self, table: Table, given: dict[str, str]) -> SourceFile:
         path = given.pop(table.name.casefold(), None)
         if path is not None:
             return SourceFile(path)
+        if self.folder is not None:
+            return SourceFile(str(Path(self.folder, "phenotype", f"{table.name}.tsv")))
         if self.path.casefold().endswith((".duckdb", ".ddb", ".db")):
             return SourceFile(self.path, table.name)
         raise Refused(

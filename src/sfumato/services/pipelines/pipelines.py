@@ -11,12 +11,14 @@ from typing import Final
 from sfumato.core.access import Caller
 from sfumato.core.budget import read_epsilon
 from sfumato.core.expression import Json, spelled
+from sfumato.core.outputs import bad_pipeline
 from sfumato.core.pipeline import APPROVED, WAITING, PipelineStore, Submitted
 from sfumato.core.ports import Catalogue, Clock, Dice, Listing
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import SplitOrder
-from sfumato.door import Asker, PipelineDoor, Release, RunOrder, run_pipeline
-from sfumato.plan.pipeline import BLOCKS, MEDIAN, Program, Run, read_program, read_run
+from sfumato.core.sandbox import SandboxStopped, SplitOrder
+from sfumato.door import Asker, PipelineDoor, Release, RunOrder, no_sandbox, run_pipeline
+from sfumato.plan.pipeline import BLOCKS, MEAN, MEDIAN, Program, Run, read_program, read_run
+from sfumato.services.pipelines.trial import MOST_CPU_S, MOST_PEOPLE, tried
 
 MOST_WAITING: Final = 100  # of a data set; nobody fills the owner's desk
 
@@ -38,6 +40,10 @@ class Unsplit:
     kind: str
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
+        """Refuse."""
+        raise _not_on(self.kind)
+
+    def split_people(self, order: SplitOrder) -> tuple[str, ...]:
         """Refuse."""
         raise _not_on(self.kind)
 
@@ -94,6 +100,38 @@ class Pipelines:
             "says": run.in_words(),
             "blocks": run.blocks,
             "state": found.state,
+            "spent": False,
+        }
+
+    def plan(self, caller: Caller, asked: Asked, people: object, seed: object) -> Json:
+        """Return noise and bias for several numbers of blocks; bias on made-up people, unpaid."""
+        listing, _ = self._listing(caller, asked.data_set)
+        card, found = listing.card, self._found(listing, asked.digest)
+        self._check_seen(caller, listing, found)
+        program = _program_of(found, listing)
+        if program.is_study:
+            raise bad_pipeline("made-up people have no files that a program could be tried on")
+        count = _people(card.size if people is None else people)
+        runs = [_planned(program, asked, blocks, card.delta_per_request) for blocks in BLOCKS]
+        if runs[0].limits.cpu_s > MOST_CPU_S:
+            raise bad_pipeline(f"a plan gives a block {MOST_CPU_S} processor seconds at most")
+        said = seed if isinstance(seed, str) and seed else self.dice.draw(8).hex()
+        lines = None
+        try:
+            lines = tried(self.door.sandbox, card, runs, count, said)
+        except SandboxStopped:
+            lines = None
+        if lines is None:
+            raise no_sandbox()
+        best = min(lines, key=lambda line: line.together)
+        return {
+            "epsilon": float(runs[0].epsilon),
+            "people": count,
+            "seed": said,
+            "at": [line.as_json() for line in lines],
+            "proposed": best.run.blocks,
+            "says": "bias is of made-up people, whom the card alone describes: of the real ones "
+            "it can be larger, and no interval covers it",
             "spent": False,
         }
 
@@ -196,6 +234,16 @@ class Pipelines:
             "There is no data set of that name that you may ask.",
             "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
         )
+
+
+def _planned(program: Program, asked: Asked, blocks: int, delta: Fraction) -> Run:
+    return read_run(program, {**asked.terms, "blocks": blocks, "trim": 0, "take": MEAN}, delta)
+
+
+def _people(count: object) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_PEOPLE:
+        raise bad_pipeline(f"say how many people to make up, from 1 to {MOST_PEOPLE:,}")
+    return count
 
 
 def _check_approved(found: Submitted, run: Run) -> None:

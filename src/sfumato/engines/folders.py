@@ -1,0 +1,94 @@
+"""Keeping each person's files of a BIDS folder, as the card's patterns name them; in a worker.
+
+A person's files lie in one file of ours, named by the keyed hash that names the person: records of
+a path, with a mark where the person's name goes, and its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import duckdb
+
+from sfumato.core.bids import SUBJECT
+from sfumato.core.refusal import Refused
+from sfumato.engines.orders import FolderOrder
+
+FOLDERS: Final = "folders"  # where they are made, until the preparation is whole
+FILE, SAID = b"I", b"O"  # a file of the folder; all that a person's own run has said
+_RECORD: Final = struct.Struct("<cHQ")  # kind, bytes of the path, bytes of what follows it
+_PERSON: Final = re.compile(r"sub-[A-Za-z0-9]{1,64}")
+_AT_ONCE: Final = 1 << 20
+
+
+def take_folders(connection: duckdb.DuckDBPyConnection, order: FolderOrder, target: Path) -> None:
+    """Keep the files of everybody who has rows; refuse, to the owner alone, what is too much."""
+    people = connection.execute(
+        "SELECT id, lower(hex(who)) FROM persons JOIN people USING (person)"
+    ).fetchall()
+    if len(people) > order.people:
+        raise Refused(
+            "source-too-large",
+            f"The source has more than the {order.people} people of the card's bids.people.",
+            "Raise bids.people on the card, or hand in fewer.",
+        )
+    target.mkdir(mode=0o700)
+    for name, who in people:
+        if order.source is not None and _PERSON.fullmatch(name):
+            _take(Path(order.source).resolve(), name, order, target / who)
+
+
+def _take(root: Path, name: str, order: FolderOrder, target: Path) -> None:
+    found = [(p, _inside(root, root / name / p.replace(SUBJECT, name))) for p in order.patterns]
+    files = [(pattern, path) for pattern, path in found if path is not None]
+    if sum(path.stat().st_size for _, path in files) > order.person_bytes:
+        raise Refused(
+            "source-too-large",
+            "Somebody's files are larger than the card's bids.person_mb.",
+            "Raise bids.person_mb on the card, or list fewer files there.",
+        )
+    with target.open("wb") as kept:
+        for pattern, path in files:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                kept.write(record(FILE, f"{SUBJECT}/{pattern}", size))
+                kept.writelines(_pieces(file, size))
+        kept.flush()
+        os.fsync(kept.fileno())
+
+
+def _inside(root: Path, place: Path) -> Path | None:
+    """Return the file, if it is one and lies in the folder, wherever a link leads."""
+    path = place.resolve()
+    return path if path.is_relative_to(root) and path.is_file() else None
+
+
+def record(kind: bytes, path: str, size: int) -> bytes:
+    """Return what stands before so many bytes of a file."""
+    named = path.encode()
+    return _RECORD.pack(kind, len(named), size) + named
+
+
+def files_of(kept: Path, name: str) -> Iterator[bytes]:
+    """Yield a person's files as records under that name, piece by piece; nothing if none are."""
+    if not kept.exists():
+        return
+    with kept.open("rb") as file:
+        while head := file.read(_RECORD.size):
+            kind, length, size = _RECORD.unpack(head)
+            yield record(kind, file.read(length).decode().replace(SUBJECT, name), size)
+            yield from _pieces(file, size)
+
+
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    while size > 0:
+        piece = file.read(min(size, _AT_ONCE))
+        if not piece:
+            raise ValueError
+        size -= len(piece)
+        yield piece

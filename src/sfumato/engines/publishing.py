@@ -1,0 +1,28 @@
+"""Putting what was made where it belongs, durably."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def publish(made: Path, target: Path) -> None:
+    """Put a finished file in its place, durably; it is there whole or not at all."""
+    made.chmod(0o600)
+    sync(made)
+    made.replace(target)
+    sync(target.parent)
+
+
+def is_whole(made: Path) -> bool:
+    """Say whether nothing of the table waits in a log beside it, where a full disk leaves it."""
+    return not made.with_name(made.name + ".wal").exists()
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or what a folder lists, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,174 @@
+"""Blocks as BIDS folders of their own people, and a turn for each person alone; in a worker.
+
+What a person's folder holds, what it is called and what is kept of their own run hang on nobody
+else (rules.md, 29). Which turn is whose is a draw of as many turns as the card lets people in: who
+else is there says nothing of one's own (core/noise/blocks.proof.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from sfumato.core.sandbox import said_path
+from sfumato.engines.folders import FILE, SAID, files_of, record
+from sfumato.engines.frames import Header
+from sfumato.engines.locked import Room, open_locked
+from sfumato.engines.orders import folders_of, kept_of, path_of_block, path_of_turn
+from sfumato.engines.prepare_sql import secret_number
+from sfumato.engines.sources import paths_of
+from sfumato.engines.splitting import header_line, line_of, shows
+from sfumato.plan.lower_from import table_name
+
+ROWS: Final = "participants.tsv"
+_WHOLE: Final = b"K"  # begins what is kept; a file that the power went away from begins with none
+Body = dict[str, Any]  # Any: a message of our own parent
+
+
+@dataclass(frozen=True)
+class _Person:
+    """Somebody in a study: their name in it, who they are to us, their block, and their rows."""
+
+    name: str
+    who: str
+    block: int
+    lines: list[str] = field(default_factory=list)
+
+
+def split_people(room: Room, salt: str, request: Header) -> None:
+    """Write every turn's file: a person's folder, or nothing where their run is kept."""
+    body: Body = request
+    for turn in range(body["study"][0]):
+        Path(path_of_turn(body["target"], turn)).touch()
+    for person, turn in _with_turns(_people(room, salt, body), body):
+        place = Path(path_of_turn(body["target"], turn))
+        with place.open("wb") as file:
+            file.writelines(_alone(person, body))
+        if _is_whole(_kept(person, salt, body)):
+            os.truncate(place, 0)
+
+
+def split_study(room: Room, salt: str, request: Header) -> None:
+    """Write every block's folder, the empty ones too; keep what people's own runs have said."""
+    body: Body = request
+    people = _people(room, salt, body)
+    said = _said(people, salt, body) if body["study"][1] else {}
+    for block in range(body["blocks"]):
+        mine = [person for person in people if person.block == block]
+        with open(path_of_block(body["target"], block), "wb") as file:
+            file.writelines(_folder(mine, body, said))
+
+
+def _people(room: Room, salt: str, body: Body) -> list[_Person]:
+    """Return everybody with their rows, block by block, people by a keyed hash of the run's."""
+    room = replace(room, spill=body["spill"], paths=tuple(paths_of(body["table"])))
+    connection = open_locked(body["table"], room, read_only=True)
+    found: dict[str, _Person] = {}
+    shown = shows(body)
+    try:
+        rows = connection.execute(_sql([place for _, place, _, _ in body["columns"]]), [
+            body["key"], body["blocks"], body["key"],
+        ])  # fmt: skip
+        for block, who, *values in rows.fetchall():
+            person = found.setdefault(who, _Person(_name(who, salt), who, block))
+            person.lines.append(line_of(person.name, shown, values))
+    finally:
+        connection.close()
+    return list(found.values())
+
+
+def _sql(places: list[int]) -> str:
+    values = "".join(f", v{place}" for place in places)
+    block = f"CAST({secret_number('block', 'hex(who)')} % ? AS INTEGER)"
+    order = secret_number("in block", "hex(who)")
+    return (
+        f"SELECT block, lower(hex(who)){values} FROM"
+        f" (SELECT person, who, {block} AS block, {order} AS lot FROM people)"
+        f" JOIN {table_name('duckdb', 0)} USING (person) ORDER BY block, lot, who, rr"
+    )
+
+
+def _name(who: str, salt: str) -> str:
+    """Return what a person is called in every study of theirs; it tells nobody who they are."""
+    return "sub-" + _hashed(salt, b"name", who.encode()).hexdigest()[:16]
+
+
+def _hashed(salt: str, what: bytes, text: bytes) -> hashlib.blake2b:
+    return hashlib.blake2b(text, key=bytes.fromhex(salt), person=what)
+
+
+def _with_turns(people: list[_Person], body: Body) -> list[tuple[_Person, int]]:
+    """Return everybody with a turn of their own, every way to deal them as likely as any other."""
+    turns, key = range(body["study"][0]), body["key"]
+    dealt = sorted(turns, key=lambda turn: _hashed(key, b"turn", b"%d" % turn).digest())
+    if len(people) > len(dealt):
+        raise ValueError
+    return list(zip(people, dealt, strict=False))
+
+
+# --- what a folder holds --------------------------------------------------------------------------
+
+
+def _alone(person: _Person, body: Body) -> Iterator[bytes]:
+    return _folder([person], body)
+
+
+def _folder(
+    people: list[_Person], body: Body, said: Mapping[str, bytes] | None = None
+) -> Iterator[bytes]:
+    """Yield a folder: the rows of these people, their files, and what their own runs have said."""
+    lines = chain.from_iterable(person.lines for person in people)
+    rows = (header_line(body) + "".join(lines)).encode()
+    yield record(FILE, ROWS, len(rows)) + rows
+    for person in people:
+        yield from files_of(folders_of(body["table"]) / person.who, person.name)
+        text = (said or {}).get(person.who, b"")
+        yield record(SAID, person.name, len(text)) + text
+
+
+# --- what is kept of people's own runs ------------------------------------------------------------
+
+
+def _kept(person: _Person, salt: str, body: Body) -> Path:
+    """Return where what they said is kept: it is named by program, person and person's files."""
+    digest = _hashed(salt, b"kept", b"")
+    for piece in _alone(person, body):
+        digest.update(piece)
+    program = str(body["study"][1])
+    return kept_of(body["table"]) / program / digest.hexdigest()[:48]
+
+
+def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
+    """Return what everybody's own run has said, now or earlier; what is new is kept.
+
+    Whoever was stopped has left nothing: they are missing this time, and run again the next.
+    """
+    found = {}
+    for person, turn in _with_turns(people, body):
+        kept = _kept(person, salt, body)
+        fresh = Path(said_path(path_of_turn(body["target"], turn)))
+        if fresh.exists() and not _is_whole(kept):
+            _keep(kept, fresh)
+        if _is_whole(kept):
+            found[person.who] = kept.read_bytes().removeprefix(_WHOLE)
+    return found
+
+
+def _is_whole(kept: Path) -> bool:
+    return kept.exists() and kept.stat().st_size > 0
+
+
+def _keep(kept: Path, fresh: Path) -> None:
+    """Keep it whole or not at all; what a killed worker leaves goes with the run's own folder."""
+    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = fresh.with_suffix(".whole")
+    with draft.open("wb") as file:
+        file.write(_WHOLE + fresh.read_bytes())
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(kept)

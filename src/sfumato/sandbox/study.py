@@ -1,0 +1,177 @@
+"""How programs are run over BIDS folders inside a bubble; copied there, so it imports none of ours.
+
+It runs in a block that has given up every right. What a person's own run has left is hostile: it
+is unpacked, where it is a plain file inside the output folder, for the group's run to read.
+"""
+
+import contextlib
+import json
+import os
+import re
+import runpy
+import shutil
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+Job = dict[str, Any]  # Any: JSON, as a researcher gave it
+INPUT = 4  # where a folder is read from; gone before the program has the word
+SOURCE, TARGET, PROGRAM = "/work/in", "/work/out", "/work/tmp/program.py"
+PARTICIPANT = "participant"
+MOST_FILE = 65_536  # of a result; more is not sent, for nothing that long is read
+_MOST_KEPT = 1_000  # files of a person's own run
+_RECORD = struct.Struct("<cHQ")  # as in engines/folders.py
+_FILE = b"I"
+_PLACE = re.compile(r"[A-Za-z0-9_.,=+@-]{1,100}(/[A-Za-z0-9_.,=+@-]{1,100}){0,15}")
+_AT_ONCE = 1 << 20
+
+
+# --- folders whole --------------------------------------------------------------------------------
+
+
+def _study(job: Job, _text: bytes) -> bytes | dict[str, str]:
+    """Run a program at one level over the folder that it is given; give what it has left."""
+    for name, text in job["study"].items():
+        _put(SOURCE, name, [text.encode()])
+    _unpack()
+    os.close(INPUT)
+    _put_program(job)
+    _run_level(SOURCE, job["level"])
+    return _packed() if job["level"] == PARTICIPANT else _results(job)
+
+
+def _unpack() -> None:
+    """Lay the folder out, and what people's own runs have left beside it."""
+    while head := os.read(INPUT, _RECORD.size):
+        kind, length, size = _RECORD.unpack(head)
+        path = os.read(INPUT, length).decode()
+        if kind == _FILE:
+            _put(SOURCE, path, _pieces(size))
+        else:  # somebody, and what their own run has left
+            os.makedirs(f"{SOURCE}/{path}", exist_ok=True)
+            _put_said(b"".join(_pieces(size)))
+
+
+def _pieces(size: int) -> Iterator[bytes]:
+    while size > 0:
+        piece = os.read(INPUT, min(size, _AT_ONCE))
+        if not piece:
+            raise ValueError
+        size -= len(piece)
+        yield piece
+
+
+def _put(root: str, path: str, pieces: Any) -> None:  # Any: an iterable of bytes
+    os.makedirs(os.path.dirname(f"{root}/{path}"), exist_ok=True)
+    with open(f"{root}/{path}", "wb") as file:
+        file.writelines(pieces)
+
+
+def _put_said(text: bytes) -> None:
+    """Lay out what one person's run has left, as far as it makes sense."""
+    place = 0
+    with contextlib.suppress(ValueError, OSError, struct.error):
+        while place < len(text):
+            _, length, size = _RECORD.unpack_from(text, place)
+            place += _RECORD.size + length
+            path = text[place - length : place].decode("ascii")
+            if _is_inside(path):
+                _put(TARGET, path, [text[place : place + size]])
+            place += size
+
+
+def _is_inside(path: str) -> bool:
+    return _PLACE.fullmatch(path) is not None and ".." not in path.split("/")
+
+
+def _packed() -> bytes:
+    """Return every plain file that a person's run has left, in one piece."""
+    found = []
+    for folder, _, names in os.walk(TARGET):
+        found += [os.path.relpath(f"{folder}/{name}", TARGET) for name in names]
+    kept = [path for path in sorted(found) if _is_inside(path)][:_MOST_KEPT]
+    return b"".join(_packed_file(path) for path in kept)
+
+
+def _packed_file(path: str) -> bytes:
+    with open(f"{TARGET}/{path}", "rb") as file:
+        text = file.read()
+    return _RECORD.pack(_FILE, len(path), len(text)) + path.encode("ascii") + text
+
+
+# --- tables alone, as folders ---------------------------------------------------------------------
+
+
+def _program(job: Job, text: bytes) -> dict[str, str]:
+    """Run a program as `PROGRAM INPUT OUTPUT group` over a BIDS folder; give its result files."""
+    _write_study(SOURCE, text)
+    _put_program(job)
+    _run_level(SOURCE, "group")
+    return _results(job)
+
+
+def _bids(job: Job, text: bytes) -> dict[str, str]:
+    """Run a program for each person alone, then for the group, as BIDS apps are run.
+
+    Whoever is run alone is the only one in the folder of their run. What they give lies in the
+    output folder, where the group's run finds it.
+    """
+    head, *lines = text.decode().splitlines(keepends=True)
+    head = "participant_id\t" + head.partition("\t")[2]
+    lines = [f"sub-{line}" for line in lines]
+    people: dict[str, list[str]] = {}
+    for line in lines:
+        people.setdefault(line.partition("\t")[0].rstrip(), []).append(line)
+    _put_program(job)
+    for person, own in people.items():
+        _write_study(f"/work/tmp/{person}", (head + "".join(own)).encode(), (person,))
+        _run_level(f"/work/tmp/{person}", PARTICIPANT)
+        shutil.rmtree(f"/work/tmp/{person}", ignore_errors=True)
+    _write_study(SOURCE, (head + "".join(lines)).encode(), tuple(people))
+    _run_level(SOURCE, "group")
+    return _results(job)
+
+
+def _write_study(place: str, text: bytes, people: tuple[str, ...] = ()) -> None:
+    os.makedirs(place, exist_ok=True)
+    with open(f"{place}/participants.tsv", "wb") as file:
+        file.write(text)
+    with open(f"{place}/dataset_description.json", "w") as described:
+        json.dump({"Name": "block", "BIDSVersion": "1.8.0"}, described)
+    for person in people:
+        os.mkdir(f"{place}/{person}")
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+def _put_program(job: Job) -> None:
+    with open(PROGRAM, "w") as program:
+        program.write(job["source"])
+    sys.path.insert(0, "/work/tmp")
+
+
+def _run_level(place: str, level: str) -> None:
+    """Run the program once; how it says that it ended, nobody hears, and a group's run comes."""
+    sys.argv = [PROGRAM, place, TARGET, level]
+    end = Exception if level == PARTICIPANT else SystemExit
+    with contextlib.suppress(SystemExit, end):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _results(job: Job) -> dict[str, str]:
+    return {path: _read_out(path).hex() for path in sorted(set(job["paths"])) if _is_file(path)}
+
+
+def _is_file(path: str) -> bool:
+    """Say whether a result is a plain file; there are no links, but a folder can have its name."""
+    return os.path.isfile(f"{TARGET}/{path}")
+
+
+def _read_out(path: str) -> bytes:
+    with open(f"{TARGET}/{path}", "rb") as file:
+        return file.read(MOST_FILE)
+
+
+RUNS = {"study": _study, "program": _program, "bids": _bids}

@@ -1,0 +1,112 @@
+"""Plans of pipelines: what more blocks cost in bias and save in noise, tried on made-up people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sfumato
+from bubbles import needs_bubbles
+from sfumato.app import OpenVault
+from sfumato.core.refusal import Refused
+from sfumato.engines.duckdb import DuckDBEngine
+from vaults import card, make_vault, write_csv
+
+CARD = """
+unit = "who"
+people = "town"
+budget = { epsilon = 10, delta = 0 }
+[columns.height]
+type = "number"
+lower = 100
+upper = 200
+step = 0.5
+"""
+PEOPLE = 600
+OUTPUT = {"m": (0, 200, 1)}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[OpenVault]:
+    source = write_csv(tmp_path / "t.csv", ("who", "height"), [("ann", 199)])
+    made = make_vault(tmp_path)
+    with sfumato.open(made) as opened:
+        opened.add("town", source, card(CARD))
+    with sfumato.open(made) as opened:
+        yield opened
+
+
+def mean(rows: Any) -> float:
+    return float(rows["height"].mean())
+
+
+def needs_many(rows: Any) -> float:
+    if len(rows) < 9:
+        raise ValueError("too few")
+    return 180.0
+
+
+def planned(vault: OpenVault, function: Callable[[Any], object], **terms: Any) -> dict[str, Any]:
+    return vault["town"].plan(function, outputs=OUTPUT, epsilon=1, **terms)
+
+
+def by_blocks(found: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    return {row["blocks"]: row for row in found["at"]}
+
+
+def code_of(act: Callable[[], object]) -> str:
+    with pytest.raises(Refused) as refused:
+        act()
+    return refused.value.code
+
+
+@needs_bubbles
+def test_noise_falls_with_blocks_and_a_program_that_needs_many_people_is_seen_to_bend(
+    vault: OpenVault,
+) -> None:
+    found = planned(vault, needs_many, people=PEOPLE)
+    rows = by_blocks(found)
+    noises = [rows[blocks]["noise"]["m"] for blocks in (10, 50, 200, 500)]
+    assert noises == sorted(noises, reverse=True)
+    assert rows[10]["bias"]["m"] == 0  # sixty people in each
+    assert rows[500]["bias"]["m"] == -80  # one or two: it fails, and the middle is 100
+    assert found["proposed"] in (10, 20, 50)
+
+
+@needs_bubbles
+def test_a_mean_is_hardly_bent_and_says_how_well_that_is_known(vault: OpenVault) -> None:
+    found = planned(vault, mean, people=PEOPLE)
+    row = by_blocks(found)[20]
+    assert abs(row["bias"]["m"]) < 15  # of eight blocks of thirty: eight stds of what chance does
+    assert 0 < row["bias_within"]["m"] < 15
+    assert found["people"] == PEOPLE
+
+
+@needs_bubbles
+def test_a_plan_reads_no_row_and_spends_nothing(vault: OpenVault) -> None:
+    planned(vault, mean, people=50)
+    engine = vault.house.engine
+    assert isinstance(engine, DuckDBEngine)
+    assert engine.worker_pid() is None
+    assert not any(a.spent.epsilon for a in vault.house.ledger.store.accounts())
+
+
+@pytest.mark.parametrize("people", [None, 0, -1, 10**9, True])
+def test_a_plan_needs_to_know_for_how_many_people(vault: OpenVault, people: Any) -> None:
+    assert code_of(lambda: planned(vault, mean, people=people)) == "bad-pipeline"
+
+
+def test_a_plan_holds_nobody_up_for_long(vault: OpenVault) -> None:
+    digest = vault["town"].submit(mean, outputs=OUTPUT)["digest"]
+    body = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 5, "cpu_s": 3}
+    assert code_of(lambda: vault.call("plan-pipeline", body)) == "bad-pipeline"
+
+
+def test_where_no_sandbox_starts_nothing_is_tried(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert code_of(lambda: planned(vault, mean, people=5)) == "sandbox-missing"

@@ -1,0 +1,282 @@
+"""Studies: a BIDS folder at the door. People are run alone, and blocks are folders of theirs.
+
+Epsilon is so large that noise is nothing to speak of.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sfumato
+from bubbles import needs_bubbles
+from sfumato.app import OpenVault
+from sfumato.client.owning import add
+from sfumato.core.refusal import Refused
+from vaults import card, make_vault, run
+
+CARD = """
+unit = "participant_id"
+people = "cohort"
+budget = { epsilon = 1000, delta = 0 }
+nulls = ["n/a"]
+%s
+[bids]
+people = %d
+person_mb = 1
+files = ["anat/{sub}_T1w.nii.gz", "func/{sub}_events.tsv"]
+[ask]
+who = ["researchers"]
+[columns.age]
+type = "integer"
+lower = 0
+upper = 100
+"""
+PEOPLE = 6
+APP = """
+import glob, gzip, json, os, sys
+source, target, level = sys.argv[1:]
+assert json.load(open(source + "/dataset_description.json"))["BIDSVersion"]
+assert "age" in json.load(open(source + "/participants.json"))
+lines = open(source + "/participants.tsv").read().splitlines()
+names = [line.split("\\t")[0] for line in lines[1:]]
+folders = sorted(os.path.basename(one) for one in glob.glob(source + "/sub-*"))
+assert folders == sorted(names)
+if level == "participant":
+    (name,) = names
+    image = source + "/" + name + "/anat/" + name + "_T1w.nii.gz"
+    assert sorted(os.listdir(source + "/" + name)) == ["anat", "func"]
+    assert json.load(open(image.replace(".nii.gz", ".json")))["Made"]
+    os.makedirs(target + "/" + name)
+    with open(target + "/" + name + "/size.txt", "w") as file:
+        file.write(str(len(gzip.decompress(open(image, "rb").read()))))
+else:
+    sizes = [int(open(one).read()) for one in glob.glob(target + "/sub-*/size.txt")]
+    here = [name for name in names if os.path.exists(target + "/" + name + "/size.txt")]
+    with open(target + "/group.txt", "w") as file:
+        file.write(" ".join(map(str, (len(names), len(sizes), sum(sizes), len(here)))))
+"""
+OUTPUTS = [
+    {"name": name, "lower": 0, "upper": 20 * step, "step": step, "path": "group.txt", "at": [place]}
+    for place, (name, step) in enumerate({"people": 1, "found": 1, "bytes": 10, "named": 1}.items())
+]
+TERMS = {"epsilon": 900, "blocks": 2, "cpu_s": 3}
+
+
+def write_study(folder: Path, sizes: list[int]) -> Path:
+    """Write a folder of so many people, each with an image of that size."""
+    folder.mkdir()
+    lines = ["participant_id\tage", *(f"sub-{p:02d}\t{20 + p}" for p in range(len(sizes)))]
+    (folder / "participants.tsv").write_text("\n".join(lines) + "\n")
+    for place, size in enumerate(sizes):
+        name = f"sub-{place:02d}"
+        for part in ("anat", "func", "dwi"):
+            (folder / name / part).mkdir(parents=True)
+        (folder / name / "anat" / f"{name}_T1w.nii.gz").write_bytes(gzip.compress(bytes(size)))
+        (folder / name / "anat" / f"{name}_T1w.json").write_text('{"Made": "here"}')
+        (folder / name / "func" / f"{name}_events.tsv").write_text("onset\n1\n")
+        (folder / name / "dwi" / f"{name}_dwi.nii.gz").write_bytes(b"not on the card")
+    return folder
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[OpenVault]:
+    source = write_study(tmp_path / "study", [10 * place for place in range(PEOPLE)])
+    with sfumato.open(make_vault(tmp_path)) as made:
+        made.add("cohort", source, card(CARD % ("", 8)))
+        in_no_hurry(made)
+        yield made
+
+
+def in_no_hurry(vault: OpenVault) -> None:
+    vault.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of Bubblewrap
+
+
+def submitted(
+    vault: OpenVault,
+    source: str,
+    outputs: list[dict[str, Any]] = OUTPUTS,
+    kind: str = "bids",
+) -> str:
+    shape = {"source": source, "kind": kind, "name": "app", "outputs": outputs}
+    made: Any = vault.call("submit-pipeline", {"data_set": "cohort", **shape})
+    return str(made["digest"])
+
+
+def ran(vault: OpenVault, digest: str, **terms: object) -> list[float]:
+    body = {"data_set": "cohort", "pipeline": digest, **TERMS, **terms}
+    answer: Any = vault.call("run-pipeline", body)
+    return [float(one) for one in answer["rows"][0]]
+
+
+def slots_of(vault: OpenVault) -> list[float]:
+    """Return the list in which every slot that is waited out is put down from now on."""
+    slots: list[float] = []
+    sandbox: Any = vault.house.desk.pipelines.door.sandbox
+    sandbox._wait_out = lambda _began, slot: slots.append(slot)
+    return slots
+
+
+def kept(vault: OpenVault) -> dict[str, bytes]:
+    """Return what is kept of people's own runs, by its name."""
+    places = (vault.house.folder / "tables").glob("*.kept/*/*")
+    return {str(place): place.read_bytes() for place in places}
+
+
+@needs_bubbles
+def test_an_app_is_run_for_each_person_with_their_files_and_then_for_the_group(
+    vault: OpenVault,
+) -> None:
+    total = sum(10 * place for place in range(PEOPLE))
+    people, found, size, named = ran(vault, submitted(vault, APP))
+    assert (people, found, named) == pytest.approx((PEOPLE / 2,) * 3, abs=0.6)  # a step of noise
+    assert size == pytest.approx(total / 2, abs=5.1)
+    assert list((vault.house.folder / "runs").iterdir()) == []
+
+
+LISTS = """
+import glob, os, sys
+source, target, level = sys.argv[1:]
+assert level == "group"
+images = glob.glob(source + "/sub-*/anat/*_T1w.nii.gz")
+others = glob.glob(source + "/sub-*/dwi") + glob.glob(target + "/*")
+with open(target + "/group.txt", "w") as file:
+    file.write(str(len(images) - 10 * len(others)))
+"""
+
+
+@needs_bubbles
+def test_a_program_of_one_level_finds_the_files_that_the_card_names_and_no_others(
+    vault: OpenVault,
+) -> None:
+    digest = submitted(vault, LISTS, ONE, "program")
+    assert ran(vault, digest) == pytest.approx([PEOPLE / 2], abs=0.6)
+    assert kept(vault) == {}
+
+
+SAYS_WHEN = """
+import glob, sys, os
+source, target, level = sys.argv[1:]
+if level == "participant":
+    with open(target + "/" + os.urandom(8).hex(), "w") as file:
+        file.write("1")
+else:
+    with open(target + "/group.txt", "w") as file:
+        file.write(str(len(glob.glob(target + "/*")) - 1))
+"""
+ONE = [{"name": "n", "lower": 0, "upper": 20, "step": 1, "path": "group.txt", "at": [0]}]
+
+
+@needs_bubbles
+def test_what_a_persons_run_has_left_is_kept_and_not_run_again(vault: OpenVault) -> None:
+    digest, slots = submitted(vault, SAYS_WHEN, ONE), slots_of(vault)
+    ran(vault, digest, epsilon=300)
+    first = kept(vault)
+    assert len(first) == PEOPLE
+    ran(vault, digest, epsilon=200)
+    assert slots[:2] == slots[2:]  # it takes as long, whatever was kept
+    ran(vault, digest, epsilon=200, blocks=3)  # other blocks, the same people
+    assert kept(vault) == first  # what is random in them would be another
+    ran(vault, digest, epsilon=200, cpu_s=2)  # limits decide who is late, so these are other runs
+    assert len(kept(vault)) == 2 * PEOPLE
+
+
+FAILS = """
+import glob, os, sys
+source, target, level = sys.argv[1:]
+name = open(source + "/participants.tsv").read().split()[-2]
+age = int(open(source + "/participants.tsv").read().split()[-1])
+if level == "participant":
+    if age == 20: sys.exit("no")
+    if age == 21: os._exit(1)
+    if age == 22:
+        while True: pass
+    if age == 23: open(target + "/big", "wb").write(bytes(10**6))
+    open(target + "/" + name, "w").write("1")
+    open(target + "/bad\\nname", "w").write("1")
+else:
+    with open(target + "/group.txt", "w") as file:
+        file.write(str(len(glob.glob(target + "/*")) - 1))
+"""
+
+
+@needs_bubbles
+def test_whoevers_run_fails_is_missing_and_moves_nobody_else(vault: OpenVault) -> None:
+    assert ran(vault, submitted(vault, FAILS, ONE), cpu_s=1) == pytest.approx([2 / 2], abs=0.6)
+    assert len(kept(vault)) == PEOPLE - 2  # who was late, or said too much, is run again
+
+
+def code_of(act: Callable[[], object]) -> str:
+    with pytest.raises(Refused) as refused:
+        act()
+    return refused.value.code
+
+
+def test_more_people_or_larger_files_than_the_card_has_are_refused_to_the_owner(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    many = write_study(tmp_path / "many", [1] * 9)
+    again = card(CARD % ('version = "2"', 8))
+    assert code_of(lambda: vault.add("cohort", many, again)) == "source-too-large"
+    large = write_study(tmp_path / "large", [1])
+    image = large / "sub-00" / "anat" / "sub-00_T1w.nii.gz"
+    image.write_bytes(os.urandom((1 << 20) + 1))
+    assert code_of(lambda: vault.add("cohort", large, again)) == "source-too-large"
+    left = {place.name.partition(".")[0] for place in (vault.house.folder / "tables").iterdir()}
+    assert len(left) == 1
+
+
+def test_a_folder_needs_a_card_that_says_how_many_people(vault: OpenVault, tmp_path: Path) -> None:
+    study = write_study(tmp_path / "other", [1])
+    shape = card((CARD % ('version = "2"', 8)).replace("people = 8\nperson_mb = 1\n", ""))
+    assert code_of(lambda: vault.add("cohort", study, shape)) == "bad-card"
+
+
+def test_a_link_out_of_the_folder_is_not_followed(vault: OpenVault, tmp_path: Path) -> None:
+    study = write_study(tmp_path / "links", [1])
+    (tmp_path / "elsewhere").write_bytes(b"elsewhere")
+    image = study / "sub-00" / "anat" / "sub-00_T1w.nii.gz"
+    image.unlink()
+    image.symlink_to(tmp_path / "elsewhere")
+    vault.add("cohort", study, card(CARD % ('version = "2"', 8)))
+    files = (vault.house.folder / "tables").glob("*.folders/*")
+    found = [file.read_bytes() for file in files]
+    assert not any(b"elsewhere" in text for text in found)
+    assert any(b"onset" in text for text in found)
+
+
+def test_files_go_with_the_version_whose_rows_go(vault: OpenVault) -> None:
+    house = vault.house
+    found = house.catalogue.find("cohort")
+    assert found is not None
+    assert len(list((house.folder / "tables").glob("*.folders/*"))) == PEOPLE
+    house.engine.forget(found.table)
+    assert list((house.folder / "tables").iterdir()) == []
+
+
+def test_a_folder_is_not_sent_to_a_service(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "study", [1])
+
+    class Nobody:
+        def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+            raise AssertionError(verb)
+
+        def send(self, path: str | os.PathLike[str]) -> str:
+            raise AssertionError(path)
+
+    assert code_of(lambda: add(Nobody(), "x", {}, {"": study})) == "source-unreadable"
+
+
+def test_a_folder_is_published_by_the_command_line(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "study", [1, 2])
+    (tmp_path / "card.toml").write_text(CARD % ("", 8))
+    vault = make_vault(tmp_path)
+    done = run(vault, "add", "cohort", str(study), "--card", str(tmp_path / "card.toml"), "--json")
+    assert json.loads(done.stdout)["added"] == "cohort"
+    assert len(list((vault / "tables").glob("*.folders/*"))) == 2

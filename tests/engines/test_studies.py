@@ -1,0 +1,144 @@
+"""Studies: whose folder is in which block, and whose turn is which, is told by nobody else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sfumato
+from sfumato.app import OpenVault
+from sfumato.core.sandbox import SplitOrder, StudyOrder, said_path
+from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.plan.pipeline import block_columns
+from vaults import card, make_vault
+
+CARD = """
+unit = "participant_id"
+people = "cohort"
+version = "%s"
+budget = { epsilon = 1, delta = 0 }
+[bids]
+people = 16
+files = ["anat/{sub}_T1w.nii.gz"]
+[columns.age]
+type = "integer"
+lower = 0
+upper = 100
+"""
+PEOPLE, TURNS, BLOCKS = 10, 16, 3
+
+
+def add(vault: OpenVault, folder: Path, version: str, people: list[int]) -> None:
+    study = folder / f"study-{version}"
+    lines = ["participant_id\tage", *(f"sub-{one:02d}\t{20 + one}" for one in people)]
+    for one in people:
+        place = study / f"sub-{one:02d}" / "anat"
+        place.mkdir(parents=True)
+        (place / f"sub-{one:02d}_T1w.nii.gz").write_bytes(b"image of %d" % one)
+    (study / "participants.tsv").write_text("\n".join(lines) + "\n")
+    vault.add("cohort", study, card(CARD % version))
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[OpenVault]:
+    with sfumato.open(make_vault(tmp_path)) as made:
+        add(made, tmp_path, "1", list(range(PEOPLE)))
+        yield made
+
+
+def order(vault: OpenVault, folder: Path, key: int, kept: str = "program") -> SplitOrder:
+    found = vault.house.catalogue.find("cohort")
+    assert found is not None
+    folder.mkdir()
+    secret = hashlib.sha256(str(key).encode()).digest()
+    columns, study = block_columns(found.card, None), StudyOrder(TURNS, kept)
+    return SplitOrder(
+        found.table, "participant_id", columns, BLOCKS, secret, str(folder), 1000, study
+    )
+
+
+def engine_of(vault: OpenVault) -> DuckDBEngine:
+    engine = vault.house.engine
+    assert isinstance(engine, DuckDBEngine)
+    return engine
+
+
+def turns(vault: OpenVault, split: SplitOrder) -> list[bytes]:
+    return [Path(path).read_bytes() for path in engine_of(vault).split_people(split)]
+
+
+def test_everybody_has_one_turn_and_nobody_says_nothing(vault: OpenVault, tmp_path: Path) -> None:
+    split = order(vault, tmp_path / "a", 1)
+    found = turns(vault, split)
+    assert len(found) == TURNS
+    assert Counter(map(bool, found)) == {True: PEOPLE, False: TURNS - PEOPLE}
+    assert all(one.count(b"image of") == 1 for one in found if one)
+
+
+def test_what_is_in_a_turn_hangs_on_nobody_else(vault: OpenVault, tmp_path: Path) -> None:
+    before = set(turns(vault, order(vault, tmp_path / "a", 1)))
+    add(vault, tmp_path, "2", [one for one in range(PEOPLE) if one != 7])
+    after = set(turns(vault, order(vault, tmp_path / "b", 1)))
+    (gone,) = before - after
+    assert (b"image of 7" in gone, after - before) == (True, set())
+
+
+def test_whose_turn_is_which_is_drawn_anew_and_evenly(vault: OpenVault, tmp_path: Path) -> None:
+    runs = [turns(vault, order(vault, tmp_path / f"r{key}", key)) for key in range(40)]
+    assert {place for run in runs for place, one in enumerate(run) if one} == set(range(TURNS))
+    mine = [next(place for place, one in enumerate(run) if b"image of 3" in one) for run in runs]
+    assert max(Counter(mine).values()) <= 15  # of 40 in 16 places; 1e-7 by chance
+    assert len(set(mine)) >= 8
+
+
+def said_all(vault: OpenVault, split: SplitOrder) -> None:
+    for path in engine_of(vault).split_people(split):
+        if Path(path).stat().st_size:
+            Path(said_path(path)).write_bytes(b"said: " + Path(path).read_bytes()[-4:])
+
+
+def test_who_leaves_changes_one_block_with_their_files_and_what_was_kept(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    def blocks(name: str) -> list[bytes]:
+        split = order(vault, tmp_path / name, 5)
+        said_all(vault, split)
+        return [Path(path).read_bytes() for path in engine_of(vault).split(split)]
+
+    before = blocks("a")
+    assert sum(text.count(b"said: ") for text in before) == PEOPLE
+    add(vault, tmp_path, "2", [one for one in range(PEOPLE) if one != 7])
+    pairs = list(zip(before, blocks("b"), strict=True))
+    (changed,) = (pair for pair in pairs if pair[0] != pair[1])
+    assert [text.count(b"image of 7") for text in changed] == [1, 0]
+    assert changed[0].count(b"said: ") - changed[1].count(b"said: ") == 1
+
+
+def test_what_is_kept_leaves_the_turn_empty_for_that_program_and_that_person_alone(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    first = order(vault, tmp_path / "a", 1)
+    said_all(vault, first)
+    engine_of(vault).split(first)
+    assert not any(turns(vault, order(vault, tmp_path / "b", 2)))
+    assert Counter(map(bool, turns(vault, order(vault, tmp_path / "c", 2, "other"))))[True] == 10
+    (kept,) = list((vault.house.folder / "tables").glob("*.kept/program"))
+    next(kept.iterdir()).write_bytes(b"")  # as the power leaves it: it is no answer
+    assert Counter(map(bool, turns(vault, order(vault, tmp_path / "d", 3))))[True] == 1
+
+
+def test_whoever_was_stopped_is_missing_this_time_and_nothing_of_them_is_kept(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    split = order(vault, tmp_path / "a", 1)
+    said_all(vault, split)
+    next(tmp_path.glob("a/*.said")).unlink()
+    texts = [Path(path).read_bytes() for path in engine_of(vault).split(split)]
+    assert sum(text.count(b"said: ") for text in texts) == PEOPLE - 1
+    assert sum(text.count(b"image of") for text in texts) == PEOPLE
+    again = turns(vault, order(vault, tmp_path / "b", 2))
+    assert Counter(map(bool, again))[True] == 1
