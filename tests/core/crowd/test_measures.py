@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from core.crowd.plain import measures, rows_of
 from sfumato.core.crowd.check import check
-from sfumato.core.crowd.coded import Table, Value, read_numbers, table_of
+from sfumato.core.crowd.coded import NOTHING, Table, Value, decoded, read_numbers, table_of
 from sfumato.core.refusal import Refused
 
 # What pycanon 1.3.5 says of these tables (in its own environment, 2026-11).
@@ -151,11 +151,40 @@ def test_mixed_kinds_are_different_values() -> None:
     assert check(table_of({"a": [1, "1", True, None, 1.5]}), ["a"]).classes == 5
 
 
-def test_texts_are_numbers_only_if_all_are_and_none_is_a_code() -> None:
-    assert read_numbers(["1", "2.5", None]) == [1, 2.5, None]
-    assert read_numbers(["01", "2"]) == ["01", "2"]
-    assert read_numbers(["1", "x"]) == ["1", "x"]
-    assert read_numbers(["nan", "1"]) == ["nan", "1"]
+@pytest.mark.parametrize(("texts", "values"), [
+    (["1", "-2.5", "", "1e3"], [1, -2.5, None, 1000]),
+    (["1", "NA"], [1, None]),
+    (["NA", "DE"], ["NA", "DE"]),
+    (["01", "2"], ["01", "2"]),
+    (["+491", "2"], ["+491", "2"]),
+    (["1_0", "2"], ["1_0", "2"]),
+    (["1.1", "1.10"], ["1.1", "1.10"]),
+    (["1", "x", ""], ["1", "x", None]),
+    (["inf", "1"], ["inf", "1"]),
+    (["\u0663", "1"], ["\u0663", "1"]),
+    (["9" * 400, "1"], ["9" * 400, "1"]),
+    (["1e999", "1"], ["1e999", "1"]),
+    (["1e-320", "1"], ["1e-320", "1"]),
+    (["9007199254740993", "9007199254740992"], [9007199254740993, 9007199254740992]),
+    (["0.1234567890123456781", "0.1234567890123456782"],
+     ["0.1234567890123456781", "0.1234567890123456782"]),
+], ids=ascii)  # fmt: skip
+def test_texts_are_numbers_only_if_nothing_is_lost_by_that(
+    texts: list[str], values: list[Value]
+) -> None:
+    assert read_numbers(texts) == values
+    column = decoded("c", texts, np.arange(len(texts)))
+    assert [column.written[code] for code in column.codes.tolist()] == texts
+
+
+@given(st.lists(st.text(st.sampled_from("0123456789.-+eE_ NA"), max_size=6), unique=True))
+def test_no_text_is_altered_by_being_read(texts: list[str]) -> None:
+    """Several ways to say that nothing is known of a number are the exception: all are empty."""
+    column = decoded("c", texts, np.arange(len(texts)))
+    written = [column.written[code] for code in column.codes.tolist()]
+    nothing = [text for text in texts if text in NOTHING]
+    expected = ["" if text in nothing and len(nothing) > 1 else text for text in texts]
+    assert written in (texts, expected)
 
 
 def _checked(case: dict[str, Any]) -> Any:
