@@ -177,6 +177,7 @@ def test_texts_are_numbers_only_if_nothing_is_lost_by_that(
     assert [column.written[code] for code in column.codes.tolist()] == texts
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from("0123456789.-+eE_ NA"), max_size=6), unique=True))
 def test_no_text_is_altered_by_being_read(texts: list[str]) -> None:
     """Several ways to say that nothing is known of a number are the exception: all are empty."""
