@@ -39,6 +39,8 @@ def anonymity() -> None:
     """Measure and reach k-anonymity in a table of your own. It is never differential privacy.
 
     What these commands print was computed from your rows without noise: it is for your eyes.
+    Begin with `check TABLE --quasi A,B --sensitive C`: A and B are what others may know of
+    somebody, C is what they are after. Then `hierarchies`, and `reach ... --k 5 --out NEW.csv`.
     """
 
 
