@@ -182,6 +182,9 @@ def test_the_model_is_a_naive_bayes_as_counted_by_hand() -> None:
     table = table_of({"q": [q for q, _ in both], "s": [s for _, s in both]})
     found = learnt(table, Recoded(table, np.arange(50), "local", Goal(1), 0.0), ["q"], "s")
     assert (found.before, found.after, found.guessing) == (0.8, 0.8, 0.6)
+    alike = table_of({"q": ["x"] * 50, "s": ["p"] * 10 + ["r"] * 40})  # r by its share alone
+    same = Recoded(alike, np.arange(50), "local", Goal(1), 0.0)
+    assert learnt(alike, same, ["q"], "s").before == 0.8
 
 
 def test_a_model_learns_less_from_a_recoded_table_but_more_than_nothing() -> None:
