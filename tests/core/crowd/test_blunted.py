@@ -170,9 +170,8 @@ def test_the_model_takes_little_memory_for_a_million_answers() -> None:
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 100 << 20
-    assert (halves.before, halves.guessing) == (
-        pytest.approx(0.04, abs=0.01), pytest.approx(0.02, abs=0.01),
-    )  # fmt: skip
+    assert halves.before == pytest.approx(0.04, abs=0.01)
+    assert halves.guessing == pytest.approx(0.02, abs=0.01)
 
 
 def test_the_model_is_a_naive_bayes_as_counted_by_hand() -> None:
