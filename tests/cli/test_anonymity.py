@@ -70,7 +70,7 @@ def test_what_is_written_has_the_k_and_the_l_that_were_asked(
     out = tmp_path / "out.csv"
     status, _, _ = say(
         "reach", MEDICAL, "--quasi", "age,zip", "--sensitive", "salary", "--k", "5", "--l", "3",
-        "--method", method, "--suppress", "0.05", "--out", out,
+        "--method", method, "--suppress", "0.05" if method == "global" else "0", "--out", out,
     )  # fmt: skip
     assert status == 0
     assert list(rows(out)[0]) == ["age", "zip", "salary"]  # and nothing that was not named
@@ -96,10 +96,16 @@ def test_rules_are_proposed_reviewed_and_used_again(say: Say, tmp_path: Path) ->
     rules, out = tmp_path / "rules.toml", tmp_path / "out.csv"
     assert "[16, 24)" in say("hierarchies", MEDICAL, "--quasi", "age,zip", "--out", rules)[1]
     rules.write_text(rules.read_text().replace("[2.0, 8.0, 32.0]", "[50]"))
-    status, told, _ = say(
-        "reach", MEDICAL, "--quasi", "age", "--k", "5", "--hierarchies", rules, "--out", out
-    )
+    asked = ("reach", MEDICAL, "--quasi", "age", "--k", "5", "--hierarchies", rules)
+    status, told, _ = say(*asked, "--out", out)
     assert status == 0
+    assert "Hierarchies given, but not used, for: zip." in told
+    assert "Hierarchies proposed, not given, for: age." in say(*asked[:-2])[1]
+    rules.write_text(rules.read_text().replace('["age"]', '["Age"]'))
+    status, _, err = say(*asked)
+    assert (status, "'Age'" in err, "'age'" in err) == (3, True, True)
+    twice = ("--taxonomy", f"zip={rules}")
+    assert say(*asked, *twice)[0] == 2
     assert {row["age"] for row in rows(out)} == {"[0, 50)", "[50, 100)"}
     assert "No ledger knows of it" in told
 
@@ -131,8 +137,33 @@ def test_columns_are_cut_rounded_and_averaged_before_all_else(say: Say, tmp_path
     made = rows(out)
     assert {row["a"] for row in made} == {"<2", ">7", "2", "3", "4", "5", "6", "7"}
     assert {row["b"] for row in made} == {"0", "5", "10"}
-    assert {row["c"] for row in made} == {"2.0", "7.0"}
-    assert say("reach", table, "--quasi", "a", "--k", "1", "--cut", "a=x")[0] == 2
+    assert {row["c"] for row in made} == {"2", "7"}
+    asked = ("reach", table, "--quasi", "a", "--k", "1")
+    assert say(*asked, "--cut", "a=x")[0] == 2
+    for wrong in (
+        ("--average", "c=nan"), ("--average", "c=2.5"), ("--average", "c=0"), ("--round", "c=nan"),
+        ("--round", "c=1e-320"), ("--cut", "c=nan..2"), ("--cut", "c=inf..inf"),
+        ("--recursive", "2,0"), ("--suppress", "nan"), ("--method", "local", "--suppress", "0.1"),
+    ):  # fmt: skip
+        assert say(*asked, "--keep", "c", *wrong)[0] == 3, wrong
+    assert say(*asked, "--keep", "c", "--cut", "c=-inf..5")[0] == 0
+
+
+def test_texts_come_out_as_they_went_in(say: Say, tmp_path: Path) -> None:
+    columns = ("land", "phone", "code", "version", "share", "big")
+    lines = [
+        ("NA", "+491", "1_0", "1.1", "1.50", "9" * 400),
+        ("DE", "+492", "2_0", "1.10", "2.00", "1"),
+        ("", "+491", "007", "1.2", "0.5", "2"),
+    ]
+    table = write_csv(tmp_path / "t.csv", ("q", *columns), [("a", *line) for line in lines])
+    for method in ("global", "local", "mondrian"):
+        for quasi, keep in (("q", ",".join(columns)), (",".join(["q", *columns]), "")):
+            out = tmp_path / f"{method}{len(keep)}.csv"
+            named = ("--quasi", quasi, "--keep", keep, "--k", "1", "--method", method)
+            assert say("reach", table, *named, "--out", out)[0] == 0
+            made = {tuple(row[name] for name in columns) for row in rows(out)}
+            assert made == set(lines)
 
 
 def test_what_cannot_be_reached_is_refused_with_how_close_one_gets(
@@ -161,6 +192,11 @@ def test_what_cannot_be_written_is_refused_before_anything_is(say: Say, tmp_path
     for out in (link, tmp_path / "no-folder" / "x.csv"):
         assert say(*asked, out)[0] == 3
     assert say(*asked, tmp_path / "new.csv", "--picture", tmp_path / "bad.xyz")[0] == 3
+    assert say(*asked, tmp_path / "new.csv", "--picture", rules)[0] == 3
+    assert say(*asked, tmp_path / "new.svg", "--picture", tmp_path / "new.svg")[0] == 3
+    for name in ("x" * 5000, "x" * 5000 + "/y", "x\0y"):
+        assert say(*asked, name)[0] == 3
+    assert rules.read_text() == "reviewed"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "rules.toml"]
 
 
@@ -188,6 +224,7 @@ def test_the_picture_marks_the_chosen_k(say: Say, tmp_path: Path) -> None:
     spec = json.loads(picture.read_text())
     points = spec["data"]["values"]
     assert [one["k"] for one in points if one["chosen"]] == ["k = 7"]
+    assert spec["title"]["subtitle"][0].startswith("k-anonymous (not DP). Owner-only.")
     assert len(points) == 8
 
 
@@ -205,9 +242,10 @@ def test_unique_choices_are_listed_most_telling_first(say: Say) -> None:
 @pytest.mark.parametrize(("header", "lines", "k"), [
     (("a", "b"), [], 0),
     (("a", "b"), [("x", "y")], 1),
-    (("a", "b"), [("", "1"), ("n/a", "1.0"), ("", "1")], 3),
+    (("a", "b"), [("", "1"), ("", "1"), ("", "1")], 3),
+    (("a", "b"), [("", "1"), ("n/a", "1"), ("5", "1")], 1),
     (("a", "b c"), [("1", "x"), ("true", "x"), ("1", "x")], 1),
-], ids=["no rows", "one row", "missing and equal", "mixed"])  # fmt: skip
+], ids=["no rows", "one row", "missing and equal", "missing in numbers", "mixed"])  # fmt: skip
 def test_small_and_odd_tables_are_read(
     say: Say, tmp_path: Path, header: tuple[str, ...], lines: list[tuple[str, ...]], k: int
 ) -> None:

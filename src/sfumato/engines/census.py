@@ -41,18 +41,17 @@ def _counted(
 ) -> tuple[Header, bytes]:
     places = _places(source, message.get("columns"))
     wanted = ", ".join(f"coalesce(c{place}, '') AS c{place}" for place in places)
+    is_grouped = message.get("grouped") is True
+    number = ", count(*)::BIGINT AS n" if is_grouped else ""
     connection.execute(
-        f"CREATE TEMP TABLE rows AS SELECT {wanted or '1 AS one'} FROM ({source.sql})"
+        f"CREATE TEMP TABLE rows AS SELECT {wanted or '1 AS one'}{number} FROM ({source.sql})"
+        + (" GROUP BY ALL" if is_grouped else "")
     )
     texts = [_texts(connection, place) for place in places]
     codes = [f"enum_code(CAST(c{place} AS e{place}))::BIGINT AS c{place}" for place in places]
-    if message.get("grouped") is True:
-        select = ", ".join([*codes, "count(*)::BIGINT AS n"])
-        sql = f"SELECT {select} FROM rows GROUP BY ALL"
-    else:
-        sql = f"SELECT {', '.join(codes) or '1'} FROM rows"
+    sql = f"SELECT {', '.join([*codes, *(['n'] if is_grouped else [])]) or '1'} FROM rows"
     found: dict[str, NDArray[Any]] = connection.execute(sql).fetchnumpy()
-    columns = [*(f"c{place}" for place in places), *(["n"] if message.get("grouped") else [])]
+    columns = [*(f"c{place}" for place in places), *(["n"] if is_grouped else [])]
     arrays = [np.ascontiguousarray(np.asarray(found[name]), np.int64) for name in columns]
     rows = len(next(iter(found.values()))) if found else 0
     header: Header = {

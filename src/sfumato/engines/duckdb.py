@@ -200,7 +200,10 @@ class DuckDBEngine:
         return tuple((str(name), str(kind)) for name, kind in pairs)
 
     def read(self, order: ReadOrder) -> Sealed[Table]:
-        """Return the source's columns as codes, for its owner; in a worker of its own."""
+        """Return the source's columns as codes, for its owner; in a worker of its own.
+
+        What does not fit in the worker's memory goes to a private folder, which is removed.
+        """
         request: Header = {
             "do": "count",
             "source": str(Path(order.source).absolute()),
@@ -208,7 +211,11 @@ class DuckDBEngine:
             "columns": None if order.columns is None else list(order.columns),
             "grouped": order.is_grouped,
         }
-        answer = self._once(request, self._limits.prepare_deadline_s)
+        spill = tempfile.mkdtemp(prefix="sfumato-")  # 0700
+        try:
+            answer = self._once(request, self._limits.prepare_deadline_s, spill)
+        finally:
+            shutil.rmtree(spill, ignore_errors=True)
         if answer is None or answer[0].get("ok") is not True:
             raise _unreadable()
         if "refused" in answer[0]:
@@ -244,9 +251,11 @@ class DuckDBEngine:
         """Return the process id of the worker, if there is one."""
         return None if self._child is None else self._child.pid
 
-    def _once(self, request: Header, deadline_s: float) -> tuple[Header, bytes] | None:
+    def _once(
+        self, request: Header, deadline_s: float, spill: str = ""
+    ) -> tuple[Header, bytes] | None:
         """Return the answer of a worker that is started for it and ended after it."""
-        child = self._start(self._limits.memory_of(0))
+        child = self._start(self._limits.memory_of(0), spill=spill)
         try:
             return child.ask(request, deadline_s)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from fractions import Fraction
 
@@ -65,9 +66,7 @@ def test_losses_are_widths_of_numbers_and_shares_of_the_rest() -> None:
 
 def test_a_hierarchy_that_does_not_nest_is_refused() -> None:
     with pytest.raises(Refused, match="does not nest"):
-        built(coded("age", list(range(12))), Intervals((4, 6)))
-    with pytest.raises(Refused, match="does not nest"):
-        build("x", ["a", "b", "c"], [lambda v: "2" if v == "c" else "1", lambda v: str(v)])
+        build(coded("x", [*"abc"]), [lambda v, _: "2" if v == "c" else "1", lambda _, text: text])
 
 
 @pytest.mark.parametrize(("values", "rule"), [
@@ -105,20 +104,38 @@ def test_a_taxonomy_is_read_from_csv_as_others_write_it() -> None:
     assert read_taxonomy("Private;Work;*\nNever;None;*\n") == Taxonomy(
         {"Private": ("Work",), "Never": ("None",)}
     )
+    assert read_taxonomy("a, x\na,x\n") == Taxonomy({"a": ("x",)})
     with pytest.raises(Refused, match="differ in length"):
         read_taxonomy("a,b,c\nd,e\n")
+    with pytest.raises(Refused, match="two lines for the same value"):
+        read_taxonomy("a,x\na,y\n")
+    for nothing in ("", 'a,"x' + "y" * 200_000):
+        with pytest.raises(Refused, match="cannot be read"):
+            read_taxonomy(nothing)
 
 
 @pytest.mark.parametrize("shape", [
     {}, {"kind": "magic"}, {"kind": "intervals"}, {"kind": "intervals", "widths": "x"},
-    {"kind": "prefixes", "keep": [1.5, "a"]}, {"kind": "dates", "units": ["week"]}, [1],
+    {"kind": "prefixes", "keep": [1.5]}, {"kind": "prefixes", "keep": [True]},
+    {"kind": "dates", "units": ["week"]}, {"kind": "dates", "units": "month"}, [1],
+    {"kind": "intervals", "widths": [10**400]}, {"kind": "intervals", "widths": ["5"]},
+    {"kind": "intervals", "widths": [5], "start": [1]}, {"kind": "taxonomy", "groups": "x"},
+    {"kind": "taxonomy", "groups": {"nurse": "health"}},
 ], ids=str)  # fmt: skip
 def test_what_is_no_rule_is_refused(shape: object) -> None:
     with pytest.raises(Refused, match="cannot be read"):
         read_rules({"age": shape})
 
 
-@pytest.mark.parametrize("rule", [Intervals((0,)), Intervals((-1,)), Prefixes((1, 3))], ids=str)
+NONSENSE: list[Rule] = [
+    Intervals((0,)), Intervals((-1,)), Intervals((math.nan,)), Intervals((math.inf,)),
+    Intervals((1e-320,)), Intervals((10, 15)), Intervals((5, 5)), Intervals((5,), math.nan),
+    Intervals((5,), math.inf), Prefixes((1, 3)), Prefixes((1, -1)), Prefixes((2, 2)),
+    Dates(("year", "month")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", NONSENSE, ids=str)
 def test_a_rule_that_makes_no_sense_is_refused(rule: Rule) -> None:
     with pytest.raises(Refused, match="Mend the rule"):
         built(coded("age", [1, 2, 3]), rule)
@@ -130,10 +147,11 @@ def test_an_interval_is_written_exactly_and_holds_its_number() -> None:
         (10.0, [10_000_000 + n for n in range(100)]),
         (0.1, [n / 10 for n in range(30)]),
         (0.05, [n / 100 for n in range(300)]),
+        (1e-9, [123456789.000000001]),
     ]
     for width, values in cases:
         (step,) = Intervals((width,)).steps
         for value in values:
-            low, high = (Fraction(end) for end in step(value).strip("[)").split(", "))
+            low, high = (Fraction(end) for end in step(value, "").strip("[)").split(", "))
             assert low <= Fraction(str(value)) < high
             assert high - low == Fraction(str(width))

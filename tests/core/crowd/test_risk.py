@@ -39,6 +39,23 @@ def test_expected_chances_are_those_of_drawn_populations(f: int, p: float) -> No
     assert chance == pytest.approx(float((1 / drawn).mean()), rel=0.02)
 
 
+@pytest.mark.parametrize("p", [1e-6, 0.1, 0.999])
+@pytest.mark.parametrize("f", [10_000, 10**8])
+def test_a_large_class_still_has_a_chance(f: int, p: float) -> None:
+    """1/F is about p/f there, and p q / f**2 more: the next term is of the third order."""
+    (chance,) = expected_chances(np.array([f]), p)
+    assert chance == pytest.approx(p / f + p * (1 - p) / f**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("p", [1e-12, 1e-4, 0.3, 0.999])
+def test_a_small_class_has_the_chance_of_its_closed_form(p: float) -> None:
+    q = 1 - p
+    one, two = expected_chances(np.array([1, 2]), p)
+    assert one == pytest.approx(-p * math.log(p) / q, rel=1e-12)
+    if p < 0.9:  # elsewhere the difference cancels
+        assert two == pytest.approx(p / q * (1 + p * math.log(p) / q), rel=1e-9)
+
+
 def test_a_table_that_is_the_population_has_its_own_uniques() -> None:
     found = risks_of(np.array([1, 1, 2]), 1.0)
     assert found.population_uniques == 0.5

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.core.crowd.subsets import Uniqueness, all_subsets, best_of_each_size
@@ -26,6 +26,7 @@ def plainly(table: dict[str, list[object]], columns: tuple[str, ...]) -> Uniquen
     return Uniqueness(columns, len(rows), sum(s == 1 for s in sizes), min(sizes, default=0))
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_every_choice_is_counted_as_a_plain_count_would(rows: list[tuple[object, ...]]) -> None:
     table = {name: [row[place] for row in rows] for place, name in enumerate("wxyz")}
@@ -34,6 +35,7 @@ def test_every_choice_is_counted_as_a_plain_count_would(rows: list[tuple[object,
     assert set(found) == {plainly(table, choice) for choice in choices}
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_rows_that_are_alike_may_come_once_with_their_number(
     rows: list[tuple[object, ...]],

@@ -20,14 +20,14 @@ SHOWN_LETTERS: Final = 16  # 64 bits: two of a billion people are alike with a c
 
 def cut_ends(values: Sequence[Value], low: float, high: float) -> list[Value]:
     """Return the numbers with what is below `low` or above `high` replaced by `<low`, `>high`."""
-    if not low <= high:
+    if not (low <= high and low < math.inf and high > -math.inf):
         raise Refused("bad-request", "The lower end is above the upper.", "Give low, then high.")
     return [_cut(value, low, high) for value in values]
 
 
 def rounded(values: Sequence[Value], step: float) -> list[Value]:
     """Return the numbers as the nearest multiples of `step`; halves go up."""
-    if not (step > 0 and math.isfinite(step)):
+    if not 1e-30 <= step <= 1e30:
         raise Refused("bad-request", "A step is a number above 0.", "Write it like 10 or 0.5.")
     exact = Fraction(str(step))
     return [_nearest(value, exact) if is_number(value) else value for value in values]
@@ -76,16 +76,15 @@ def averaged_together(numbers: Sequence[Sequence[float]], k: int) -> Codes:
     return group
 
 
-def pseudonyms(values: Sequence[Value], key: bytes, column: str) -> list[Value]:
-    """Return names that only who holds the key can make: the same value, the same name.
+def pseudonyms(texts: Sequence[str], key: bytes, column: str) -> list[str]:
+    """Return names that only who holds the key can make: the same text, the same name.
 
     A keyed hash (HMAC-SHA-256): without the key nobody can try all values. It hides a name, not a
     person: rows that are alike stay linked.
     """
     if len(key) != KEY_BYTES:
         raise Refused("bad-request", f"A key has {KEY_BYTES} bytes.", "Draw one, and keep it.")
-    known = {value: _name(value, key, column) for value in set(values) if value is not None}
-    return [None if value is None else known[value] for value in values]
+    return [_name(text, key, column) if text else "" for text in texts]
 
 
 def _cut(value: Value, low: float, high: float) -> Value:
@@ -111,6 +110,6 @@ def _distance(rows: Floats, to: Floats) -> Floats:
     return np.asarray(((rows - to) ** 2).sum(axis=1))
 
 
-def _name(value: Value, key: bytes, column: str) -> str:
-    text = f"{len(column)}:{column}{type(value).__name__}:{value}"
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:SHOWN_LETTERS]
+def _name(text: str, key: bytes, column: str) -> str:
+    said = f"{len(column)}:{column}{text}"
+    return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()[:SHOWN_LETTERS]

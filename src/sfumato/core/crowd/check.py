@@ -33,6 +33,7 @@ class WorstClass:
     """A class of rows that look alike: what they share, how many, and what they give away."""
 
     values: tuple[Value, ...]  # one per quasi-identifier
+    written: tuple[str, ...]  # the same as the file has them
     size: int
     held: dict[str, Numbers]  # sensitive column -> measures of this class
 
@@ -133,9 +134,14 @@ def _worst(
         order = np.argsort(classes.sizes, kind="stable")
     places = order[:count]
     held = {name: _per_class(of, places) for name, of in found.items()}
+    written = [column.written for column in known]
     return tuple(
         WorstClass(
             tuple(column.values[column.codes[classes.first[place]]] for column in known),
+            tuple(
+                texts[column.codes[classes.first[place]]]
+                for column, texts in zip(known, written, strict=True)
+            ),
             int(classes.sizes[place]),
             {name: numbers[rank] for name, numbers in held.items()},
         )

@@ -46,7 +46,8 @@ class Goal:
     delta: float | None = None
 
     def __post_init__(self) -> None:
-        if self.k < 1 or any(number is not None and not number >= 0 for number in self._numbers()):
+        is_negative = any(number is not None and not number >= 0 for number in self._numbers())
+        if self.k < 1 or is_negative or (self.recursive is not None and self.recursive[1] < 1):
             raise Refused(
                 "bad-request",
                 "A goal has a k of 1 or more, and no negative limits.",

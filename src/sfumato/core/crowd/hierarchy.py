@@ -17,6 +17,7 @@ from sfumato.core.crowd.coded import Codes, Column, Floats, Value, is_number
 from sfumato.core.refusal import Refused
 
 ANYTHING = "*"
+Step = Callable[[Value, str], str]  # of a value, and of how it is written
 
 
 @dataclass(frozen=True)
@@ -73,28 +74,21 @@ class Hierarchy:
         ]
 
 
-def build(name: str, domain: Sequence[Value], steps: Sequence[Callable[[Value], str]]) -> Hierarchy:
-    """Return the hierarchy whose levels are made by these steps, each from the value itself."""
-    values = tuple(domain)
-    levels = [Level(np.arange(len(values)), tuple(map(spelled, values)))]
-    levels += [_level(values, step) for step in steps]
+def build(column: Column, steps: Sequence[Step]) -> Hierarchy:
+    """Return the hierarchy of the column's values whose levels these steps make, each from both
+    the value itself and how it is written.
+    """
+    levels = [Level(np.arange(len(column.values)), column.written)]
+    levels += [_level(column, step) for step in steps]
     for finer, coarser in pairwise(levels):
-        _check_nested(name, finer, coarser)
-    return Hierarchy(name, values, tuple(levels))
+        _check_nested(column.name, finer, coarser)
+    return Hierarchy(column.name, column.values, tuple(levels))
 
 
-def spelled(value: Value) -> str:
-    """Return a value as it stands in a table that is released; a missing one is empty."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def _level(values: Sequence[Value], step: Callable[[Value], str]) -> Level:
+def _level(column: Column, step: Step) -> Level:
     labels: dict[str, int] = {}
-    codes = [labels.setdefault(step(value), len(labels)) for value in values]
+    pairs = zip(column.values, column.written, strict=True)
+    codes = [labels.setdefault(step(value, text), len(labels)) for value, text in pairs]
     return Level(np.array(codes, np.int64), tuple(labels))
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
+from itertools import pairwise
 from typing import Final
 
 from sfumato.core.crowd.coded import Column, Value, bound_text, is_number
-from sfumato.core.crowd.hierarchy import ANYTHING, Hierarchy, build, spelled
+from sfumato.core.crowd.hierarchy import ANYTHING, Hierarchy, Step, build
 from sfumato.core.refusal import Refused
 
 DAY: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 UNITS: Final = ("month", "quarter", "year", "decade")
+_LEAST: Final = 1e-30  # widths that are written down exactly
+_MOST: Final = 1e30
 FAN: Final = 4  # groups of a proposed level, about, for each group of the next
-Step = Callable[[Value], str]
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,9 @@ class Intervals:
     def _step(self, width: float) -> Step:
         wide, start = Fraction(str(width)), Fraction(str(self.start))
 
-        def interval(value: Value) -> str:
+        def interval(value: Value, text: str) -> str:
             if not is_number(value):
-                return spelled(value)
+                return text
             low = start + math.floor((Fraction(str(value)) - start) / wide) * wide
             return f"[{bound_text(low)}, {bound_text(low + wide)})"
 
@@ -56,9 +58,8 @@ class Prefixes:
         return tuple(self._step(count) for count in self.keep)
 
     def _step(self, count: int) -> Step:
-        def prefix(value: Value) -> str:
-            text = spelled(value)
-            return text[:count] + ANYTHING * max(0, len(text) - count)
+        def prefix(value: Value, text: str) -> str:
+            return text if value is None else text[:count] + ANYTHING * max(0, len(text) - count)
 
         return prefix
 
@@ -75,9 +76,9 @@ class Dates:
         return tuple(self._step(unit) for unit in self.units)
 
     def _step(self, unit: str) -> Step:
-        def period(value: Value) -> str:
+        def period(value: Value, text: str) -> str:
             day = _day(value)
-            return spelled(value) if day is None else _period(day, unit)
+            return text if day is None else _period(day, unit)
 
         return period
 
@@ -103,10 +104,10 @@ class Taxonomy:
         return tuple(self._step(level) for level in range(height))
 
     def _step(self, level: int) -> Step:
-        return lambda value: self._path(value)[level]
+        return lambda value, text: self._path(value, text)[level]
 
-    def _path(self, value: Value) -> tuple[str, ...]:
-        found = self.groups.get(spelled(value))
+    def _path(self, value: Value, text: str) -> tuple[str, ...]:
+        found = self.groups.get(text, self.groups.get("") if value is None else None)
         if found is not None:
             return found
         raise Refused(
@@ -124,7 +125,7 @@ def built(column: Column, rule: Rule) -> Hierarchy:
     """Return the hierarchy of a column's own values by the rule, with `*` on top of it."""
     _check(column, rule)
     steps = () if rule == EVERYTHING else rule.steps
-    return build(column.name, column.values, [*steps, lambda _: ANYTHING])
+    return build(column, [*steps, lambda _value, _text: ANYTHING])
 
 
 def proposed(column: Column) -> Rule:
@@ -134,7 +135,7 @@ def proposed(column: Column) -> Rule:
     """
     known = [value for value in column.values if value is not None]
     if len(known) > 2 and column_of_numbers(known):
-        return _proposed_intervals([float(value) for value in known if value is not None])
+        return _proposed_intervals([Fraction(str(value)) for value in known])
     texts = [value for value in known if isinstance(value, str)]
     if len(texts) < len(known) or len(known) < 3:
         return EVERYTHING
@@ -151,19 +152,19 @@ def column_of_numbers(values: Sequence[Value]) -> bool:
     return all(is_number(value) for value in values)
 
 
-def _proposed_intervals(numbers: Sequence[float]) -> Intervals:
+def _proposed_intervals(numbers: Sequence[Fraction]) -> Rule:
     """Return widths that divide the domain into about 64, 16 and 4 parts, as round numbers."""
     low, high = min(numbers), max(numbers)
-    width = _round((high - low) / FAN**3)
-    widths = [width]
+    widths = [_round((high - low) / FAN**3)]
     while widths[-1] * FAN < high - low:
         widths.append(widths[-1] * FAN)
-    step = widths[-1]
-    return Intervals(tuple(widths), math.floor(low / step) * step)
+    start = math.floor(low / widths[-1]) * widths[-1]
+    made = Intervals(tuple(map(float, widths)), float(start))
+    return EVERYTHING if _wrong_intervals(made) else made
 
 
-def _round(width: float) -> float:
-    power = 10.0 ** math.floor(math.log10(width)) if width > 0 else 1.0
+def _round(width: Fraction) -> Fraction:
+    power = Fraction(10) ** math.floor(math.log10(width))
     return next((m * power for m in (1, 2, 5) if m * power >= width), 10 * power)
 
 
@@ -192,9 +193,27 @@ def _period(day: date, unit: str) -> str:
 
 def _check(column: Column, rule: Rule) -> None:
     wrong = None
-    if isinstance(rule, Intervals) and not all(width > 0 for width in rule.widths):
-        wrong = "An interval has a width above 0."
-    if isinstance(rule, Prefixes) and list(rule.keep) != sorted(rule.keep, reverse=True):
-        wrong = "Every level keeps fewer letters than the one below."
+    match rule:
+        case Intervals():
+            wrong = _wrong_intervals(rule)
+        case Prefixes(keep) if min(keep, default=0) < 0 or not _falls(keep):
+            wrong = "Every level keeps fewer letters than the one below, and none fewer than 0."
+        case Dates(units) if not _falls([-UNITS.index(unit) for unit in units]):
+            wrong = f"Units of dates grow: {', '.join(UNITS)}."
     if wrong is not None:
         raise Refused("bad-request", wrong, f"Mend the rule of {column.name!r}.")
+
+
+def _wrong_intervals(rule: Intervals) -> str | None:
+    if not all(_LEAST <= width <= _MOST for width in rule.widths):
+        return f"An interval has a width above 0, from {_LEAST:g} to {_MOST:g}."
+    if not abs(rule.start) <= _MOST:
+        return f"Intervals start at a number, at most {_MOST:g}."
+    widths = [Fraction(str(width)) for width in rule.widths]
+    if any(wider <= width or wider % width for width, wider in pairwise(widths)):
+        return "Every width is a multiple of the one before, and larger."
+    return None
+
+
+def _falls(numbers: Sequence[int]) -> bool:
+    return all(after < before for before, after in pairwise(numbers))

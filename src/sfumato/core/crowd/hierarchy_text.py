@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from sfumato.core.crowd.coded import is_number
+from sfumato.core.crowd.hierarchy import ANYTHING
 from sfumato.core.crowd.hierarchy_rules import (
     EVERYTHING,
     UNITS,
@@ -61,7 +63,7 @@ def read_rule(name: str, shape: object) -> Rule:
     try:
         if isinstance(shape, Mapping):
             return _read(shape)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         pass
     raise Refused(
         "bad-request",
@@ -78,28 +80,68 @@ def read_taxonomy(text: str) -> Taxonomy:
     What many programs write too: `;` may part the fields, and a last column of `*` is left out.
     """
     separator = ";" if text.count(";") > text.count(",") else ","
-    lines = [line for line in csv.reader(io.StringIO(text), delimiter=separator) if line]
-    groups = {line[0]: tuple(part for part in line[1:] if part != "*") for line in lines}
+    groups: dict[str, tuple[str, ...]] = {}
+    for line in _lines(text, separator):
+        value, *path = (part.strip() for part in line)
+        while path and path[-1] == ANYTHING:
+            path.pop()
+        if groups.setdefault(value, tuple(path)) != tuple(path):
+            raise Refused(
+                "bad-request",
+                "A taxonomy has two lines for the same value that differ.",
+                "Keep one of them.",
+            )
     return Taxonomy(groups)
+
+
+def _lines(text: str, separator: str) -> list[list[str]]:
+    lines = None
+    try:
+        lines = [line for line in csv.reader(io.StringIO(text), delimiter=separator) if line]
+    except csv.Error:
+        lines = None
+    if lines:
+        return lines
+    raise Refused(
+        "bad-request", "The taxonomy cannot be read.", "Write a value and its groups on each line."
+    )
 
 
 def _read(shape: Mapping[str, Any]) -> Rule:
     match shape["kind"]:
         case "intervals":
-            widths = tuple(float(width) for width in shape["widths"])
-            return Intervals(widths, float(shape.get("start", 0)))
+            widths = tuple(_number(width) for width in _list(shape["widths"]))
+            return Intervals(widths, _number(shape.get("start", 0)))
         case "prefixes":
-            return Prefixes(tuple(int(count) for count in shape["keep"]))
+            return Prefixes(tuple(_whole(count) for count in _list(shape["keep"])))
         case "dates":
-            units = tuple(str(unit) for unit in shape["units"])
+            units = tuple(str(unit) for unit in _list(shape["units"]))
             if set(units) <= set(UNITS):
                 return Dates(units)
         case "taxonomy":
             groups = shape["groups"].items()
-            return Taxonomy({str(v): tuple(map(str, path)) for v, path in groups})
+            return Taxonomy({str(v): tuple(map(str, _list(path))) for v, path in groups})
         case "all-or-nothing":
             return EVERYTHING
     raise ValueError("no such kind")
+
+
+def _list(value: object) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    raise TypeError("no list")
+
+
+def _number(value: object) -> float:
+    if is_number(value):  # type: ignore[arg-type]  # whatever JSON holds
+        return float(value)  # type: ignore[arg-type]  # is_number said so
+    raise TypeError("no number")
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise TypeError("no whole number")
 
 
 def _toml(value: object) -> str:

@@ -126,7 +126,8 @@ def unreachable(task: Task, nearest: Judged | None) -> Refused:
     return Refused(
         "out-of-reach",
         f"No way to generalise these columns reaches {task.goal.in_words} with so few rows "
-        f"suppressed: the nearest leaves out {rest:,} of {task.people:,} rows ({share:.1%}).",
+        f"suppressed: the nearest leaves out {rest:,} of {task.people:,} rows ({share:.1%}; these "
+        "counts are owner-only).",
         "Let more rows be suppressed, ask for less, or give the hierarchies coarser levels.",
         suppressed=rest,
         rows=task.people,

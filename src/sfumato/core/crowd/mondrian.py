@@ -13,7 +13,7 @@ import numpy as np
 from sfumato.core.crowd.coded import Bits, Codes, Floats, Value, is_number
 from sfumato.core.crowd.contents import contents_of
 from sfumato.core.crowd.grouping import counted
-from sfumato.core.crowd.hierarchy import Hierarchy, spelled
+from sfumato.core.crowd.hierarchy import Hierarchy
 from sfumato.core.crowd.lattice import judge, unreachable
 from sfumato.core.crowd.task import Task
 
@@ -40,12 +40,11 @@ class Halves:
         """Return a code for each row's range in the column; see `labels`."""
         return np.unique(self._pairs(axis), axis=0, return_inverse=True)[1].ravel()[self.ids]
 
-    def labels(self, axis: int) -> list[Value]:
-        """Return what each code of a range is called."""
-        domain = self.task.hierarchies[axis].domain
-        return [
-            _label(domain, low, high) for low, high in np.unique(self._pairs(axis), axis=0).tolist()
-        ]
+    def labels(self, axis: int) -> list[tuple[Value, str]]:
+        """Return what each code of a range is called, and how that is written."""
+        hierarchy = self.task.hierarchies[axis]
+        pairs = np.unique(self._pairs(axis), axis=0).tolist()
+        return [_label(hierarchy, low, high) for low, high in pairs]
 
     def _pairs(self, axis: int) -> Codes:
         return np.stack([self.low[:, axis], self.high[:, axis]], axis=1)
@@ -143,9 +142,12 @@ def _width(hierarchy: Hierarchy, low: Codes, high: Codes) -> Floats:
     return np.where(high > low, (high - low + 1) / max(1, len(domain)), 0.0)
 
 
-def _label(domain: tuple[Value, ...], low: int, high: int) -> Value:
+def _label(hierarchy: Hierarchy, low: int, high: int) -> tuple[Value, str]:
+    domain, texts = hierarchy.domain, hierarchy.levels[0].labels
     if low == high:
-        return domain[low]
+        return domain[low], texts[low]
     if all(is_number(value) for value in domain[low : high + 1]):
-        return f"[{domain[low]}, {domain[high]}]"
-    return "{" + " | ".join(spelled(value) for value in domain[low : high + 1]) + "}"
+        made = f"[{texts[low]}, {texts[high]}]"
+    else:
+        made = "{" + " | ".join(texts[low : high + 1]) + "}"
+    return made, made

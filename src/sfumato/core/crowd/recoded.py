@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Codes, Column, Table
+from sfumato.core.crowd.coded import Codes, Column, Table, Value
 from sfumato.core.crowd.goal import Goal, kept_by
 from sfumato.core.crowd.grouping import classes_of
 from sfumato.core.crowd.hierarchy import Hierarchy
@@ -74,8 +74,8 @@ def recode_by_halves(table: Table, way: Way) -> Recoded:
     columns = dict(table.columns)
     for axis, hierarchy in enumerate(task.hierarchies):
         codes = halves.ranges_of(axis)[task.of_row]
-        labels = halves.labels(axis)
-        columns[hierarchy.name] = Column(hierarchy.name, codes, tuple(labels))
+        values, texts = zip(*halves.labels(axis), strict=True) if table.rows else ((), ())
+        columns[hierarchy.name] = Column(hierarchy.name, codes, values, texts)
     made = Table(columns, table.rows, table.weights)
     return Recoded(made, np.arange(table.rows), "mondrian", way.goal, halves.loss)
 
@@ -100,16 +100,18 @@ def _generalised(table: Table, task: Task, cells: Cells, rows: Codes) -> Table:
 
 def _labelled(hierarchy: Hierarchy, level: Codes, place: Codes) -> Column:
     labels: dict[object, int] = {}
-    values: list[str | int | float | bool | None] = []
+    values: list[Value] = []
+    texts: list[str] = []
     made = np.zeros((hierarchy.height, max(1, len(hierarchy.domain))), np.int64)
     for number, step in enumerate(hierarchy.levels):
-        whole = [*hierarchy.domain] if number == 0 else [*step.labels]
+        whole = hierarchy.domain if number == 0 else step.labels
         codes = []
-        for label in whole:
+        for label, text in zip(whole, step.labels, strict=True):
             key = (isinstance(label, bool), label)
             if key not in labels:
                 labels[key] = len(values)
                 values.append(label)
+                texts.append(text)
             codes.append(labels[key])
         made[number, : len(hierarchy.domain)] = np.array(codes, np.int64)[step.of_value]
-    return Column(hierarchy.name, made[level, place], tuple(values))
+    return Column(hierarchy.name, made[level, place], tuple(values), tuple(texts))

@@ -12,7 +12,7 @@ from sfumato.core.crowd.coded import Codes, Floats
 from sfumato.core.refusal import Refused
 
 HIGH: Final = 0.2  # a chance of one in five: the threshold that is used most
-_TERMS: Final = 20_000
+_PANELS: Final = 4  # of the integral, for each step of its variable
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ def risks_of(sizes: Codes, fraction: float | None = None, threshold: float = HIG
 def expected_chances(sizes: Codes, fraction: float) -> Floats:
     """Return the mean of 1/F for each class, F its size in the population (Benedetti 1998).
 
-    Of F people each is in the table with the chance `fraction`: where f of them are, F is f plus a
-    negative binomial number of misses. For f = 1 that is p ln(1/p) / (1 - p).
+    Of F people each is in the table with the chance p = `fraction`: where f of them are, F is f
+    plus a negative binomial number of misses, and the mean is p times the integral of
+    y**(f - 1) / (p + (1 - p) y) from 0 to 1. For f = 1 that is p ln(1/p) / (1 - p).
     """
     different, of_class = np.unique(sizes, return_inverse=True)
     found = np.array([_mean_inverse(int(f), fraction) for f in different])
@@ -97,16 +98,16 @@ def population_uniques(sizes: Codes, fraction: float) -> float | None:
 
 
 def _mean_inverse(f: int, p: float) -> float:
+    """Return the integral with y = exp(-x / f), by Gauss's rule on short panels of x."""
     if p >= 1 - 1e-12:
         return 1.0 / f
-    if f == 1:
-        return p * math.log(1 / p) / (1 - p)
-    terms = int(min(_TERMS, 40 + 40 * f * (1 - p) / p))
-    j = np.arange(terms, dtype=np.float64)
-    logs = np.cumsum(
-        np.concatenate([[f * math.log(p)], np.log((f + j[:-1]) / (j[:-1] + 1) * (1 - p))])
-    )
-    return float(np.sum(np.exp(logs) / (f + j)))
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    end = 60.0 - math.log(p)  # what is beyond is below 1e-26 of the whole
+    edges = np.linspace(0.0, end, math.ceil(end) * _PANELS + 1)
+    half = (edges[1] - edges[0]) / 2
+    x = (edges[:-1] + half)[:, None] + half * nodes
+    values = np.exp(-x) / (p + (1 - p) * np.exp(-x / f))
+    return float((values @ weights).sum() * half * p / f)
 
 
 def _risk(chances: Floats, sizes: Codes, threshold: float) -> Risk:

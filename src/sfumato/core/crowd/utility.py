@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.core.crowd.coded import Bits, Codes, Floats, Table
+from sfumato.core.crowd.coded import Bits, Codes, Column, Table
 from sfumato.core.crowd.recoded import Recoded, class_sizes
 
 _FOLDS = 5
+_ANSWERS = 50  # that the model tells apart
 
 
 @dataclass(frozen=True)
@@ -54,23 +56,37 @@ def learnt(before: Table, after: Recoded, quasi: Sequence[str], answer: str) -> 
 
     The model is a naive Bayes over categories, trained on four fifths of the rows and tried on the
     rest, five times. Every row of the original is tried: one that was left out after gets the
-    commonest answer.
+    commonest answer. Of very many answers the model tells the most frequent, and all others as one:
+    for numbers, in as many parts of about the same number of rows.
     """
-    truth = before.of([answer])[0]
+    truth, count = _answers(before.of([answer])[0], before.weight)
     fold = np.arange(before.rows) % _FOLDS
-    first = _right(before, quasi, (truth.codes, len(truth.values)), fold)
-    kept = np.zeros(before.rows, bool)
-    kept[after.kept] = True
-    common = np.bincount(truth.codes, minlength=1).argmax() if before.rows else 0
-    later = np.asarray(truth.codes == common)
-    held = (truth.codes[after.kept], len(truth.values))
-    later[after.kept] = _right(after.table, quasi, held, fold[after.kept])
+    first = _right(before, quasi, (truth, count), fold)
+    counts = np.bincount(truth, before.weight, minlength=1)
+    later = np.asarray(truth == counts.argmax())
+    guessed = later.copy()
+    later[after.kept] = _right(after.table, quasi, (truth[after.kept], count), fold[after.kept])
     weight, people = before.weight, max(1, before.people)
     return Learnt(
         float(first @ weight) / people,
         float(later @ weight) / people,
-        float((truth.codes == common) @ weight) / people,
+        float(guessed @ weight) / people,
     )
+
+
+def _answers(column: Column, weight: Codes) -> tuple[Codes, int]:
+    """Return each row's answer as a small number, and how many answers there are."""
+    count = len(column.values)
+    if count <= _ANSWERS:
+        return column.codes, max(1, count)
+    of_value = np.bincount(column.codes, weight, minlength=count)
+    if column.is_ordered:
+        before = np.cumsum(of_value) - of_value
+        part = np.minimum(before * _ANSWERS // max(1.0, of_value.sum()), _ANSWERS - 1)
+        return part.astype(np.int64)[column.codes], _ANSWERS
+    small = np.full(count, _ANSWERS - 1, np.int64)
+    small[np.argsort(-of_value, kind="stable")[: _ANSWERS - 1]] = np.arange(_ANSWERS - 1)
+    return small[column.codes], _ANSWERS
 
 
 def _right(table: Table, quasi: Sequence[str], truth: tuple[Codes, int], fold: Codes) -> Bits:
@@ -82,16 +98,22 @@ def _right(table: Table, quasi: Sequence[str], truth: tuple[Codes, int], fold: C
 
 
 def _guessed(table: Table, quasi: Sequence[str], truth: tuple[Codes, int], test: Bits) -> Codes:
+    """Return the likeliest answer of each tested row; one answer at a time, to save memory."""
     answers, count = truth
-    weight, train = table.weight, ~test
-    prior = np.bincount(answers[train], weight[train], minlength=count) + 1.0
-    score: Floats = np.tile(np.log(prior / prior.sum()), (int(test.sum()), 1))
-    for column in table.of(quasi):
-        values = max(1, len(column.values))
-        key = column.codes[train] * count + answers[train]
-        found = (
-            np.bincount(key, weight[train], minlength=values * count).reshape(values, count) + 1.0
-        )
-        score += np.log(found / found.sum(axis=0))[column.codes[test]]
-    best: Codes = score.argmax(axis=1)
+    weight, train = table.weight, np.flatnonzero(~test)
+    train = train[np.argsort(answers[train], kind="stable")]
+    ends = np.searchsorted(answers[train], np.arange(count + 1))
+    best: Codes = np.zeros(int(test.sum()), np.int64)
+    highest = np.full(len(best), -np.inf)
+    columns = [(c.codes, max(1, len(c.values)), c.codes[test]) for c in table.of(quasi)]
+    people = float(weight[train].sum())
+    for answer in range(count):
+        rows = train[ends[answer] : ends[answer + 1]]
+        held = float(weight[rows].sum())
+        score = np.full(len(best), math.log((held + 1.0) / (people + count)))
+        for codes, values, tested in columns:
+            found = np.bincount(codes[rows], weight[rows], minlength=values) + 1.0
+            score += np.log(found / (held + values))[tested]
+        better = score > highest
+        best[better], highest[better] = answer, score[better]
     return best

@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -39,6 +39,8 @@ def anonymity() -> None:
     """Measure and reach k-anonymity in a table of your own. It is never differential privacy.
 
     What these commands print was computed from your rows without noise: it is for your eyes.
+    Begin with `check TABLE --quasi A,B --sensitive C`: A and B are what others may know of
+    somebody, C is what they are after. Then `hierarchies`, and `reach ... --k 5 --out NEW.csv`.
     """
 
 
@@ -95,11 +97,12 @@ def unique(shell: Shell, table: str, inner: str | None, quasi: tuple[str, ...], 
 @command
 def hierarchies(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
     """Propose how each column is generalised, and show what that makes of some values."""
+    if how["out"] is not None:
+        _check_new(how["out"])  # rules that somebody has reviewed are not written over
     rules, found = shell.app.anonymity().hierarchies(TableFile(table, inner), how["quasi"])
     text = rules_toml(rules)
     if how["out"] is not None:
-        _check_new(how["out"])  # rules that somebody has reviewed are not written over
-        Path(how["out"]).write_text(text, "utf-8")
+        _write(how["out"], lambda file: file.write(text))
     lines = [*preview_lines(found), "", text if how["out"] is None else f"Written: {how['out']}"]
     shell.show({**found, "rules": text}, "\n".join(lines))
 
@@ -151,10 +154,7 @@ def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
     With --data-set, that a table is handed out stands in the vault's ledger before it is written,
     and every later receipt about these people says so.
     """
-    if how["out"] is not None:  # before anything is written down
-        _check_new(how["out"])
-    if how["picture"] is not None:
-        check_picture(how["picture"])
+    _check_outputs(how["out"], how["picture"])  # before anything is written down
     service, file, recoding = shell.app.anonymity(), TableFile(table, inner), _recoding(how)
     with working("recoding"):
         lines, found = service.reach(file, recoding)
@@ -163,7 +163,7 @@ def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
         with shell.open_folder() as vault:
             found["handed_out"] = vault.hand_out(how["data_set"], recoding)
     if how["out"] is not None:
-        _write(how["out"], lines)
+        _write(how["out"], lambda file: csv.writer(file, lineterminator="\n").writerows(lines))
         found["written"] = how["out"]
     if curve is not None:
         found["curve"] = curve
@@ -240,6 +240,8 @@ def _rules(path: str | None, taxonomies: Sequence[str]) -> dict[str, Rule]:
         name, mark, file = pair.partition("=")
         if not mark:
             raise click.BadParameter("write COLUMN=FILE", param_hint="--taxonomy")
+        if name in rules:
+            raise click.BadParameter(f"{name!r} has a rule already", param_hint="--taxonomy")
         rules[name] = read_taxonomy(_text(file))
     return rules
 
@@ -266,28 +268,46 @@ def _text(path: str) -> str:
 def _read(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
-    except OSError:
+    except (OSError, ValueError):
         pass
     raise Refused("source-unreadable", f"{path} cannot be read.", "Give a file's path.")
 
 
-def _write(path: str, lines: Sequence[Sequence[str]]) -> None:
+def _write(path: str, write: Callable[[TextIO], object]) -> None:
     try:
         with Path(path).open("x", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(lines)
+            write(file)
         return
     except OSError:
         pass
     raise _not_new(path)
 
 
+def _check_outputs(out: str | None, picture: str | None) -> None:
+    """Refuse to write where something is, or both to one place, or no such picture."""
+    for name in (out, picture):
+        if name is not None:
+            _check_new(name)
+    if picture is not None:
+        check_picture(picture)
+        if out is not None and Path(out).absolute() == Path(picture).absolute():
+            raise Refused("bad-request", "Table and picture go to one file.", "Name two.")
+
+
 def _check_new(name: str) -> None:
     """Refuse a file that is there, if only as a link to nowhere, and a folder that is not."""
-    path = Path(name)
-    if path.is_symlink() or path.exists():
-        raise _not_new(name)
-    if not path.parent.is_dir():
+    path, has_folder, is_new = Path(name), True, False
+    try:
+        has_folder = path.parent.is_dir()
+        path.lstat()
+    except FileNotFoundError:
+        is_new = True
+    except (OSError, ValueError):  # a name that no file can have
+        is_new = False
+    if not has_folder:
         raise Refused("bad-request", f"{path.parent} is no folder.", "Make it, or name another.")
+    if not is_new:
+        raise _not_new(name)
 
 
 def _not_new(path: str) -> Refused:

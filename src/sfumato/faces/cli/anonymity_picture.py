@@ -74,9 +74,10 @@ def _spec(curve: Mapping[str, Any], points: list[Point], title: str) -> Json:
         "condition": {"test": "datum.chosen", "value": _CHOSEN}, "value": _LINE,
     }  # fmt: skip
     place: Json = {"x": x, "y": y}
+    subtitle = f"{curve['guarantee']}. Owner-only. Orange: {curve['goal']}."
     return {
         "$schema": SCHEMA, "config": CONFIG, "width": 460, "height": 280,
-        "title": {"text": title, "subtitle": ["Owner-only. Orange: the chosen k. Not DP."]},
+        "title": {"text": title, "subtitle": [subtitle]},
         "data": {"values": rows},
         "layer": [
             {"mark": {"type": "line", "color": _LINE, "opacity": 0.5}, "encoding": place},

@@ -72,6 +72,7 @@ def reach_lines(found: Shape) -> list[str]:
     if levels is not None:
         named = ", ".join(f"{name} {level}" for name, level in levels.items())
         lines.append(f"Levels: {named} ({found['looked']:,} of {found['nodes']:,} ways looked at).")
+    lines += _rule_lines(found["hierarchies"])
     for name, one in found["learnt"].items():
         lines.append(
             f"A model tells {name} right {one['before']:.1%} before, {one['after']:.1%} after, "
@@ -95,7 +96,12 @@ def leak_lines(found: Shape) -> list[str]:
     if nearer is None:
         lines.append("Without --held-back nobody can say how near is too near.")
     else:
-        lines.append(f"{nearer:.1%} are nearer to the original than to rows held back.")
+        lines.append(
+            f"{nearer:.1%} are nearer to the original than to rows held back; of new people "
+            f"{found['nearer_by_chance']:.1%} would be."
+        )
+    if found["tried"] < rows:
+        lines.append(f"Distances are those of {found['tried']:,} rows, spread over all.")
     cells = [
         (
             name,
@@ -144,6 +150,16 @@ def _worst_lines(found: Shape) -> list[str]:
         for one in found["worst"]
     ]
     return ["", "Worst classes first:", *table_text((*found["quasi"], "rows"), cells), ""]
+
+
+def _rule_lines(rules: Shape) -> list[str]:
+    """Return which hierarchies were used that nobody has reviewed, and which were not used."""
+    lines = []
+    if rules["proposed"]:
+        lines.append(f"Hierarchies proposed, not given, for: {', '.join(rules['proposed'])}.")
+    if rules["unused"]:
+        lines.append(f"Hierarchies given, but not used, for: {', '.join(rules['unused'])}.")
+    return lines
 
 
 def _handed_out(found: Shape) -> Sequence[str]:

@@ -12,13 +12,14 @@ from typing import Final
 
 from sfumato.core.crowd.blunted import pseudonyms
 from sfumato.core.crowd.check import check
-from sfumato.core.crowd.coded import Table, coded
+from sfumato.core.crowd.coded import Table, replaced
 from sfumato.core.crowd.goal import Goal
 from sfumato.core.crowd.hierarchy import Hierarchy
 from sfumato.core.crowd.hierarchy_rules import Rule, built, proposed
 from sfumato.core.crowd.leaks import leaks
 from sfumato.core.crowd.reader import ReadOrder, TableReader
 from sfumato.core.crowd.recoded import (
+    GUARANTEE,
     Recoded,
     Way,
     class_sizes,
@@ -140,10 +141,12 @@ class Anonymity:
         are put in the order of what they say, so that a place tells nothing.
         """
         _check_apart(how)
+        _check_rules(how)
         columns = [*how.quasi, *how.sensitive, *how.keep, *how.names]
         table = blunted(look(self.reader, file.order(columns)), how.blunt)
         found = _recoded(table, how, how.goal)
         shape = recoded_json(found, utility_of(table, found, how.quasi), how.quasi)
+        shape["hierarchies"] = _rules_said(how)
         shape["risks"] = risks_json(risks_of(class_sizes(found.table, how.quasi)))
         shape["learnt"] = _learnt_json(table, found, how)
         shape["checked"] = check_json(check(found.table, how.quasi, how.sensitive))
@@ -167,7 +170,10 @@ class Anonymity:
                 "k": k, "loss": found.loss, "highest": risks.prosecutor.highest,
                 "found": risks.marketer, "suppressed": table.people - found.table.people,
             })  # fmt: skip
-        return _for_the_owner({"method": how.method, "chosen": how.goal.k, "points": points})
+        return _for_the_owner({
+            "guarantee": GUARANTEE, "method": how.method, "goal": how.goal.in_words,
+            "chosen": how.goal.k, "points": points,
+        })  # fmt: skip
 
     def leaks(
         self, original: TableFile, look_alike: TableFile, held_back: TableFile | None
@@ -204,9 +210,38 @@ def _hierarchies(table: Table, how: Recoding) -> dict[str, Hierarchy]:
     return made
 
 
+def _check_rules(how: Recoding) -> None:
+    """Refuse a rule that is meant for a quasi-identifier, but named in other letters."""
+    of_small = {name.casefold(): name for name in how.quasi}
+    for name in how.rules:
+        meant = of_small.get(name.strip().casefold(), name)
+        if meant != name and meant not in how.rules:
+            raise Refused(
+                "bad-request",
+                f"There is a hierarchy of {name!r}, and the column is named {meant!r}.",
+                "Write both in the same letters; else a proposal would be used.",
+                column=meant,
+            )
+
+
+def _rules_said(how: Recoding) -> Json:
+    """Return which quasi-identifiers have a rule of the owner's, and which a proposal."""
+    return {
+        "given": [name for name in how.quasi if name in how.rules],
+        "proposed": [name for name in how.quasi if name not in how.rules],
+        "unused": [name for name in how.rules if name not in how.quasi],
+    }
+
+
 def _check_apart(how: Recoding) -> None:
     named = [*how.quasi, *how.sensitive, *how.keep, *how.names]
     twice = sorted({name for name in named if named.count(name) > 1})
+    if how.suppress and how.method != "global":
+        raise Refused(
+            "bad-request",
+            f"Recoding by {how.method!r} leaves out no row, so nothing may be suppressed.",
+            "Suppress nothing, or recode globally.",
+        )
     if not twice and how.quasi and 0 <= how.suppress < 1:
         return
     raise Refused(
@@ -220,10 +255,9 @@ def _check_apart(how: Recoding) -> None:
 def _with_pseudonyms(table: Table, how: Recoding) -> Table:
     columns = dict(table.columns)
     for column in table.of(how.names):
-        made = coded(column.name, pseudonyms(column.values, how.key, column.name))
-        columns[column.name] = type(column)(
-            column.name, made.codes[column.codes] if table.rows else column.codes, made.values
-        )
+        pairs = zip(column.values, column.written, strict=True)
+        texts = ["" if value is None else text for value, text in pairs]
+        columns[column.name] = replaced(column, pseudonyms(texts, how.key, column.name))
     return Table(columns, table.rows, table.weights)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sfumato.core.crowd.blunted import averaged, cut_ends, rounded
-from sfumato.core.crowd.coded import Column, Table, Value, coded
+from sfumato.core.crowd.coded import Column, Table, coded, replaced, written_as
 from sfumato.core.refusal import Refused
 
 
@@ -29,16 +29,16 @@ def blunted(table: Table, blunt: Sequence[Blunting]) -> Table:
 
 
 def _made(column: Column, one: Blunting) -> Column:
-    values: list[Value] = [column.values[code] for code in column.codes.tolist()]
     match one.kind, one.numbers:
         case "cut", (low, high):
-            return coded(column.name, cut_ends(values, low, high))
+            return replaced(column, cut_ends(column.values, low, high))
         case "round", (step,):
-            return coded(column.name, rounded(values, step))
-        case "average", (k,):
-            return coded(column.name, averaged(values, int(k)))
+            return replaced(column, rounded(column.values, step))
+        case "average", (k,) if k.is_integer():
+            values = [column.values[code] for code in column.codes.tolist()]
+            return written_as(column, coded(column.name, averaged(values, int(k))))
     raise Refused(
         "bad-request",
         f"{one.kind!r} is nothing that is done to {one.column!r}.",
-        "Cut to LOW..HIGH, round to a step, or average over k.",
+        "Cut to LOW..HIGH, round to a step, or average over a whole number of neighbours.",
     )

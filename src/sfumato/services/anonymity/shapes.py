@@ -10,7 +10,6 @@ import numpy as np
 
 from sfumato.core.crowd.check import Check
 from sfumato.core.crowd.coded import Table
-from sfumato.core.crowd.hierarchy import spelled
 from sfumato.core.crowd.leaks import Leaks
 from sfumato.core.crowd.recoded import Recoded
 from sfumato.core.crowd.risk import Risks
@@ -29,7 +28,7 @@ def check_json(found: Check) -> Json:
         "sensitive": {name: _finite(numbers) for name, numbers in found.sensitive.items()},
         "worst": [
             {
-                "values": dict(zip(found.quasi, map(spelled, one.values), strict=True)),
+                "values": dict(zip(found.quasi, one.written, strict=True)),
                 "size": one.size,
                 "held": {name: _finite(numbers) for name, numbers in one.held.items()},
             }
@@ -65,8 +64,8 @@ def leaks_json(found: Leaks) -> Json:
 def rows_in_order(table: Table, names: Sequence[str]) -> list[list[str]]:
     """Return the rows as texts, in the order of what they say."""
     columns = table.of(names)
-    texts = [np.array([*map(spelled, c.values)] or [""], dtype=object)[c.codes] for c in columns]
-    ranks = [_rank([*map(spelled, c.values)])[c.codes] if table.rows else c.codes for c in columns]
+    texts = [np.array([*c.written] or [""], dtype=object)[c.codes] for c in columns]
+    ranks = [_rank(c.written)[c.codes] if table.rows else c.codes for c in columns]
     order = np.lexsort(ranks[::-1]) if ranks else np.zeros(0, np.int64)
     return [list(row) for row in zip(*(text[order].tolist() for text in texts), strict=True)]
 
