@@ -12,8 +12,9 @@ from typing import Final
 
 from sfumato.core.crowd.coded import Table
 from sfumato.core.crowd.reader import ReadOrder
+from sfumato.core.learning import LearnOrder
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder, TakeOrder
+from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrder, TakeOrder
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
@@ -23,6 +24,7 @@ from sfumato.engines.child import Child
 from sfumato.engines.cold import lower_cold
 from sfumato.engines.frames import Header
 from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
+from sfumato.engines.learning import learn_header, read_learnt
 from sfumato.engines.orders import order_header, path_of_block, split_header
 from sfumato.engines.ranked import lower_stored
 from sfumato.plan.lower import Statement, lower
@@ -138,6 +140,16 @@ class DuckDBEngine:
         if not is_done:
             raise EngineStopped
         return tuple(path_of_block(order.target, block) for block in range(order.blocks))
+
+    def learn(self, order: LearnOrder) -> Sealed[IntegerArray]:
+        """Return the clipped sum of gradients, or a site's update, in units of 2**-30."""
+        request = learn_header(order, str(Path(order.table).absolute()))
+        rows = order.most_rows
+        limits = self._limits.deadline_of(rows), self._limits.memory_of(rows)
+        answer = self._ask(request, *limits)
+        if answer is None:
+            raise EngineStopped
+        return Sealed(read_learnt(answer))
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Copy a source into a prepared table and its people's sketch: both, whole, or neither."""

@@ -152,6 +152,13 @@ def _split(worker: Worker, request: Header) -> bytes:
     return framed({"ok": True})
 
 
+def _learn(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.learning import learnt, read_learn
+
+    found = learnt(worker.open(str(request["table"])), read_learn(request))
+    return framed({"ok": True}, found.astype("<i8").tobytes())
+
+
 def _probe(worker: Worker, _request: Header) -> bytes:
     from sfumato.engines.probes import open_probes
 
@@ -179,6 +186,7 @@ _DEEDS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
     "probe": _probe,
     "take": _take,
     "split": _split,
+    "learn": _learn,
 }
 
 
