@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -15,8 +15,11 @@ from sfumato.client.vault import Vault
 from sfumato.core.federation import read_agreement
 from sfumato.core.refusal import Refused
 from sfumato.dice import SystemDice
-from sfumato.door import Door, SumDoor
+from sfumato.door import Door, SumDoor, TrainDoor
+from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated.convener import Convener, Progress
+from sfumato.federated.trained import TrainedModel
+from sfumato.federated.training import Course, Step, train
 from sfumato.services.federated import Sites
 from sfumato.stores.keys import make_secret, read_secret, site_secret
 from sfumato.stores.rounds import SqlNonces
@@ -41,7 +44,12 @@ def site_of(root: Path, door: Door, catalogue: Catalogue, records: Records) -> S
         return SqlNonces(records)
 
     sums = SumDoor(door.ledger, door.engine, dice, door.code)
-    return Sites(sums, catalogue, nonces, identity)
+    trainer = None
+    if isinstance(door.engine, DuckDBEngine):
+        trainer = TrainDoor(
+            door.ledger, door.engine, dice, lambda round_: nonces().take(round_), door.code
+        )
+    return Sites(sums, catalogue, nonces, identity, trainer)
 
 
 def new_convener(path: str | os.PathLike[str]) -> str:
@@ -85,6 +93,15 @@ class FederatedVault(Vault):
     def spent(self, data_set: str) -> dict[str, float]:
         """Return the epsilon that each site's data set has spent, whoever asked it."""
         return self.convener.spent(data_set)
+
+    def train(
+        self, data_set: str, *, heard: Callable[[Step], None] = lambda _: None, **course: Any
+    ) -> TrainedModel:
+        """Return a network that all sites have trained; see `federated/training.py` on a course.
+
+        Each site pays once, for all rounds, in the first round that it is in.
+        """
+        return train(self.convener, Course(data_set, **course), heard)
 
 
 class _Transport:

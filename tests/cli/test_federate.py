@@ -80,5 +80,7 @@ def test_the_demo_asks_four_real_sites_and_goes_on_when_one_is_killed(tmp_path: 
     assert first["left_out"] == {}
     assert last["left_out"] == {"west": "service-down"}
     assert abs(last["rows"][0][0] - 6000) < 100
-    assert found["spent"] == {"east": 5.0, "north": 5.0, "south": 5.0}
+    assert found["spent"] == {"east": 6.0, "north": 6.0, "south": 6.0}
+    assert found["trained"]["paid"] == dict.fromkeys(("east", "north", "south", "west"), 1.0)
+    assert "round 15: 4 sites" in shown.stderr
     assert "epsilon spent by each site" in shown.stderr

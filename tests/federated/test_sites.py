@@ -197,6 +197,51 @@ def test_the_command_line_asks_them_too(sites: Federation, tmp_path: Path) -> No
     assert answer["receipt"]["sites"] == list(NAMES)
 
 
+LESSON: dict[str, Any] = {
+    "features": ["age"], "target": "ill", "people": 480, "rounds": 3, "clip": 1, "rate": 2.0,
+}  # fmt: skip
+
+
+def test_four_services_train_a_model_while_one_is_killed_and_comes_back(sites: Federation) -> None:
+    before, heard = sites.together().spent("patients"), list[Any]()
+
+    def killed_once(step: Any) -> None:
+        heard.append(step)
+        if step.number == 1:
+            sites.kill_door("west")
+        if step.number == 2:
+            sites.wait_for("west")
+
+    model = sites.together().train("patients", heard=killed_once, **LESSON, **SURE)
+    assert [step.failed for step in heard] == [None, None, None]
+    assert heard[0].sites == heard[2].sites == NAMES
+    assert set(heard[1].sites) >= set(NAMES[:3])  # west may be back already
+    assert model.card["rounds"] == 3
+    assert sites.together().spent("patients") == {n: e + 20 for n, e in before.items()}
+    assert all(found["ok"] for found in sites.ledgers().values())
+
+
+def test_the_command_line_trains_too(sites: Federation, tmp_path: Path) -> None:
+    kept = tmp_path / "sfumato" / "tokens.json"
+    kept.parent.mkdir()
+    urls = {name: service.url for name, service in sites.services.items()}
+    kept.write_text(json.dumps({urls[n]: sites.services[n].tokens["ada"] for n in urls}))
+    agreement, public = tmp_path / "agreement.json", tmp_path / "public.csv"
+    agreement.write_text(json.dumps(sites.agreement))
+    public.write_text("age,ill\n30,false\n70,true\n")
+    ways = [word for name, url in urls.items() for word in ("--site", f"{name}={url}")]
+    out = tmp_path / "ill.safetensors"
+    said = run(
+        tmp_path, "federate", "train", str(agreement), "patients", "ill", "--features", "age",
+        "--rounds", "2", "--people", "480", "--epsilon", "20", "--delta", "1e-6", "--hidden", "3",
+        "--test", str(public), "--out", str(out), "--key", str(sites.key), *ways,
+        XDG_CONFIG_HOME=str(tmp_path),
+    )  # fmt: skip
+    assert "east has paid epsilon 20." in said.stdout, said.stderr
+    assert "round 2: 4 sites; loss" in said.stderr
+    assert b"central-dp" in out.read_bytes()
+
+
 def test_who_was_not_granted_at_a_site_cannot_ask_it_there(sites: Federation) -> None:
     service = sites.services["west"]
     with sfumato.connect(service.url, token=service.user("eve", "researcher")) as eve:

@@ -523,3 +523,12 @@ def test_a_reply_that_is_none_leaves_its_site_out_or_without_receipt(
         (["north"], []) if kind == "no receipt" else ([], ["north"])
     )
     assert said.rows[0][0] == sum(len(rows_of(NAMES.index(n))) for n in NAMES if n not in left_out)
+
+
+def test_one_site_that_shows_another_table_is_not_believed(sites: Sites) -> None:
+    """The first by name, which used to be asked alone."""
+    way = Between(sites.vaults["east"])
+    way.change = lambda verb, reply: {**reply, "rows": [[77]]} if verb == "show-sum" else reply
+    count = "SELECT COUNT(*) AS n FROM patients"
+    said = sites.together({"east": way})["patients"].ask(count, **ASK)
+    assert float(str(said.value)) > 300

@@ -38,6 +38,13 @@ from sfumato.door.secure_sum import (
 from sfumato.door.stream import StreamDoor, close_periods, find_stream, open_stream
 from sfumato.door.stream_shown import stream_answer
 from sfumato.door.top_up import priced_for, top_up_json
+from sfumato.door.training import (
+    TrainDoor,
+    TrainOrder,
+    can_train,
+    price_of_training,
+    training_part,
+)
 
 __all__ = [
     "LOCAL",
@@ -55,8 +62,11 @@ __all__ = [
     "StreamDoor",
     "SumDoor",
     "SumOrder",
+    "TrainDoor",
+    "TrainOrder",
     "beside_dp",
     "can_pay",
+    "can_train",
     "cap_json",
     "charge_ballot",
     "choose",
@@ -75,6 +85,7 @@ __all__ = [
     "open_stream",
     "people_account",
     "price_of",
+    "price_of_training",
     "priced_for",
     "release",
     "respondent_account",
@@ -85,5 +96,6 @@ __all__ = [
     "sum_part",
     "summed_answer",
     "top_up_json",
+    "training_part",
     "user_account",
 ]

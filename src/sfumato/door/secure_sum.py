@@ -61,6 +61,11 @@ class SumOrder:
     asker: Asker
     nonce: bytes
 
+    @property
+    def agreement(self) -> Agreement:
+        """Return on what the sites have agreed."""
+        return self.sum.agreement
+
 
 @dataclass(frozen=True)
 class SumPart:

@@ -12,8 +12,9 @@ from typing import Final
 
 from sfumato.core.crowd.coded import Table
 from sfumato.core.crowd.reader import ReadOrder
+from sfumato.core.learning import LearnOrder
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder, TakeOrder
+from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrder, TakeOrder
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
@@ -24,6 +25,7 @@ from sfumato.engines.cold import lower_cold
 from sfumato.engines.folders import FOLDERS
 from sfumato.engines.frames import Header
 from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
+from sfumato.engines.learning import learn_header, read_learnt
 from sfumato.engines.orders import (
     folders_of,
     kept_of,
@@ -156,6 +158,16 @@ class DuckDBEngine:
             shutil.rmtree(spill, ignore_errors=True)
         if not is_done:
             raise EngineStopped
+
+    def learn(self, order: LearnOrder) -> Sealed[IntegerArray]:
+        """Return the clipped sum of gradients, or a site's update, in units of 2**-30."""
+        request = learn_header(order, str(Path(order.table).absolute()))
+        rows = order.most_rows
+        limits = self._limits.deadline_of(rows), self._limits.memory_of(rows)
+        answer = self._ask(request, *limits)
+        if answer is None:
+            raise EngineStopped
+        return Sealed(read_learnt(answer))
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Copy a source into a prepared table and its people's sketch: both, whole, or neither."""

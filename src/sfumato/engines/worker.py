@@ -164,6 +164,13 @@ def _split_people(worker: Worker, request: Header) -> bytes:
     return framed({"ok": True})
 
 
+def _learn(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.learning import learnt, read_learn
+
+    found = learnt(worker.open(str(request["table"])), read_learn(request))
+    return framed({"ok": True}, found.astype("<i8").tobytes())
+
+
 def _probe(worker: Worker, _request: Header) -> bytes:
     from sfumato.engines.probes import open_probes
 
@@ -192,6 +199,7 @@ _DEEDS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
     "take": _take,
     "split": _split,
     "split-people": _split_people,
+    "learn": _learn,
 }
 
 

@@ -20,8 +20,8 @@ MOST: Final = 10**10
 
 def _asked(body: Body) -> Asked:
     sql = None if body.get("sql") is None else text_of(body, "sql")
-    if (sql is None) == (body.get("question") is None):
-        raise bad_request("one of sql and question is needed")
+    if [sql, body.get("question"), body.get("lesson")].count(None) != 2:
+        raise bad_request("one of sql, question and lesson is needed")
     return Asked(
         text_of(body, "data_set"),
         text_of(body, "federation"),
@@ -31,6 +31,9 @@ def _asked(body: Body) -> Asked:
         read_number(body.get("delta")),
         None if body.get("max_groups") is None else count_of(body, "max_groups", 1, MOST),
         None if body.get("max_rows") is None else count_of(body, "max_rows", 1, MOST),
+        body.get("lesson"),
+        0 if body.get("number") is None else count_of(body, "number", 1, MOST),
+        b"" if body.get("weights") is None else _bytes_of(body, "weights"),
     )
 
 
@@ -63,14 +66,14 @@ def _show(desk: Desk, caller: Caller, body: Body) -> Json:
     return desk.sites.answer(caller, _asked(body), total, sites)
 
 
-def _bytes_of(body: Body) -> bytes:
-    text, found = text_of(body, "message"), None
+def _bytes_of(body: Body, name: str = "message") -> bytes:
+    text, found = text_of(body, name), None
     try:
         found = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         found = None
     if found is None:
-        raise bad_request("message is bytes in base64")
+        raise bad_request(f"{name} is bytes in base64")
     return found
 
 

@@ -8,6 +8,7 @@ is no sum. Needs no PyTorch.
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -46,7 +47,7 @@ class Progress:
 
 
 @dataclass
-class _Round:
+class Round:
     """One round at the convener; has state."""
 
     collector: Collector
@@ -75,18 +76,25 @@ class Convener:
     def ask(self, asked: Json) -> Json:
         """Return the answer of one round, with what it cost at each site; or refuse."""
         body = self._body(asked)
-        priced, gone = self._priced(body)
+        priced, gone = self.priced(body)
+        first = next(iter(priced.values()))
+        return self._answer(self.played(body, priced, gone, str(first["about"])))
+
+    def played(
+        self, body: Json, priced: Mapping[str, Json], gone: Mapping[str, Refused], about: str
+    ) -> Round:
+        """Return a round that is over, of the sites that have said what it costs; or refuse."""
         first = next(iter(priced.values()))
         bits = max(int(one["bits"]) for one in priced.values())
         nonce = self.dice.draw(NONCE_BYTES)
-        terms = self.agreement.terms(nonce, int(first["size"]), bits, str(first["about"]))
-        round_ = _Round(Collector(terms, self.key), body, nonce.hex(), dict(gone))
+        terms = self.agreement.terms(nonce, int(first["size"]), bits, about)
+        round_ = Round(Collector(terms, self.key), body, nonce.hex(), dict(gone))
         self._play(round_, {name: round_.collector.invitation() for name in priced})
-        return self._answer(round_)
+        return round_
 
     def price(self, asked: Json) -> Json:
         """Return what a round costs, and how far off its answer would be; nothing is spent."""
-        priced, gone = self._priced(self._body(asked))
+        priced, gone = self.priced(self._body(asked))
         least = min(priced.values(), key=lambda one: float(one["left"]["next_epsilon"]))
         return {
             **least,
@@ -134,7 +142,7 @@ class Convener:
         kept = {key: value for key, value in asked.items() if key in _ASKED}
         return {**kept, "federation": self.agreement.name}
 
-    def _priced(self, body: Json) -> tuple[dict[str, Json], dict[str, Refused]]:
+    def priced(self, body: Json) -> tuple[dict[str, Json], dict[str, Refused]]:
         """Return what the sites say of the sum; all who say anything have to say the same."""
         said_all, gone = self._everywhere("price-sum", dict.fromkeys(self.sites, body))
         priced = {name: one for name, one in said_all.items() if _is_price(one)}
@@ -153,7 +161,7 @@ class Convener:
             )
         return {name: priced[name] for name in sorted(priced)}, gone
 
-    def _play(self, round_: _Round, box: Mapping[str, bytes]) -> None:
+    def _play(self, round_: Round, box: Mapping[str, bytes]) -> None:
         for stage in STAGES:
             said, gone = self._stage(round_, stage, box)
             round_.gone |= gone
@@ -165,7 +173,7 @@ class Convener:
             box = round_.collector.close()
 
     def _stage(
-        self, round_: _Round, stage: str, box: Mapping[str, bytes]
+        self, round_: Round, stage: str, box: Mapping[str, bytes]
     ) -> tuple[dict[str, Json], dict[str, Refused]]:
         sent = {name: {"message": _text(message)} for name, message in box.items()}
         if stage == "join":
@@ -173,7 +181,7 @@ class Convener:
         where = {"data_set": round_.body["data_set"], "round": round_.nonce, "stage": stage}
         return self._everywhere("go-on-with-sum", {n: {**where, **s} for n, s in sent.items()})
 
-    def _take(self, round_: _Round, name: str, reply: Json) -> None:
+    def _take(self, round_: Round, name: str, reply: Json) -> None:
         """Hand a site's message on; one that is none, or another's, leaves the site out."""
         try:
             said = round_.collector.take(_bytes(reply.get("message")))
@@ -199,11 +207,11 @@ class Convener:
             "See to the sites that are named, and ask again.",
         )
 
-    def _answer(self, round_: _Round) -> Json:
+    def _answer(self, round_: Round) -> Json:
         survivors = round_.collector.survivors
         total = [int(one) for one in round_.collector.total()]
         body = {**round_.body, "total": total, "sites": len(survivors)}
-        answer = self.from_any("show-sum", body)
+        answer = self._shown(body)
         paid = dict(sorted(round_.receipts.items()))
         silent = [name for name in survivors if name not in paid]
         beside = [f"{name}: {one['not_dp']}" for name, one in paid.items() if "not_dp" in one]
@@ -220,9 +228,31 @@ class Convener:
             "charged": {name: one["epsilon"] for name, one in paid.items()},
             "left": {"next_epsilon": min((_next_of(one) for one in paid.values()), default=0.0)},
             **({"without_receipt": silent} if silent else {}),
+            **_wrong(round_.collector),
             **({"not_dp": "; ".join(beside)} if beside else {}),
         }
         return {**answer, "receipt": receipt}
+
+    def _shown(self, body: Json) -> Json:
+        """Return the table that most sites make of a finished sum; one site alone is not believed.
+
+        It is arithmetic on released numbers, so more say the same than may lie.
+        """
+        said, gone = self._everywhere("show-sum", dict.fromkeys(self.sites, body))
+        if not said:
+            raise min(gone.items())[1]
+        tables: dict[str, list[str]] = {}
+        for name in sorted(said):
+            table = {key: value for key, value in said[name].items() if key != "receipt"}
+            tables.setdefault(json.dumps(table, sort_keys=True, default=str), []).append(name)
+        alike = max(tables.values(), key=len)
+        if len(alike) <= self.agreement.colluders:
+            raise Refused(
+                "sum-not-trusted",
+                f"Of the sites that show the sum, {len(alike)} say the same; so many may lie.",
+                "Ask again when more sites can be reached.",
+            )
+        return said[alike[0]]
 
     def _everywhere(
         self, verb: str, bodies: Mapping[str, Json]
@@ -243,6 +273,11 @@ class Convener:
                 else:
                     gone[name] = _malformed()
         return said, gone
+
+
+def _wrong(collector: Collector) -> Json:
+    """Return which sites' last messages were wrong, though the sum is right without them."""
+    return {"wrong_shares": list(collector.liars)} if collector.liars else {}
 
 
 def _is_price(said: Json) -> bool:

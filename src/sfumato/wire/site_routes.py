@@ -26,16 +26,22 @@ _ASKED: Final[dict[str, Schema]] = {"federation": text(63), "epsilon": NUMBER}
 _TERMS: Final[dict[str, Schema]] = {
     "sql": text(16_384), "question": OBJECT, "delta": NUMBER, "max_groups": COUNT,
     "max_rows": COUNT,
+    "lesson": {**OBJECT, "description": "Instead of a question: what is to be learnt."},
 }  # fmt: skip
+_ROUND_TERMS: Final[dict[str, Schema]] = {
+    **_TERMS,
+    "number": {**COUNT, "description": "Which round of the lesson it is."},
+    "weights": text(400_000, description="The model that the round begins with, in base64."),
+}
 _SUM: Final = (
     "anchor-missing", "bad-budget", "bad-federation", "bad-sql", "data-set-frozen",
-    "federation-unknown", "keys-needed", "ledger-frozen", "no-aggregate", "no-bounds",
-    "noise-out-of-range", "not-in-language", "numbers-too-large", "question-too-large",
-    "type-mismatch", "unknown-column", "unknown-data-set",
+    "engine-unavailable", "federation-unknown", "keys-needed", "ledger-frozen", "no-aggregate",
+    "no-bounds", "noise-out-of-range", "not-in-language", "numbers-too-large",
+    "question-too-large", "type-mismatch", "unknown-column", "unknown-data-set", "update-refused",
 )  # fmt: skip
 _ROUND: Final = (
     *_SUM, "budget-exceeded", "op-reused", "question-failed", "question-frozen",
-    "sum-message-refused", "sum-not-trusted", "sum-too-few", "update-refused",
+    "sum-message-refused", "sum-not-trusted", "sum-too-few",
 )  # fmt: skip
 _OF: Final = "/v1/data-sets/{data_set}"
 
@@ -73,7 +79,7 @@ SITE_ROUTES: Final[tuple[Route, ...]] = (
         "join-sum", "POST", f"{_OF}/sums",
         "Take part in a round of a sum: this site's keys for it. Nothing is charged yet.", "ask",
         opened({"round": text(64), "message": _MESSAGE}),
-        shape({**_ASKED, "message": _MESSAGE}, _TERMS), refusals=_ROUND,
+        shape({**_ASKED, "message": _MESSAGE}, _ROUND_TERMS), refusals=_ROUND,
     ),
     Route(
         "go-on-with-sum", "POST", f"{_OF}/sums/{{round}}/{{stage}}",

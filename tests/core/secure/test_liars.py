@@ -194,6 +194,33 @@ def test_keys_that_the_server_made_up_are_refused_by_the_sites() -> None:
         round_.sites["s01"].share(pack("announced", fake, *said[1:]))
 
 
+@pytest.mark.parametrize("liar", ["s00", "s02", "s03"])
+def test_wrong_shares_of_one_site_are_made_up_for_by_the_others_and_named(liar: str) -> None:
+    """Three shares of each secret, any two of which give it."""
+    round_ = Round(sites=4, floor=3, threshold=2).up_to("reveal")
+
+    def spoil(name: str, _stage: str, said: bytes) -> bytes:
+        return with_wrong_shares(round_, name, said) if name == liar else said
+
+    round_.stage("reveal", spoil=spoil)
+    assert (round_.collector.total() == sum(round_.values.values())).all()
+    assert round_.collector.liars == (liar,)
+
+
+def test_where_nobody_lies_nobody_is_named() -> None:
+    round_ = Round(sites=4, floor=3, threshold=2).up_to("reveal")
+    round_.stage("reveal")
+    assert round_.collector.liars == ()
+
+
+def with_wrong_shares(round_: Round, name: str, said: bytes) -> bytes:
+    items = unpack(unpack(unpack(said, "signed", 2)[0], "revealed", 3)[2], "unsealed")
+    wrong = [item[:8] + bytes([item[8] ^ 1]) + item[9:] for item in items]
+    place = int(name[1:])
+    digest = round_.terms.digest
+    return signed("revealed", key_of(name), place, digest, pack("unsealed", *wrong))
+
+
 def test_shares_that_do_not_give_what_was_promised_end_the_round() -> None:
     round_ = Round(sites=4, floor=4, threshold=3).up_to("reveal")
     messages = dict(round_.box)

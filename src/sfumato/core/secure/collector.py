@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import combinations, islice
 from typing import Final
 
 import numpy as np
@@ -34,6 +35,7 @@ from sfumato.core.secure.terms import Terms, invitation, opened
 
 STAGES: Final = ("keys", "shares", "update", "agreement", "revealed", "over")
 _PLACE: Final = 8
+MOST_TRIES: Final = 1000  # choices of shares, where some are wrong
 
 
 class Collector:
@@ -51,6 +53,7 @@ class Collector:
         self._sharers = self._left = frozenset[int]()
         self._revealed: dict[int, dict[int, bytes]] = {}  # of whom -> by whom -> share
         self._is_whole = False
+        self._liars: set[int] = set()
         self._sum = np.zeros(terms.size, dtype=word_type(terms.bits))
 
     def invitation(self) -> bytes:
@@ -172,11 +175,23 @@ class Collector:
         if len(shares) < self.terms.threshold:
             self.stage = "over"
             raise too_few(len(shares), self.terms.threshold, "shares of a site's secret")
-        secret = sharing.join(shares, self.terms.threshold)
-        if secret is None or not self._is_true(place, secret):
-            self.stage = "over"
-            raise refused("The revealed shares do not give what the site had promised.")
-        return secret
+        for chosen in islice(combinations(sorted(shares), self.terms.threshold), MOST_TRIES):
+            secret = sharing.join({one: shares[one] for one in chosen}, self.terms.threshold)
+            if secret is not None and self._is_true(place, secret):
+                self._note_liars(shares, chosen, secret)
+                return secret
+        self.stage = "over"
+        name = self.terms.members[place].name
+        raise refused(f"The revealed shares do not give what the site {name!r} had promised.")
+
+    def _note_liars(
+        self, shares: Mapping[int, bytes], chosen: tuple[int, ...], true: bytes
+    ) -> None:
+        """Keep whose shares are not of the secret that the others give."""
+        for other in shares.keys() - set(chosen):
+            beside = {one: shares[one] for one in (*chosen[1:], other)}
+            if sharing.join(beside, self.terms.threshold) != true:
+                self._liars.add(other - 1)
 
     def _is_true(self, place: int, secret: bytes) -> bool:
         if place in self._left:
@@ -200,6 +215,11 @@ class Collector:
     def survivors(self) -> tuple[str, ...]:
         """Return the names of the sites that the sum is of."""
         return tuple(self.terms.members[place].name for place in sorted(self._left))
+
+    @property
+    def liars(self) -> tuple[str, ...]:
+        """Return the names of sites whose shares were wrong, and whom the others made up for."""
+        return tuple(self.terms.members[place].name for place in sorted(self._liars))
 
     _READ: Final = {
         "keys": _read_keys,

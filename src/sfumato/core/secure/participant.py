@@ -54,7 +54,7 @@ class Participant:
         used: set[bytes],
     ) -> None:
         """Take part as that site; `used` holds the nonces of rounds it has been in, for ever."""
-        self._name = name
+        self.name = name
         self._identity = identity
         self._trust = trust
         self._dice = dice
@@ -65,7 +65,7 @@ class Participant:
         """Return this site's keys for the round, if the terms are ones that it may accept."""
         with self._step("invited", "joined"):
             self.terms = accepted(invitation, self._trust)
-            place = self.terms.place_of(self._name)
+            place = self.terms.place_of(self.name)
             if place is None or self._public() != self.terms.members[place].identity:
                 raise not_trusted("this site is not of the cohort")
             if self.terms.nonce in self._used:

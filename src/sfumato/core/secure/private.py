@@ -12,8 +12,11 @@ from sfumato.core.noise import skellam
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
 from sfumato.core.renyi import epsilon_at
+from sfumato.core.secure.dithered import DitheredGrid
 from sfumato.core.secure.rounding import Grid, Numbers, PeopleGrid
 from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
+
+AnyGrid = Grid | PeopleGrid | DitheredGrid
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class NoisySum:
     the cohort is public.
     """
 
-    grid: Grid | PeopleGrid
+    grid: AnyGrid
     sites: int
     floor: int
     colluders: int
@@ -75,12 +78,14 @@ class NoisySum:
 
     def noisy(self, update: Numbers, dice: Dice) -> NDArray[np.int64]:
         """Return the update clipped and rounded, with this site's share of the noise."""
+        if isinstance(self.grid, DitheredGrid):
+            raise Bug("exact sums are rounded where their noise was drawn before they were known")
         noise = skellam.sample(self.share, self.grid.size, dice)
         return self.grid.rounded(update, dice) + noise
 
 
 def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
-    grid: Grid | PeopleGrid,
+    grid: AnyGrid,
     *,
     sites: int,
     floor: int,
@@ -97,6 +102,6 @@ def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
     return NoisySum(grid, sites, floor, colluders, variance, failure, moves)
 
 
-def _sensitivity(grid: Grid | PeopleGrid, moves: int) -> tuple[int, int]:
+def _sensitivity(grid: AnyGrid, moves: int) -> tuple[int, int]:
     """Return the L1 and the squared L2 distance that a unit's absence moves the sum by."""
     return moves * grid.most_absolute, moves**2 * grid.most_squared

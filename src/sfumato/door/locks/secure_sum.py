@@ -16,9 +16,11 @@ from sfumato.core.noise import skellam
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Bug
 from sfumato.core.sealed import Sealed
-from sfumato.core.secure import Participant
+from sfumato.core.secure import DitheredGrid, Participant
+from sfumato.core.secure.dithered import UNIT_BITS
 from sfumato.door.unseal import unseal
 from sfumato.plan.summed import SumPlan
+from sfumato.plan.training import TrainPlan
 
 GUARANTEE: Final = "central-dp"
 
@@ -43,3 +45,31 @@ def masked(
     for place, (summand, share) in enumerate(zip(sum_.summands, shares, strict=True)):
         parts.append(summand.on_grid(exact.parts[sum_.plan.tally_of(place)]) + share)
     return participant.masked(np.concatenate(parts).astype(np.int64))
+
+
+def learning_share(plan: TrainPlan, dice: Dice) -> IntegerArray:
+    """Return this site's share of a training round's noise."""
+    return skellam.sample(plan.sum.share, plan.size, dice)
+
+
+def learning_masked(
+    sealed: Sealed[IntegerArray],
+    plan: TrainPlan,
+    participant: Participant,
+    share: IntegerArray,
+    dice: Dice,
+) -> bytes:
+    """Return a site's gradients or its update, clipped, with its share of the noise, masked.
+
+    What a row adds to a sum of gradients was clipped by the engine; a whole update is clipped here,
+    after its public weight, and its norm is looked at again in whole steps.
+    """
+    found, grid = unseal(sealed), plan.sum.grid
+    if found.shape != (plan.size,):
+        raise Bug("the engine answered with another model than was asked for")
+    if isinstance(grid, DitheredGrid):
+        steps = grid.rounded(-found, dice)
+    else:
+        weight = float(plan.lesson.weight_of(participant.name))
+        steps = grid.rounded(np.asarray(found * (weight * 2.0**-UNIT_BITS), dtype=np.float64), dice)
+    return participant.masked((steps + share).astype(np.int64))

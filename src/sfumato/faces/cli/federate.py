@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -118,6 +119,91 @@ def ask(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> 
     lines = [repr(answer), f"Sites: {', '.join(answer.receipt['sites'])}."]
     lines += [f"Left out: {name} ({code})." for name, code in left_out.items()]
     shell.show(answer_shape(answer), "\n".join(lines))
+
+
+@federate.command("train")
+@click.argument("agreement", type=click.Path(exists=True, dir_okay=False))
+@click.argument("data_set")
+@click.argument("target")
+@click.option("--features", required=True, metavar="A,B,...", help="Columns to learn from.")
+@click.option("--rounds", type=click.IntRange(1), required=True, help="So many at most.")
+@click.option("--people", type=click.IntRange(1), required=True, help="About so many, over all.")
+@click.option("--epsilon", required=True, metavar="E", help="The price at each site, of it all.")
+@click.option("--delta", metavar="D", required=True)
+@click.option("--out", required=True, type=click.Path(dir_okay=False), help="The model's file.")
+@click.option(
+    "--test",
+    "tests",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A CSV of public rows, to look at each round's model with.",
+)
+@click.option("--hidden", default="", metavar="16,8", help="Widths of layers between.")
+@click.option("--activation", type=click.Choice(("relu", "tanh")), default="relu")
+@click.option("--loss", type=click.Choice(("classes", "squares")), default="classes")
+@click.option("--clip", default="1", show_default=True, help="What a person may move, at most.")
+@click.option("--rate", type=float, default=2.0, show_default=True)
+@click.option("--local", type=click.IntRange(0), default=0, help="Steps of a site's own (FedAvg).")
+@click.option("--local-rate", default="0", help="How far each of them goes.")
+@click.option("--proximal", default="0", help="What draws them back (FedProx).")
+@click.option("--key", "key_file", required=True, metavar="FILE", help="The convener's key.")
+@click.option(
+    "--site", "ways", multiple=True, required=True, metavar="NAME=URL",
+    help="Where each site is; sign in to each of them first.",
+)  # fmt: skip
+@command
+def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any) -> None:
+    """Train a network for TARGET at all sites of AGREEMENT; pay once at each, for all rounds."""
+    sites = {name: _site(shell, url) for name, url in map(_way, given["ways"])}
+    fed = shell.app.federation(agreement, key=given["key_file"], sites=sites, heard=lambda _: None)
+    rows = None if given["tests"] is None else public_rows(Path(given["tests"]))
+    model = fed.train(
+        data_set,
+        features=given["features"].split(","),
+        target=target,
+        hidden=[int(width) for width in given["hidden"].split(",") if width],
+        heard=lambda step: click.echo(told_step(step, rows), err=True),
+        **{name: number(given[name], name) for name in _NUMBERS},
+        **{name: given[name] for name in _AS_GIVEN},
+    )
+    model.save(given["out"])
+    card = model.card
+    lines = [f"{given['out']}: {card['says']}.", f"{card['guarantee']}, against {card['against']}."]
+    lines += [f"{site} has paid epsilon {spent:g}." for site, spent in card["paid"].items()]
+    shell.show({"out": given["out"], **card}, "\n".join(lines))
+
+
+_NUMBERS: Final = ("epsilon", "delta", "clip", "local_rate", "proximal")
+_AS_GIVEN: Final = ("rounds", "people", "activation", "loss", "rate", "local")
+
+
+def told_step(step: Any, rows: Any) -> str:  # Any: federated.training.Step, and public rows
+    """Return a round in one line: who is in it, and how the model does on public rows."""
+    if step.failed is not None:
+        return f"round {step.number}: no sum ({step.failed.code})"
+    paid = ", ".join(f"{site} {spent:g}" for site, spent in step.model.card["paid"].items())
+    seen = ""
+    if rows:
+        seen = f"; loss {step.model.loss(rows):.4f}"
+        if step.model.network.loss == "classes":
+            seen += f", accuracy {step.model.accuracy(rows):.3f}"
+    return f"round {step.number}: {len(step.sites)} sites{seen}; epsilon paid: {paid}"
+
+
+def public_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a CSV, numbers and yes or no as such; they are nobody's secret."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{key: _plain(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _plain(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _told(shell: Shell) -> Any:  # Any: a function of a round's progress

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from sfumato.core.federation import (
     bad_federation,
     read_agreement,
 )
+from sfumato.core.learning import read_lesson, unpacked
 from sfumato.core.ports import Catalogue, Listing
 from sfumato.core.question import Question, read_question
 from sfumato.core.refusal import Refused
@@ -38,12 +40,18 @@ from sfumato.door import (
     Plans,
     SumDoor,
     SumOrder,
+    TrainDoor,
+    TrainOrder,
     can_pay,
+    can_train,
     price_of,
+    price_of_training,
     sum_part,
     summed_answer,
+    training_part,
 )
 from sfumato.plan.summed import SumPlan, plan_sum
+from sfumato.plan.training import TrainPlan, plan_training
 from sfumato.services.federated.rounds import JOIN, Round, Rounds, hash_of
 
 STAGES: Final = ("share", "mask", "agree", "reveal")
@@ -61,6 +69,9 @@ class Asked:
     delta: object = None
     max_groups: int | None = None
     max_rows: int | None = None
+    lesson: object = None  # instead of a question: what is to be learnt,
+    number: int = 0  # in which round of it,
+    weights: bytes = b""  # and the model that this round begins with
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,7 @@ class Sites:
     catalogue: Catalogue
     nonces: Callable[[], NonceStore]
     identity: Callable[[], Ed25519PrivateKey]  # made when the first site verb is used
+    trainer: TrainDoor | None = None  # None where the rows lie in an engine that cannot learn
     plans: Plans = field(default_factory=Plans)
     rounds: Rounds = field(default_factory=Rounds)
 
@@ -111,8 +123,12 @@ class Sites:
     def price(self, caller: Caller, asked: Asked) -> Json:
         """Return what a sum costs here and how far off it would be; nothing is spent or read."""
         listing, asker = self._listing(caller, asked.data_set)
+        if asked.lesson is not None:
+            plan = self._training(listing.card, asked)
+            terms: Json = {"about": plan.about, "size": plan.size, "bits": plan.bits}
+            return {**price_of_training(self._trainer(), listing.card, asker, plan), **terms}
         sum_ = self._sum(listing.card, asked)
-        terms: Json = {"about": sum_.about, "size": sum_.size, "bits": sum_.bits}
+        terms = {"about": sum_.about, "size": sum_.size, "bits": sum_.bits}
         return {**price_of(self.door, listing.card, asker, sum_), **terms}
 
     def begin(self, caller: Caller, asked: Asked, invitation: bytes) -> Json:
@@ -122,15 +138,14 @@ class Sites:
         before = self.rounds.begun(caller.user, invitation)
         if before is not None:  # the reply was lost on its way
             return before
-        sum_ = self._sum(listing.card, asked)
+        sum_, about = self._planned(listing.card, asked)
         participant = self._participant(sum_.agreement)
         keys = participant.join(invitation)
         terms = participant.terms
         sum_.agreement.check(terms)
-        if (terms.about, terms.size) != (sum_.about, sum_.size) or terms.bits < sum_.bits:
+        if (terms.about, terms.size) != (about, sum_.size) or terms.bits < sum_.bits:
             raise not_trusted("the round is not of this question at this price on this site's card")
-        order = SumOrder(listing.card, listing.table, sum_, asker, terms.nonce)
-        can_pay(self.door, order)
+        order = self._ordered(listing, sum_, asker, asked, terms.nonce)
         if not self.nonces().take(terms.nonce):
             raise not_trusted("this site has been in a round of that nonce before")
         nonce = terms.nonce.hex()
@@ -175,17 +190,67 @@ class Sites:
         self._check_frozen(listing)
         if listing.card != order.card:
             raise not_trusted("the data set has become another since the round began")
-        if self._found(listing.card.name, order.sum.agreement.name) != order.sum.agreement:
+        if self._found(listing.card.name, order.agreement.name) != order.agreement:
             raise not_trusted("the agreement has become another since the round began")
         found.participant.hear(delivery)
-        part = sum_part(self.door, replace(order, table=listing.table), found.participant)
+        if isinstance(order, TrainOrder):
+            now = replace(order, table=listing.table)
+            part = training_part(self._trainer(), now, found.participant)
+        else:
+            part = sum_part(self.door, replace(order, table=listing.table), found.participant)
         return {"message": part.message, "receipt": part.receipt}
 
+    def _planned(self, card: Card, asked: Asked) -> tuple[SumPlan | TrainPlan, str]:
+        """Return what is summed, and what a round of it has to say that it is about."""
+        if asked.lesson is None:
+            sum_ = self._sum(card, asked)
+            return sum_, sum_.about
+        plan = self._training(card, asked)
+        if not 1 <= asked.number <= plan.lesson.rounds:
+            raise _malformed(f"the lesson has rounds 1 to {plan.lesson.rounds}")
+        unpacked(asked.weights, plan.size)
+        return plan, plan.about_round(asked.number, asked.weights)
+
+    def _ordered(
+        self,
+        listing: Listing,
+        sum_: SumPlan | TrainPlan,
+        asker: Asker,
+        asked: Asked,
+        nonce: bytes,
+    ) -> SumOrder | TrainOrder:
+        """Return the order of a round that this site can pay, or refuse."""
+        card, table = listing.card, listing.table
+        if isinstance(sum_, SumPlan):
+            order = SumOrder(card, table, sum_, asker, nonce)
+            can_pay(self.door, order)
+            return order
+        lesson = TrainOrder(card, table, sum_, asker, asked.number, asked.weights)
+        can_train(self._trainer(), lesson)
+        return lesson
+
     def _sum(self, card: Card, asked: Asked) -> SumPlan:
+        agreement, epsilon, delta = self._terms(card, asked)
+        return plan_sum(card, self._question(card, asked), agreement, epsilon, delta)
+
+    def _training(self, card: Card, asked: Asked) -> TrainPlan:
+        self._trainer()
+        agreement, epsilon, delta = self._terms(card, asked)
+        return plan_training(card, read_lesson(asked.lesson), agreement, epsilon, delta)
+
+    def _terms(self, card: Card, asked: Asked) -> tuple[Agreement, Fraction, Fraction]:
         agreement = self._found(card.name, asked.federation)
         delta = card.delta_per_request if asked.delta is None else read_delta(asked.delta)
-        epsilon = read_epsilon(asked.epsilon)
-        return plan_sum(card, self._question(card, asked), agreement, epsilon, delta)
+        return agreement, read_epsilon(asked.epsilon), delta
+
+    def _trainer(self) -> TrainDoor:
+        if self.trainer is None:
+            raise Refused(
+                "engine-unavailable",
+                "Models are trained where rows lie in DuckDB, and this site's lie elsewhere.",
+                "Ask it questions, or have its owner make a vault without --engine.",
+            )
+        return self.trainer
 
     def _question(self, card: Card, asked: Asked) -> Question:
         if asked.sql is not None:

@@ -1,0 +1,16 @@
+"""Learning from rows that stay: what sites are to learn, and exact arithmetic to learn it with."""
+
+from sfumato.core.learning.lesson import Lesson, read_lesson
+from sfumato.core.learning.network import Network, Weights, unpacked
+from sfumato.core.learning.order import Field, LearnEngine, LearnOrder
+
+__all__ = [
+    "Field",
+    "LearnEngine",
+    "LearnOrder",
+    "Lesson",
+    "Network",
+    "Weights",
+    "read_lesson",
+    "unpacked",
+]

@@ -1,0 +1,166 @@
+"""What several sites are to learn: columns, a small network, a schedule fixed before the first row.
+
+A lesson is the whole schedule: how many rounds there may be is part of it, and so is its name, so
+that a site pays once for all of them and answers none twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.budget import read_number
+from sfumato.core.expression import Json
+from sfumato.core.refusal import Refused
+
+CLASSES, SQUARES = "classes", "squares"
+ACTIVATIONS: Final = ("relu", "tanh")
+MOST_FEATURES: Final = 4096
+MOST_WIDTH: Final = 1024  # of a hidden layer, and of classes: sums stay exact (network.py)
+MOST_HIDDEN: Final = 8
+MOST_SIZE: Final = 60_000  # numbers of a model: what fits a message of a service
+MOST_ROUNDS: Final = 10_000
+MOST_LOCAL: Final = 1000
+MOST_CLIP: Final = 4
+NAME_DIGITS: Final = 64
+_KEYS: Final = {
+    "name", "features", "target", "hidden", "activation", "loss", "rounds", "clip", "local",
+    "rate", "proximal", "max_rows", "weights",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A schedule: what is learnt, in how many rounds at most, and what a person may move.
+
+    Without local steps a round adds up the rows' gradients, each clipped (DP-SGD, all rows at
+    once). With them a site takes so many steps by itself, and its whole update is clipped (DP-
+    FedAvg; FedProx where `proximal` draws it back to the model that all began with).
+    """
+
+    name: str  # 64 digits in hex, drawn anew for each training
+    features: tuple[str, ...]
+    target: str
+    hidden: tuple[int, ...]
+    activation: str
+    loss: str
+    rounds: int
+    clip: Fraction
+    local: int = 0
+    rate: Fraction = Fraction(0)
+    proximal: Fraction = Fraction(0)
+    max_rows: int = 1
+    weights: tuple[tuple[str, Fraction], ...] = ()  # of sites in an average, at most 1, public
+
+    def weight_of(self, site: str) -> Fraction:
+        """Return how much of the site's update counts."""
+        return dict(self.weights).get(site, Fraction(1))
+
+    def as_json(self) -> Json:
+        """Return the lesson as it travels and as it is signed."""
+        return {
+            "name": self.name,
+            "features": list(self.features),
+            "target": self.target,
+            "hidden": list(self.hidden),
+            "activation": self.activation,
+            "loss": self.loss,
+            "rounds": self.rounds,
+            "clip": str(self.clip),
+            "local": self.local,
+            "rate": str(self.rate),
+            "proximal": str(self.proximal),
+            "max_rows": self.max_rows,
+            "weights": {site: str(weight) for site, weight in self.weights},
+        }
+
+
+def read_lesson(shape: object) -> Lesson:
+    """Return the lesson that the JSON plainly spells, or refuse."""
+    if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
+        raise bad_lesson(f"it is an object of {', '.join(sorted(_KEYS))}")
+    features, target = _texts(shape.get("features"), "features"), _text(shape.get("target"))
+    if not 1 <= len(features) <= MOST_FEATURES or len(set(features)) < len(features):
+        raise bad_lesson(f"features are 1 to {MOST_FEATURES} columns, each of them once")
+    made = Lesson(
+        name=_name(shape.get("name")),
+        features=features,
+        target=target,
+        hidden=_hidden(shape.get("hidden", [])),
+        activation=_one_of(shape.get("activation", "relu"), ACTIVATIONS, "activation"),
+        loss=_one_of(shape.get("loss", CLASSES), (CLASSES, SQUARES), "loss"),
+        rounds=_count(shape.get("rounds"), "rounds", 1, MOST_ROUNDS),
+        clip=_number(shape.get("clip"), "clip", Fraction(1, 1000), Fraction(MOST_CLIP)),
+        local=_count(shape.get("local", 0), "local", 0, MOST_LOCAL),
+        rate=_number(shape.get("rate", 0), "rate", Fraction(0), Fraction(100)),
+        proximal=_number(shape.get("proximal", 0), "proximal", Fraction(0), Fraction(100)),
+        max_rows=_count(shape.get("max_rows", 1), "max_rows", 1, 10**6),
+        weights=_weights(shape.get("weights", {})),
+    )
+    if bool(made.local) != bool(made.rate):
+        raise bad_lesson("a rate is of local steps; a convener's own rate is no part of a lesson")
+    if (made.proximal or made.weights) and not made.local:
+        raise bad_lesson("proximal and weights are of local steps")
+    return made
+
+
+def bad_lesson(why: str) -> Refused:
+    """Return the refusal of a lesson that is none."""
+    return Refused(
+        "bad-request", f"The lesson is malformed: {why}.", "See docs/sites.md on training."
+    )
+
+
+def _name(found: object) -> str:
+    if not isinstance(found, str) or len(found) != NAME_DIGITS:
+        raise bad_lesson(f"its name is {NAME_DIGITS} digits in hex")
+    if set(found) - set("0123456789abcdef"):
+        raise bad_lesson(f"its name is {NAME_DIGITS} digits in hex")
+    return found
+
+
+def _text(found: object) -> str:
+    if not isinstance(found, str) or not 1 <= len(found) <= 200:
+        raise bad_lesson("a column is named by 1 to 200 letters")
+    return found
+
+
+def _texts(found: object, name: str) -> tuple[str, ...]:
+    if not isinstance(found, list):
+        raise bad_lesson(f"{name} is a list of columns")
+    return tuple(_text(one) for one in found)
+
+
+def _one_of(found: object, known: tuple[str, ...], name: str) -> str:
+    if found not in known:
+        raise bad_lesson(f"{name} is one of {', '.join(known)}")
+    return str(found)
+
+
+def _count(found: object, name: str, least: int, most: int) -> int:
+    if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
+        raise bad_lesson(f"{name} is a whole number from {least} to {most}")
+    return found
+
+
+def _number(found: object, name: str, least: Fraction, most: Fraction) -> Fraction:
+    value = read_number(found, f"lesson.{name}")
+    if not least <= value <= most or value.denominator > 10**12:
+        raise bad_lesson(f"{name} lies between {least} and {most}")
+    return value
+
+
+def _hidden(found: object) -> tuple[int, ...]:
+    if not isinstance(found, list) or len(found) > MOST_HIDDEN:
+        raise bad_lesson(f"hidden is a list of at most {MOST_HIDDEN} widths")
+    return tuple(_count(width, "a hidden layer's width", 1, MOST_WIDTH) for width in found)
+
+
+def _weights(found: object) -> tuple[tuple[str, Fraction], ...]:
+    if not isinstance(found, Mapping) or len(found) > MOST_WIDTH:
+        raise bad_lesson("weights are an object of sites and numbers")
+    low, high = Fraction(1, 1000), Fraction(1)
+    pairs = ((_text(site), _number(one, "a weight", low, high)) for site, one in found.items())
+    return tuple(sorted(pairs))

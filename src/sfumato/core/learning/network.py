@@ -1,0 +1,176 @@
+"""A small network in exact arithmetic: whole numbers that doubles hold, in whatever order.
+
+A clipped sum is private only if nobody's row moves what *other* rows add to it. In floats it would:
+sums depend on their order, and a rounding at the edge of a ReLU flips a whole gradient. So what is
+multiplied is cut to a grid first, so coarse that every product and every partial sum is a whole
+number below 2**53. What a row adds is then a function of the row alone, to the last bit
+(exact.proof.md; tests/core/learning/test_network.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.learning.lesson import SQUARES
+from sfumato.core.refusal import Refused
+
+Numbers = NDArray[np.float64]
+Weights = list[tuple[Numbers, Numbers]]  # of each layer: outs x ins, and outs
+INPUT_BITS: Final = 12  # what goes into a layer is counted in 2**-12, up to 2**5
+WEIGHT_BITS: Final = 16  # weights in 2**-16, up to 2**5
+BACK_BITS: Final = 18  # what comes back to a layer in 2**-18, up to 2**2
+SUM_BITS: Final = INPUT_BITS + BACK_BITS  # so gradients are counted in 2**-30
+_FARTHEST: Final = 32.0
+_EDGE: Final = 4.0 * 2.0**BACK_BITS
+AT_ONCE: Final = 4096  # rows: 2**12 products of 2**37 stay below 2**53
+_SHORTER: Final = 1 - 2.0**-40  # more than what a norm in floats can be off by
+_EXP_BITS: Final = 30
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers of these widths, from the features to what is said of them."""
+
+    widths: tuple[int, ...]
+    activation: str
+    loss: str
+
+    @property
+    def size(self) -> int:
+        """Return how many numbers the model is."""
+        return sum(ins * outs + outs for ins, outs in pairwise(self.widths))
+
+    def weights(self, flat: Numbers) -> Weights:
+        """Return the layers of a flat model, cut to the grid of weights."""
+        made: Weights = []
+        start = 0
+        for ins, outs in pairwise(self.widths):
+            matrix = flat[start : start + ins * outs].reshape(outs, ins)
+            start += ins * outs
+            made.append((_cut(matrix, WEIGHT_BITS), _cut(flat[start : start + outs], WEIGHT_BITS)))
+            start += outs
+        return made
+
+    def says(self, weights: Weights, rows: Numbers) -> Numbers:
+        """Return what the network says of rows whose features lie from 0 to 1."""
+        return self._forward(weights, inputs_of(rows))[1]
+
+    def clipped_sum(
+        self, weights: Weights, rows: Numbers, target: Numbers, clip: float
+    ) -> NDArray[np.int64]:
+        """Return the sum of the rows' clipped gradients, in units of 2**-30; exact."""
+        total = np.zeros(self.size, dtype=np.int64)
+        for start in range(0, len(rows), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            ins, backs = self._gradients(weights, inputs_of(rows[part]), target[part])
+            total += self._flat(ins, _clipped(ins, backs, clip))
+        return total
+
+    def mean(self, weights: Weights, rows: Numbers, target: Numbers) -> Numbers:
+        """Return the mean of the rows' gradients, none of them clipped."""
+        total = np.zeros(self.size)
+        for start in range(0, len(rows), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            ins, backs = self._gradients(weights, inputs_of(rows[part]), target[part])
+            total += self._flat(ins, backs)
+        return np.asarray(total / (max(1, len(rows)) * 2.0**SUM_BITS))
+
+    def _forward(self, weights: Weights, entered: Numbers) -> tuple[list[Numbers], Numbers]:
+        """Return what goes into each layer, in 2**-12, and what comes out of the last."""
+        ins, value = [], entered
+        for place, (matrix, bias) in enumerate(weights):
+            ins.append(value)
+            before = (value @ matrix.T + bias * 2.0**INPUT_BITS) * 2.0 ** -(
+                INPUT_BITS + WEIGHT_BITS
+            )
+            if place < len(weights) - 1:
+                after = np.tanh(before) if self.activation == "tanh" else np.maximum(before, 0.0)
+                value = np.floor(np.clip(after, -_FARTHEST, _FARTHEST) * 2.0**INPUT_BITS)
+            else:
+                value = np.clip(before, -_FARTHEST, _FARTHEST)
+        return ins, value
+
+    def _gradients(
+        self, weights: Weights, entered: Numbers, target: Numbers
+    ) -> tuple[list[Numbers], list[Numbers]]:
+        """Return what went into each layer and what comes back to it, both on their grids."""
+        ins, said = self._forward(weights, entered)
+        back = self._back(said, target)
+        backs = [back]
+        for place in range(len(weights) - 1, 0, -1):
+            through = (back @ weights[place][0]) * 2.0**-WEIGHT_BITS
+            slope = self._slope(ins[place])
+            back = np.trunc(np.clip(through * slope, -_EDGE, _EDGE))
+            backs.append(back)
+        return ins, backs[::-1]
+
+    def _slope(self, after: Numbers) -> Numbers:
+        """Return the activation's derivative, from what it gave."""
+        if self.activation == "tanh":
+            return 1.0 - np.square(after * 2.0**-INPUT_BITS)
+        return (after > 0).astype(np.float64)
+
+    def _back(self, said: Numbers, target: Numbers) -> Numbers:
+        """Return the loss's derivative by what was said, in 2**-18."""
+        if self.loss == SQUARES:
+            off = 2 * (said - inputs_of(target[:, None]) * 2.0**-INPUT_BITS)
+            return np.trunc(np.clip(off * 2.0**BACK_BITS, -_EDGE, _EDGE))
+        grown = np.floor(np.exp(said - said.max(axis=1, keepdims=True)) * 2.0**_EXP_BITS)
+        share = grown / grown.sum(axis=1, keepdims=True)  # the sum is of whole numbers
+        wanted = np.arange(said.shape[1])[None, :] == target[:, None]
+        return np.asarray(np.trunc((share - wanted) * 2.0**BACK_BITS))
+
+    def _flat(self, ins: Sequence[Numbers], backs: Sequence[Numbers]) -> NDArray[np.int64]:
+        parts = []
+        for into, back in zip(ins, backs, strict=True):
+            parts += [(back.T @ into).ravel(), back.sum(axis=0) * 2.0**INPUT_BITS]
+        return np.concatenate(parts).astype(np.int64)
+
+
+def inputs_of(rows: Numbers) -> Numbers:
+    """Return features from 0 to 1 on the grid of inputs, in whole numbers."""
+    return np.floor(np.clip(rows, 0.0, 1.0) * 2.0**INPUT_BITS)
+
+
+def unpacked(message: bytes, size: int) -> Numbers:
+    """Return a model as it travels: so many finite numbers of 32 bits, and nothing else."""
+    if len(message) != 4 * size:
+        raise bad_weights(f"it has {len(message):,} bytes, and the lesson's has {4 * size:,}")
+    found = np.frombuffer(message, dtype="<f4").astype(np.float64)
+    if not np.isfinite(found).all():
+        raise bad_weights("it holds numbers that are not finite")
+    return found
+
+
+def bad_weights(fault: str) -> Refused:
+    """Return the refusal of a model that is none of the lesson's."""
+    return Refused(
+        "update-refused",
+        f"The model is not one to train: {fault}.",
+        "Send finite numbers of 32 bits, as many as the lesson's layers have.",
+    )
+
+
+def _cut(numbers: Numbers, bits: int) -> Numbers:
+    """Return the numbers in whole units of 2**-bits, none farther than 2**5."""
+    return np.asarray(np.rint(np.clip(numbers, -_FARTHEST, _FARTHEST) * 2.0**bits))
+
+
+def _clipped(ins: Sequence[Numbers], backs: Sequence[Numbers], clip: float) -> list[Numbers]:
+    """Return what comes back, each row so much shorter that its whole gradient is at most `clip`.
+
+    A gradient of a linear layer is an outer product, so its norm is a product of norms; cutting
+    towards zero makes none longer.
+    """
+    squares = np.zeros(len(ins[0]))
+    for into, back in zip(ins, backs, strict=True):
+        squares += np.square(back).sum(axis=1) * (np.square(into).sum(axis=1) + 4.0**INPUT_BITS)
+    norms = np.sqrt(squares) * 2.0**-SUM_BITS
+    scale = np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS))
+    return [np.trunc(back * scale[:, None]) for back in backs]

@@ -1,0 +1,281 @@
+"""A site's part of a training: paid once for the whole schedule, then read once in each round.
+
+The operation is the lesson's name. Every round's number is put down for ever before its rows are
+read, so that no round of a lesson is answered twice, in whatever sum and after whatever restart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Never
+
+from sfumato.core.account import Account, Charge, Charged, Pending
+from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
+from sfumato.core.card import Card
+from sfumato.core.expression import Json, spelled
+from sfumato.core.federation import Agreement
+from sfumato.core.filters import accepts
+from sfumato.core.learning import LearnEngine
+from sfumato.core.loss import Debt, debt_of
+from sfumato.core.ports import Dice, EngineStopped, IntegerArray
+from sfumato.core.refusal import Refused
+from sfumato.core.secure import Participant
+from sfumato.door.accounts import data_set_account, debtors, exceeded, left_json, smallest_next
+from sfumato.door.diary import not_dp_json, relation
+from sfumato.door.ledger import Ledger, question_failed
+from sfumato.door.locks.secure_sum import GUARANTEE, learning_masked, learning_share
+from sfumato.door.release import Asker
+from sfumato.door.secure_sum import MECHANISM, SumPart, against
+from sfumato.plan.explain import odds_in_words
+from sfumato.plan.training import FORMAT, TrainPlan
+
+KIND: Final = "training"
+
+
+@dataclass(frozen=True)
+class TrainDoor:
+    """What a part of a training needs: the ledger, the rows, dice, and the rounds that are used."""
+
+    ledger: Ledger
+    engine: LearnEngine
+    dice: Dice
+    is_new: Callable[[bytes], bool]  # puts a round down for ever; durable when it returns
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class TrainOrder:
+    """One round of a lesson at one site, by one asker."""
+
+    card: Card
+    table: str
+    plan: TrainPlan
+    asker: Asker
+    number: int
+    weights: bytes
+
+    @property
+    def agreement(self) -> Agreement:
+        """Return on what the sites have agreed."""
+        return self.plan.agreement
+
+    @property
+    def operation(self) -> str:
+        """Return the operation under which the whole lesson is paid."""
+        return f"train-{self.plan.lesson.name}"
+
+    @property
+    def round(self) -> bytes:
+        """Return what names the round: of this lesson on these people, whatever sum it is in."""
+        said = f"{self.card.people} {self.card.name} {self.plan.lesson.name} {self.number}"
+        return hashlib.sha256(said.encode()).digest()
+
+
+def can_train(door: TrainDoor, order: TrainOrder) -> None:
+    """Refuse a lesson that this site could not pay for; one that is paid goes on."""
+    door.ledger.check_history()
+    if door.ledger.answer_of(order.asker.user, order.operation) is not None:
+        return
+    debt = debt_of(order.plan.event)
+    for account in _paying(door.ledger, order.card, order.asker):
+        if not accepts(account.cap, account.spent, debt):
+            raise exceeded(account, debt)
+
+
+def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan) -> Json:
+    """Return what a lesson costs here, and whether it fits; nothing is spent."""
+    accounts = _paying(door.ledger, card, asker)
+    debt = debt_of(plan.event)
+    after = accounts[0].spent + debt
+    unit = "person" if card.by_person else "row"
+    return {
+        "epsilon": float(plan.epsilon),
+        "delta": float(plan.delta),
+        "fits": all(accepts(account.cap, account.spent, debt) for account in accounts),
+        "left": {**left_json(accounts[1]), "next_epsilon": smallest_next(accounts)},
+        "noise": _noise(plan),
+        "says": says(plan),
+        "against": against(plan.agreement),
+        "bounding": bounding(plan),
+        "odds": odds_in_words(after.epsilon / EPSILON_UNITS, after.delta / DELTA_UNITS, unit),
+        "mechanism": MECHANISM,
+        "spent": False,
+    }
+
+
+def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) -> SumPart:
+    """Return this site's part of a round: the lesson is paid, the round put down, then it reads.
+
+    The share is drawn before, so that how long that takes hangs on no row.
+    """
+    share = learning_share(order.plan, door.dice)
+    charge = _charge(door, order)
+    outcome = door.ledger.charge(charge)
+    if isinstance(outcome, Pending) or not door.is_new(order.round):
+        raise Refused(
+            "sum-message-refused",
+            "The site has sent its part of this round of the lesson already.",
+            "Go on with the lesson's next round.",
+        )
+    message = _read(door, order, charge, participant, share)
+    stands = spelled({"format": FORMAT, "version": order.card.version, "about": order.plan.about})
+    settled = door.ledger.settle(charge.user, charge.op, stands)
+    paid_now = isinstance(outcome, Charged) and not outcome.paid_before
+    paying = sorted(a.name for a in outcome.accounts) if paid_now else []
+    signed: Json = {
+        "ledger": settled.head.ledger,
+        "epoch": settled.head.epoch,
+        "seq": settled.head.seq,
+        "head": settled.head.hash,
+        "op": charge.op,
+        "entry": outcome.seq,
+        "charged": paying,
+        "epsilon": str(order.plan.epsilon),
+        "delta": str(order.plan.delta),
+    }
+    return SumPart(message, _receipt(door.ledger, order, signed, paying))
+
+
+def _read(
+    door: TrainDoor,
+    order: TrainOrder,
+    charge: Charge,
+    participant: Participant,
+    share: IntegerArray,
+) -> bytes:
+    """Return the masked numbers; whatever goes wrong with the rows is one constant code.
+
+    The except block is left before anything is raised, so that no error that has touched a row
+    hangs on ours as its context.
+    """
+    message, stopped = None, False
+    try:
+        sealed = door.engine.learn(order.plan.order(order.table, order.weights))
+        message = learning_masked(sealed, order.plan, participant, share, door.dice)
+    except EngineStopped:
+        stopped = True
+    except Exception:  # noqa: BLE001  # the door is where everything else is caught
+        stopped = False
+    if message is None:
+        _failed(door.ledger, charge, charge.shape if stopped else None)
+    return message
+
+
+def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
+    if shape is not None or ledger.answer_of(charge.user, charge.op) is None:
+        ledger.fail(charge.user, charge.op, shape)  # a lesson that has an answer goes on
+    raise question_failed()
+
+
+def says(plan: TrainPlan) -> str:
+    """Return what is learnt, in words."""
+    lesson, agreement = plan.lesson, plan.agreement
+    how = f"{lesson.local} steps at each site" if lesson.local else "one step along all rows"
+    return (
+        f"A network of {plan.size:,} numbers learns {lesson.target} from {len(lesson.features)} "
+        f"columns in at most {lesson.rounds} rounds ({how} a round), "
+        f"added up over {len(agreement.members)} sites ({agreement.name})"
+    )
+
+
+def bounding(plan: TrainPlan) -> str:
+    """Return, in words, what one person can move at most."""
+    lesson = plan.lesson
+    if lesson.local:
+        return f"a site's whole update has a norm of at most {float(lesson.clip):g}"
+    return (
+        f"at most {lesson.max_rows} rows a person, whose gradients together have a norm of at most "
+        f"{float(lesson.clip):g} in every round"
+    )
+
+
+def _noise(plan: TrainPlan) -> list[Json]:
+    said: Json = {
+        "kind": "skellam",
+        "variance": str(plan.sum.variance),
+        "share": str(plan.sum.share),
+        "unit": plan.unit,
+        "rounds": plan.lesson.rounds,
+    }
+    return [said]
+
+
+def _paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
+    paying = debtors(card, asker.user, asker.groups)
+    known = ledger.accounts(tuple(debtor.account for debtor in paying))
+    return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
+
+
+def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
+    card, plan, agreement = order.card, order.plan, order.plan.agreement
+    terms: Json = {
+        "about": plan.about,
+        "federation": agreement.as_json(),
+        "lesson": plan.lesson.as_json(),
+    }
+    shape = _digest({KIND: {k: v for k, v in plan.lesson.as_json().items() if k != "name"}})
+    return Charge(
+        user=order.asker.user,
+        op=order.operation,
+        request=_digest({**terms, "version": card.version}),
+        answer_key=_digest({**terms, "version": card.version, "people": card.people,
+                            "by": order.asker.user}),
+        shape=shape,
+        debtors=debtors(card, order.asker.user, order.asker.groups),
+        debt=debt_of(plan.event),
+        body={
+            KIND: terms,
+            "code": door.code,
+            "says": says(plan),
+            "bounding": bounding(plan),
+            "mechanism": MECHANISM,
+            "shape": shape,
+            "data_set": card.name,
+            "version": card.version,
+            "people": card.people,
+            "unit": card.unit,
+            "relation": relation(card),
+            "guarantee": GUARANTEE,
+            "against": against(agreement),
+            "event": plan.event.name,
+            "epsilon": str(plan.epsilon),
+            "delta": str(plan.delta),
+            "noise": _noise(plan),
+            "selection": None,
+        },
+    )  # fmt: skip
+
+
+def _receipt(ledger: Ledger, order: TrainOrder, signed: Json, paying: list[str]) -> Json:
+    card, plan = order.card, order.plan
+    accounts = {a.name: a for a in _paying(ledger, card, order.asker)}
+    return {
+        "epsilon": float(plan.epsilon),
+        "delta": float(plan.delta),
+        "left": {
+            **left_json(accounts[data_set_account(card.name)]),
+            "next_epsilon": smallest_next(accounts.values()),
+        },
+        "op": signed["op"],
+        "seq": signed["seq"],
+        "free": not paying,
+        "charged": {name: float(plan.epsilon) for name in paying},
+        "says": says(plan),
+        "round": order.number,
+        "data_set": card.name,
+        "version": card.version,
+        "people": card.people,
+        "guarantee": GUARANTEE,
+        "against": against(plan.agreement),
+        "relation": relation(card),
+        "bounding": bounding(plan),
+        "mechanism": MECHANISM,
+        **not_dp_json(ledger, card.people),
+        **ledger.sign(signed),
+    }
+
+
+def _digest(value: Json) -> str:
+    return hashlib.sha256(spelled(value).encode()).hexdigest()

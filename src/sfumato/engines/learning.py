@@ -1,0 +1,123 @@
+"""Training on a prepared table, in a worker: what comes back are whole numbers, not yet private.
+
+Rows are fetched in slices, whose sums are exact, so that nothing hangs on where a slice ends.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.learning import Field, LearnOrder, Network, Weights, unpacked
+from sfumato.core.learning.lesson import CLASSES
+from sfumato.core.learning.network import SUM_BITS, Numbers
+from sfumato.engines.frames import Header
+from sfumato.plan.lower_from import table_name
+
+AT_ONCE: Final = 1 << 16
+_MOST: Final = 1 << 20  # of an update's number, which is clipped again where it is rounded
+
+
+def learn_header(order: LearnOrder, table: str) -> Header:
+    """Return the message that carries the order."""
+    return {
+        "do": "learn",
+        "table": table,
+        "features": [[one.column, one.lower, one.upper] for one in order.features],
+        "target": [order.target.column, order.target.lower, order.target.upper],
+        "loss": order.loss,
+        "hidden": list(order.hidden),
+        "activation": order.activation,
+        "weights": base64.b64encode(order.weights).decode("ascii"),
+        "max_rows": order.max_rows,
+        "most_rows": order.most_rows,
+        "clip": order.clip,
+        "local": order.local,
+        "rate": order.rate,
+        "proximal": order.proximal,
+    }
+
+
+def read_learn(request: Header) -> LearnOrder:
+    """Return the order again; the message comes from our own parent."""
+    body: dict[str, Any] = {k: v for k, v in request.items() if k != "do"}
+    body["features"] = tuple(Field(*one) for one in body["features"])
+    body["target"] = Field(*body["target"])
+    body["hidden"] = tuple(body["hidden"])
+    body["weights"] = base64.b64decode(body["weights"])
+    return LearnOrder(**body)
+
+
+def read_learnt(answer: bytes) -> NDArray[np.int64]:
+    """Return the whole numbers of a worker's answer."""
+    return np.frombuffer(answer, dtype="<i8").astype(np.int64)
+
+
+def network_of(order: LearnOrder) -> Network:
+    """Return the network that the order trains."""
+    outs = order.target.upper - order.target.lower + 1 if order.loss == CLASSES else 1
+    return Network((len(order.features), *order.hidden, outs), order.activation, order.loss)
+
+
+def learnt(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> NDArray[np.int64]:
+    """Return the clipped sum of gradients, or the update of a site's own steps."""
+    network = network_of(order)
+    begin = unpacked(order.weights, network.size)
+    if order.local == 0:
+        weights = network.weights(begin)
+        total = np.zeros(network.size, dtype=np.int64)
+        for rows, target in _slices(connection, order):
+            total += network.clipped_sum(weights, rows, target, order.clip)
+        return total
+    held = list(_slices(connection, order))
+    return _update(network, begin, held, order)
+
+
+def _update(
+    network: Network, begin: Numbers, held: list[tuple[Numbers, Numbers]], order: LearnOrder
+) -> NDArray[np.int64]:
+    """Return how far so many steps on all rows go; FedProx draws each of them back."""
+    rows = np.concatenate([np.empty((0, len(order.features))), *(one for one, _ in held)])
+    target = np.concatenate([np.empty(0), *(one for _, one in held)])
+    now = begin
+    for _ in range(order.local):
+        weights: Weights = network.weights(now)
+        slope = network.mean(weights, rows, target) + order.proximal * (now - begin)
+        now = now - order.rate * slope
+    moved = np.nan_to_num(now - begin, nan=0.0, posinf=_MOST, neginf=-_MOST)
+    return np.rint(np.clip(moved, -_MOST, _MOST) * 2.0**SUM_BITS).astype(np.int64)
+
+
+def _slices(
+    connection: duckdb.DuckDBPyConnection, order: LearnOrder
+) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yield features from 0 to 1, and targets; rows without a value somewhere are left out."""
+    fields = (*order.features, order.target)
+    names = sorted({field.column for field in fields})
+    known = " AND ".join(f"{name} IS NOT NULL" for name in names)
+    counted, bound = ("true", []) if order.max_rows is None else ("rr <= ?", [order.max_rows])
+    table = table_name("duckdb", 0)
+    found = connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()
+    last = -1 if found is None or found[0] is None else int(found[0])
+    for start in range(0, last + 1, AT_ONCE):
+        columns = connection.execute(
+            f"SELECT {', '.join(names)} FROM {table}"
+            f" WHERE rowid >= ? AND rowid < ? AND {counted} AND {known}",
+            [start, start + AT_ONCE, *bound],
+        ).fetchnumpy()
+        rows = np.stack([_scaled(columns[one.column], one) for one in order.features], axis=1)
+        target = columns[order.target.column]
+        if order.loss == CLASSES:
+            yield rows, target.astype(np.float64) - order.target.lower
+        else:
+            yield rows, _scaled(target, order.target)
+
+
+def _scaled(column: NDArray[Any], field: Field) -> Numbers:  # Any: whole steps of some width
+    span = field.upper - field.lower
+    return np.asarray((column.astype(np.float64) - field.lower) / span)

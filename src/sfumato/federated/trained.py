@@ -1,0 +1,135 @@
+"""A model that several sites have trained: it foretells, and keeps its guarantee with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+
+from sfumato.core.learning.lesson import CLASSES, SQUARES
+from sfumato.core.learning.model_file import model_bytes, read_model
+from sfumato.core.learning.network import Network, Numbers
+from sfumato.core.refusal import Refused
+
+Row = Mapping[str, Any]  # Any: numbers, and yes or no
+_BOUNDS: Final = (("lower", 0.0), ("upper", 1.0), ("step", 1.0))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A column's public bounds, by which the network's numbers are read; or its keys in order."""
+
+    name: str
+    lower: float = 0.0
+    upper: float = 1.0
+    step: float = 1.0
+    keys: tuple[Any, ...] = ()  # Any: texts, numbers, yes or no
+
+    def place(self, value: Any) -> float:
+        """Return where the value lies between the bounds, from 0 to 1; outside is the edge."""
+        return min(1.0, max(0.0, (float(value) - self.lower) / (self.upper - self.lower)))
+
+    def keyed(self, place: int) -> Any:
+        """Return what the class of that number is called."""
+        if self.keys:
+            return self.keys[place]
+        value = self.lower + place * self.step
+        return int(value) if value.is_integer() else value
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A network, its public scales, and its card: what was promised of it, and at what price."""
+
+    network: Network
+    flat: Numbers
+    features: tuple[Scale, ...]
+    target: Scale
+    card: Mapping[str, Any]  # Any: JSON
+
+    def foretell(self, rows: Sequence[Row]) -> list[Any]:
+        """Return what the network says of each row: a class, or a number."""
+        said = self._says(rows)
+        if self.network.loss == CLASSES:
+            return [self.target.keyed(int(place)) for place in said.argmax(axis=1)]
+        span = self.target.upper - self.target.lower
+        return [self.target.lower + float(one) * span for one in said[:, 0]]
+
+    def accuracy(self, rows: Sequence[Row]) -> float:
+        """Return the share of rows whose class is foretold; for public rows, which cost nothing."""
+        told = self.foretell(rows)
+        is_right = [one == row[self.target.name] for one, row in zip(told, rows, strict=True)]
+        return sum(is_right) / len(rows)
+
+    def loss(self, rows: Sequence[Row]) -> float:
+        """Return the mean loss over public rows: cross entropy, or the squared error, scaled."""
+        said, wanted = self._says(rows), [row[self.target.name] for row in rows]
+        if self.network.loss == SQUARES:
+            places = np.array([self.target.place(value) for value in wanted])
+            return float(np.square(said[:, 0] - places).mean())
+        names = [self.target.keyed(place) for place in range(said.shape[1])]
+        chosen = [names.index(value) for value in wanted]
+        grown = said - said.max(axis=1, keepdims=True)
+        logs = grown - np.log(np.exp(grown).sum(axis=1, keepdims=True))
+        return float(-logs[np.arange(len(rows)), chosen].mean())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as a safetensors file; its card is in the file's header."""
+        said = {
+            "card": json.dumps(self.card, sort_keys=True),
+            "guarantee": str(self.card["guarantee"]),
+            "scales": json.dumps([_scale_json(one) for one in (*self.features, self.target)]),
+            "activation": self.network.activation,
+            "loss": self.network.loss,
+        }
+        Path(path).write_bytes(model_bytes(self.network.widths, self.flat, said))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the model of a file that `save` wrote, or refuse."""
+        widths, flat, said = read_model(Path(path).read_bytes())
+        model = None
+        try:
+            scales = [_scale(one) for one in json.loads(said["scales"])]
+            network = Network(widths, said["activation"], said["loss"])
+            model = cls(network, flat, tuple(scales[:-1]), scales[-1], json.loads(said["card"]))
+        except (KeyError, ValueError, TypeError):
+            model = None
+        if model is None:
+            raise Refused(
+                "bad-request",
+                "The model has no card of this house.",
+                "Give a file that `sfumato federate train --out` wrote.",
+            )
+        return model
+
+    def _says(self, rows: Sequence[Row]) -> Numbers:
+        places = [[one.place(row[one.name]) for one in self.features] for row in rows]
+        weights = self.network.weights(self.flat)
+        return self.network.says(weights, np.array(places).reshape(-1, len(self.features)))
+
+
+def scale_of(name: str, column: Mapping[str, Any]) -> Scale:
+    """Return how a column of a card is read."""
+    if column.get("type") == "boolean":
+        return Scale(name, keys=(False, True))
+    low, high, step = (_or(column.get(key), given) for key, given in _BOUNDS)
+    return Scale(name, low, high, step, tuple(column.get("keys") or ()))
+
+
+def _or(value: Any, given: float) -> float:
+    return given if value is None else float(value)
+
+
+def _scale(said: list[Any]) -> Scale:
+    name, lower, upper, step, keys = said
+    return Scale(str(name), float(lower), float(upper), float(step), tuple(keys))
+
+
+def _scale_json(scale: Scale) -> list[Any]:
+    return [scale.name, scale.lower, scale.upper, scale.step, list(scale.keys)]

@@ -1,0 +1,243 @@
+"""Training over sites: round by round, what comes back is a noisy sum, and the model moves by it.
+
+Whoever convenes learns that sum and nothing else; what is made of it (rates, momentum, averages) is
+arithmetic on released numbers. Needs no PyTorch.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from hashlib import sha256, shake_256
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from sfumato.core.learning.lesson import CLASSES
+from sfumato.core.learning.network import Network, Numbers
+from sfumato.core.refusal import Refused
+from sfumato.federated.convener import Convener, Json, Round
+from sfumato.federated.trained import Scale, TrainedModel, scale_of
+
+NAME_BYTES: Final = 32
+PATIENCE: Final = 3  # rounds that fail one after the other, and then the training stops
+MOST: Final = 32.0
+
+
+@dataclass(frozen=True)
+class Course:
+    """What whoever convenes wants learnt, and how fast the model follows each sum."""
+
+    data_set: str
+    features: Sequence[str]
+    target: str
+    epsilon: Any  # a number, as people write it
+    delta: Any
+    rounds: int
+    people: int  # over all sites, as whoever convenes believes; public, and a divisor alone
+    hidden: Sequence[int] = ()
+    activation: str = "relu"
+    loss: str = CLASSES
+    clip: Any = 1
+    rate: float = 1.0
+    momentum: float = 0.9
+    max_rows: int = 1
+    local: int = 0
+    local_rate: Any = 0
+    proximal: Any = 0
+    weights: Mapping[str, Any] = field(default_factory=dict)
+
+    def lesson(self, name: str) -> Json:
+        """Return the part of it that every site signs."""
+        return {
+            "name": name,
+            "features": list(self.features),
+            "target": self.target,
+            "hidden": list(self.hidden),
+            "activation": self.activation,
+            "loss": self.loss,
+            "rounds": self.rounds,
+            "clip": self.clip,
+            "local": self.local,
+            "rate": self.local_rate,
+            "proximal": self.proximal,
+            "max_rows": self.max_rows,
+            "weights": dict(self.weights),
+        }
+
+
+@dataclass(frozen=True)
+class Step:
+    """What came of one round: whose sum it is, the model after it, or why there was no sum."""
+
+    number: int
+    sites: tuple[str, ...]
+    left_out: Mapping[str, str]
+    model: TrainedModel
+    failed: Refused | None = None
+
+
+def train(
+    convener: Convener, course: Course, heard: Callable[[Step], None] = lambda _: None
+) -> TrainedModel:
+    """Return the model after the course's rounds, or after those before its sites could not go on.
+
+    A lesson is paid in full at each site in the first round that the site is in. Before there is a
+    sum of any round, what goes wrong is raised.
+    """
+    name = convener.dice.draw(NAME_BYTES).hex()
+    body = {
+        "data_set": course.data_set,
+        "federation": convener.agreement.name,
+        "lesson": course.lesson(name),
+        "epsilon": course.epsilon,
+        "delta": course.delta,
+    }
+    priced, gone = convener.priced(body)
+    unit = _unit(priced)
+    network, scales = _network(convener, course)
+    pupil = _Pupil(convener, course, network, scales, first_weights(network, name), priced)
+    failed: Refused | None = None
+    for number in range(1, course.rounds + 1):
+        failed = pupil.learn(body, priced, gone, unit, number)
+        heard(pupil.step(number, failed))
+        if failed is not None and (pupil.done == 0 or pupil.failures >= PATIENCE):
+            break
+    if pupil.done == 0 and failed is not None:
+        raise failed
+    return pupil.model(failed)
+
+
+@dataclass
+class _Pupil:
+    """The model as it learns, and what each site has said that it paid; has state."""
+
+    convener: Convener
+    course: Course
+    network: Network
+    scales: tuple[Scale, ...]
+    flat: Numbers
+    priced: Mapping[str, Json]
+    moving: Any = 0.0  # an array, once there is one
+    done: int = 0
+    failures: int = 0
+    last: Round | None = None
+    receipts: dict[str, Json] = field(default_factory=dict)
+
+    def learn(
+        self,
+        body: Json,
+        priced: Mapping[str, Json],
+        gone: Mapping[str, Refused],
+        unit: float,
+        number: int,
+    ) -> Refused | None:
+        """Take one round's sum into the model; return why there is none."""
+        sent = self.flat.astype("<f4").tobytes()
+        about = f"{next(iter(priced.values()))['about']} {number} {sha256(sent).hexdigest()}"
+        asked = {**body, "number": number, "weights": base64.b64encode(sent).decode("ascii")}
+        try:
+            self.last = self.convener.played(asked, priced, gone, about)
+        except Refused as refused:
+            self.failures += 1
+            return refused
+        self.failures, self.done = 0, self.done + 1
+        for site, receipt in self.last.receipts.items():
+            self.receipts.setdefault(site, receipt)
+        self._move(
+            np.asarray(self.last.collector.total() * unit, dtype=np.float64),
+            self.last.collector.survivors,
+        )
+        return None
+
+    def _move(self, total: Numbers, survivors: tuple[str, ...]) -> None:
+        course = self.course
+        if course.local:
+            whole = sum(float(course.weights.get(site, 1)) for site in survivors)
+            step = total / whole
+        else:
+            step = total * (course.rate / course.people)
+        self.moving = course.momentum * self.moving + step
+        moved = np.clip(self.flat + self.moving, -MOST, MOST)
+        self.flat = moved.astype("<f4").astype(np.float64)
+
+    def step(self, number: int, failed: Refused | None) -> Step:
+        """Return what came of a round."""
+        sites = self.last.collector.survivors if self.last and failed is None else ()
+        out = {} if self.last is None else {n: one.code for n, one in self.last.gone.items()}
+        return Step(number, sites, out, self.model(failed), failed)
+
+    def model(self, stopped: Refused | None) -> TrainedModel:
+        """Return the model with its card."""
+        first = next(iter(self.priced.values()))
+        card: Json = {
+            "guarantee": "central-dp",
+            "epsilon": float(first["epsilon"]),
+            "delta": float(first["delta"]),
+            "against": first["against"],
+            "says": first["says"],
+            "bounding": first["bounding"],
+            "mechanism": first["mechanism"],
+            "federation": self.convener.agreement.name,
+            "lesson": _plain(self.course),
+            "rounds": self.done,
+            "paid": {site: one["epsilon"] for site, one in sorted(self.receipts.items())},
+        }
+        if stopped is not None:
+            card["stopped"] = f"{stopped.code}: {stopped.cause}"
+        return TrainedModel(self.network, self.flat, self.scales[:-1], self.scales[-1], card)
+
+
+def first_weights(network: Network, name: str) -> Numbers:
+    """Return the model that all begin with: uniform numbers that the lesson's name spells."""
+    stream = np.frombuffer(shake_256(name.encode()).digest(4 * network.size), dtype="<u4")
+    uniform = stream.astype(np.float64) / 2.0**31 - 1.0
+    start = 0
+    for ins, outs in pairwise(network.widths):
+        uniform[start : start + ins * outs] *= (6.0 / (ins + outs)) ** 0.5
+        uniform[start + ins * outs : start + (ins + 1) * outs] = 0.0
+        start += (ins + 1) * outs
+    return uniform.astype("<f4").astype(np.float64)
+
+
+def _network(convener: Convener, course: Course) -> tuple[Network, tuple[Scale, ...]]:
+    """Return the network that the sites' card makes of the course, and how its columns are read."""
+    columns = convener.from_any("card", {"data_set": course.data_set})["columns"]
+    known = {str(one["name"]).casefold(): one for one in columns}
+    names = (*course.features, course.target)
+    scales = tuple(scale_of(name, known[name.casefold()]) for name in names)
+    target = scales[-1]
+    count = len(target.keys) or round((target.upper - target.lower) / target.step) + 1
+    outs = count if course.loss == CLASSES else 1
+    widths = (len(course.features), *course.hidden, outs)
+    return Network(widths, course.activation, course.loss), scales
+
+
+def _unit(priced: Mapping[str, Json]) -> float:
+    """Return what one step of the sum is worth, on which all sites have to agree."""
+    said = {str(one["noise"][0]["unit"]) for one in priced.values()}
+    if len(said) > 1:
+        raise Refused(
+            "sum-not-trusted",
+            "The sites do not say the same of what a step of the sum is worth.",
+            "Ask their owners what runs there.",
+        )
+    return float(said.pop())
+
+
+def _plain(course: Course) -> Json:
+    """Return the course as JSON."""
+    said = course.lesson("")
+    del said["name"]
+    more = {"local_rate": course.local_rate, "rate": course.rate}
+    whole = {**said, **more, "momentum": course.momentum, "people": course.people}
+    return {key: _number(value) for key, value in whole.items()}
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _number(one) for key, one in value.items()}
+    return float(value) if isinstance(value, Decimal) else value

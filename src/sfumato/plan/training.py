@@ -1,0 +1,243 @@
+"""A lesson over several sites, priced: all its rounds at once, before any of them.
+
+As with questions, everything here is a function of the lesson, the card, the agreement and the
+price, so every site finds the same noise by itself. Proof: core/learning/exact.proof.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Final
+
+from sfumato.core.card import Card
+from sfumato.core.columns import Column
+from sfumato.core.expression import Json, spelled
+from sfumato.core.federation import Agreement
+from sfumato.core.learning import Field, Lesson
+from sfumato.core.learning.lesson import CLASSES, MOST_SIZE, MOST_WIDTH, bad_lesson
+from sfumato.core.learning.network import Network
+from sfumato.core.learning.order import LearnOrder
+from sfumato.core.loss import ApproximateEvent
+from sfumato.core.noise import skellam
+from sfumato.core.refusal import Refused
+from sfumato.core.secure import DitheredGrid, Grid, NoisySum, noisy_sum_for
+from sfumato.core.secure.dithered import MOST_UNITS, UNIT_BITS
+from sfumato.core.secure.terms import MOST_BITS
+
+FORMAT: Final = "training-at-sites/1"
+FINE: Final = 1 << 20  # noise has no more steps squared, where steps may be coarser
+FAILS: Final = 100  # a part of delta for dithers, and one for numbers that do not fit the width
+
+
+@dataclass(frozen=True)
+class TrainPlan:
+    """A lesson over the sites of an agreement, priced; of no row."""
+
+    card: Card
+    lesson: Lesson
+    agreement: Agreement
+    epsilon: Fraction
+    delta: Fraction
+    features: tuple[Field, ...]
+    target: Field
+    network: Network
+    sum: NoisySum
+
+    @property
+    def size(self) -> int:
+        """Return how many integers each site sends."""
+        return self.network.size
+
+    @property
+    def bits(self) -> int:
+        """Return the width at which this site's numbers fit, but for the chance of a failure."""
+        return self.sum.bits
+
+    @property
+    def event(self) -> ApproximateEvent:
+        """Return what each site pays, once, for all rounds."""
+        return ApproximateEvent(self.epsilon, self.delta)
+
+    @property
+    def row_clip(self) -> float:
+        """Return what a row's gradient is clipped to, so that all of a person's stay below."""
+        return float(self.lesson.clip / self.lesson.max_rows)
+
+    @property
+    def unit(self) -> float:
+        """Return what one step of the sum is worth."""
+        return float(self.lesson.clip / self.sum.grid.steps)
+
+    @cached_property
+    def about(self) -> str:
+        """Return what stands for the training: sites whose cards differ in what counts differ."""
+        fields = [[f.lower, f.upper] for f in (*self.features, self.target)]
+        said: Json = {
+            "format": FORMAT,
+            "data_set": self.card.name,
+            "by_person": self.card.by_person,
+            "lesson": self.lesson.as_json(),
+            "fields": fields,
+            "agreement": self.agreement.digest,
+            "epsilon": str(self.epsilon),
+            "delta": str(self.delta),
+            "variance": str(self.sum.variance),
+            "steps": str(self.sum.grid.steps),
+        }
+        return f"{FORMAT} {hashlib.sha256(spelled(said).encode()).hexdigest()}"
+
+    def about_round(self, number: int, weights: bytes) -> str:
+        """Return what stands for one round: its number, and the model that all begin with."""
+        return f"{self.about} {number} {hashlib.sha256(weights).hexdigest()}"
+
+    def order(self, table: str, weights: bytes) -> LearnOrder:
+        """Return what the engine is to do for one round."""
+        lesson = self.lesson
+        return LearnOrder(
+            table, self.features, self.target, lesson.loss, lesson.hidden, lesson.activation,
+            weights, lesson.max_rows if self.card.by_person else None, self.card.limits.rows,
+            0.0 if lesson.local else self.row_clip,
+            lesson.local, float(lesson.rate), float(lesson.proximal),
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def plan_training(
+    card: Card, lesson: Lesson, agreement: Agreement, epsilon: Fraction, delta: Fraction
+) -> TrainPlan:
+    """Return the lesson over the agreement's sites at that price, or refuse; reads nothing."""
+    if delta == 0:
+        raise Refused(
+            "bad-budget",
+            "Noise that several sites draw together needs a delta.",
+            "Give a delta such as 1e-6.",
+        )
+    if card.tables or (lesson.max_rows > card.max_rows and card.by_person):
+        raise Refused(
+            "not-in-language",
+            "A lesson is of one table, and of as many rows of a person as the card allows.",
+            "Leave max_rows out, or ask the owner for a card with a larger one.",
+        )
+    strangers = dict(lesson.weights).keys() - {member.name for member in agreement.members}
+    if strangers:
+        raise bad_lesson(f"{sorted(strangers)[0]!r} is no site of the agreement")
+    features = tuple(_feature(card, name) for name in lesson.features)
+    target, outs = _target(card, lesson)
+    network = Network((len(features), *lesson.hidden, outs), lesson.activation, lesson.loss)
+    if network.size > MOST_SIZE:
+        raise Refused(
+            "question-too-large",
+            f"The model has {network.size:,} numbers; {MOST_SIZE:,} are the most.",
+            "Leave out layers, make them narrower, or learn from fewer columns.",
+        )
+    sum_ = _sum(card, lesson, agreement, network.size, epsilon, delta)
+    return TrainPlan(card, lesson, agreement, epsilon, delta, features, target, network, sum_)
+
+
+def _feature(card: Card, name: str) -> Field:
+    place, column = card.index(name), card.column(name)
+    if column.type == "boolean":
+        return Field(f"k{place}", 0, 1)
+    return _number(place, column)
+
+
+def _number(place: int, column: Column) -> Field:
+    if not column.is_numeric:
+        raise Refused(
+            "type-mismatch",
+            f"{column.name!r} is {column.type}, and a network takes numbers, and yes or no.",
+            "Choose columns of numbers with bounds.",
+            column=column.name,
+        )
+    return Field(f"v{place}", *column.bounds())
+
+
+def _target(card: Card, lesson: Lesson) -> tuple[Field, int]:
+    """Return the column to be foretold, and how many numbers a network says of it."""
+    place, column = card.index(lesson.target), card.column(lesson.target)
+    if lesson.loss != CLASSES:
+        return _number(place, column), 1
+    if column.keys is not None:
+        field = Field(f"k{place}", 0, len(column.keys) - 1)
+    else:
+        field = _number(place, column)
+    count = field.upper - field.lower + 1
+    if not 2 <= count <= MOST_WIDTH:
+        raise bad_lesson(f"classes are 2 to {MOST_WIDTH}, and {column.name!r} has {count:,}")
+    return field, count
+
+
+def _sum(  # noqa: PLR0913, PLR0917  # what the noise of a lesson hangs on
+    card: Card,
+    lesson: Lesson,
+    agreement: Agreement,
+    size: int,
+    epsilon: Fraction,
+    delta: Fraction,
+) -> NoisySum:
+    """Return how each round's sum is made: the finest steps on which the noise is soon drawn."""
+    grid_at, moves = _grids(card, lesson, size, delta / (FAILS * lesson.rounds), epsilon)
+    root = math.isqrt(size - 1) + 1
+    shift = max(0, math.floor(math.log2(lesson.clip * (1 << UNIT_BITS) / (8 * root))))
+    found = None
+    for coarser in range(5):
+        is_last = coarser == 4
+        grid = grid_at(min(shift + coarser, UNIT_BITS))
+        try:
+            found = noisy_sum_for(
+                grid,
+                sites=len(agreement.members),
+                floor=agreement.floor,
+                colluders=agreement.colluders,
+                epsilon=epsilon,
+                delta=delta * (FAILS - 1) / FAILS,
+                rounds=lesson.rounds,
+                moves=moves,
+            )
+        except Refused:
+            if is_last:
+                raise
+            continue
+        if found.variance <= FINE:
+            break
+    if found is None or not _fits(found):
+        raise too_wide()
+    return found
+
+
+def _grids(
+    card: Card, lesson: Lesson, size: int, chance: Fraction, epsilon: Fraction
+) -> tuple[Callable[[int], Grid | DitheredGrid], int]:
+    """Return the grid at a shift, and how many clips a person's absence moves the sum by."""
+    if lesson.local:
+        steps = lesson.clip * (1 << UNIT_BITS)
+        return lambda shift: Grid(lesson.clip, max(1, int(steps / (1 << shift))), size), 2
+    people = -(-card.limits.rows // lesson.max_rows)
+    if lesson.clip * people * (1 << UNIT_BITS) >= MOST_UNITS:
+        raise Refused(
+            "numbers-too-large",
+            "The gradients of as many rows as the card lets in do not fit into 62 bits.",
+            "Choose a smaller clip, or ask the owner for a card with smaller limits.rows.",
+        )
+    rare = chance / 3 ** math.ceil(epsilon)
+    return lambda shift: DitheredGrid(lesson.clip, shift, size, people, rare), 1
+
+
+def _fits(sum_: NoisySum) -> bool:
+    far = skellam.reach(sum_.share, sum_.failure / (sum_.sites * sum_.grid.size))
+    need = sum_.sites * (sum_.grid.most_each + far) + 1
+    return need.bit_length() + 1 <= MOST_BITS
+
+
+def too_wide() -> Refused:
+    """Return the refusal of noise that cannot be drawn."""
+    return Refused(
+        "noise-out-of-range",
+        "The noise that this lesson needs is wider than can be drawn exactly.",
+        "Choose a larger epsilon or delta, fewer rounds, or a smaller model.",
+    )

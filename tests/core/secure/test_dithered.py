@@ -1,0 +1,56 @@
+"""Exact sums on a coarser grid: unbiased, and nobody moves them farther than is charged."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from chance import SeededDice
+from sfumato.core.refusal import Bug, Refused
+from sfumato.core.secure import DitheredGrid
+from sfumato.core.secure.rounding import squared_norm
+
+SIZE = 400
+GRID = DitheredGrid(Fraction(1), 26, SIZE, 1000, Fraction(1, 10**6))  # 16 steps to the clip
+
+
+def test_rounding_is_right_on_average_and_off_by_less_than_a_step() -> None:
+    update = np.full(SIZE, 12345678901, dtype=np.int64)
+    found = np.array([GRID.rounded(update, SeededDice(seed)) for seed in range(100)])
+    steps = 12345678901 / 2**26
+    assert set(np.unique(found)) == {int(steps), int(steps) + 1}
+    assert abs(found.mean() - steps) < 0.015  # 5 deviations of 40,000 coins
+    assert np.abs(GRID.numbers(found[0]) - update * 2.0**-30).max() <= 2.0**-4
+
+
+def a_part(spread: int, seed: int) -> np.ndarray:
+    """A person's part of norm 1: in few numbers, or in all of them."""
+    drawn = np.random.default_rng(seed).normal(size=SIZE)
+    drawn[spread:] = 0
+    return np.asarray(drawn / np.linalg.norm(drawn) * 2**30).astype(np.int64)
+
+
+@pytest.mark.parametrize("spread", [1, 20, SIZE])
+def test_a_person_moves_the_rounded_sum_by_no_more_than_is_charged(spread: int) -> None:
+    others = np.random.default_rng(0).integers(-(2**38), 2**38, SIZE)
+    for seed in range(300):
+        part = a_part(spread, seed)
+        with_, without = (
+            GRID.rounded(total, SeededDice(seed)) for total in (others + part, others)
+        )
+        assert squared_norm(with_ - without) <= GRID.most_squared
+
+
+def test_the_bound_is_tighter_than_a_whole_step_in_each_number() -> None:
+    assert float(GRID.steps) ** 2 < GRID.most_squared < (float(GRID.steps) + SIZE**0.5) ** 2 / 2
+    rarer = DitheredGrid(Fraction(1), 26, SIZE, 1000, Fraction(1, 10**60))
+    assert GRID.most_squared < rarer.most_squared <= (16 + SIZE**0.5) ** 2 + 2
+
+
+def test_a_grid_that_could_overflow_is_none() -> None:
+    with pytest.raises(Bug, match="62 bits"):
+        DitheredGrid(Fraction(4), 20, SIZE, 10**10, Fraction(1, 10**6))
+    with pytest.raises(Refused, match="update-refused"):
+        GRID.rounded(np.zeros(SIZE), SeededDice(1))  # type: ignore[arg-type]  # of floats

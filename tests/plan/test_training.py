@@ -1,0 +1,132 @@
+"""A lesson's price: every site finds it by lesson, card, agreement and price alone."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from sfumato.core.card import Card, read_card
+from sfumato.core.federation import Agreement
+from sfumato.core.learning import read_lesson
+from sfumato.core.noise import skellam
+from sfumato.core.refusal import Refused
+from sfumato.core.secure import DitheredGrid, Member
+from sfumato.plan.training import TrainPlan, plan_training
+
+MEMBERS = tuple(Member(name, name.encode() * 16) for name in ("ab", "cd", "ef", "gh"))
+AGREEMENT = Agreement("clinics", bytes(32), MEMBERS, 3, 1)
+COLUMNS: dict[str, Any] = {
+    "age": {"type": "integer", "lower": 0, "upper": 100},
+    "height": {"type": "number", "lower": 0, "upper": 3, "step": Fraction(1, 100)},
+    "smoker": {"type": "boolean"},
+    "town": {"type": "text", "keys": ["a", "b", "c"]},
+    "note": {"type": "text"},
+    "free": {"type": "number"},
+}
+SHAPE: dict[str, Any] = {
+    "name": "ab" * 32, "features": ["age", "smoker"], "target": "town", "hidden": [5],
+    "rounds": 10, "clip": 1,
+}  # fmt: skip
+
+
+def card(**changed: Any) -> Card:
+    budget = {"epsilon": Fraction(10), "delta": Fraction(1, 1000)}
+    return read_card("people", {"budget": budget, "columns": COLUMNS, **changed})
+
+
+def plan(the: Card | None = None, epsilon: int = 3, **changed: Any) -> TrainPlan:
+    lesson = read_lesson({**SHAPE, **changed})
+    delta = Fraction(1, 10**6)
+    return plan_training(the or card(), lesson, AGREEMENT, Fraction(epsilon), delta)
+
+
+def test_what_is_charged_covers_all_rounds_dithers_and_widths() -> None:
+    made = plan()
+    rest = made.delta * 99 / 100 - 10 * made.sum.failure
+    grid = made.sum.grid
+    assert isinstance(grid, DitheredGrid)
+    cost = skellam.epsilon_of(grid.most_absolute, grid.most_squared, made.sum.variance, rest, 10)
+    assert cost <= 3
+    assert 10 * grid.chance * 3**3 <= made.delta / 100
+    assert made.sum.share == made.sum.variance / 2  # two honest ones of a floor of three
+
+
+def test_half_the_noise_would_cost_more_than_is_charged() -> None:
+    made, grid = plan(), plan().sum.grid
+    half = made.sum.variance / 2
+    rest = made.delta
+    assert skellam.epsilon_of(grid.most_absolute, grid.most_squared, half, rest, 10) > 3
+
+
+def test_a_whole_update_is_charged_as_one_that_becomes_any_other() -> None:
+    made = plan(local=2, rate=Fraction(1, 2), clip=1)
+    assert made.sum.moves == 2
+    l1, l2_squared = 2 * made.sum.grid.most_absolute, 4 * made.sum.grid.most_squared
+    assert skellam.epsilon_of(l1, l2_squared, made.sum.variance, made.delta, 10) <= 3
+
+
+def test_a_person_with_several_rows_moves_no_more_than_one_with_one() -> None:
+    by_person = card(unit="who", max_rows=4)
+    one, four = plan(by_person), plan(by_person, max_rows=4)
+    assert four.row_clip == one.row_clip / 4
+    assert four.sum.grid.most_squared == one.sum.grid.most_squared
+    assert four.order("", bytes(1)).max_rows == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rounds": 9}, {"clip": 2}, {"hidden": [6]}, {"features": ["smoker", "age"]}, {"epsilon": 4},
+     {"name": "cd" * 32}, {"activation": "tanh"}],
+    ids=lambda change: "-".join(change),
+)  # fmt: skip
+def test_whatever_counts_changes_what_the_sites_compare(change: dict[str, Any]) -> None:
+    assert plan(**change).about != plan().about
+
+
+def test_budgets_limits_and_people_of_a_card_do_not() -> None:
+    other = card(people="others", limits={"rows": 77}, version="3")
+    assert plan(other).about == plan().about
+    assert plan(card(columns={**COLUMNS, "age": {**COLUMNS["age"], "upper": 99}})).about != (
+        plan().about
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"features": ["nothing"]}, "unknown-column"),
+        ({"features": ["note"]}, "type-mismatch"),
+        ({"features": ["free"]}, "no-bounds"),
+        ({"target": "height"}, None),
+        ({"target": "height", "loss": "squares"}, None),
+        ({"target": "note"}, "type-mismatch"),
+        ({"max_rows": 2}, None),
+        ({"hidden": [1024, 1024]}, "question-too-large"),
+        ({"epsilon": 1, "rounds": 10_000, "hidden": [1024]}, "noise-out-of-range"),
+        ({"weights": {"zz": 1}}, "bad-request"),
+        ({"weights": {"zz": 1}, "local": 1, "rate": 1}, "bad-request"),
+        ({"local": 1}, "bad-request"),
+        ({"rate": 1}, "bad-request"),
+        ({"clip": 5}, "bad-request"),
+        ({"rounds": True}, "bad-request"),
+        ({"hidden": "5"}, "bad-request"),
+        ({"name": "AB" * 32}, "bad-request"),
+        ({"features": ["age", "age"]}, "bad-request"),
+        ({"activation": "sigmoid"}, "bad-request"),
+        ({"more": 1}, "bad-request"),
+    ],
+    ids=lambda value: str(value) if value is None or isinstance(value, str) else None,
+)
+def test_lessons_that_are_none_are_refused(change: dict[str, Any], code: str | None) -> None:
+    if code is None:
+        assert plan(**change).size > 0
+        return
+    with pytest.raises(Refused, match=f"^{code}:"):
+        plan(**change)
+
+
+def test_more_rows_of_a_person_than_the_card_allows_are_refused() -> None:
+    with pytest.raises(Refused, match="not-in-language"):
+        plan(card(unit="who", max_rows=3), max_rows=4)
