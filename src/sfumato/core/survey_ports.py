@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -85,6 +86,10 @@ class SurveyStore(Protocol):
 
     def take(self, ballot: Ballot) -> Taken:
         """Count the report once for its token, durably; or say why not."""
+        ...
+
+    def take_all(self, ballots: Sequence[Ballot]) -> list[Taken]:
+        """Count several at once, with one commit for all; say of each how it ended."""
         ...
 
     def standing(self, survey: str) -> Standing:
