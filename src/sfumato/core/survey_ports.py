@@ -68,6 +68,10 @@ class SurveyStore(Protocol):
         """Return the owner's surveys."""
         ...
 
+    def every(self) -> tuple[Kept, ...]:
+        """Return all surveys, whoever owns them."""
+        ...
+
     def close(self, survey: str) -> bool:
         """Take no more reports, and show all that came; say whether this call did."""
         ...

@@ -20,6 +20,8 @@ from unicodedata import normalize
 from sfumato.core.access import Caller
 from sfumato.core.ballot import (
     Published,
+    is_of_one_series,
+    is_wave_beside,
     mark_of,
     read_published,
     read_report,
@@ -27,6 +29,7 @@ from sfumato.core.ballot import (
 )
 from sfumato.core.blind import TOKEN_BYTES, PublicKey, read_blinded
 from sfumato.core.budget import read_epsilon
+from sfumato.core.chain import canonical
 from sfumato.core.expression import Json
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Refused
@@ -92,6 +95,7 @@ class Surveys:
             raise bad_survey("a survey closes today, or later")
         if len(self.store.of(caller.user)) >= MOST_SURVEYS:
             raise Refused("too-many", "You have a thousand surveys.", "That has to do.")
+        self._check_series(Published(survey, PublicKey(1, 1)))
         key, waiting = self.keys.make()
         made = Published(survey, key)
         self.keys.keep(waiting, made.id)
@@ -235,6 +239,19 @@ class Surveys:
             "reports": [{"mark": mark_of(t, said), "said": said} for t, _, said in lines],
             "next": found[-1][0] if found else None,
         }
+
+    def _check_series(self, made: Published) -> None:
+        """Refuse a wave that asks otherwise than those before it, whoever has published them."""
+        if not made.survey.series:
+            return
+        series = canonical(made.survey.series)
+        named = (_read(kept.text) for kept in self.store.every() if series in kept.text)
+        others = [other for other in named if is_of_one_series(made, other)]
+        if not all(is_wave_beside(made, other) for other in others):
+            raise bad_survey(
+                "all waves of a series with ever ask the same questions with the same ever; "
+                "give this one a series of its own"
+            )
 
     def _charge(self, kept: Kept, made: Published, digest: str, blinded: bytes) -> bool:
         invited = self.store.invited(digest)
