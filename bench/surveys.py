@@ -28,34 +28,31 @@ from served import served
 from surveys import design
 
 REPORTS: Final = 30_000
-CLIENTS: Final = 64
+CLIENTS: Final = (64, 256)  # who send at once: what waits together is counted with one commit
 
 
 def run(reports: int = REPORTS) -> list[dict[str, object]]:
-    """Return a line for intake, and one for the same reports again."""
+    """Return for so many clients a line for intake, and one for the same reports again."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
         vault = Path(folder, "vault")
         sfumato.create(vault, anchor=Path(folder, "anchor"))
+        bodies = {}
         with sfumato.open(vault) as house:
-            made = house.call("publish-survey", {"survey": design(people=reports)})
-            survey = str(made["survey"])
-        bodies = list(_bodies(vault, survey, reports))
+            for clients in CLIENTS:
+                made = house.call("publish-survey", {"survey": design(people=reports)})
+                survey = str(made["survey"])
+                bodies[clients, survey] = list(_bodies(vault, survey, reports // len(CLIENTS)))
         with served(vault) as service:
             return [
-                line(
-                    f"{name}, {CLIENTS} clients",
-                    service,
-                    _next(survey, iter(bodies)),
-                    CLIENTS,
-                    None,
-                )
-                for name in (f"reports, {CLIENTS} clients", "the same again")
+                line(f"{name}, {clients} clients", service, _next(survey, made), clients, None)
+                for (clients, survey), made in bodies.items()
+                for name in ("reports", "the same again")
             ]
 
 
-def _next(survey: str, bodies: Iterator[bytes]):  # type: ignore[no-untyped-def]  # as load has it
-    path = f"/v1/surveys/{survey}/reports"
-    return lambda _client: request("POST", path, "", next(bodies))
+def _next(survey: str, bodies: list[bytes]):  # type: ignore[no-untyped-def]  # as load has it
+    path, left = f"/v1/surveys/{survey}/reports", iter(bodies)
+    return lambda _client: request("POST", path, "", next(left))
 
 
 def _bodies(vault: Path, survey: str, reports: int) -> Iterator[bytes]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ from sfumato.client.respondent import (
 )
 from sfumato.client.surveys import invite
 from sfumato.client.terms import Json
+from sfumato.core.blind import PublicKey, is_proven
 from surveys import DICE, TRUTHS, design, device
 from vaults import make_vault
 
@@ -146,3 +150,75 @@ def test_a_house_that_marks_its_signatures_is_told_nothing(tmp_path: Path) -> No
         assert refused.value.code == "ballot-forged"
         assert tagging.calls == ["survey", "survey-token"]
         assert device().answer(house, survey, fair, TRUTHS).mark
+
+
+class Garbling:
+    """A house of whose replies one is garbled: a value of it is another, or is not there."""
+
+    def __init__(self, house: House, verb: str, key: str, value: object) -> None:
+        self.house, self.verb, self.key, self.value = house, verb, key, value
+
+    def call(self, verb: str, body: Json) -> Json:
+        """Answer as the house does, but for that value."""
+        given = self.house.call(verb, body)
+        if verb != self.verb:
+            return given
+        if self.value is Garbling:
+            return {key: value for key, value in given.items() if key != self.key}
+        return {**given, self.key: self.value}
+
+
+def garbled(good: object, dice: random.Random) -> Iterator[object]:
+    """Yield what may stand in a reply instead of what is right."""
+    yield from (Garbling, None, 7, -1.5, True, "", "é", "=", "A", "\ud800", [], [7], {}, "[" * 9000)
+    text = good if isinstance(good, str) else json.dumps(good)
+    for _ in range(12):
+        at = dice.randrange(len(text))
+        odd = dice.choice('0aZ-_="{}[],:é ')
+        yield text[:at] + odd + text[at + 1 :]
+        yield text[:at] + text[at + dice.randrange(9) :]
+    if isinstance(good, list):
+        yield from (good[:-1], [*good, good[0]], [None] * 8, ["A" * 342] * 8, [good] * 8)
+
+
+def test_whatever_a_house_replies_a_device_refuses_it_or_is_counted(tmp_path: Path) -> None:
+    """Nothing but a refusal comes of it: no reply, however odd, falls through a respondent."""
+    dice, came_through = random.Random(5), list[tuple[str, object]]()
+    with sfumato.open(make_vault(tmp_path)) as house:
+        survey = str(house.call("publish-survey", {"survey": design()})["survey"])
+        (code,) = invite(house, survey, 1)
+        found = house.call("survey", {"survey": survey})
+        waiting = device().begun(proven(house, survey), code, TRUTHS)
+        signed = waiting.signed(house, proven(house, survey)).signature
+        goods = {("survey", key): found[key] for key in ("text", "state", "proof")}
+        for (verb, key), good in {**goods, ("survey-token", "signed"): shown(signed)}.items():
+            for value in (one for one in garbled(good, dice) if one != good):
+                odd = Garbling(house, verb, key, value)
+                with contextlib.suppress(Refused):
+                    assert waiting.signed(odd, proven(odd, survey)).said == waiting.said
+                    came_through.append((key, value))
+    assert {key for key, _ in came_through} <= {"proof", "signed"}  # letters that mean the same
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"n": "-" + "f" * 512, "e": 65537}, {"n": "f" * 512, "e": 65537.5}, {"n": 7, "e": 65537},
+        {"n": "f" * 512, "e": float("inf")}, {"n": "0", "e": 0}, {"n": "f" * 9000, "e": -1}, None,
+    ],
+)  # fmt: skip
+def test_a_survey_whose_key_is_none_is_refused(tmp_path: Path, key: object) -> None:
+    with sfumato.open(make_vault(tmp_path)) as house:
+        survey = str(house.call("publish-survey", {"survey": design()})["survey"])
+        table = json.loads(str(house.call("survey", {"survey": survey})["text"]))
+        text = json.dumps({**table, "key": key}, sort_keys=True, separators=(",", ":"))
+        with pytest.raises(Refused) as refused:
+            proven(Garbling(house, "survey", "text", text), survey)
+        assert refused.value.code == "bad-survey"
+
+
+@pytest.mark.parametrize("exponent", [-65537, 3, 65538])
+def test_no_odd_number_is_a_proven_key(exponent: int) -> None:
+    for modulus in (-(2**2047) - 1, 2**2047, 0, 1, -1):
+        assert not is_proven(PublicKey(modulus, 65537), [b""] * 8)
+        assert not is_proven(PublicKey(abs(modulus) | 1, exponent), [b""] * 8)

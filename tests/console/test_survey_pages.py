@@ -281,9 +281,10 @@ WAVES: Final[dict[str, Any]] = {"series": "Täglich", "ever": 10}
 @pytest.mark.parametrize(
     "changed",
     [
-        {}, {"budget": "sampled"}, {"series": "Täglich"}, {"format": 1}, WAVES,
+        {}, {"budget": "sampled"}, {"series": "Immer"}, {"format": 1}, WAVES,
         {"questions": MANY, "epsilon": 1}, {"questions": MANY, "epsilon": 5},
-        {"questions": MANY, "epsilon": 10, "lifetime": 10}, {"questions": MANY, **WAVES},
+        {"questions": MANY, "epsilon": 10, "lifetime": 10},
+        {"questions": MANY, **WAVES, "series": "Öfter"},
     ],
 )  # fmt: skip
 def test_script_and_python_say_the_same(
@@ -557,6 +558,30 @@ def test_the_same_answer_falls_the_same_way_again_and_is_told_as_one_sum(
     assert [spent / said[0][1] for _, spent in said] == pytest.approx([1, 2, 3])  # each is charged
 
 
+def test_a_device_answers_no_wave_that_asks_otherwise_than_the_one_before(
+    browser: Browser, service: Service
+) -> None:
+    """All waves with `ever` are of the same lasting answers, or the promise would not hold."""
+    waves = [published(service, title=f"Week {n}", series="weekly", ever=8) for n in range(3)]
+    with browser.new_context() as context:
+        context.set_default_timeout(15_000)
+        page = context.new_page()
+        for survey in waves[:2]:
+            (code,) = invited(service, survey, 1)
+            page.goto(f"{service.url}/s/{survey}#{code}")
+            page.check("#q0-0")
+            page.click("#flip")
+            page.click("#send")
+            page.wait_for_selector("#mark", state="visible")
+        known = page.evaluate("JSON.parse(localStorage['sfumato-survey-series'])")
+        assert [one["lasts"] for one in known.values()] == [True]
+        other = {name: {**one, "memos": "0" * 64} for name, one in known.items()}
+        page.evaluate("(o) => { localStorage['sfumato-survey-series'] = JSON.stringify(o) }", other)
+        page.goto(f"{service.url}/s/{waves[2]}#{invited(service, waves[2], 1)[0]}")
+        expect(page.locator("#trouble")).to_contain_text("asks otherwise")
+        expect(page.locator("#flip")).to_be_hidden()
+
+
 def test_it_is_answered_by_keys_alone(browser: Browser, service: Service) -> None:
     survey = published(service)
     (code,) = invited(service, survey, 1)
@@ -604,6 +629,13 @@ def test_without_script_it_is_answered_with_dice(browser: Browser, service: Serv
     assert counted(service, survey) == [{"mark": mark, "said": "0.0.2 1.0.0"}]
 
 
+WIDEST: Final = """() => {  // what is said of a table is not cut off with the table
+  const captions = [...document.querySelectorAll("caption")];
+  const ends = captions.map((one) => one.getBoundingClientRect().right);
+  return Math.max(document.documentElement.scrollWidth, ...ends);
+}"""
+
+
 def test_the_pages_are_well_made_and_narrow_enough(browser: Browser, service: Service) -> None:
     survey = published(service, questions=QUESTIONS, minimum=10)
     paper = published(service, paper=True)
@@ -623,7 +655,7 @@ def test_the_pages_are_well_made_and_narrow_enough(browser: Browser, service: Se
             found[path] = [
                 (v["id"], v["nodes"][0]["html"]) for v in Axe().run(page).response["violations"]
             ]
-            widths[path] = page.evaluate("document.documentElement.scrollWidth")
+            widths[path] = page.evaluate(WIDEST)
     assert {path: wrong for path, wrong in found.items() if wrong} == {}
     assert {path: width for path, width in widths.items() if width > 320} == {}
     assert watched.complaints == []

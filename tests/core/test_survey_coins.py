@@ -24,7 +24,8 @@ from sfumato.core.ballot import (
     words_of,
 )
 from sfumato.core.blind import PublicKey
-from sfumato.core.local.choose import best
+from sfumato.core.local.ballot import Sampled
+from sfumato.core.local.choose import best, best_ballot
 from sfumato.core.local.estimate import variances
 from sfumato.core.local.k_ary import KAry
 from sfumato.core.local.law import worst_ratio
@@ -308,3 +309,25 @@ def test_what_many_say_in_a_wave_comes_back() -> None:
 def test_waves_are_of_a_series_and_cost_more_together_than_one(changed: dict[str, Any]) -> None:
     with pytest.raises(Refused):
         made(SMOKES, **changed)
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "0.1", "0.5", "1", "2", "4", "10"])
+def test_no_oracle_errs_less_on_a_part_of_several_or_of_a_ranking(epsilon: str) -> None:
+    """Three answers, silence among them: there the formula chooses k-ary at every epsilon."""
+    things = ["a", "b", "c", "d"]
+    several = {"text": "Which?", "kind": "several", "options": things}
+    ranking = {"text": "In which order?", "kind": "ranking", "options": things}
+    survey = made(several, ranking, epsilon=epsilon, budget="sampled").survey
+    chosen = best(3, Fraction(epsilon))
+    assert [coin.parameters for coin in coins_of(survey)] == [chosen.parameters] * 2
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "2"])
+@pytest.mark.parametrize("options", [2, 3, 5, 10, 20])
+def test_drawing_one_option_errs_less_than_asking_of_all(options: int, epsilon: str) -> None:
+    """By the formula of rare answers, and for what half of the people have ticked too."""
+    makers = [lambda each: KAry.within(3, each)] * options
+    assert isinstance(best_ballot(makers, Fraction(epsilon)), Sampled)
+    halves = np.array([0.5, 0.5, 0.0])
+    drawn = variances(KAry.within(3, Fraction(epsilon)), halves, 1)[0] * options
+    assert drawn < variances(KAry.within(3, Fraction(epsilon) / options), halves, 1)[0]

@@ -17,6 +17,7 @@ from sfumato.app import OpenVault
 from sfumato.client.respondent import Prepared, shown
 from sfumato.core.access import Caller
 from sfumato.core.account import Entry
+from sfumato.services.surveys import Sent
 from surveys import DICE, TRUTHS, day, design, device
 from vaults import make_vault
 
@@ -319,3 +320,48 @@ def test_the_preview_says_what_the_published_survey_costs(house: OpenVault) -> N
     assert isinstance(table, list)
     errors = [row["expected"][0]["error"] for row in table]
     assert errors == sorted(errors, reverse=True)
+
+
+def test_all_waves_of_a_series_with_ever_ask_the_same(house: OpenVault) -> None:
+    """Other questions, or another ever, would be lasting answers of their own beside the first."""
+    waves: dict[str, Any] = {"series": "Täglich", "ever": 6}
+    published(house, **waves)
+    published(house, **waves, title="The second week", opens=day(0))
+    first, second = design()["questions"]
+    published(house, **waves, questions=[second, first])  # the order is nobody's lasting answer
+    others: list[dict[str, Any]] = [
+        {"ever": 7}, {"ever": None}, {"questions": [first]}, {"budget": "sampled"},
+        {"questions": [first, {**second, "options": ["on foot", "by bus"]}]},
+    ]  # fmt: skip
+    for number, other in enumerate(others):
+        asked = design(**{**waves, **other})
+        assert refusal(house, "publish-survey", survey=asked) == "bad-survey"
+        published(house, **{**waves, **other, "series": f"Wöchentlich {number}"})
+    published(house, **{**waves, "ever": 7}, asks="Somebody else")  # no device takes them for one
+
+
+def test_a_series_without_ever_may_ask_of_more(house: OpenVault) -> None:
+    published(house, series="Täglich")
+    published(house, series="Täglich", questions=design()["questions"][:1])
+    assert refusal(house, "publish-survey", survey=design(series="Täglich", ever=6)) == "bad-survey"
+
+
+def test_reports_that_come_together_end_as_if_each_had_come_alone(house: OpenVault) -> None:
+    survey, other = published(house), published(house, title="Another")
+    made = [device().prepared(house, survey, code, TRUTHS) for code in codes(house, survey, 3)]
+    theirs = device().prepared(house, other, codes(house, other)[0], TRUTHS)
+    sent = [Sent(one.survey, shown(one.token), shown(one.signature), one.said) for one in made]
+    forged = replace(sent[0], token=shown(DICE.draw(32)))
+    elsewhere = Sent(other, shown(theirs.token), shown(theirs.signature), theirs.said)
+    asked = [
+        sent[0], forged, replace(sent[0], said="0.0.2 1.0.3"), replace(sent[1], said="x"), sent[1],
+        replace(sent[2], survey="a" * 32), elsewhere, sent[0], replace(elsewhere, survey=survey),
+    ]  # fmt: skip
+    ended = house.house.desk.surveys.take(asked)
+    told = [one.code if isinstance(one, Refused) else one["counted"] for one in ended]
+    assert told[:2] == ["now", "ballot-forged"]
+    assert told[2] in ("ballot-spent", "before")
+    assert told[3:] == ["bad-report", "now", "survey-unknown", "now", "before", "ballot-forged"]
+    assert house.house.desk.surveys.take([]) == []
+    store = house.house.desk.surveys.store
+    assert (store.standing(survey).reports, store.standing(other).reports) == (2, 1)

@@ -7,6 +7,7 @@ token that it cannot connect with it. The true answers stay in the arguments of 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -140,14 +141,15 @@ class Waiting:
         asked: Json = {
             "survey": self.survey, "invitation": self.invitation, "blinded": shown(self.blinded),
         }  # fmt: skip
-        signed = read(str(house.call("survey-token", asked).get("signed")))
-        signature = unblind(made.key, signed, self.inverse)
-        if pow(_whole(signed), made.key.exponent, made.key.modulus) != _whole(self.blinded):
+        signed = heard(house.call("survey-token", asked).get("signed"))
+        is_signed = len(signed) == made.key.size and _whole(signed) < made.key.modulus
+        if not is_signed or _power(made, signed) != _whole(self.blinded):
             raise Refused(  # any other would mark this person's report
                 "ballot-forged",
                 "The house has not signed your ballot.",
                 "Nothing was sent. Ask who invited you.",
             )
+        signature = unblind(made.key, signed, self.inverse)
         return Prepared(self.survey, self.said, self.token, signature)
 
     def text(self) -> str:
@@ -212,10 +214,10 @@ def proven(house: House, survey: str) -> Published:
     """Return the survey, if it takes ballots and its key is shown to mark nobody."""
     found = house.call("survey", {"survey": survey})
     made = _read_published(found, survey)
-    if found["state"] != "open":
+    if found.get("state") != "open":
         raise Refused("survey-not-open", "This survey takes no ballots today.", "Look at its days.")
     roots = found.get("proof")
-    if not isinstance(roots, list) or not is_proven(made.key, [read(str(r)) for r in roots]):
+    if not isinstance(roots, list) or not is_proven(made.key, list(map(heard, roots))):
         raise unproven()
     return made
 
@@ -226,10 +228,14 @@ def published(house: House, survey: str) -> Published:
 
 
 def _read_published(found: Json, survey: str) -> Published:
-    made = read_published(str(found["text"]))
+    made = read_published(str(found.get("text")))
     if made.id != survey:
         raise Refused("bad-survey", "This is not the survey of that link.", "Ask who invited you.")
     return made
+
+
+def _power(made: Published, signed: bytes) -> int:
+    return pow(_whole(signed), made.key.exponent, made.key.modulus)
 
 
 def _whole(value: bytes) -> int:
@@ -244,3 +250,10 @@ def shown(value: bytes) -> str:
 def read(text: str) -> bytes:
     """Return bytes that have travelled."""
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def heard(said: object) -> bytes:
+    """Return bytes that a house has said; of what are none, none."""
+    with contextlib.suppress(ValueError):
+        return read(said) if isinstance(said, str) else b""
+    return b""

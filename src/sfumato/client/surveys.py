@@ -159,7 +159,7 @@ def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -
 def invite(house: House, survey: str, who: int | Sequence[str]) -> list[str]:
     """Return new invitation codes, which are shown this once: so many, or for these people."""
     asked: Json = {"count": who} if isinstance(who, int) else {"people": list(who)}
-    made = house.call("invite-to-survey", {"survey": survey, **asked})["codes"]
+    made = house.call("invite-to-survey", {"survey": survey, **asked}).get("codes")
     return [str(code) for code in made] if isinstance(made, list) else []
 
 
@@ -169,8 +169,10 @@ def reports(house: House, survey: str) -> list[tuple[str, str]]:
     asked: Json = {"survey": survey}
     while True:
         page = house.call("survey-reports", asked)
-        listed = page["reports"] if isinstance(page["reports"], list) else []
-        found += [(str(one["mark"]), str(one["said"])) for one in listed]
-        if page["next"] is None:
+        listed, after = page.get("reports"), page.get("next")
+        if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+            raise Refused("service-down", "What came is no page of reports.", "Ask again.")
+        found += [(str(one.get("mark")), str(one.get("said"))) for one in listed]
+        if after is None or not listed:
             return found
-        asked = {"survey": survey, "after": page["next"]}
+        asked = {"survey": survey, "after": after}

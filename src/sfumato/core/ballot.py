@@ -132,11 +132,29 @@ def read_published(text: str) -> Published:
         key = PublicKey(int(table["key"]["n"], 16), int(table["key"]["e"]))
         survey = read_survey(table["survey"])
         made = Published(survey, key, read_coins(survey, table["coins"]))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        made = None
-    if made is None or made.text != text:
+        is_whole = made.text == text
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        is_whole = False
+    if not is_whole:
         raise bad_survey("the text is not one that was published")
     return made
+
+
+def is_of_one_series(one: Published, other: Published) -> bool:
+    """Say whether a device remembers its answers to both under one name."""
+    names = [(made.survey.asks, made.survey.series) for made in (one, other)]
+    return bool(one.survey.series) and names[0] == names[1]
+
+
+def is_wave_beside(one: Published, other: Published) -> bool:
+    """Say whether both are waves about the same lasting answers, or no waves with `ever` at all.
+
+    With `ever` a device promises what all waves of a series tell together. Another list of
+    questions, or another `ever`, would be lasting answers of their own, and tell as much again.
+    """
+    if one.survey.ever is None and other.survey.ever is None:
+        return True
+    return sorted(one.memos) == sorted(other.memos)
 
 
 def shape_of(question: Question) -> tuple[object, ...]:

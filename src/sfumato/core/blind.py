@@ -125,8 +125,10 @@ def prove(key: PrivateKey, dice: Dice) -> tuple[bytes, ...]:
 
 def is_proven(key: PublicKey, roots: Sequence[bytes]) -> bool:
     """Say whether the key gives every unit one root, so that a blinded token could be any token."""
-    is_sized = SMALLEST_KEY <= key.modulus.bit_length() <= LARGEST_KEY and key.modulus & 1
-    if not is_sized or key.exponent != EXPONENT or len(roots) != ROOTS:
+    is_sized = SMALLEST_KEY <= key.modulus.bit_length() <= LARGEST_KEY
+    if not is_sized or key.modulus < 0 or key.modulus % 2 == 0:
+        return False
+    if key.exponent != EXPONENT or len(roots) != ROOTS:
         return False
     return all(
         gcd(number, key.modulus) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -67,6 +68,10 @@ class SurveyStore(Protocol):
         """Return the owner's surveys."""
         ...
 
+    def every(self) -> tuple[Kept, ...]:
+        """Return all surveys, whoever owns them."""
+        ...
+
     def close(self, survey: str) -> bool:
         """Take no more reports, and show all that came; say whether this call did."""
         ...
@@ -85,6 +90,10 @@ class SurveyStore(Protocol):
 
     def take(self, ballot: Ballot) -> Taken:
         """Count the report once for its token, durably; or say why not."""
+        ...
+
+    def take_all(self, ballots: Sequence[Ballot]) -> list[Taken]:
+        """Count several at once, with one commit for all; say of each how it ended."""
         ...
 
     def standing(self, survey: str) -> Standing:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sfumato.faces.body import Body, count_of, optional_texts, text_of
 from sfumato.services.access import Caller
-from sfumato.wire import Json
+from sfumato.services.surveys import Sent, Surveys
+from sfumato.wire import Json, Refused
 
 if TYPE_CHECKING:
     from sfumato.faces.desk import Desk
@@ -28,8 +29,26 @@ def _issue(desk: Desk, body: Body, _place: str) -> Json:
 
 
 def _report(desk: Desk, body: Body, _place: str) -> Json:
-    sent = text_of(body, "token"), text_of(body, "signature"), text_of(body, "said")
-    return desk.surveys.report(_survey(body), *sent)
+    return desk.surveys.report(_sent(body))
+
+
+def _sent(body: Body) -> Sent:
+    token, signature, said = (text_of(body, key) for key in ("token", "signature", "said"))
+    return Sent(_survey(body), token, signature, said)
+
+
+def take_reports(surveys: Surveys, bodies: Sequence[Body]) -> list[Json | Refused]:
+    """Return what each of several reports is answered, counted with one commit."""
+    read = [_read_sent(body) for body in bodies]
+    ended = iter(surveys.take([one for one in read if isinstance(one, Sent)]))
+    return [next(ended) if isinstance(one, Sent) else one for one in read]
+
+
+def _read_sent(body: Body) -> Sent | Refused:
+    try:
+        return _sent(body)
+    except Refused as refused:
+        return refused
 
 
 def _sheet(desk: Desk, body: Body, _place: str) -> Json:

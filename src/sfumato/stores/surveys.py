@@ -97,6 +97,11 @@ class SqlSurveys:
         sql = "SELECT id, owner, body, state FROM surveys WHERE owner = ? ORDER BY id"
         return tuple(Kept(*row) for row in self._records.rows(sql, (owner,)))
 
+    def every(self) -> tuple[Kept, ...]:
+        """Return all surveys, whoever owns them."""
+        sql = "SELECT id, owner, body, state FROM surveys ORDER BY id"
+        return tuple(Kept(*row) for row in self._records.rows(sql))
+
     def close(self, survey: str) -> bool:
         """Take no more reports, and show all that came; say whether this call did."""
         with self._records.change() as link:
@@ -130,6 +135,19 @@ class SqlSurveys:
         """Count the report once for its token, durably; or say why not."""
         return self._taking.done(ballot)
 
+    def take_all(self, ballots: Sequence[Ballot]) -> list[Taken]:
+        """Count several at once, with one commit for all; say of each how it ended."""
+        by_survey: dict[str, list[int]] = defaultdict(list)
+        for place, ballot in enumerate(ballots):
+            by_survey[ballot.survey].append(place)
+        ended: dict[int, Taken] = {}
+        with self._records.change() as link:
+            for survey in sorted(by_survey):
+                places = by_survey[survey]
+                taken = self._taken(link, [ballots[place] for place in places])
+                ended.update(zip(places, taken, strict=True))
+        return [ended[place] for place in range(len(ballots))]
+
     def standing(self, survey: str) -> Standing:
         """Return how many reports there are, and the tally of those that are shown."""
         rows = self._records.rows("SELECT tally, shown FROM surveys WHERE id = ?", (survey,))
@@ -153,22 +171,10 @@ class SqlSurveys:
         self._records.close()
 
     def _take_alone(self, ballot: Ballot) -> Taken:
-        with self._records.change() as link:
-            return self._taken(link, [ballot])[0]
+        return self.take_all([ballot])[0]
 
     def _take_several(self, ballots: Sequence[Ballot]) -> Sequence[Ended[Taken]]:
-        by_survey: dict[str, list[int]] = defaultdict(list)
-        for place, ballot in enumerate(ballots):
-            by_survey[ballot.survey].append(place)
-        ended: list[Ended[Taken]] = [Ended()] * len(ballots)
-        with self._records.change() as link:
-            for survey in sorted(by_survey):
-                places = by_survey[survey]
-                for place, taken in zip(
-                    places, self._taken(link, [ballots[p] for p in places]), strict=True
-                ):
-                    ended[place] = Ended(taken)
-        return ended
+        return [Ended(taken) for taken in self.take_all(ballots)]
 
     def _taken(self, link: Link, ballots: list[Ballot]) -> list[Taken]:
         """Add the reports of one survey that are new, in one go; a token counts once."""
@@ -287,7 +293,7 @@ def _unshown(link: Link, survey: str) -> list[str]:
 
 def _name(token: str, depth: int) -> str:
     """Return the part that a token's report lies in: the first bits of its digest."""
-    return f"{int(token, 16):0256b}"[:depth]
+    return f"{int(token[:16], 16):064b}"[:depth]  # more bits than there will be parts
 
 
 def _part_names(link: Link, survey: str) -> list[tuple[Any, ...]]:  # Any: as Link.rows has it

@@ -18,6 +18,7 @@ from sfumato.wire import ROUTES, Json, Refused, Route, bad_request, cannot_be_ke
 
 SMALL_BODY: Final = 4 * 1024  # of whoever has not said who they are
 MAX_BODY: Final = 1024 * 1024
+BUSY: Final = ("survey-report",)  # looked for first: routes are tried one after another
 
 
 def api_routes(line: Line) -> list[HttpRoute]:
@@ -25,7 +26,7 @@ def api_routes(line: Line) -> list[HttpRoute]:
     kinds = {"json": _endpoint, "events": events_endpoint, "file": _file_endpoint}
     return [
         HttpRoute(r.path, kinds[r.carries](r, line), methods=[r.method], name=r.verb)
-        for r in ROUTES
+        for r in sorted(ROUTES, key=lambda route: route.verb not in BUSY)
     ]
 
 

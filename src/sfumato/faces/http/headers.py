@@ -38,7 +38,9 @@ class Headed:
     def __init__(self, app: ASGIApp, hosts: Sequence[str], *, is_secure: bool) -> None:
         self._app = app
         self._hosts = frozenset(host.casefold() for host in hosts)
-        self._always = {**ALWAYS, "Strict-Transport-Security": HSTS} if is_secure else ALWAYS
+        always = {**ALWAYS, "Strict-Transport-Security": HSTS} if is_secure else ALWAYS
+        self._always = [(name.lower().encode(), value.encode()) for name, value in always.items()]
+        self._names = frozenset(name for name, _ in self._always)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, if it is for us."""
@@ -48,9 +50,9 @@ class Headed:
 
         async def headed(message: Message) -> None:
             if message["type"] == "http.response.start":
+                own = [pair for pair in message["headers"] if pair[0] not in self._names]
+                message["headers"] = [*own, *self._always]
                 headers = MutableHeaders(scope=message)
-                for name, value in self._always.items():
-                    headers[name] = value
                 headers.setdefault("Cache-Control", "no-store")
                 if message["status"] in RETRY_AFTER_S:  # of a page too
                     headers.setdefault("Retry-After", str(RETRY_AFTER_S[message["status"]]))

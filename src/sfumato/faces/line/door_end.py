@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,10 +12,12 @@ from typing import Final
 from sfumato.faces.desk import Desk
 from sfumato.faces.line.files import Receiver, drained
 from sfumato.faces.line.frames import MAX_REQUEST, Frame, read_frame
+from sfumato.faces.line.lane import Lane
 from sfumato.faces.line.runner import Room, Runner, fault
 from sfumato.faces.line.tally import Tally
 from sfumato.faces.line.threads import Threads
 from sfumato.faces.line.turns import Most, Turns
+from sfumato.faces.survey_desk import take_reports
 from sfumato.services.access import Caller
 from sfumato.services.jobs import ADD, ASK
 from sfumato.wire import (
@@ -32,7 +34,8 @@ from sfumato.wire import (
 FILE: Final = "upload"  # the verb that sends one
 QUICK: Final = 8  # threads for what reads no rows
 TELLING: Final = frozenset({"answer", "history"})  # whether a question is over; at the beat only
-BALLOTS: Final = frozenset({"survey-report", "survey-sheet"})  # many at once wait for one commit
+REPORT: Final = "survey-report"  # many come at once, and are counted in one go
+SHEET: Final = "survey-sheet"  # many at once wait for one commit
 HEAVY: Final = frozenset({"price", "begin", "amend"})  # which read none, but think for long
 
 
@@ -90,7 +93,8 @@ class DoorEnd:
         self._turns = Turns(most)
         self._quick = Threads(QUICK, "quick")
         self._long = Threads(most.at_once, "long")
-        self._ballots = Threads(64, "ballots")
+        self._sheets = Threads(64, "sheets")
+        self._reports = Lane(self._taken, Threads(2, "reports"))  # one reads while one waits
         self._heavy_turns = Turns(Most(2, 1))
         self._heavy = Threads(2, "heavy")
         self._files = Receiver(desk)
@@ -155,8 +159,10 @@ class DoorEnd:
     async def _done(self, frame: Frame, known: _Known) -> str:
         call = Call.of(frame.header)
         known.verb = call.verb
+        if call.verb == REPORT:
+            return await self._reports.done((call, frame.body))
         caller = self._desk.recalled(call.verb, call.token)
-        if caller is None:
+        if caller is None and BY_VERB[call.verb].action is not None:
             caller = await self._quick.done(self._desk.admitted, call.verb, call.token)
         known.user = "" if caller is None else caller.user
         if call.verb == "metrics":
@@ -167,8 +173,8 @@ class DoorEnd:
                 return await self._heavy.done(self._still, call, frame.body)
         if call.verb in TELLING:
             await self._wait_for_the_beat()
-        if call.verb in BALLOTS:
-            return await self._ballots.done(self._work, call, caller, frame.body)
+        if call.verb == SHEET:
+            return await self._sheets.done(self._work, call, caller, frame.body)
         if not BY_VERB[call.verb].is_long or caller is None:
             return await self._quick.done(self._work, call, caller, frame.body)
         try:
@@ -182,14 +188,33 @@ class DoorEnd:
         return self._work(call, self._desk.admitted(call.verb, call.token), body)
 
     def _work(self, call: Call, caller: Caller | None, body: bytes) -> str:
-        read = {**read_json(body), **call.params} if body else call.params
-        return json_text(self._desk.done(call.verb, caller, read, call.place))
+        return json_text(self._desk.done(call.verb, caller, _read(call, body), call.place))
+
+    def _taken(self, asked: Sequence[tuple[Call, bytes]]) -> list[str | Refused]:
+        """Count reports in one go; what is none is refused by itself."""
+        read = [_sent(call, body) for call, body in asked]
+        sent = [one for one in read if not isinstance(one, Refused)]
+        ended = iter(take_reports(self._desk.surveys, sent))
+        told = [one if isinstance(one, Refused) else next(ended) for one in read]
+        return [one if isinstance(one, Refused) else json_text(one) for one in told]
 
     async def _wait_for_the_beat(self) -> None:
         """Wait for the next multiple of the quantum: how long rows took is not told."""
         if self._quantum_s:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(self._quantum_s - now % self._quantum_s)
+
+
+def _read(call: Call, body: bytes) -> Json:
+    """Return what was sent; what stands in the address is not taken from the body."""
+    return {**read_json(body), **call.params} if body else call.params
+
+
+def _sent(call: Call, body: bytes) -> Json | Refused:
+    try:
+        return _read(call, body)
+    except Refused as refused:
+        return refused
 
 
 async def _answered(work: Awaitable[str]) -> _Said:

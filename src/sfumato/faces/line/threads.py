@@ -33,7 +33,7 @@ class Threads:
     """
 
     def __init__(self, most: int, name: str) -> None:
-        self._most = most
+        self.most = most
         self._name = name
         self._started = 0
         self._queue: SimpleQueue[_Work] = SimpleQueue()
@@ -43,7 +43,7 @@ class Threads:
         loop = asyncio.get_running_loop()
         told: asyncio.Future[T] = loop.create_future()
         self._queue.put(_Work(work, values, loop, told))
-        if self._started < self._most:
+        if self._started < self.most:
             self._started += 1
             name = f"{self._name} {self._started}"
             threading.Thread(target=self._run, daemon=True, name=name).start()

@@ -13,6 +13,8 @@ from sfumato.core.refusal import Refused
 
 CODE_BYTES: Final = 10  # 80 bits: sixteen letters
 _DIGEST: Final = b"sfumato-survey-invitation/1\n"
+_TO_ADDRESS: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_ADDRESS: Final = bytes.maketrans(b"-_", b"+/")
 _LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 
 
@@ -41,14 +43,18 @@ def unknown_invitation() -> Refused:
 
 def shown_bytes(value: bytes) -> str:
     """Return the bytes as they travel."""
-    return base64.urlsafe_b64encode(value).decode("ascii").rstrip("=")
+    return _shown(value).decode("ascii")
 
 
 def read_bytes(text: str, size: int, name: str) -> bytes:
     """Return that many bytes, as they travel in one way only; or refuse."""
-    value = None
-    with contextlib.suppress(binascii.Error, ValueError):
-        value = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    if value is None or len(value) != size or shown_bytes(value) != text:
+    value, sent = None, text.encode("ascii", "replace")
+    with contextlib.suppress(binascii.Error):
+        value = binascii.a2b_base64(sent.translate(_FROM_ADDRESS) + b"=" * (-len(sent) % 4))
+    if value is None or len(value) != size or _shown(value) != sent:  # the decoder is lenient
         raise Refused("bad-request", f"{name} is not {size} bytes.", "Load the page anew.")
     return value
+
+
+def _shown(value: bytes) -> bytes:
+    return binascii.b2a_base64(value, newline=False).translate(_TO_ADDRESS).rstrip(b"=")

@@ -20,6 +20,8 @@ from unicodedata import normalize
 from sfumato.core.access import Caller
 from sfumato.core.ballot import (
     Published,
+    is_of_one_series,
+    is_wave_beside,
     mark_of,
     read_published,
     read_report,
@@ -27,6 +29,7 @@ from sfumato.core.ballot import (
 )
 from sfumato.core.blind import TOKEN_BYTES, PublicKey, read_blinded
 from sfumato.core.budget import read_epsilon
+from sfumato.core.chain import canonical
 from sfumato.core.expression import Json
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Refused
@@ -50,6 +53,7 @@ from sfumato.services.surveys.codes import (
     unknown_invitation,
 )
 from sfumato.services.surveys.said import promise
+from sfumato.services.surveys.sent import Sent, not_open, outcome
 
 MOST_SURVEYS: Final = 1000
 MOST_INVITED: Final = 1000  # at once
@@ -91,6 +95,7 @@ class Surveys:
             raise bad_survey("a survey closes today, or later")
         if len(self.store.of(caller.user)) >= MOST_SURVEYS:
             raise Refused("too-many", "You have a thousand surveys.", "That has to do.")
+        self._check_series(Published(survey, PublicKey(1, 1)))
         key, waiting = self.keys.make()
         made = Published(survey, key)
         self.keys.keep(waiting, made.id)
@@ -124,7 +129,7 @@ class Surveys:
         """
         kept, made = self._own(caller, survey)
         if kept.state == "closed":
-            raise _not_open()
+            raise not_open()
         names = list(people) if people is not None else [None] * count
         if not 1 <= len(names) <= MOST_INVITED or len(set(people or ())) != len(people or ()):
             raise Refused(
@@ -171,17 +176,19 @@ class Surveys:
         self._charge(kept, made, code_digest(code), message)
         return {"signed": shown_bytes(self.keys.sign(survey, message))}
 
-    def report(self, survey: str, token: str, signature: str, said: str) -> Json:
+    def report(self, sent: Sent) -> Json:
         """Count a report, once for its token; nothing of whoever sent it is looked at."""
-        made = self._known(survey)
-        spent = read_bytes(token, TOKEN_BYTES, "token")
-        signed = read_bytes(signature, made.key.size, "signature")
-        read_report(made, said)
-        if not self.keys.is_signed(made.key, spent, signed):
-            raise Refused(
-                "ballot-forged", "This ballot was not given out for this survey.", "Ask for one."
-            )
-        return self._taken(made, token_digest(spent), said)
+        (ended,) = self.take([sent])
+        if isinstance(ended, Refused):
+            raise ended
+        return ended
+
+    def take(self, sent: Sequence[Sent]) -> list[Json | Refused]:
+        """Count several reports with one commit, each as if it had come alone."""
+        read = [self._read_sent(one) for one in sent]
+        fresh = [one for one in read if isinstance(one, Ballot)]
+        taken = iter(self.store.take_all(fresh) if fresh else ())
+        return [outcome(one, next(taken)) if isinstance(one, Ballot) else one for one in read]
 
     def sheet(self, survey: str, code: str, said: str) -> Json:
         """Count what somebody without script has said with dice, under their invitation.
@@ -197,7 +204,11 @@ class Surveys:
             )
         if self._charge(kept, made, code_digest(code), b"sheet"):
             return {"counted": "before", "mark": ""}
-        return self._taken(made, token_digest(self.dice.draw(TOKEN_BYTES)), said)
+        ballot = Ballot(made.id, token_digest(self.dice.draw(TOKEN_BYTES)), said)
+        ended = outcome(ballot, self.store.take(ballot))
+        if isinstance(ended, Refused):
+            raise ended
+        return ended
 
     def estimates(self, survey: str) -> Json:
         """Return what the shown reports tell, once there are enough of them."""
@@ -229,6 +240,19 @@ class Surveys:
             "next": found[-1][0] if found else None,
         }
 
+    def _check_series(self, made: Published) -> None:
+        """Refuse a wave that asks otherwise than those before it, whoever has published them."""
+        if not made.survey.series:
+            return
+        series = canonical(made.survey.series)
+        named = (_read(kept.text) for kept in self.store.every() if series in kept.text)
+        others = [other for other in named if is_of_one_series(made, other)]
+        if not all(is_wave_beside(made, other) for other in others):
+            raise bad_survey(
+                "all waves of a series with ever ask the same questions with the same ever; "
+                "give this one a series of its own"
+            )
+
     def _charge(self, kept: Kept, made: Published, digest: str, blinded: bytes) -> bool:
         invited = self.store.invited(digest)
         if invited is None or invited.survey != kept.id:
@@ -245,22 +269,24 @@ class Surveys:
             found = self.published[survey] = self._found(survey)[1]
         return found
 
-    def _taken(self, made: Published, token: str, said: str) -> Json:
+    def _read_sent(self, sent: Sent) -> Ballot | Refused:
+        try:
+            return self._ballot(sent)
+        except Refused as refused:
+            return refused
+
+    def _ballot(self, sent: Sent) -> Ballot:
+        made = self._known(sent.survey)
+        token = read_bytes(sent.token, TOKEN_BYTES, "token")
+        signature = read_bytes(sent.signature, made.key.size, "signature")
+        read_report(made, sent.said)
+        if not self.keys.is_signed(made.key, token, signature):
+            raise Refused(
+                "ballot-forged", "This ballot was not given out for this survey.", "Ask for one."
+            )
         if not made.survey.is_open(self._today()):
-            raise _not_open()
-        match self.store.take(Ballot(made.id, token, said)):
-            case "counted":
-                return {"counted": "now", "mark": mark_of(token, said)}
-            case "already":
-                return {"counted": "before", "mark": mark_of(token, said)}
-            case "spent":
-                raise Refused(
-                    "ballot-spent",
-                    "Another report was counted for this ballot.",
-                    "One person, one ballot: the first report stands.",
-                )
-            case "closed":
-                raise _not_open()
+            raise not_open()
+        return Ballot(made.id, token_digest(token), sent.said)
 
     def _listed(self, kept: Kept) -> Json:
         made = _read(kept.text)
@@ -299,7 +325,7 @@ class Surveys:
     def _open(self, survey: str) -> tuple[Kept, Published]:
         kept, made = self._found(survey)
         if self._state(kept, made) != "open":
-            raise _not_open()
+            raise not_open()
         return kept, made
 
     def _end(self, kept: Kept, by: str) -> None:
@@ -360,7 +386,3 @@ def _unknown() -> Refused:
     return Refused(
         "survey-unknown", "There is no survey at that address.", "Look at the link once more."
     )
-
-
-def _not_open() -> Refused:
-    return Refused("survey-not-open", "This survey takes no ballots today.", "Look at its days.")

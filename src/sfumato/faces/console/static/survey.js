@@ -8,6 +8,7 @@ const SECRET = "sfumato-survey-secret";
 const SPENT = "sfumato-survey-spent";
 const WAITING = "sfumato-survey-waiting";
 const DONE = "sfumato-survey-done";
+const SERIES = "sfumato-survey-series";
 const PADDED = 2048; // more than any body has: what is encrypted shows no length of a report
 const find = (id) => document.getElementById(id);
 
@@ -41,6 +42,24 @@ function forgetSecret(survey) {
   const all = kept(SECRET, {});
   delete all[survey];
   keep(SECRET, all);
+}
+
+// What the lasting answers of a series with `ever` are remembered under: other questions, or another
+// `ever`, would be lasting answers of their own, and all waves would tell more than was promised.
+function seriesOf({ survey, memos }) {
+  const name = JSON.stringify([survey.asks, survey.series]);
+  return { name, memos: [...memos].sort().join(" "), lasts: Boolean(survey.ever) };
+}
+
+function isNextWave(published) {
+  const { name, memos, lasts } = seriesOf(published);
+  const known = kept(SERIES, {})[name];
+  return !known || known.memos === memos || !(lasts || known.lasts);
+}
+
+function keepWave(published) {
+  const { name, memos, lasts } = seriesOf(published);
+  if (published.survey.series) keep(SERIES, { ...kept(SERIES, {}), [name]: { memos, lasts } });
 }
 
 class Refused extends Error {
@@ -285,6 +304,7 @@ class Page {
     find("back").hidden = true;
     if (!this.noted.has(this.ready.said)) note(this.survey, this.ready.report);
     this.noted.add(this.ready.said);
+    keepWave(this.published);
     this.keepWaiting(this.ready);
     await this.deliver();
   }
@@ -351,6 +371,11 @@ async function begin(ballot) {
   if (!(await isProven(keyOf(published.key), JSON.parse(ballot.dataset.proof).map(bytesOf)))) {
     trouble("The key of this survey is not shown to sign for everybody alike.",
       "Nothing was sent. Ask who invited you.");
+    return;
+  }
+  if (!isNextWave(published)) {
+    trouble("This wave asks otherwise than the one that you have answered on this device.",
+      "It could tell more of you than was promised, so nothing is sent. Ask who invited you.");
     return;
   }
   find("print").addEventListener("click", () => print());

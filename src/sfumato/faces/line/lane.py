@@ -1,0 +1,86 @@
+"""A lane for work that is cheaper in one go: what comes while its threads are busy is done next.
+
+Whoever comes alone is done at once, alone. No more than a few lie in one go, so that nobody waits
+for a crowd, and each is told how their own work ended, whatever became of the others'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from sfumato.faces.line.threads import Threads
+from sfumato.wire import Refused
+
+Item = TypeVar("Item")
+Gives = TypeVar("Gives")
+MOST: Final = 256  # in one go
+
+
+@dataclass(frozen=True)
+class _Waiting(Generic[Item, Gives]):
+    """One piece of work, and whom to tell."""
+
+    item: Item
+    told: asyncio.Future[Gives]
+
+
+class Lane(Generic[Item, Gives]):
+    """The queue of one kind of work; used on the loop alone."""
+
+    def __init__(
+        self, work: Callable[[Sequence[Item]], Sequence[Gives | Refused]], threads: Threads
+    ) -> None:
+        """Hold how several are done, which gives a value or a refusal for each."""
+        self._work = work
+        self._threads = threads
+        self._idle = threads.most  # as many in one go as threads
+        self._queue: list[_Waiting[Item, Gives]] = []
+        self._turns: set[asyncio.Task[None]] = set()
+
+    async def done(self, item: Item) -> Gives:
+        """Return what the work gives for the item; or raise its refusal."""
+        loop = asyncio.get_running_loop()
+        mine: _Waiting[Item, Gives] = _Waiting(item, loop.create_future())
+        self._queue.append(mine)
+        if len(self._queue) == 1:
+            loop.call_soon(self._begin)  # with all that is heard in this turn of the loop
+        return await mine.told
+
+    def _begin(self) -> None:
+        while self._queue and self._idle:
+            some, self._queue = self._queue[:MOST], self._queue[MOST:]
+            self._idle -= 1
+            task = asyncio.create_task(self._go(some))
+            self._turns.add(task)
+            task.add_done_callback(self._turns.discard)
+
+    async def _go(self, some: list[_Waiting[Item, Gives]]) -> None:
+        try:
+            await self._do(some)
+        finally:
+            self._idle += 1
+            self._begin()
+
+    async def _do(self, some: list[_Waiting[Item, Gives]]) -> None:
+        """Do them, and tell each; a refusal of the disk is everybody's, a fault is one's own."""
+        work = self._threads.done(self._work, [one.item for one in some])
+        (given,) = await asyncio.gather(work, return_exceptions=True)
+        if isinstance(given, BaseException) and not isinstance(given, Refused) and len(some) > 1:
+            for one in some:
+                await self._do([one])
+            return
+        ends = [given] * len(some) if isinstance(given, BaseException) else given
+        for one, ended in zip(some, ends, strict=True):
+            _tell(one.told, ended)
+
+
+def _tell(told: asyncio.Future[Any], ended: object) -> None:  # Any: whoever waits knows
+    if told.done():  # whoever waited is gone
+        return
+    if isinstance(ended, BaseException):
+        told.set_exception(ended)
+    else:
+        told.set_result(ended)

@@ -1,0 +1,41 @@
+"""What anybody sends to a survey, and what they are told: nothing of who they are is in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfumato.core.ballot import mark_of
+from sfumato.core.expression import Json
+from sfumato.core.refusal import Refused
+from sfumato.core.survey_ports import Ballot, Taken
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A randomised report as it came, under the token that it spends."""
+
+    survey: str
+    token: str
+    signature: str
+    said: str
+
+
+def outcome(ballot: Ballot, taken: Taken) -> Json | Refused:
+    """Return what is answered to a report that was taken, or not."""
+    match taken:
+        case "counted" | "already":
+            when = "now" if taken == "counted" else "before"
+            return {"counted": when, "mark": mark_of(ballot.token, ballot.said)}
+        case "spent":
+            return Refused(
+                "ballot-spent",
+                "Another report was counted for this ballot.",
+                "One person, one ballot: the first report stands.",
+            )
+        case "closed":
+            return not_open()
+
+
+def not_open() -> Refused:
+    """Return the refusal of a ballot that comes too early or too late."""
+    return Refused("survey-not-open", "This survey takes no ballots today.", "Look at its days.")
