@@ -10,9 +10,9 @@ from sqlglot import exp
 
 from sfumato.core.card import NAME
 from sfumato.core.question import EachPerson, Joined
-from sfumato.plan.sql_inner import check_inner, each_person, put_in
+from sfumato.plan.sql_inner import checked_inner, each_person, put_in
 from sfumato.plan.sql_leaves import column_of, only, outside
-from sfumato.plan.sql_rows import Source, is_of_rows, put_rows_in
+from sfumato.plan.sql_rows import Source, put_rows_in, rows_of
 from sfumato.plan.sql_text import too_large
 
 MOST_INNER: Final = 8  # inner SELECTs, one in another
@@ -73,13 +73,13 @@ class _Reader:
         if inner is None:
             return self._tables(select)
         _unaliased(select, dict.fromkeys(inner.names, ""))
-        if type(inner.select) is exp.Select and self._of_people(inner.select, inner.known):
+        of_people = checked_inner(inner.select)
+        if self._of_people(of_people, inner.known):
             raise outside(
-                inner.select, "an inner SELECT has none of its own", f"Write FROM {self.data_set}."
+                of_people, "an inner SELECT has none of its own", f"Write FROM {self.data_set}."
             )
-        check_inner(inner.select)
-        source = self._tables(inner.select)
-        made = each_person(inner.select)
+        source = self._tables(of_people)
+        made = each_person(of_people)
         put_in(select, made)
         return From(made.table(), source.table, source.joins)
 
@@ -104,10 +104,8 @@ class _Reader:
 
     def _people_in(self, inner: Inner, tables: int, depth: int) -> Inner | None:
         """Return the SELECT by person that this one is, or is of; it can only stand alone."""
-        if is_of_rows(inner.select):
-            found = self._of_people(inner.select, inner.known, depth + 1)
-        else:
-            found = inner
+        rows = rows_of(inner.select)
+        found = inner if rows is None else self._of_people(rows, inner.known, depth + 1)
         if found is not None and tables > 1:
             raise outside(
                 inner.select,

@@ -79,11 +79,12 @@ class _OfPerson:
         return None
 
 
-def check_inner(node: exp.Expr) -> None:
-    """Refuse what is no SELECT by person: SELECT … FROM … WHERE … GROUP BY … HAVING …."""
+def checked_inner(node: exp.Expr) -> exp.Select:
+    """Return the SELECT by person (… FROM … WHERE … GROUP BY … HAVING …), or refuse other."""
     if type(node) is not exp.Select:
         raise outside(node, "only SELECT is answered")
     only(node, {"expressions", "from_", "joins", "where", "group", "having", "distinct"})
+    return node
 
 
 def each_person(node: exp.Select) -> Inner:

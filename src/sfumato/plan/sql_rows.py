@@ -23,11 +23,11 @@ MOST_NODES: Final = 5000  # that all columns together may become
 _AFTER: Final = ("group", "having", "order")  # may name what SELECT gives
 
 
-def is_of_rows(node: exp.Expr) -> bool:
-    """Say whether the inner SELECT gives rows as they are: no groups, no aggregates."""
+def rows_of(node: exp.Expr) -> exp.Select | None:
+    """Return the inner SELECT if it gives rows as they are: no groups, no aggregates."""
     if type(node) is not exp.Select or node.args.get("group") or node.args.get("distinct"):
-        return False
-    return not any(outer_aggregates(item) for item in node.expressions)
+        return None
+    return None if any(outer_aggregates(item) for item in node.expressions) else node
 
 
 @dataclass(frozen=True)
