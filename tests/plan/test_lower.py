@@ -494,3 +494,32 @@ def held(remembered: object) -> int:
         size += sys.getsizeof(one)
         waiting += gc.get_referents(one)
     return size
+
+
+WANTED = Measure(
+    None, (Key(Ref("v1"), None),), (Tally("histogram", Ref("k1"), size=3),), True, 2, 2
+)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [(["a"], [(0, 0, 1), (0, 1, 1)]), (["b"], [(0, 0, 1)]), (["it's"], []), (["zz"], []),
+     (["zz", "b"], [(1, 0, 1)])],
+)  # fmt: skip
+def test_wanted_keys_are_rows_that_a_bounded_grouping_meets_also_if_there_is_one(
+    texts: list[str], expected: list[tuple[object, ...]]
+) -> None:
+    measure = WANTED.listed(tuple((Constant("text", text),) for text in texts))
+    assert run(measure) == expected
+    for dialect in ("duckdb", "postgres", "spark"):
+        statement = only(measure, dialect)
+        assert statement.parameters == (Secret.SALT, *texts)
+        rows = statement.sql.partition("wanted(cell, h0) AS (VALUES ")[2].partition("\nSELECT")[0]
+        assert [f"CAST({i} AS BIGINT)" in rows for i in range(3)] == [
+            i < len(texts) for i in range(3)
+        ]
+
+
+def test_no_wanted_key_is_a_fault_of_ours() -> None:
+    with pytest.raises(Bug):
+        only(replace(WANTED, wanted=()))

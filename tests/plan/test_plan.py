@@ -75,6 +75,17 @@ def test_the_reach_of_one_person_is_what_the_bounds_leave(
     assert sorted(reach(plan(sql))) == sorted(expected)
 
 
+MEAN_OF_MEANS = "SELECT SUM(m) FROM (SELECT who, AVG(pay) AS m FROM t GROUP BY who)"
+
+
+@pytest.mark.parametrize(("step", "parts"), [("0.5", 10_000), ("1e-4", 1_000), ("1e-5", 100)])
+def test_a_persons_own_mean_is_as_fine_as_sums_of_it_leave_room_for(step: str, parts: int) -> None:
+    limits = "[limits]\nrows = 100_000_000\n[columns.zip]"
+    text = CARD.replace("step = 0.5", f"step = {step}").replace("[columns.zip]", limits)
+    most = int(30 / Fraction(step)) * parts
+    assert reach(plan(MEAN_OF_MEANS, text)) == [("sum", most, most**2)]
+
+
 def test_a_row_moves_each_integer_by_its_own_bound() -> None:
     text = CARD.replace('unit = "who"', 'unit = "row"')
     assert reach(plan("SELECT SUM(pay) FROM t", text)) == [("sum", 60, 3600)]

@@ -483,20 +483,20 @@ def _people(plan: Plan, source: EachPerson, rows: Sequence[Person]) -> list[Pers
         theirs = [row.cells for row in rows if row.who == who]
         where = source.where
         theirs = [row for row in theirs if where is None or reading.holds(where, row) is True]
-        made = {c.name: _reduced(reading, c, theirs) for c in source.columns}
+        made = {c.name: _reduced(reading, c, theirs, plan.card) for c in source.columns}
         people += [Person(who, made)] if theirs else []
     return people
 
 
-def _reduced(reading: Reading, column: Reduce, rows: Sequence[LogicalRow]) -> Value:
+def _reduced(reading: Reading, column: Reduce, rows: Sequence[LogicalRow], card: Card) -> Value:
     if column.of is None:
         return Fraction(len(rows))
     values: list[Any] = [v for r in rows if (v := reading.value(column.of, r)) is not None]
     if column.verb in ("count", "count_values"):
         return Fraction(len(values))
-    fine = (
-        in_its_grid(reading.type(column.of)).step / 100
-    )  # what a person's mean is rounded down to
+    side = in_its_grid(reading.type(column.of))  # a person's mean is rounded down to a part of it
+    size = 8 * card.limits.rows * max(abs(side.lower), abs(side.upper), 1)
+    fine = side.step / next((n for n in (10_000, 1_000) if size * n <= 2**61), 100)
     made: Mapping[str, Callable[[Any], Any]] = {
         "sum": sum,
         "minimum": min,
@@ -705,7 +705,7 @@ class Asking:
 
     def source(self) -> EachPerson:
         where = None if self.rng.random() < 0.5 else self.condition(1)
-        # a person's own mean is rounded down to hundredths of a step, which SQL does not
+        # a person's own mean is rounded down to parts of a step, which SQL does not
         verbs = [verb for verb in REDUCTIONS if verb != "mean" or not self.is_tame]
         columns = []
         for place in range(self.rng.randint(1, 3)):

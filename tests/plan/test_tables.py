@@ -12,7 +12,7 @@ import pytest
 
 from engine_rows import SALT, Numbers, card_of, numbers, prepare, write_source
 from sfumato.core.card import Card
-from sfumato.core.expression import Ref
+from sfumato.core.expression import Ref, columns_of
 from sfumato.core.question import Joined, read_question
 from sfumato.core.refusal import Refused
 from sfumato.engines.duckdb import DuckDBEngine
@@ -99,6 +99,49 @@ def test_the_person_is_counted_under_any_of_their_names() -> None:
     for name in ("c.who", "v.pid", "who", "pid"):
         text = f"SELECT COUNT(DISTINCT {name}) FROM visits v JOIN some c ON v.pid = c.who"
         assert [a.verb for a in plan(text).question.aggregates] == ["count_people"]
+
+
+LEFT = "FROM some c LEFT JOIN visits v ON v.pid = c.who"
+LACKING = [
+    (f"SELECT COUNT(DISTINCT {{}}) {LEFT}", "v.pid"),
+    (f"SELECT COUNT(DISTINCT {{}}) {LEFT}", "pid"),
+    (f"SELECT COUNT(DISTINCT CASE WHEN v.cost > 9 THEN {{}} END) {LEFT}", "v.pid"),
+    (f"SELECT AVG(n) FROM (SELECT {{0}}, COUNT(*) AS n {LEFT} GROUP BY {{0}})", "v.pid"),
+    (f"SELECT COUNT(*) {LEFT} JOIN again a ON a.who = {{}}", "v.pid"),
+]
+
+
+@pytest.mark.parametrize(("text", "name"), LACKING)
+def test_a_person_is_not_named_by_a_table_in_which_they_may_have_no_row(
+    text: str, name: str
+) -> None:
+    card = card_of("who", CLINIC, max_groups=2, max_rows=2, limits=SMALL, tables={**TABLES, **TWIN})
+    with pytest.raises(Refused, match="not-in-language"):
+        plan(text.format(name), card)
+    plan(text.format("c.who"), card)
+    plan(text.format(name).replace("LEFT JOIN", "JOIN"), card)
+
+
+BOTH = "FROM visits v JOIN some c ON v.pid = c.who"
+
+
+def test_a_table_named_in_an_inner_select_is_that_table() -> None:
+    """Both tables have an age; only one of them has a cost."""
+    inner = f"SELECT AVG(n) FROM (SELECT v.pid, MAX({{}}.age) AS n {BOTH} GROUP BY v.pid)"
+    visits, some = (plan(inner.format(alias)).question.source for alias in "vc")
+    assert visits is not None
+    assert visits.columns[0].of == Ref("visits.age")
+    assert some is not None
+    assert some.columns[0].of == Ref("some.age")
+    with pytest.raises(Refused, match="unknown-column"):
+        plan(f"SELECT AVG(n) FROM (SELECT v.pid, SUM(c.cost) AS n {BOTH} GROUP BY v.pid)")
+    where = (
+        f"SELECT AVG(n) FROM (SELECT v.pid, COUNT(*) AS n {BOTH} WHERE c.age > 3 GROUP BY v.pid)"
+    )
+    source = plan(where).question.source
+    assert source is not None
+    assert source.where is not None
+    assert columns_of(source.where) == {"some.age"}
 
 
 def test_an_inner_select_may_join() -> None:
@@ -301,7 +344,7 @@ JOINS = (
 )
 ASKED = (
     "COUNT(*), SUM(v.cost), COUNT(c.age)",
-    "COUNT(DISTINCT v.pid), SUM(c.age + v.cost)",
+    "COUNT(DISTINCT {person}), SUM(c.age + v.cost)",
     "COUNT(DISTINCT c.age), AVG(v.cost)",
 )
 ENDS = ("", " WHERE c.age > 40", " GROUP BY v.ward", " WHERE v.cost < 900 GROUP BY v.ward")
@@ -312,9 +355,11 @@ def test_nobody_moves_a_part_of_joined_tables_further_than_the_plan_claims(
     engine: DuckDBEngine, tmp_path: Path, join: str
 ) -> None:
     dice = random.Random(join)
+    person = {"v": "v.pid", "c": "c.who"}[join.split()[1]]
+    asks = [text.format(person=person) for text in ASKED]
     for turn in range(2):
         tables = some_tables(dice)
-        plans = [plan(f"SELECT {asked} FROM {join}{end}") for asked in ASKED for end in ENDS]
+        plans = [plan(f"SELECT {asked} FROM {join}{end}") for asked in asks for end in ENDS]
         table = prepared(engine, tmp_path / f"{turn}", tables)
         whole = [numbers(engine, table, made.measure) for made in plans]
         for person in ("p0", "p1", "p3"):

@@ -37,12 +37,13 @@ from sfumato.core.expression import (
 from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question, Reduce
 from sfumato.core.refusal import Refused
 from sfumato.plan.known import Scope, Typed, column_type, number, whole
-from sfumato.plan.numbers import plain, within_reach
+from sfumato.plan.numbers import LARGEST, plain, within_reach
 from sfumato.plan.periods import first_of_period, period_of_text
 from sfumato.plan.tables import View
 from sfumato.plan.typed import not_of_rows, typed
 
-FINE: Final = 100  # parts of a step that a person's mean is rounded down to
+FINE: Final = (10_000, 1_000, 100)  # parts of a step: a person's mean is rounded down to one
+_ROOM: Final = 8  # for what is done with it on the way to a sum over all people
 
 # --- scopes ------------------------------------------------------------------------------------
 
@@ -65,7 +66,9 @@ def people_scope(view: View, source: EachPerson, most_rows: int) -> Scope:
     inner = card_scope(view)
     columns: dict[str, Typed] = {}
     for column, place in zip(source.columns, inner_places(source), strict=True):
-        columns[column.name.casefold()] = _reduced(column, inner, place, most_rows)
+        columns[column.name.casefold()] = _reduced(
+            column, inner, place, most_rows, view.card.limits.rows
+        )
 
     def find(name: str) -> Typed:
         found = columns.get(name.casefold())
@@ -98,7 +101,7 @@ def inner_places(source: EachPerson) -> list[int]:
     return places
 
 
-def _reduced(column: Reduce, inner: Scope, at: int, most: int) -> Typed:
+def _reduced(column: Reduce, inner: Scope, at: int, most: int, people: int) -> Typed:
     place = Ref(f"u{at}")
     if column.of is None:
         if column.verb != "count":
@@ -125,20 +128,30 @@ def _reduced(column: Reduce, inner: Scope, at: int, most: int) -> Typed:
     _check_bounded(side)
     lower, upper = min(side.lower, side.lower * most), max(side.upper, side.upper * most)
     made = replace(side, physical=place, lower=lower, upper=upper, keys=None, code=None)
-    return within_reach(made if column.verb == "sum" else _mean(side, made, Ref(f"u{at + 1}")))
+    return within_reach(
+        made
+        if column.verb == "sum"
+        else _mean(side, made, Ref(f"u{at + 1}"), _parts_of_step(side, most, people))
+    )
 
 
-def _mean(side: Typed, total: Typed, count: Ref) -> Typed:
-    """Return a person's mean, rounded down to a hundredth of the column's step; null of nothing."""
-    wide = replace(total, lower=total.lower * FINE, upper=total.upper * FINE)
-    above = Arithmetic("*", within_reach(wide).physical, whole(FINE))
+def _mean(side: Typed, total: Typed, count: Ref, fine: int) -> Typed:
+    """Return a person's mean, rounded down to a part of the column's step; null of nothing."""
+    wide = replace(total, lower=total.lower * fine, upper=total.upper * fine)
+    above = Arithmetic("*", within_reach(wide).physical, whole(fine))
     return replace(
         total,
         physical=Arithmetic("/", above, count),
-        lower=side.lower * FINE,
-        upper=side.upper * FINE,
-        step=side.step / FINE,
+        lower=side.lower * fine,
+        upper=side.upper * fine,
+        step=side.step / fine,
     )
+
+
+def _parts_of_step(side: Typed, most: int, people: int) -> int:
+    """Return the most parts that leave room for the sums of a person, and of all people."""
+    size = max(abs(side.lower), abs(side.upper), 1) * max(most, people) * _ROOM
+    return next((fine for fine in FINE if size * fine <= LARGEST), FINE[-1])
 
 
 def _check_bounded(side: Typed) -> None:

@@ -10,9 +10,9 @@ from sqlglot import exp
 
 from sfumato.core.card import NAME
 from sfumato.core.question import EachPerson, Joined
-from sfumato.plan.sql_inner import each_person, put_in
+from sfumato.plan.sql_inner import checked_inner, each_person, put_in
 from sfumato.plan.sql_leaves import column_of, only, outside
-from sfumato.plan.sql_rows import is_of_rows, put_rows_in
+from sfumato.plan.sql_rows import Source, put_rows_in, rows_of
 from sfumato.plan.sql_text import too_large
 
 MOST_INNER: Final = 8  # inner SELECTs, one in another
@@ -72,42 +72,61 @@ class _Reader:
         inner = self._of_people(select, known)
         if inner is None:
             return self._tables(select)
-        if select.args.get("joins"):
-            raise outside(inner.select, "an inner SELECT is not joined", "Join inside of it.")
         _unaliased(select, dict.fromkeys(inner.names, ""))
-        if type(inner.select) is exp.Select and self._of_people(inner.select, inner.known):
+        of_people = checked_inner(inner.select)
+        if self._of_people(of_people, inner.known):
             raise outside(
-                inner.select, "an inner SELECT has none of its own", f"Write FROM {self.data_set}."
+                of_people, "an inner SELECT has none of its own", f"Write FROM {self.data_set}."
             )
-        made = each_person(inner.select)
-        source = self._tables(made.select)
+        source = self._tables(of_people)
+        made = each_person(of_people)
         put_in(select, made)
         return From(made.table(), source.table, source.joins)
 
-    def _of_people(self, select: exp.Select, known: Mapping[str, Named]) -> Inner | None:
-        """Return the inner SELECT by person, if there is one; those of rows are put in before."""
-        for _ in range(MOST_INNER):
-            inner = self._inner(select, known)
-            if inner is None or not is_of_rows(inner.select):
-                return inner
-            put_rows_in(select, inner.select, inner.names)
-            known = inner.known
-        raise too_large(f"{MOST_INNER} inner SELECTs")
-
-    def _inner(self, select: exp.Select, known: Mapping[str, Named]) -> Inner | None:
-        source = select.args.get("from_")
-        if source is None:
+    def _of_people(
+        self, select: exp.Select, known: Mapping[str, Named], depth: int = 0
+    ) -> Inner | None:
+        """Return the inner SELECT by person, if there is one; those of rows are put in."""
+        if depth >= MOST_INNER:
+            raise too_large(f"{MOST_INNER} inner SELECTs")
+        if select.args.get("from_") is None:
             raise outside(select, "the question names no data set", f"Add FROM {self.data_set}.")
-        table, name = source.this, source.this.name.casefold()
+        nodes = [select.args["from_"], *(select.args.get("joins") or [])]
+        found = [(node, self._inner(node.this, known)) for node in nodes]
+        of_people = None
+        for _, inner in found:
+            if inner is not None:
+                of_people = self._people_in(inner, len(nodes), depth)
+        if any(inner is not None and inner is of_people for _, inner in found):
+            return of_people
+        put_rows_in(select, [_source(place, *each) for place, each in enumerate(found)])
+        return of_people
+
+    def _people_in(self, inner: Inner, tables: int, depth: int) -> Inner | None:
+        """Return the SELECT by person that this one is, or is of; it can only stand alone."""
+        rows = rows_of(inner.select)
+        found = inner if rows is None else self._of_people(rows, inner.known, depth + 1)
+        if found is not None and tables > 1:
+            raise outside(
+                inner.select,
+                "a table with one row for each person is not joined",
+                "Take all of a person's numbers in one inner SELECT: join the tables inside it, "
+                "and group by the person.",
+            )
+        return found
+
+    def _inner(self, table: exp.Expr, known: Mapping[str, Named]) -> Inner | None:
+        """Return the inner SELECT that the table is, or None if it is a table as it stands."""
         if type(table) is exp.Subquery:
             only(table, {"this", "alias"})
             return Inner(table.this, frozenset({_alias(table)}), known)
-        if type(table) is not exp.Table or name not in known:
+        if type(table) is not exp.Table or table.name.casefold() not in known:
             return None
         only(table, {"this", "alias"})
+        name = table.name.casefold()
         self.used.add(name)
         found = known[name]
-        return Inner(found.select.copy(), frozenset({_alias(table), name}), found.before)
+        return Inner(found.select.copy(), frozenset({_alias(table)}), found.before)
 
     def _tables(self, select: exp.Select) -> From:
         table, joins = select.args["from_"].this, select.args.get("joins") or []
@@ -116,6 +135,14 @@ class _Reader:
         joined = tuple(_joined(node, aliases, self.data_set) for node in joins)
         _unaliased(select, aliases if joined else {**aliases, name.casefold(): ""})
         return From(None, name, joined)
+
+
+def _source(place: int, node: exp.Expr, inner: Inner | None) -> Source:
+    """Return a table of FROM; one that is called nothing gets a name that nobody can write."""
+    if inner is None:
+        return Source(node, frozenset({str(node.this.alias_or_name).casefold()}), None)
+    names = inner.names if any(inner.names) else frozenset({f"({place})"})
+    return Source(node, names, inner.select)
 
 
 def _table(table: exp.Expr, data_set: str) -> str:

@@ -32,6 +32,7 @@ class Inner:
     formulas: dict[str, exp.Expr] = field(default_factory=dict)
     having: exp.Expr | None = None
     names: set[str] = field(default_factory=set)
+    person: str = ""  # what the inner SELECT calls the person; nothing if it does not say
 
     def take(self, name: str, node: exp.Expr) -> None:
         """Take the name, or refuse one that is given twice: nobody knows which is meant."""
@@ -78,11 +79,16 @@ class _OfPerson:
         return None
 
 
-def each_person(node: exp.Expr) -> Inner:
-    """Read SELECT person, aggregates FROM tables WHERE … GROUP BY person HAVING …."""
+def checked_inner(node: exp.Expr) -> exp.Select:
+    """Return the SELECT by person (… FROM … WHERE … GROUP BY … HAVING …), or refuse other."""
     if type(node) is not exp.Select:
         raise outside(node, "only SELECT is answered")
     only(node, {"expressions", "from_", "joins", "where", "group", "having", "distinct"})
+    return node
+
+
+def each_person(node: exp.Select) -> Inner:
+    """Read a SELECT by person that was checked; its columns have the names of their tables."""
     made = Inner(node, _person(node))
     for item in node.expressions:
         _column(item, made)
@@ -113,8 +119,9 @@ def _person(select: exp.Select) -> str:
 
 def _column(item: exp.Expr, made: Inner) -> None:
     name, node = (item.alias, item.this) if type(item) is exp.Alias else ("", item)
-    if type(node) is exp.Column and column_of(node).casefold() == made.by.casefold():
-        made.take(name or made.by, item)
+    if type(node) is exp.Column and _is_person(column_of(node), made.by):
+        made.person = name or _bare(made.by)
+        made.take(made.person, item)
         return
     if not name:
         raise outside(item, "a column of an inner SELECT needs a name", "Add AS n.")
@@ -127,6 +134,17 @@ def _column(item: exp.Expr, made: Inner) -> None:
         raise outside(
             node, "this is not answered for each person", "Take COUNT, SUM, AVG, MIN or MAX of it."
         )
+
+
+def _is_person(name: str, by: str) -> bool:
+    """Say whether the name is the person's; without its table, it is that of USING."""
+    name, by = name.casefold(), by.casefold()
+    return name == by or by.endswith(f".{name}") or name.endswith(f".{by}")
+
+
+def _bare(name: str) -> str:
+    """Return a column's name without its table."""
+    return name.rpartition(".")[2]
 
 
 def put_in(select: exp.Select, made: Inner) -> None:
@@ -154,9 +172,24 @@ def _replaced(part: exp.Expr, made: Inner, given: set[str]) -> None:
     """Put formulas in place of their names, but for given ones that stand in no aggregate."""
     for column in list(part.find_all(exp.Column)):
         name = column.name.casefold()
+        if name in given and not _is_in_aggregate(column):
+            continue
         formula = made.formulas.get(name)
-        if formula is not None and (name not in given or _is_in_aggregate(column)):
+        if formula is not None:
             column.replace(exp.Paren(this=formula.copy()))
+        elif name in (made.person.casefold(), _bare(made.by).casefold()):
+            _name_person(column, made)
+
+
+def _name_person(column: exp.Column, made: Inner) -> None:
+    """Name the person by the card's column, if the inner SELECT gives it and nothing else so."""
+    name = column.name.casefold()
+    if name == made.person.casefold():
+        column.set("this", exp.to_identifier(_bare(made.by), quoted=True))
+    elif name not in made.names:
+        raise outside(
+            column, f"the inner SELECT gives no column {column.name!r}", "Add it to the inner one."
+        )
 
 
 def _is_in_aggregate(node: exp.Expr) -> bool:

@@ -2,65 +2,103 @@
 
 `WITH s AS (SELECT cost * 2 AS c FROM visits WHERE sick) SELECT AVG(c) FROM s` is read as
 `SELECT AVG(cost * 2) FROM visits WHERE sick`; so nothing is asked that could not be asked before.
+Several may be joined. What an inner SELECT did not select cannot be named outside of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import exp
 
+from sfumato.core.refusal import Refused
 from sfumato.plan.sql_aggregates import is_aggregate
 from sfumato.plan.sql_formulas import outer_aggregates
 from sfumato.plan.sql_leaves import column_of, only, outside
 from sfumato.plan.sql_text import too_large
 
 MOST_NODES: Final = 5000  # that all columns together may become
-_PARTS: Final = ("where", "group", "having", "order")
+_AFTER: Final = ("group", "having", "order")  # may name what SELECT gives
 
 
-def is_of_rows(node: exp.Expr) -> bool:
-    """Say whether the inner SELECT gives rows as they are: no groups, no aggregates."""
+def rows_of(node: exp.Expr) -> exp.Select | None:
+    """Return the inner SELECT if it gives rows as they are: no groups, no aggregates."""
     if type(node) is not exp.Select or node.args.get("group") or node.args.get("distinct"):
-        return False
-    return not any(outer_aggregates(item) for item in node.expressions)
+        return None
+    return None if any(outer_aggregates(item) for item in node.expressions) else node
 
 
 @dataclass(frozen=True)
-class _Given:
-    """The columns that an inner SELECT gives: those it names, or with a star all of its tables."""
+class Source:
+    """A table that stands in FROM or JOIN (`node.this`), and how the SELECT calls it."""
 
-    columns: dict[str, exp.Expr]
-    is_all: bool
-    table: str  # how the inner SELECT calls its first table
+    node: exp.Expr
+    names: frozenset[str]
+    inner: exp.Expr | None  # the SELECT of rows that it is; None if it is a table as it stands
+
+    @property
+    def is_optional(self) -> bool:
+        """Say whether rows stay that have no partner in it."""
+        return str(self.node.args.get("side") or "").upper() == "LEFT"
 
 
-def put_rows_in(select: exp.Select, inner: exp.Expr, names: AbstractSet[str]) -> None:
-    """Make the SELECT one of the inner's own tables; `names` is what it calls the inner one."""
+@dataclass(frozen=True)
+class _Table:
+    """A source, what it is called once put in, and its columns; None if it has all of a table's."""
+
+    source: Source
+    name: str
+    columns: dict[str, exp.Expr] | None
+
+    def gives(self, name: str) -> bool:
+        return self.columns is not None and name in self.columns
+
+    def hides(self, name: str) -> bool:
+        return self.columns is not None and name not in self.columns
+
+    def gives_as_it_is(self, name: str) -> bool:
+        """Say whether the column goes by the same name inside."""
+        made = (self.columns or {}).get(name)
+        return type(made) is exp.Column and made.name.casefold() == name
+
+
+def put_rows_in(select: exp.Select, sources: Sequence[Source]) -> None:
+    """Make the SELECT one of tables: every inner SELECT of rows goes where it is named."""
+    if all(source.inner is None for source in sources):
+        return
+    tables = [_table(source) for source in sources]
+    if len(tables) > 1:
+        _check_apart(sources)
+        for table in tables:
+            _own_names(table)
+        for place, table in enumerate(tables[1:], start=1):
+            _using_as_on(table, tables[:place])
+    for table in tables:
+        _check_aliases(select, table.columns or {})
+    _put_in(select, tables)
+    for table in reversed(tables):
+        _narrow(select, table.source)
+    for table in tables:
+        _move_in(select, table.source)
+
+
+def _table(source: Source) -> _Table:
+    inner = source.inner
+    if inner is None:
+        return _Table(source, str(source.node.this.alias_or_name), None)
     only(inner, {"expressions", "from_", "joins", "where"})
-    joins, inner_joins = select.args.get("joins") or [], inner.args.get("joins") or []
-    if joins and inner_joins:
-        raise outside(inner, "joins stand inside of an inner SELECT or outside", "Join in one.")
-    source = inner.args.get("from_")
-    if source is None:
+    of = inner.args.get("from_")
+    if of is None:
         raise outside(inner, "an inner SELECT names a table", "Add FROM.")
-    given = _given(inner, str(source.this.alias_or_name))
-    if joins:
-        _qualify(inner, given.table)
-    _check_aliases(select, given)
-    _put_in(select, given, names)
-    _narrow(select, inner)
-    select.set("from_", source)
-    select.set("joins", [*inner_joins, *joins])
+    return _Table(source, str(of.this.alias_or_name), _columns_of(inner))
 
 
-def _given(inner: exp.Expr, table: str) -> _Given:
+def _columns_of(inner: exp.Expr) -> dict[str, exp.Expr] | None:
     items = inner.expressions
     if len(items) == 1 and _is_star(items[0]):
-        return _Given({}, is_all=True, table=table)
+        return None
     columns: dict[str, exp.Expr] = {}
     for item in items:
         if _is_star(item):
@@ -72,7 +110,7 @@ def _given(inner: exp.Expr, table: str) -> _Given:
         if not name or name.casefold() in columns:
             raise outside(item, "a column of an inner SELECT needs a name of its own", "Add AS x.")
         columns[name.casefold()] = node
-    return _Given(columns, is_all=False, table=table)
+    return columns
 
 
 def _is_star(item: exp.Expr) -> bool:
@@ -84,17 +122,66 @@ def _is_star(item: exp.Expr) -> bool:
     return True
 
 
-def _qualify(inner: exp.Expr, table: str) -> None:
-    """Put the table's name before the inner's own columns: others will stand beside them."""
-    for column in inner.find_all(exp.Column):
+# --- several tables ----------------------------------------------------------------------------
+
+
+def _check_apart(sources: Sequence[Source]) -> None:
+    """Refuse two tables of one name, and joins on both levels."""
+    taken: set[str] = set()
+    for source in sources:
+        if taken & source.names:
+            raise outside(source.node, "two tables have one name here", "Give each its own.")
+        taken |= source.names
+        if source.inner is not None and source.inner.args.get("joins"):
+            raise outside(
+                source.inner, "joins stand inside of an inner SELECT or outside", "Join in one."
+            )
+
+
+def _own_names(table: _Table) -> None:
+    """Put the table's name before an inner SELECT's columns: others will stand beside them."""
+    if table.source.inner is None:
+        return
+    for column in table.source.inner.find_all(exp.Column):
         if not column.table and type(column.this) is exp.Identifier:
-            column.set("table", exp.to_identifier(table, quoted=True))
+            column.set("table", exp.to_identifier(table.name, quoted=True))
 
 
-def _check_aliases(select: exp.Select, given: _Given) -> None:
+def _using_as_on(table: _Table, before: Sequence[_Table]) -> None:
+    """Write USING (x) as an equality of what the inner SELECTs call x, for x may be hidden."""
+    using = table.source.node.args.get("using") or []
+    if len(using) != 1 or all(t.columns is None for t in (*before, table)):
+        return
+    name = str(using[0].name)
+    key = name.casefold()
+    sure = [t for t in before if t.gives(key)]
+    maybe = [t for t in before if t.columns is None]
+    if table.hides(key) or not (sure or maybe):
+        raise _not_given(using[0], name, [*before, table])
+    found = sure or maybe
+    if len(found) > 1:
+        raise outside(
+            using[0], "it is not clear which table's column this is", "Write ON a.x = b.x."
+        )
+    on = exp.EQ(this=_named(name, found[0]), expression=_named(name, table))
+    table.source.node.set("using", None)
+    table.source.node.set("on", on)
+
+
+def _named(name: str, table: _Table) -> exp.Column:
+    return exp.Column(
+        this=exp.to_identifier(name, quoted=True),
+        table=exp.to_identifier(min(table.source.names), quoted=True),
+    )
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+def _check_aliases(select: exp.Select, columns: dict[str, exp.Expr]) -> None:
     """Refuse a name that stands for one thing inside and another outside: nobody knows which."""
     for item in select.expressions:
-        if type(item) is not exp.Alias or item.alias.casefold() not in given.columns:
+        if type(item) is not exp.Alias or item.alias.casefold() not in columns:
             continue
         name, of = item.alias.casefold(), item.this
         is_same = type(of) is exp.Column and of.name.casefold() == name
@@ -104,64 +191,158 @@ def _check_aliases(select: exp.Select, given: _Given) -> None:
 
 def _named_after(select: exp.Select) -> set[str]:
     """Return the columns that GROUP BY, HAVING and ORDER BY name outside of aggregates."""
-    parts = [part for key in _PARTS[1:] if (part := select.args.get(key)) is not None]
+    parts = [part for key in _AFTER if (part := select.args.get(key)) is not None]
     columns = [column for part in parts for column in part.find_all(exp.Column)]
-    return {c.name.casefold() for c in columns if c.find_ancestor(exp.AggFunc) is None}
+    return {c.name.casefold() for c in columns if not _is_in_aggregate(c)}
 
 
-def _put_in(select: exp.Select, given: _Given, names: AbstractSet[str]) -> None:
-    aliases = {item.alias.casefold() for item in select.expressions if type(item) is exp.Alias}
-    has_joins = bool(select.args.get("joins"))
-    replaced = []
-    for column in _columns(select):
-        table, name = column.table.casefold(), column.name.casefold()
-        if table and table not in names:
-            continue  # of a table that is joined; what is of none is refused later
-        made = given.columns.get(name)
-        if made is None and not given.is_all and not has_joins and name not in aliases:
-            raise outside(
-                column,
-                f"the inner SELECT gives no column {column.name!r}",
-                "It gives: " + ", ".join(given.columns) + ".",
-            )
-        replaced.append((column, made))
-    if sum(_size(made) for _, made in replaced) > MOST_NODES:
+def _is_in_aggregate(column: exp.Expr) -> bool:
+    above = column.parent
+    while above is not None and type(above) is not exp.Select:
+        if is_aggregate(above):
+            return True
+        above = above.parent
+    return False
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Names that SELECT itself gives: of aggregates, and of anything."""
+
+    numbers: frozenset[str]
+    all: frozenset[str]
+
+    @classmethod
+    def of(cls, select: exp.Select) -> _Named:
+        """Return the names that the SELECT gives."""
+        given = [item for item in select.expressions if type(item) is exp.Alias]
+        numbers = [item for item in given if outer_aggregates(item.this)]
+        return cls(
+            frozenset(item.alias.casefold() for item in numbers),
+            frozenset(item.alias.casefold() for item in given),
+        )
+
+    def covers(self, column: exp.Column, part: str) -> bool:
+        """Say whether the column may be a name of the answer, where it stands."""
+        if column.table or _is_in_aggregate(column):
+            return False
+        given = {"expressions": self.numbers, **dict.fromkeys(_AFTER, self.all)}
+        return column.name.casefold() in given.get(part, frozenset())
+
+
+def _columns(select: exp.Select) -> Iterator[tuple[str, exp.Column]]:
+    """Yield every column of the SELECT's own, and in which part of it the column stands."""
+    for item in select.expressions:
+        yield from (("expressions", c) for c in list(item.find_all(exp.Column)))
+    for join in select.args.get("joins") or []:
+        on = join.args.get("on")
+        yield from (("on", c) for c in ([] if on is None else list(on.find_all(exp.Column))))
+    for key in ("where", *_AFTER):
+        part = select.args.get(key)
+        yield from ((key, c) for c in ([] if part is None else list(part.find_all(exp.Column))))
+
+
+def _owner(column: exp.Column, tables: Sequence[_Table]) -> _Table | None:
+    """Return whose column it is; none if the tables themselves will tell."""
+    table, name = column.table.casefold(), column.name.casefold()
+    if table:
+        owner = next((t for t in tables if table in t.source.names), None)
+        if owner is None:
+            raise outside(column, "this names another table", "Write the name that FROM gives it.")
+        if owner.hides(name):
+            raise _not_given(column, column.name, [owner])
+        return owner
+    able = [t for t in tables if not t.hides(name)]
+    if not able:
+        raise _not_given(column, column.name, tables)
+    if len(able) == 1:
+        return able[0]
+    is_told = len(able) == len(tables) and all(
+        t.columns is None or t.gives_as_it_is(name) for t in able
+    )
+    if not is_told:
+        raise outside(
+            column,
+            f"more than one of these tables may have a column {column.name!r}",
+            "Write the table's name before it.",
+        )
+    return None
+
+
+def _not_given(node: exp.Expr, name: str, tables: Sequence[_Table]) -> Refused:
+    given = dict.fromkeys(c for t in tables for c in t.columns or {})
+    return outside(
+        node, f"the inner SELECT gives no column {name!r}", "It gives: " + ", ".join(given) + "."
+    )
+
+
+# --- putting in --------------------------------------------------------------------------------
+
+
+def _put_in(select: exp.Select, tables: Sequence[_Table]) -> None:
+    named, is_alone = _Named.of(select), len(tables) == 1
+    found: list[tuple[exp.Column, _Table]] = []
+    for part, column in _columns(select):
+        is_given = any(t.gives(column.name.casefold()) for t in tables)
+        if named.covers(column, part) and not is_given:
+            continue
+        owner = _owner(column, tables)
+        if owner is not None:
+            found.append((column, owner))
+    made = [(c, t, (t.columns or {}).get(c.name.casefold())) for c, t in found]
+    if sum(_size(node) for _, _, node in made) > MOST_NODES:
         raise too_large(f"{MOST_NODES:,} parts once its inner SELECTs are put in")
-    for column, made in replaced:
-        _replace(column, made, given.table if has_joins else "")
-
-
-def _columns(select: exp.Select) -> Iterator[exp.Column]:
-    parts = [*select.expressions, *(select.args.get("joins") or [])]
-    parts += [part for key in _PARTS if (part := select.args.get(key)) is not None]
-    for part in parts:
-        yield from list(part.find_all(exp.Column))
+    for column, table, node in made:
+        if node is None:
+            name = None if is_alone else exp.to_identifier(table.name, quoted=True)
+            column.set("table", name)
+        else:
+            _replace(column, node, table.source)
 
 
 def _size(node: exp.Expr | None) -> int:
     return 0 if node is None else sum(1 for _ in node.walk())
 
 
-def _replace(column: exp.Column, made: exp.Expr | None, table: str) -> None:
-    if made is None:
-        was_named = bool(column.table)
-        is_of_it = table and was_named
-        column.set("table", exp.to_identifier(table, quoted=True) if is_of_it else None)
-        return
-    bare = type(made) is exp.Column
-    copy: exp.Expr = made.copy() if bare else exp.Paren(this=made.copy())
+def _replace(column: exp.Column, made: exp.Expr, source: Source) -> None:
+    is_bare = type(made) is exp.Column
+    if source.is_optional and not is_bare:
+        raise outside(
+            made,
+            "a SELECT after LEFT JOIN gives columns as they are",
+            "Reckon with them outside of it: a row without a partner has none of them.",
+        )
+    copy: exp.Expr = made.copy() if is_bare else exp.Paren(this=made.copy())
     if type(column.parent) is exp.Select:  # an item of SELECT keeps its name
         copy = exp.Alias(this=copy, alias=exp.to_identifier(column.name, quoted=True))
     column.replace(copy)
 
 
-def _narrow(select: exp.Select, inner: exp.Expr) -> None:
-    own, outer = inner.args.get("where"), select.args.get("where")
+def _narrow(select: exp.Select, source: Source) -> None:
+    """Put the inner's condition before the outer's."""
+    own = None if source.inner is None else source.inner.args.get("where")
+    outer = select.args.get("where")
     if own is None:
         return
+    if source.is_optional:
+        raise outside(
+            own,
+            "a SELECT after LEFT JOIN has no WHERE",
+            "Write JOIN, or count what fits outside: COUNT(*) FILTER (WHERE …).",
+        )
     if any(is_aggregate(part) for part in own.walk()):
         raise outside(own, "WHERE is of rows", "Put conditions on aggregates into HAVING.")
     both = own.this.copy()
     if outer is not None:
         both = exp.And(this=exp.Paren(this=both), expression=exp.Paren(this=outer.this))
     select.set("where", exp.Where(this=both))
+
+
+def _move_in(select: exp.Select, source: Source) -> None:
+    """Let the inner's own tables stand where it stood."""
+    if source.inner is None:
+        return
+    source.node.set("this", source.inner.args["from_"].this)
+    joins = source.inner.args.get("joins")
+    if joins:  # then it stands alone
+        select.set("joins", joins)

@@ -23,6 +23,7 @@ MAX_ROWS_PER_PERSON: Final = 10**6
 MAX_JOINS: Final = 8
 Named = tuple[str, str, Column]  # the table, the name there, the column as it is called here
 _SEVERAL: Final = ""  # the name of a column that more than one table has
+_LACKING: Final = "?"  # the name of a person in a table in which they may have no row
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ class View:
                 "unknown-column",
                 f"More than one of these tables has a column {spelling!r}.",
                 f"Write the table before it: {self.first}.{spelling}.",
+                column=spelling,
+            )
+        if found == _LACKING:
+            raise Refused(
+                "not-in-language",
+                f"{spelling!r} is nothing where {self.first!r} has no partner.",
+                "Name the person by the first table's column, or write JOIN instead of LEFT JOIN.",
                 column=spelling,
             )
         return found
@@ -88,6 +96,7 @@ class _Seen:
     card: Card
     tables: list[tuple[int, Table]]
     looked_up: list[int | None] = field(default_factory=list)  # by each join, in the columns before
+    optional: set[str] = field(default_factory=set)  # tables in which a row may have no partner
 
     def join(self, places: Mapping[str, int], wanted: Joined) -> Joined:
         """Return the join in its one spelling, and see its table from now on."""
@@ -107,6 +116,8 @@ class _Seen:
             self.looked_up.append(None)
             on = ()
         self.tables.append((place, table))
+        if wanted.keeps_all:
+            self.optional.add(table.name)
         return Joined(table.name, on, wanted.keeps_all)
 
     def _sides(self, table: Table, wanted: Joined) -> tuple[str, str]:
@@ -166,9 +177,19 @@ class _Seen:
         return f"{table}.{name}"
 
     def _people(self) -> frozenset[str]:
-        private = [table for _, table in self.tables if table.unit is not None]
-        plain = {unit_of(table) for table in private}
-        return frozenset({*plain, *(f"{t.name}.{t.unit}".casefold() for t in private)})
+        """Return how the person may be spelled: by tables in which everybody here has a row."""
+        return frozenset(
+            name
+            for _, table in self.tables
+            if table.unit is not None and table.name not in self.optional
+            for name in _spellings(table)
+        )
+
+    def _lacking(self) -> frozenset[str]:
+        """Return how the person may not be spelled, for it is nothing without a partner."""
+        found = [table for _, table in self.tables if table.name in self.optional]
+        named = {name for t in found if t.unit is not None for name in _spellings(t)}
+        return frozenset(named - self._people())
 
     def view(self, joined: Sequence[Joined]) -> View:
         """Return the tables so far as one."""
@@ -185,7 +206,8 @@ class _Seen:
         )
         joins = tuple(self._physical(joined)) if joined else ()
         place, first = self.tables[0]
-        names = {**self._names(columns), **dict.fromkeys(mixed, _SEVERAL)}
+        lacking = dict.fromkeys(self._lacking(), _LACKING)
+        names = {**lacking, **self._names(columns), **dict.fromkeys(mixed, _SEVERAL)}
         return View(card, names, self._people() - mixed, first.name, place, joins)
 
     def _names(self, columns: Sequence[Named]) -> dict[str, str]:
@@ -216,6 +238,11 @@ class _Seen:
 def unit_of(table: Table) -> str:
     """Return the person's column in small letters, nothing if rows are nobody's."""
     return "" if table.unit is None else table.unit.casefold()
+
+
+def _spellings(table: Table) -> tuple[str, str]:
+    """Return the person's column in small letters, alone and with its table."""
+    return unit_of(table), f"{table.name}.{table.unit}".casefold()
 
 
 def _are_alike(column: Column, key: Column) -> bool:
