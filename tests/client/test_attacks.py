@@ -11,7 +11,8 @@ import pytest
 import sfumato
 from sfumato.app import OpenVault
 from sfumato.core.refusal import Refused
-from sfumato.engines.duckdb import DuckDBEngine, Limits
+from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.limits import Limits
 from vaults import card, make_vault, open_with, write_csv
 
 CARD = """

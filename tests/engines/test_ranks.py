@@ -24,8 +24,9 @@ from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.door.unseal import unseal
 from sfumato.engines import prepare as prepare_module
 from sfumato.engines import prepare_sql
-from sfumato.engines.duckdb import DuckDBEngine, Limits
+from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.known import known_of, path_of, read_known
+from sfumato.engines.limits import Limits
 from sfumato.engines.locked import Room
 from sfumato.engines.orders import order_header
 from sfumato.engines.ranked import lower_ranked

@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +25,7 @@ from sfumato.engines.folders import FOLDERS
 from sfumato.engines.frames import Header
 from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
 from sfumato.engines.learning import learn_header, read_learnt
+from sfumato.engines.limits import Limits
 from sfumato.engines.orders import (
     folders_of,
     kept_of,
@@ -41,41 +41,7 @@ from sfumato.plan.print_values import Secret, print_predicate
 
 SALT_BYTES: Final = 32
 _START_S: Final = 60.0
-_DEADLINE_S: Final = 60.0
-_ROW_S: Final = 0.5e-6  # of the slowest question, lower.py's windows, on one slow core
-_MEMORY_MB: Final = 4096
-_ROW_B: Final = 100  # of the same question
 _ONE_NUMBER: Final = Layout(1, 0, (0,))
-_MACHINE: Final = 0.75  # the share of the machine's memory that a worker may grow to
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a worker may use: memory, threads, and time for a question or a preparation.
-
-    Without limits of its own, a question has ten times what the slowest would take on as many rows
-    as the card lets in, and never less than a minute and 4 GB (rules.md, 13); but never more than
-    three quarters of the machine's memory.
-    """
-
-    memory_mb: int | None = None
-    threads: int = max(1, os.cpu_count() or 1)
-    deadline_s: float | None = None
-    prepare_deadline_s: float = 4 * 3600.0
-
-    def deadline_of(self, rows: int) -> float:
-        """Return how long a question of so many rows may take; a function of the card alone."""
-        if self.deadline_s is not None:
-            return self.deadline_s
-        return max(_DEADLINE_S, 10 * _ROW_S * rows)
-
-    def memory_of(self, rows: int) -> int:
-        """Return how many megabytes a worker may use; a function of card and machine alone."""
-        if self.memory_mb is not None:
-            return self.memory_mb
-        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
-        wanted = max(_MEMORY_MB, 10 * _ROW_B * rows >> 20)
-        return max(_MEMORY_MB, min(wanted, int(_MACHINE * machine)))
 
 
 class DuckDBEngine:
