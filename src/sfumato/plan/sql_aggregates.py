@@ -115,8 +115,10 @@ def _quantile(node: exp.Expr) -> tuple[Aggregate, ...]:
 def _quantile_of(node: exp.Expr) -> tuple[Aggregate, ...]:
     """Read QUANTILE(x, p) and APPROX_QUANTILE(x, p): every quantile is a point of a public grid."""
     only(node, {"this", "quantile"})
-    of = (expression(node.this),)
-    return (Aggregate("quantile", of, at=_share(node.args["quantile"])),)
+    at = node.args.get("quantile")
+    if at is None:
+        raise outside(node, "a quantile is a number from 0 to 1", "Write QUANTILE(x, 0.9).")
+    return (Aggregate("quantile", (expression(node.this),), at=_share(at)),)
 
 
 def _within_group(node: exp.Expr) -> tuple[Aggregate, ...]:
