@@ -158,7 +158,9 @@ def answer_of(link: Link, user: str, op: str) -> str | None:
     return standing_answer(link, known.answer_key)
 
 
-def operation_and_answer(link: Link, user: str, op: str) -> tuple[Operation, Body, str | None] | None:
+def operation_and_answer(
+    link: Link, user: str, op: str
+) -> tuple[Operation, Body, str | None] | None:
     """Return an operation, what its charge says, and the answer under its key, by one look."""
     sql = (
         "SELECT o.asker, o.op, o.request, o.answer_key, o.state, o.seq, o.ended, e.body, a.answer"
