@@ -25,7 +25,6 @@ from sfumato.lab.small_model import (
     private_sum,
 )
 
-
 SEEDS = pytest.mark.parametrize("seed", range(3, 11))
 
 
