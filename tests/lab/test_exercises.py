@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sfumato.core.refusal import Refused
 from sfumato.lab.attacks.linkage import Row, link
 from sfumato.lab.exercises import (
     BreakTheMechanism,
@@ -37,6 +38,25 @@ def test_a_wrong_row_gets_a_hint_and_no_secret() -> None:
     assert not person.check(10**6).is_right
 
 
+@pytest.mark.parametrize("place", ["923", "Anna", 3.0, None])
+def test_what_is_no_rows_number_gets_a_hint(place: Any) -> None:
+    verdict = find_the_person(3).check(place)
+    assert not verdict.is_right
+    assert "by its number" in verdict.says
+
+
+def test_a_row_may_be_said_as_numpy_says_it() -> None:
+    person = find_the_person(3)
+    assert person.check(np.int64(person.place)).is_right
+
+
+def test_looking_at_the_exercise_gives_neither_the_rows_nor_the_answer() -> None:
+    person = find_the_person(5)
+    assert person.heard in repr(person)
+    assert len(repr(person)) < 300
+    assert str(person.place) not in repr(person)
+
+
 def rows() -> list[Row]:
     return [{"a": n % 2, "b": n // 2, "c": 0} for n in range(8)]
 
@@ -48,9 +68,10 @@ def rows() -> list[Row]:
         (["a"], False, "Add one"),
         (["a", "b", "c"], False, "Leave one out"),
         ([], False, "at least one"),
+        ("a", False, "alone with a; "),
     ],
 )
-def test_the_fewest_columns_are_right(columns: list[str], is_right: bool, hint: str) -> None:
+def test_the_fewest_columns_are_right(columns: list[str] | str, is_right: bool, hint: str) -> None:
     verdict = check_quasi_identifiers(rows(), columns)
     assert verdict.is_right == is_right
     assert hint in verdict.says
@@ -107,3 +128,16 @@ def test_what_keeps_its_promise_is_not_called_broken() -> None:
         exercise.check(lambda x: 1 if x > 3 else None, seed=seed).is_right for seed in range(200)
     ]
     assert sum(called) <= 4
+
+
+def test_a_guess_that_is_none_gets_a_hint() -> None:
+    exercise = BreakTheMechanism((0, 1), ours, epsilon=1)
+    assert "0, 1, or None" in exercise.check(lambda _: "yes", seed=1).says  # type: ignore[arg-type, return-value]  # as typed
+
+
+def test_a_claim_that_is_none_and_a_third_data_set_are_refused() -> None:
+    with pytest.raises(Refused, match="epsilon from 0"):
+        BreakTheMechanism((0, 1), ours, epsilon=-1)
+    exercise = BreakTheMechanism((0, 1), ours, epsilon=1)
+    with pytest.raises(Refused, match="two data sets"):
+        exercise.sample(2)

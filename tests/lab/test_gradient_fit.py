@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sfumato.lab.attacks.gradient_fit import fit, miss_and_slope
+from sfumato.lab.attacks.gradient_fit import FITS, fit, miss_and_slope
 from sfumato.lab.attacks.gradients import CLIP, LINEUP, rebuilt
 from sfumato.lab.chance import hit_rate_bound
 from sfumato.lab.ours_gaussian import DELTA
@@ -32,12 +32,17 @@ def test_the_slope_is_how_the_distance_changes() -> None:
         assert slope[place] == pytest.approx((more - less) / 2e-6, rel=1e-5, abs=1e-7)
 
 
-def test_two_pictures_come_back_from_their_one_gradient() -> None:
-    random = dice()
-    model, (pictures, labels) = draw_model(128, random), draw_pictures(2, random)
-    found = fit(model, model.gradients(pictures, labels).summed(), labels, dice=random)
-    assert found.miss < 1e-12
-    assert rebuilt(found.inputs, pictures) == 2
+def test_most_pairs_of_pictures_come_back_from_their_one_gradient() -> None:
+    """Of 30 pairs 22 came back whole (docs/lab-attacks-models.md); the others are not nearly it."""
+    whole = 0
+    for seed in range(5):
+        random = dice(seed)
+        model, (pictures, labels) = draw_model(128, random), draw_pictures(2, random)
+        found = fit(model, model.gradients(pictures, labels).summed(), labels, dice=random)
+        is_exact = found.miss < FITS
+        assert rebuilt(found.inputs, pictures) == 2 * is_exact
+        whole += is_exact
+    assert whole >= 3
 
 
 def test_through_noise_a_fit_picks_the_right_picture_no_more_often_than_epsilon_allows() -> None:

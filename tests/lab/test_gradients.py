@@ -25,9 +25,11 @@ from sfumato.lab.small_model import (
     private_sum,
 )
 
+SEEDS = pytest.mark.parametrize("seed", range(3, 11))
 
-def dice() -> np.random.Generator:
-    return np.random.default_rng(3)
+
+def dice(seed: int = 3) -> np.random.Generator:
+    return np.random.default_rng(seed)
 
 
 def loss(model: Dense, picture: small_model.Floats, label: int) -> float:
@@ -52,8 +54,9 @@ def test_a_gradient_is_how_the_loss_changes() -> None:
         assert getattr(found, name)[0][place] == pytest.approx(slope, abs=1e-6)
 
 
-def test_one_picture_and_its_label_come_back_exactly() -> None:
-    generator = dice()
+@SEEDS
+def test_one_picture_and_its_label_come_back_exactly(seed: int) -> None:
+    generator = dice(seed)
     model, (pictures, labels) = draw_model(32, generator), draw_pictures(20, generator)
     every = model.gradients(pictures, labels)
     for place in range(20):
@@ -62,8 +65,9 @@ def test_one_picture_and_its_label_come_back_exactly() -> None:
         assert label_of_one(every.last_bias[place]) == labels[place]
 
 
-def test_clipping_alone_changes_no_digit_of_the_picture() -> None:
-    generator = dice()
+@SEEDS
+def test_clipping_alone_changes_no_digit_of_the_picture(seed: int) -> None:
+    generator = dice(seed)
     model, (pictures, labels) = draw_model(32, generator), draw_pictures(1, generator)
     alone = model.gradients(pictures, labels)
     short = alone.shaped(clipped(alone.flat(), 0.01)[0])
@@ -71,16 +75,18 @@ def test_clipping_alone_changes_no_digit_of_the_picture() -> None:
     assert invert_one(short.first, short.first_bias) == pytest.approx(pictures[0], abs=1e-10)
 
 
-def test_what_separates_is_a_picture_of_the_batch_and_never_a_mixture() -> None:
-    generator = dice()
+@SEEDS
+def test_what_separates_is_a_picture_of_the_batch_and_never_a_mixture(seed: int) -> None:
+    generator = dice(seed)
     model, (pictures, labels) = draw_model(256, generator), draw_pictures(4, generator)
     summed = model.gradients(pictures, labels).summed()
     found = separate(summed.first, summed.first_bias)
     assert len(found) == rebuilt(found, pictures) >= 2
 
 
-def test_planted_rulers_give_most_of_a_batch_back() -> None:
-    generator = dice()
+@SEEDS
+def test_planted_rulers_give_most_of_a_batch_back(seed: int) -> None:
+    generator = dice(seed)
     pictures, labels = draw_pictures(8, generator)
     bright = draw_pictures(500, generator)[0].mean(axis=1)
     model = plant_rulers(draw_model(256, generator), bright)

@@ -39,6 +39,8 @@ MOST: Final = (
     2**62 - 1
 )  # a sum that gets here stays here; every cap is smaller. Two fit into 64 bits.
 _DOMAIN: Final = b"sfumato-ledger-entry/1\n"
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+_FIELDS: Final = json.JSONEncoder(separators=(",", ":"))
 
 Body = dict[str, Any]  # Any: parsed JSON, checked where it is used
 
@@ -46,14 +48,14 @@ Body = dict[str, Any]  # Any: parsed JSON, checked where it is used
 def canonical(value: object) -> str:
     """Return the one JSON text of a value: sorted keys, no spaces, ASCII, no NaN."""
     with contextlib.suppress(TypeError, ValueError):  # the error would quote the value
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _CANONICAL.encode(value)
     raise Bug("a ledger entry must be plain JSON")
 
 
 # One argument a field: none may be left out.
 def entry_hash(prev: str, seq: int, epoch: int, at: str, kind: str, body: str) -> str:  # noqa: PLR0913, PLR0917
     """Return the SHA-256 over every field; a JSON list cannot be read in two ways."""
-    fields = json.dumps([prev, seq, epoch, at, kind, body], separators=(",", ":"))
+    fields = _FIELDS.encode([prev, seq, epoch, at, kind, body])
     return hashlib.sha256(_DOMAIN + fields.encode("ascii")).hexdigest()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from numbers import Rational
 from typing import Final, Literal
 
@@ -52,7 +53,13 @@ class Constant:
     @property
     def number(self) -> Fraction:
         """Return the exact number."""
-        return Fraction(self.text)
+        return _number_of(self.text)
+
+
+@lru_cache(maxsize=1024)
+def _number_of(text: str) -> Fraction:
+    """Return the number that the text spells; the same few are asked for again and again."""
+    return Fraction(text)
 
 
 # --- expressions ------------------------------------------------------------------------------
@@ -348,7 +355,10 @@ def _joined(kind: type[All] | type[AnyOf], parts: Sequence[Predicate]) -> Predic
 
 def spelled(value: object) -> str:
     """Return the one JSON spelling of a value; what is hashed and stored."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return _SPELLING.encode(value)
+
+
+_SPELLING: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def plain_text(shape: object) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.account import Account, Standing
+from sfumato.core.account import Account, Head, Standing
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
 from sfumato.core.expression import Constant, Expr, Json, spelled
@@ -267,14 +267,14 @@ def receipt(
         "split": split_in_words(priced),
         "odds": odds_of(accounts[people], "person" if card.by_person else "row"),
         "interval": _interval(priced.plan),
-        **not_dp_json(ledger, card.people),
+        **not_dp_json(ledger, card.people, standing.head),
         **ledger.sign(signed),
     }
 
 
-def not_dp_json(ledger: Ledger, people: str) -> Json:
+def not_dp_json(ledger: Ledger, people: str, head: Head | None = None) -> Json:
     """Return what is said beside DP where tables of the people were handed out without it."""
-    said = beside_dp(ledger.not_dp(people))
+    said = beside_dp(ledger.not_dp(people, head))
     return {} if said is None else {"not_dp": said}
 
 

@@ -44,7 +44,7 @@ class Ledger:
     store: LedgerStore
     anchor: Anchor
     signer: Signer
-    _handed_out: dict[str, tuple[int, Counter[str]]] = field(
+    _handed_out: dict[tuple[str, int], tuple[int, Counter[str]]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -121,17 +121,20 @@ class Ledger:
         self.anchor.advance(head)
         return head
 
-    def not_dp(self, people: str) -> int:
-        """Return how many tables of these people were handed out without DP.
+    def not_dp(self, people: str, head: Head | None = None) -> int:
+        """Return how many tables of these people were handed out without DP, by that head or now.
 
-        Entries only grow, so what was read once is not read again.
+        Entries only grow within an epoch, so what was looked through once is not read again,
+        whether such an entry stood in it or not: else every receipt would read the whole chain.
         """
-        seen, counts = self._handed_out.get("", (0, Counter()))
-        fresh = self.store.notes(NOT_DP, seen)
-        if fresh:
-            found = Counter(str(json.loads(entry.body)["people"]) for entry in fresh)
-            seen, counts = fresh[-1].seq, counts + found
-            self._handed_out[""] = (seen, counts)
+        head = head or self.store.head()
+        epoch = (head.ledger, head.epoch)
+        seen, counts = self._handed_out.get(epoch, (0, Counter()))
+        if seen < head.seq:
+            fresh = self.store.notes(NOT_DP, seen)
+            counts = counts + Counter(str(json.loads(entry.body)["people"]) for entry in fresh)
+            seen = max(head.seq, *(entry.seq for entry in fresh)) if fresh else head.seq
+            self._handed_out[epoch] = (seen, counts)
         return counts[people]
 
     def accounts(self, names: tuple[str, ...]) -> dict[str, Account]:

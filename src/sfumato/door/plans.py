@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sfumato.core.card import Card
-from sfumato.core.expression import spelled
 from sfumato.core.question import Question
 from sfumato.plan.price import Priced
 from sfumato.plan.read_sql import read_sql
@@ -70,4 +69,4 @@ def _key(request: Request) -> tuple[object, ...]:
 
 def _size(offer: _Offer) -> int:
     plan = offer.priced.plan
-    return _OF_A_LETTER * len(spelled(plan.canonical())) + _OF_A_CELL * plan.measure.cells
+    return _OF_A_LETTER * plan.letters() + _OF_A_CELL * plan.measure.cells

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -45,6 +46,10 @@ class FindThePerson:
     knows: Knowledge
     place: int
 
+    def __repr__(self) -> str:
+        """Return what was heard; never whose row it is, and not a thousand rows."""
+        return f"{self.heard} Which of {len(self.rows):,} rows is theirs? Say check(place)."
+
     @property
     def heard(self) -> str:
         """Return what was heard, as people say it."""
@@ -56,8 +61,11 @@ class FindThePerson:
             f"old, and earn between {salary.low:,.0f} and {salary.high:,.0f}."
         )
 
-    def check(self, place: int) -> Verdict:
-        """Say whether that row, counted from 0, is theirs."""
+    def check(self, said: object) -> Verdict:
+        """Say whether the row of that number, counted from 0, is theirs."""
+        if not isinstance(said, Integral):
+            return Verdict(False, "Say which row it is by its number, such as check(12).")
+        place = int(said)
         if place == self.place:
             sick = "has" if self.rows[place]["has_rare_disease"] else "does not have"
             return Verdict(
@@ -98,12 +106,13 @@ def _gossip(row: Row, dice: np.random.Generator) -> Knowledge:
 
 
 def check_quasi_identifiers(
-    rows: Sequence[Row], columns: Sequence[str], *, of: Sequence[str] = ()
+    rows: Sequence[Row], columns: Sequence[str] | str, *, of: Sequence[str] | str = ()
 ) -> Verdict:
     """Say whether these make as many people unique as all of those do, and no fewer would.
 
     Those are the columns that somebody may know, or every column where none are named.
     """
+    columns, of = ((one,) if isinstance(one, str) else one for one in (columns, of))
     if not rows or not columns:
         return Verdict(False, "Name at least one column of a table with rows.")
     every = tuple(of) or tuple(rows[0])
@@ -133,8 +142,18 @@ class BreakTheMechanism:
     epsilon: float
     delta: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not (self.epsilon >= 0 and 0 <= self.delta < 1):
+            raise Refused(
+                "bad-request",
+                "A claim is an epsilon from 0, and a delta from 0 to below 1.",
+                "Name what the mechanism claims.",
+            )
+
     def sample(self, which: int, runs: int = 10, seed: int | None = None) -> Any:
         """Return outputs on the first (0) or the second (1) of the two data sets, to study."""
+        if which not in (0, 1):
+            raise Refused("bad-request", "There are two data sets, 0 and 1.", "Name one of them.")
         return self.mechanism(self.pair[which], runs, np.random.default_rng(seed))
 
     def check(
@@ -150,6 +169,10 @@ class BreakTheMechanism:
         for which in (0, 1):
             outputs = self.mechanism(self.pair[which], int((coins == which).sum()), dice)
             said = [guess(one) for one in outputs]
+            if not all(one is None or one in (0, 1) for one in said):
+                return Verdict(
+                    False, "A guess is 0, 1, or None for an output that says too little."
+                )
             guesses += sum(one is not None for one in said)
             hits += said.count(which)
         # Where a delta may give people away at once, it may do so in just the outputs guessed from.

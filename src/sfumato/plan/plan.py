@@ -161,7 +161,15 @@ class Plan:
 
     @cached_property
     def _digest(self) -> str:
-        return hashlib.sha256(spelled(self.canonical()).encode()).hexdigest()
+        return hashlib.sha256(self._spelled.encode()).hexdigest()
+
+    def letters(self) -> int:
+        """Return how long the canonical plan is, written down."""
+        return len(self._spelled)
+
+    @cached_property
+    def _spelled(self) -> str:
+        return spelled(self.canonical())
 
     def shape(self) -> Json:
         """Return what the question looks like without its constants: what is frozen if stopped."""

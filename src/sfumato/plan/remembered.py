@@ -11,6 +11,22 @@ T = TypeVar("T")
 SHARE: Final = 16  # a value larger than this part of the bound is not kept: it would empty the rest
 
 
+class _Hashed:
+    """A key whose hash is reckoned once: that of a whole question takes long."""
+
+    __slots__ = ("hash", "key")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.hash = hash(key)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and self.key == other.key
+
+
 class Remembered(Generic[T]):
     """The values used last; state, but nobody can tell by a value whether it was remembered.
 
@@ -19,12 +35,15 @@ class Remembered(Generic[T]):
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._held: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._held: OrderedDict[_Hashed, tuple[T, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
     def find(self, key: Hashable) -> T | None:
         """Return the value, which is now the one used last; or None."""
+        return self._find(_Hashed(key))
+
+    def _find(self, key: _Hashed) -> T | None:
         with self._lock:
             found = self._held.get(key)
             if found is None:
@@ -34,17 +53,18 @@ class Remembered(Generic[T]):
 
     def made(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
         """Return the value, made if it is not here, and kept if it is small enough."""
-        found = self.find(key)
+        hashed = _Hashed(key)
+        found = self._find(hashed)
         if found is None:
             found = make()
-            self._keep(key, found, size(found))
+            self._keep(hashed, found, size(found))
         return found
 
     def size(self) -> int:
         """Return the bytes that are held, as those who made the values reckon."""
         return self._bytes
 
-    def _keep(self, key: Hashable, value: T, size: int) -> None:
+    def _keep(self, key: _Hashed, value: T, size: int) -> None:
         if size * SHARE > self._most_bytes:
             return
         with self._lock:

@@ -12,7 +12,7 @@ from sfumato.core.expression import Case, Expr, Predicate, one_where
 from sfumato.core.question import Aggregate, Reduce, Reduction, Verb
 from sfumato.plan.sql_expressions import expression, predicate
 from sfumato.plan.sql_functions import TOTALS
-from sfumato.plan.sql_leaves import constant_of, only, outside
+from sfumato.plan.sql_leaves import constant_of, nodes_of, only, outside
 
 _WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that stands in GROUP BY."
 _WITHIN: Final = "Write PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)."
@@ -115,8 +115,10 @@ def _quantile(node: exp.Expr) -> tuple[Aggregate, ...]:
 def _quantile_of(node: exp.Expr) -> tuple[Aggregate, ...]:
     """Read QUANTILE(x, p) and APPROX_QUANTILE(x, p): every quantile is a point of a public grid."""
     only(node, {"this", "quantile"})
-    of = (expression(node.this),)
-    return (Aggregate("quantile", of, at=_share(node.args["quantile"])),)
+    at = node.args.get("quantile")
+    if at is None:
+        raise outside(node, "a quantile is a number from 0 to 1", "Write QUANTILE(x, 0.9).")
+    return (Aggregate("quantile", (expression(node.this),), at=_share(at)),)
 
 
 def _within_group(node: exp.Expr) -> tuple[Aggregate, ...]:
@@ -240,8 +242,8 @@ def _window_order(node: exp.Expr) -> Expr:
 
 def check_windows(select: exp.Select, groups: Sequence[Expr]) -> None:
     """Refuse a window that would run across the other columns of GROUP BY: ours do not."""
-    for window in select.find_all(exp.Window):
-        if is_total(window):
+    for window in nodes_of(select):
+        if not isinstance(window, exp.Window) or is_total(window):
             continue
         parts = {expression(part) for part in window.args.get("partition_by") or ()}
         if parts != set(groups) - {_window_order(window)}:

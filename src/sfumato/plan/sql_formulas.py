@@ -11,7 +11,7 @@ from sfumato.core.expression import Expr
 from sfumato.core.question import Aggregate
 from sfumato.plan.sql_aggregates import aggregates, is_aggregate, is_total
 from sfumato.plan.sql_expressions import expression
-from sfumato.plan.sql_leaves import only, outside
+from sfumato.plan.sql_leaves import nodes_of, only, outside
 
 _FLOATS: Final = (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT)
 
@@ -95,7 +95,7 @@ def plain(node: exp.Expr) -> exp.Expr:
 
 def is_said_otherwise(node: exp.Expr) -> bool:
     """Say whether there is anything in the node that `plain` changes."""
-    return any(type(part) in _SAID for part in node.walk())
+    return any(type(part) in _SAID for part in nodes_of(node))
 
 
 def _uncast(node: exp.Expr) -> exp.Expr:

@@ -11,7 +11,7 @@ from sqlglot import exp
 from sfumato.core.card import NAME
 from sfumato.core.question import EachPerson, Joined
 from sfumato.plan.sql_inner import checked_inner, each_person, put_in
-from sfumato.plan.sql_leaves import column_of, only, outside
+from sfumato.plan.sql_leaves import column_of, nodes_of, only, outside
 from sfumato.plan.sql_rows import Source, put_rows_in, rows_of
 from sfumato.plan.sql_text import too_large
 
@@ -199,9 +199,9 @@ def _unaliased(select: exp.Select, aliases: Mapping[str, str]) -> None:
     """Put each column's table into its name; nothing where there is one table only."""
     outer = [select.args.get(key) for key in ("where", "group", "having", "order")]
     for part in (*select.expressions, *(part for part in outer if part is not None)):
-        for column in list(part.find_all(exp.Column)):
-            alias = column.table.casefold()
-            if alias == "":
+        for column in nodes_of(part):
+            alias = column.table.casefold() if isinstance(column, exp.Column) else ""
+            if not isinstance(column, exp.Column) or alias == "":
                 continue
             if alias not in aliases:
                 raise outside(column, "this names another table", "Leave the table's name out.")

@@ -15,6 +15,18 @@ from sfumato.core.refusal import Refused
 from sfumato.plan.sql_hints import ARGUMENTS
 
 
+def nodes_of(tree: exp.Expr) -> list[exp.Expr]:
+    """Return every node of the tree, those above before those below; its own walk takes longer."""
+    found = [tree]
+    for node in found:  # it grows while it is gone through
+        for value in node.args.values():
+            if isinstance(value, list):
+                found += [one for one in value if isinstance(one, exp.Expr)]
+            elif isinstance(value, exp.Expr):
+                found.append(value)
+    return found
+
+
 def column_of(node: exp.Expr) -> str:
     if type(node) is not exp.Column:
         raise outside(node, "a plain column is needed here", "Name a column of the card.")

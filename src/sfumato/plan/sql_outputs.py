@@ -14,7 +14,7 @@ from sfumato.plan.formulas import is_number
 from sfumato.plan.sql_aggregates import NAMES, aggregates, is_aggregate
 from sfumato.plan.sql_expressions import CONDITIONS, expression, predicate
 from sfumato.plan.sql_formulas import formula, is_said_otherwise, outer_aggregates
-from sfumato.plan.sql_leaves import outside
+from sfumato.plan.sql_leaves import nodes_of, outside
 from sfumato.plan.words import expr_in_words
 
 
@@ -84,7 +84,7 @@ def value_of(node: exp.Expr) -> Expr:
 
 def _is_of_aliases(node: exp.Expr, aliases: AbstractSet[str]) -> bool:
     """Say whether the node rounds numbers of the answer, which is read of released values only."""
-    columns = {column.name.casefold() for column in node.find_all(exp.Column)}
+    columns = {c.name.casefold() for c in nodes_of(node) if isinstance(c, exp.Column)}
     return bool(columns) and columns <= aliases and is_said_otherwise(node)
 
 

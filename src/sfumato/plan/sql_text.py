@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +15,15 @@ from sqlglot.errors import SqlglotError
 
 from sfumato.core.refusal import Refused
 from sfumato.plan.sql_hints import UNION, hint_of_sub_select
-from sfumato.plan.sql_leaves import outside
+from sfumato.plan.sql_leaves import nodes_of, outside
 
 MAX_TEXT: Final = 16 * 1024
 MAX_TOKENS: Final = 2000
 MAX_DEPTH: Final = 20
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)  # it would print the asker's text
 _WORDS: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER)
+_BRACKET: Final = re.compile(r"[(\[{)\]}]")
+_DUCKDB: Final = DuckDB()
 _STRAY: Final = (SqlglotError, RecursionError, ValueError, LookupError, AttributeError, TypeError)
 
 
@@ -40,7 +43,7 @@ def parsed(text: str) -> Parsed:
     """Return the one SELECT that the text is, or refuse."""
     tokens = _checked_tokens(text)
     try:
-        trees: Sequence[exp.Expr | None] = DuckDB().parser().parse(tokens, text)
+        trees: Sequence[exp.Expr | None] = _DUCKDB.parser().parse(tokens, text)
     except _STRAY:
         trees = ()
     if len(trees) != 1 or trees[0] is None:
@@ -63,7 +66,7 @@ def _lost(tokens: Sequence[Token], tree: exp.Select) -> Refused | None:
     if said <= _leaves(tree):
         return None
     try:
-        kept = _words(DuckDB().tokenize(tree.sql(dialect="duckdb")))
+        kept = _words(_DUCKDB.tokenize(tree.sql(dialect="duckdb")))
     except _STRAY:
         said, kept = Counter({"it": 1}), Counter()
     lost = sorted((said - kept).elements())
@@ -79,7 +82,9 @@ def _lost(tokens: Sequence[Token], tree: exp.Select) -> Refused | None:
 
 def check_sub_selects(tree: exp.Select) -> None:
     """Refuse a SELECT that stands in an expression: FROM and WITH are the places for one."""
-    for inner in tree.find_all(exp.Select):
+    for inner in nodes_of(tree):
+        if not isinstance(inner, exp.Select):
+            continue
         above = inner.parent
         is_alone = type(above) is exp.Subquery and type(above.parent) in (exp.From, exp.Join)
         if inner is tree or is_alone or type(above) is exp.CTE:
@@ -95,7 +100,7 @@ def _leaves(tree: exp.Select) -> Counter[str]:
     What a word became another way (a unit, a type) is not among them; then it is printed.
     """
     found: Counter[str] = Counter()
-    for node in tree.walk():
+    for node in nodes_of(tree):
         if type(node) is exp.Literal:
             found["a number" if not node.is_string else node.name.casefold()] += 1
         elif type(node) in _LEAVES:
@@ -139,7 +144,7 @@ def _checked_tokens(text: str) -> list[Token]:
     if _depth(text) > MAX_DEPTH:
         raise too_large(f"{MAX_DEPTH} levels of brackets")
     try:
-        tokens = DuckDB().tokenize(text)
+        tokens = _DUCKDB.tokenize(text)
     except _STRAY:
         tokens = []  # nothing can be parsed from it, and that has its own code
     if len(tokens) > MAX_TOKENS:
@@ -149,7 +154,7 @@ def _checked_tokens(text: str) -> list[Token]:
 
 def _depth(text: str) -> int:
     deepest = level = 0
-    for letter in text:
-        level += (letter in "([{") - (letter in ")]}")
+    for bracket in _BRACKET.findall(text):
+        level += 1 if bracket in "([{" else -1
         deepest = max(deepest, level)
     return deepest

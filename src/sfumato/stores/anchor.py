@@ -14,7 +14,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -166,7 +165,8 @@ def _older(slots: list[AnchorMark | None]) -> int:
 
 
 def _write(file: int, place: int, mark: AnchorMark) -> None:
-    text = canonical(asdict(mark)).encode("ascii")
+    said = {"ledger": mark.ledger, "epoch": mark.epoch, "seq": mark.seq, "hash": mark.hash}
+    text = canonical(said).encode("ascii")
     slot = (_checksum(text) + text).ljust(SLOT_BYTES, b"\n")
     try:
         if os.pwrite(file, slot, place) != len(slot):

@@ -15,7 +15,7 @@ from sfumato.stores.link import Fault, Link
 from sfumato.stores.tables import SUMS
 
 ENTRY: Final = "seq, epoch, at, kind, body, prev, hash"
-_ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" for n in SUMS)])
+ACCOUNT: Final = ", ".join(["name", *(f"cap_{n}" for n in SUMS), *(f"spent_{n}" for n in SUMS)])
 
 
 @dataclass(frozen=True)
@@ -98,30 +98,31 @@ def entries_of(link: Link, kind: str, after: int) -> tuple[Entry, ...]:
 
 def account(link: Link, name: str) -> Account | None:
     """Return the account as it stands, or None."""
-    found = link.rows(f"SELECT {_ACCOUNT} FROM ledger_accounts WHERE name = ?", (name,))
-    return _account(found[0]) if found else None
+    found = link.rows(f"SELECT {ACCOUNT} FROM ledger_accounts WHERE name = ?", (name,))
+    return account_in(found[0]) if found else None
 
 
 def accounts(link: Link) -> tuple[Account, ...]:
     """Return every account, by name (sorted here: databases sort by their own locale)."""
-    found = (_account(row) for row in link.rows(f"SELECT {_ACCOUNT} FROM ledger_accounts"))
+    found = (account_in(row) for row in link.rows(f"SELECT {ACCOUNT} FROM ledger_accounts"))
     return tuple(sorted(found, key=lambda one: one.name))
 
 
 def add_account(link: Link, name: str, cap: Cap) -> None:
     """Insert an account that has spent nothing."""
-    sql = f"INSERT INTO ledger_accounts ({_ACCOUNT}, lowered) VALUES ({marks(9)}, 0)"
+    sql = f"INSERT INTO ledger_accounts ({ACCOUNT}, lowered) VALUES ({marks(9)}, 0)"
     link.change(sql, (name, *cap_list(cap), 0, 0, 0, 0))
 
 
 def accounts_of(link: Link, names: Sequence[str]) -> tuple[Account, ...]:
     """Return those of the named accounts that are there, in the order of the names."""
-    sql = f"SELECT {_ACCOUNT} FROM ledger_accounts WHERE name IN ({marks(len(names))})"
-    found = {row[0]: _account(row) for row in link.rows(sql, tuple(names))}
+    sql = f"SELECT {ACCOUNT} FROM ledger_accounts WHERE name IN ({marks(len(names))})"
+    found = {row[0]: account_in(row) for row in link.rows(sql, tuple(names))}
     return tuple(found[name] for name in names if name in found)
 
 
-def _account(row: tuple[Any, ...]) -> Account:  # Any: one row of ledger_accounts
+def account_in(row: tuple[Any, ...]) -> Account:  # Any: one row of ledger_accounts
+    """Return the account that a row's columns say."""
     return Account(row[0], Cap(*row[1:5]), Debt(*row[5:9]))
 
 
@@ -155,6 +156,23 @@ def answer_of(link: Link, user: str, op: str) -> str | None:
     if known is None or known.state != "answered":
         return None
     return standing_answer(link, known.answer_key)
+
+
+def operation_and_answer(
+    link: Link, user: str, op: str
+) -> tuple[Operation, Body, str | None] | None:
+    """Return an operation, what its charge says, and the answer under its key, by one look."""
+    sql = (
+        "SELECT o.asker, o.op, o.request, o.answer_key, o.state, o.seq, o.ended, e.body, a.answer"
+        " FROM ledger_operations o JOIN ledger_entries e ON e.seq = o.seq"
+        " LEFT JOIN ledger_answers a ON a.answer_key = o.answer_key"
+        " WHERE o.asker = ? AND o.op = ?"
+    )
+    found = link.rows(sql, (user, op))
+    if not found:
+        return None
+    *known, body, answer = found[0]
+    return Operation(*known), json.loads(body), answer
 
 
 def add_operation(link: Link, known: Operation) -> None:
@@ -192,14 +210,26 @@ def add_answer(link: Link, answer_key: str, seq: int, answer: str) -> None:
     link.change(sql, (answer_key, seq, answer))
 
 
-def shape_and_answer(link: Link, shape: str, answer_key: str) -> tuple[bool, str | None]:
-    """Return whether the shape is frozen, and the answer that stands under the key, by one look."""
+@dataclass(frozen=True)
+class Before:
+    """What is known before a charge: of its question's shape, its answer, and its accounts."""
+
+    is_frozen: bool
+    answer: str | None
+    is_read: bool  # somebody has paid for the answer and is not answered yet
+    are_open: bool  # all of the accounts are there
+
+
+def before(link: Link, shape: str, answer_key: str, names: Sequence[str]) -> Before:
+    """Return what is known before a charge, by one look."""
     sql = (
         "SELECT (SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?),"
-        " (SELECT answer FROM ledger_answers WHERE answer_key = ?)"
+        " (SELECT answer FROM ledger_answers WHERE answer_key = ?),"
+        " (SELECT 1 FROM ledger_operations WHERE answer_key = ? AND state = 'charged' LIMIT 1),"
+        f" (SELECT count(*) FROM ledger_accounts WHERE name IN ({marks(len(names))}))"
     )
-    frozen, answer = link.rows(sql, (shape, answer_key))[0]
-    return frozen is not None, answer
+    frozen, answer, read, there = link.rows(sql, (shape, answer_key, answer_key, *names))[0]
+    return Before(frozen is not None, answer, read is not None, there == len(names))
 
 
 def without_payers(link: Link, answer_key: str, names: Sequence[str]) -> list[str]:

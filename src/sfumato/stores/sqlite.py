@@ -111,8 +111,8 @@ class SqliteLink:
     def __init__(self, path: Path, wait_s: float, journal: Journal = "wal") -> None:
         if tuple(map(int, apsw.sqlite_lib_version().split("."))) < OLDEST:
             raise Bug("this SQLite is too old to hold a ledger")
-        self._path = path
-        self._file = _file_of(path)
+        self._path = str(path)  # its text is looked at before every statement's turn
+        self._file = _file_of(self._path)
         self._raw = _opened(path)
         self._raw.set_busy_timeout(int(wait_s * 1000))
         try:
@@ -180,9 +180,9 @@ def _opened(path: Path) -> apsw.Connection:
     raise Fault(code)
 
 
-def _file_of(path: Path) -> tuple[int, int] | None:
+def _file_of(path: str) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_dev, found.st_ino

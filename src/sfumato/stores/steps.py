@@ -42,15 +42,18 @@ def charge(work: Work, asked: Charge) -> Outcome:
     known = rows.operation(work.link, asked.user, asked.op)
     if known is not None:
         return _known_operation(work, asked, known)
-    is_frozen, answer = rows.shape_and_answer(work.link, asked.shape, asked.answer_key)
-    if is_frozen:
+    names = [debtor.account for debtor in asked.debtors]
+    before = rows.before(work.link, asked.shape, asked.answer_key, names)
+    if before.is_frozen:
         return ShapeFrozen(asked.shape)
-    if answer is not None:
-        return _repeat(work, asked, answer)
-    reading = _reading(work, asked)
+    if before.answer is not None:
+        return _repeat(work, asked, before.answer)
+    reading = _reading(work, asked) if before.is_read else None
     if reading is not None:
         return reading
-    return _pay_in_full(work, asked)
+    if not before.are_open:
+        work.open_missing(_caps(asked))
+    return _pay_in_full(work, asked, names)
 
 
 def _reading(work: Work, asked: Charge) -> Pending | None:
@@ -84,12 +87,12 @@ def _known_operation(work: Work, asked: Charge, known: Operation) -> Outcome:
     return Standing(work.head, known.seq, answer, accounts, debited=())
 
 
-def _pay_in_full(work: Work, asked: Charge) -> Charged:
-    names = _debit(work, asked, [debtor.account for debtor in asked.debtors])
+def _pay_in_full(work: Work, asked: Charge, names: list[str]) -> Charged:
+    accounts = work.debit(names, asked.debt)
     said = {**_asked(asked, names), "body": asked.body}
     seq = work.append("charged", said, at=_day(work.now()) if asked.by_day else None).seq
     rows.add_operation(work.link, _operation(asked, "charged", seq))
-    return Charged(work.head, seq, rows.accounts_of(work.link, names), paid_before=False)
+    return Charged(work.head, seq, accounts, paid_before=False)
 
 
 def _day(now: str) -> str:
@@ -103,21 +106,17 @@ def _day(now: str) -> str:
 
 def _repeat(work: Work, asked: Charge, answer: str) -> Standing:
     names = [debtor.account for debtor in asked.debtors]
-    owing = _debit(work, asked, rows.without_payers(work.link, asked.answer_key, names))
+    owing = rows.without_payers(work.link, asked.answer_key, names)
+    if owing:
+        caps = _caps(asked)
+        work.open_missing({name: caps[name] for name in owing})
+        work.debit(owing, asked.debt)
     said = {**_asked(asked, owing), "answer": _sha256(answer), "body": asked.body}
     seq = work.append("repeated", said).seq
     rows.add_payers(work.link, asked.answer_key, seq, owing)
     rows.add_operation(work.link, _operation(asked, "answered", seq))
     accounts = rows.accounts_of(work.link, names)
     return Standing(work.head, seq, answer, accounts, debited=tuple(owing))
-
-
-def _debit(work: Work, asked: Charge, names: list[str]) -> list[str]:
-    if names:
-        caps = _caps(asked)
-        work.open_missing({name: caps[name] for name in names})
-        work.debit(names, asked.debt)
-    return names
 
 
 def _caps(asked: Charge) -> dict[str, Cap]:
@@ -142,17 +141,23 @@ def _operation(asked: Charge, state: str, seq: int) -> Operation:
 
 def settle(work: Work, user: str, op: str, answer: str) -> Settled:
     """Let the answer stand under the operation's key, unless one stands there already."""
-    known = _charged_operation(work, user, op)
+    found = rows.operation_and_answer(work.link, user, op)
+    if found is None:
+        raise _never_charged()
+    known, charged, standing = found
     if known.state == "failed":
         raise Bug("a failed operation cannot be settled")
-    stands = _answer_of(work, known) if known.state == "answered" else _release(work, known, answer)
-    return Settled(work.head, known.seq, stands)
+    if known.state != "answered":
+        return _release(work, known, list(charged["debits"]), answer, standing)
+    if standing is None:
+        raise _without_answer()
+    return Settled(work.head, known.seq, standing)
 
 
-def _release(work: Work, known: Operation, answer: str) -> str:
-    """Return the answer that stands now: this one, or one that stood before it."""
-    standing = rows.standing_answer(work.link, known.answer_key)
-    debtors = list(rows.entry_body(work.link, known.seq)["debits"])
+def _release(
+    work: Work, known: Operation, debtors: list[str], answer: str, standing: str | None
+) -> Settled:
+    """Let the answer stand, unless one stood before it."""
     payers = (
         debtors if standing is None else rows.without_payers(work.link, known.answer_key, debtors)
     )
@@ -170,7 +175,7 @@ def _release(work: Work, known: Operation, answer: str) -> str:
         rows.add_answer(work.link, known.answer_key, seq, answer)
     rows.add_payers(work.link, known.answer_key, seq, payers)
     rows.end_operation(work.link, known, "answered", seq)
-    return answer if standing is None else standing
+    return Settled(work.head, known.seq, answer if standing is None else standing)
 
 
 def fail(work: Work, user: str, op: str, *, code: str, shape: str | None) -> Settled:
@@ -209,15 +214,23 @@ def thaw_shape(work: Work, shape: str) -> None:
 def _charged_operation(work: Work, user: str, op: str) -> Operation:
     known = rows.operation(work.link, user, op)
     if known is None:
-        raise Bug("an operation ends that was never charged")
+        raise _never_charged()
     return known
+
+
+def _never_charged() -> Bug:
+    return Bug("an operation ends that was never charged")
 
 
 def _answer_of(work: Work, known: Operation) -> str:
     answer = rows.standing_answer(work.link, known.answer_key)
     if answer is None:
-        raise Bug("an answered operation has no answer")
+        raise _without_answer()
     return answer
+
+
+def _without_answer() -> Bug:
+    return Bug("an answered operation has no answer")
 
 
 def _ended(known: Operation) -> int:

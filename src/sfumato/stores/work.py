@@ -81,8 +81,10 @@ class Work:
         if self.link.change(sql, (head.epoch, head.seq, head.hash, self.frozen, self.origin)) != 1:
             raise Bug("the ledger has no single head")
 
-    def debit(self, names: Sequence[str], debt: Debt) -> None:
+    def debit(self, names: Sequence[str], debt: Debt) -> tuple[Account, ...]:
         """Debit every account in one conditional statement, or undo the whole transaction.
+
+        They are returned as they stand then, in the order of their names here.
 
         The WHERE is `filters.accepts`. It is the guard, not a look beforehand: two processes
         that look and then write would both pay (rules 3, security M4).
@@ -92,10 +94,11 @@ class Work:
             _debit_sql(self.dialect.least, len(names)), (*amounts, *names, *amounts)
         )
         self.is_dirty = True
-        if len(paid) != len(names):
-            able = {name for (name,) in paid}
+        able = {row[0]: rows.account_in(row) for row in paid}
+        if len(able) != len(names):
             unable = next(name for name in names if name not in able)
             raise CannotPay(_known(rows.account(self.link, unable)))
+        return tuple(able[name] for name in names)
 
     def open_missing(self, wanted: dict[str, Cap]) -> None:
         """Open the accounts that are not there yet; a cap that is there stays."""
@@ -116,7 +119,8 @@ def _debit_sql(least: str, names: int) -> str:
     return (
         f"UPDATE ledger_accounts SET {added}, lowered = 0 WHERE name IN ({rows.marks(names)}) AND ("
         "(spent_epsilon + ? <= cap_epsilon AND spent_delta + ? <= cap_delta) OR "
-        "(spent_rho + ? <= cap_rho AND spent_rho_delta + ? <= cap_rho_delta)) RETURNING name"
+        "(spent_rho + ? <= cap_rho AND spent_rho_delta + ? <= cap_rho_delta))"
+        f" RETURNING {rows.ACCOUNT}"
     )
 
 
