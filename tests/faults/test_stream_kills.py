@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import sfumato
-from vaults import SFUMATO, card, open_with, run, write_csv
+from vaults import SFUMATO, card, open_with, write_csv
 
 CARD = """
 unit = "who"
@@ -176,7 +176,7 @@ def check(original: Path, folder: Path, call: str, nth: int, fault: str) -> None
     vault = copy_of(original, folder)
     traced(vault, "-e", f"inject={call}:{fault}:when={nth}")
     before = blocks(vault)
-    assert run(vault, "stream", "close", "visits", "daily", "--until", "2026-01-05").returncode == 0
+    close_rest(vault)
     after = blocks(vault)
     assert {end: after[end] for end in before} == before
     assert after == {1: [1], 2: [2], 3: [2], 4: [0], 5: [1]}
