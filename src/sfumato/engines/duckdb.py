@@ -21,12 +21,12 @@ from sfumato.engines.assembled import Layout, read_cells
 from sfumato.engines.census_read import read_census
 from sfumato.engines.child import Child
 from sfumato.engines.cold import lower_cold
-from sfumato.engines.folders import FOLDERS
 from sfumato.engines.frames import Header
 from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
 from sfumato.engines.learning import learn_header, read_learnt
 from sfumato.engines.limits import Limits
 from sfumato.engines.orders import (
+    FOLDERS,
     folders_of,
     kept_of,
     order_header,

@@ -19,7 +19,6 @@ from sfumato.core.bids import SUBJECT
 from sfumato.core.refusal import Refused
 from sfumato.engines.orders import FolderOrder
 
-FOLDERS: Final = "folders"  # where they are made, until the preparation is whole
 FILE, SAID = b"I", b"O"  # a file of the folder; all that a person's own run has said
 _RECORD: Final = struct.Struct("<cHQ")  # kind, bytes of the path, bytes of what follows it
 _PERSON: Final = re.compile(r"sub-[A-Za-z0-9]{1,64}")

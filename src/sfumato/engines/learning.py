@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +17,9 @@ from sfumato.core.learning.lesson import CLASSES
 from sfumato.core.learning.network import SUM_BITS, Numbers
 from sfumato.engines.frames import Header
 from sfumato.plan.lower_from import table_name
+
+if TYPE_CHECKING:
+    import duckdb
 
 AT_ONCE: Final = 1 << 16
 _MOST: Final = 1 << 20  # of an update's number, which is clipped again where it is rounded

@@ -15,6 +15,8 @@ from sfumato.core.refusal import Bug
 from sfumato.core.sandbox import SplitOrder
 from sfumato.engines.frames import Header
 
+FOLDERS: Final = "folders"  # where people's files are kept, until a preparation is whole
+
 
 @dataclass(frozen=True)
 class TableOrder:

@@ -13,11 +13,11 @@ import duckdb
 
 from sfumato.core.columns import Column
 from sfumato.core.refusal import Refused
-from sfumato.engines.folders import FOLDERS, take_folders
+from sfumato.engines.folders import take_folders
 from sfumato.engines.frames import Header
 from sfumato.engines.known import CROWD_BITS, coded
 from sfumato.engines.locked import Room, made_whole, open_locked
-from sfumato.engines.orders import Order, TableOrder, read_order
+from sfumato.engines.orders import FOLDERS, Order, TableOrder, read_order
 from sfumato.engines.parts import parts_of, write_parts
 from sfumato.engines.prepare_sql import (
     group_key,
