@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 from sfumato.core.bids import with_sidecars
 from sfumato.core.card import Card, Limits, Table
