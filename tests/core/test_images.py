@@ -145,6 +145,14 @@ def test_what_unfolds_to_too_much_is_the_middle() -> None:
     assert steps(output("r.mat"), found) == [MIDDLE]
 
 
+def test_all_that_a_file_packs_unfolds_to_no_more_than_one_may() -> None:
+    half = np.zeros(inflate.MOST // 16 - 1_000)
+    two = matlab(True, first=1.0, a=half, b=half, late=2.0)
+    three = matlab(True, first=1.0, a=half, b=half, c=half, late=2.0)
+    assert [steps(output("r.mat", [name]), two) for name in ("first", "late")] == [[1], [2]]
+    assert [steps(output("r.mat", [name]), three) for name in ("first", "late")] == [[1], [MIDDLE]]
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_no_bytes_at_all_make_a_reader_fail(data: st.DataObject) -> None:

@@ -19,7 +19,7 @@ from bubbles import needs_bubbles
 from sfumato.app import OpenVault
 from sfumato.core.ports import IntegerArray
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import AfterTurns, BlockJob, SandboxLimits, SandboxStopped, TrialJob
+from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped, TrialJob
 from sfumato.core.sealed import Sealed
 from sfumato.door import not_dp_json
 from sfumato.door.locks.crowd import hand_out
@@ -318,7 +318,7 @@ class Broken:
         rows = [Path(path).read_text() for path in job.inputs]
         raise SandboxStopped from ValueError("".join(rows))
 
-    def run_each(self, job: BlockJob) -> AfterTurns:
+    def run_each(self, job: BlockJob) -> None:
         raise AssertionError
 
     def try_out(self, job: TrialJob) -> IntegerArray:

@@ -19,6 +19,8 @@ from bubbles import needs_bubbles
 from sfumato.app import OpenVault
 from sfumato.client.owning import add
 from sfumato.core.refusal import Refused
+from sfumato.core.sandbox import SandboxLimits
+from sfumato.sandbox.bubble import Bubble, Ran
 from vaults import card, make_vault, run
 
 CARD = """
@@ -173,14 +175,31 @@ else:
 ONE = [{"name": "n", "lower": 0, "upper": 20, "step": 1, "path": "group.txt", "at": [0]}]
 
 
+def runs_of(monkeypatch: pytest.MonkeyPatch) -> list[SandboxLimits]:
+    """Return the list in which every run in a bubble is put down from now on."""
+    runs: list[SandboxLimits] = []
+    really = Bubble.run
+
+    def counted(made: Bubble, program: int, rows: int, limits: SandboxLimits) -> Ran:
+        runs.append(limits)
+        return really(made, program, rows, limits)
+
+    monkeypatch.setattr(Bubble, "run", counted)
+    return runs
+
+
 @needs_bubbles
-def test_what_a_persons_run_has_left_is_kept_and_not_run_again(vault: OpenVault) -> None:
+def test_what_a_persons_run_has_left_is_kept_and_not_run_again(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     digest, slots = submitted(vault, SAYS_WHEN, ONE), slots_of(vault)
+    runs = runs_of(monkeypatch)
     ran(vault, digest, epsilon=300)
     first = kept(vault)
-    assert len(first) == PEOPLE
-    ran(vault, digest, epsilon=200)
-    assert slots[:2] == slots[2:]  # it takes as long, whatever was kept
+    assert (len(first), len(runs)) == (PEOPLE, 8 + 2)  # nobody's turn is run as well, or others
+    ran(vault, digest, epsilon=200)  # could tell by what the kernel counts; so is one that is kept
+    assert len(runs) == 2 * (8 + 2)
+    assert slots[:4] == slots[4:]  # it takes as long, whatever was kept
     ran(vault, digest, epsilon=200, blocks=3)  # other blocks, the same people
     assert kept(vault) == first  # what is random in them would be another
     ran(vault, digest, epsilon=200, cpu_s=2)  # limits decide who is late, so these are other runs
@@ -249,6 +268,29 @@ def test_a_link_out_of_the_folder_is_not_followed(vault: OpenVault, tmp_path: Pa
     found = [file.read_bytes() for file in files]
     assert not any(b"elsewhere" in text for text in found)
     assert any(b"onset" in text for text in found)
+
+
+def test_a_link_to_what_is_others_is_not_followed_and_one_to_kept_contents_is(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    study = write_study(tmp_path / "links", [1, 2])
+    (study / "sub-00" / "func" / "sub-00_events.tsv").write_text("of the first")
+    (study / ".git" / "annex").mkdir(parents=True)
+    (study / ".git" / "annex" / "key").write_text("contents")
+    for name, leads_to in {
+        "sub-01/func/sub-01_events.tsv": study / "sub-00" / "func" / "sub-00_events.tsv",
+        "sub-01/anat/sub-01_T1w.json": study / "participants.tsv",
+        "sub-01/anat/sub-01_T1w.nii.gz": study / ".git" / "annex" / "key",
+    }.items():
+        (study / name).unlink()
+        (study / name).symlink_to(leads_to)
+    vault.add("cohort", study, card(CARD % ('version = "2"', 8)))
+    found = vault.house.catalogue.find("cohort")
+    assert found is not None
+    files = [file.read_bytes() for file in Path(found.table).with_suffix(".folders").iterdir()]
+    assert sum(b"of the first" in text for text in files) == 1
+    assert not any(b"participant_id" in text for text in files)
+    assert sum(b"contents" in text for text in files) == 1
 
 
 def test_files_go_with_the_version_whose_rows_go(vault: OpenVault) -> None:

@@ -76,6 +76,37 @@ def test_a_block_sees_no_file_of_the_host(warm: Bubble) -> None:
     }
 
 
+TELLS = """
+import fcntl, os
+def f(rows):
+    ways = {
+        'fstat': lambda n: os.fstat(n), 'stat': lambda n: os.stat(n),
+        'dup': lambda n: os.dup(n), 'dup2': lambda n: os.dup2(n, 20),
+        'dup3': lambda n: os.dup2(n, 21, inheritable=False),
+        'fcntl': lambda n: fcntl.fcntl(n, fcntl.F_DUPFD, 30),
+        'cloexec': lambda n: fcntl.fcntl(n, fcntl.F_DUPFD_CLOEXEC, 40),
+    }
+    mine = os.open('/work/tmp/mine', os.O_CREAT | os.O_RDWR)
+    found = {}
+    for name, way in ways.items():
+        for descriptor in (3, mine):
+            try:
+                way(descriptor)
+                found[f'{name} {descriptor == 3}'] = 1
+            except OSError:
+                found[f'{name} {descriptor == 3}'] = 0
+    return found
+"""
+
+
+def test_a_block_cannot_look_at_its_pipe_whose_number_counts_what_the_host_has_made(
+    warm: Bubble,
+) -> None:
+    found = numbers(ran_in(warm, TELLS, "f"))
+    assert {name: said for name, said in found.items() if name.endswith("True") and said} == {}
+    assert all(said for name, said in found.items() if name.endswith("False"))  # others', it can
+
+
 WRITES = """
 import os
 def f(rows):

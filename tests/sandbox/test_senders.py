@@ -16,13 +16,13 @@ import pytest
 from bubbles import ROWS, bubble, needs_bubbles, ran_in
 from senders import BY_USE, SENDERS, source
 from sfumato.core.outputs import read_outputs
-from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
+from sfumato.core.sandbox import BlockJob, Laid, SandboxLimits, SandboxStopped
 from sfumato.core.sealed import Sealed
 from sfumato.dice import SystemDice
 from sfumato.door.unseal import unseal
 from sfumato.sandbox import Bubblewrap, environment
 from sfumato.sandbox.bubble import DONE, LATE
-from sfumato.sandbox.bubblewrap import turn_s
+from sfumato.sandbox.bubblewrap import lay_s, slot_s, turn_s
 
 pytestmark = needs_bubbles
 ONE_MORE = ROWS + "cyd\t175\n"
@@ -264,3 +264,26 @@ def test_a_job_takes_its_slot_or_a_whole_number_of_them() -> None:
     sandbox._wait_out(began, 50.0)
     sandbox._wait_out(began - 70.0, 50.0)
     assert np.allclose(waited, [50.0, 30.0], atol=5.0)
+
+
+def test_nothing_begins_when_the_engine_is_done_but_when_it_must_be(tmp_path: Path) -> None:
+    waited: list[float] = []
+    sandbox = Bubblewrap(environment, SystemDice(), sleep=waited.append)
+    (tmp_path / "rows").write_text("id\nx\n")
+    program: dict[str, object] = {
+        "kind": "function", "source": BURNS, "name": "f", "outputs": ["m"]
+    }  # fmt: skip
+    for began in (5.0, 250.0):  # seconds ago
+        laid = Laid(time.monotonic() - began, turns=900, megabytes=4_000)
+        job = BlockJob(
+            program, (str(tmp_path / "rows"),), OUTPUTS, SandboxLimits(cpu_s=1.0), laid
+        )  # fmt: skip
+        sandbox.run(job)
+    sandbox.close()
+    assert lay_s(laid) == 100
+    assert np.allclose([waited[0], waited[-3]], [95.0, 50.0], atol=10.0)
+
+
+def test_there_is_time_to_read_every_file_that_a_block_says() -> None:
+    limits = SandboxLimits()
+    assert slot_s(10, 2, limits, 64) - slot_s(10, 2, limits) == pytest.approx(63 * 10 * 0.02)

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from sfumato.core.inflate import ZLIB, inflated
+from sfumato.core.inflate import MOST, ZLIB, inflated
 from sfumato.core.npy import NumpyFile
 
 _HEADER: Final = 128
@@ -30,7 +30,12 @@ def read_matlab(found: bytes) -> Mapping[str, NumpyFile]:
     if found[124:128] != b"\x00\x01IM":
         raise ValueError
     arrays: dict[str, NumpyFile] = {}
-    for kind, body in _elements(found, _HEADER):
+    left = MOST  # bytes that all packed arrays together may unfold to
+    for kind, said in _elements(found, _HEADER):
+        body = _unfolded(said, left) if kind == _PACKED else said
+        if body is None:
+            break  # what comes after it is not looked at, since what it took is not known
+        left -= len(body) if kind == _PACKED else 0
         named = _array(kind, body)
         if named is not None:
             arrays.setdefault(*named)
@@ -54,11 +59,18 @@ def _elements(found: bytes, place: int) -> Iterator[tuple[int, bytes]]:
         place += 8 + size + (-size % 8 if first != _PACKED else 0)
 
 
+def _unfolded(said: bytes, most: int) -> bytes | None:
+    try:
+        return inflated(said, ZLIB, most)
+    except ValueError:
+        return None
+
+
 def _array(kind: int, body: bytes) -> tuple[str, NumpyFile] | None:
     """Return an array of numbers and its name, or None of what is none."""
     try:
         if kind == _PACKED:
-            kind, body = next(_elements(inflated(body, ZLIB), 0))
+            kind, body = next(_elements(body, 0))
         return _read_array(list(_elements(body, 0))) if kind == _ARRAY else None
     except (*_FAILURES, StopIteration):
         return None

@@ -107,7 +107,7 @@ class BlockJob:
     inputs: tuple[str, ...]  # files of rows, one a block; nobody reads them but the block
     outputs: tuple[Output, ...]
     limits: SandboxLimits
-    after: AfterTurns | None = None  # where people had turns of their own before
+    laid: Laid | None = None  # by an engine, out of rows; None of what is made up
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,16 @@ class TrialJob:
 
 
 @dataclass(frozen=True)
-class AfterTurns:
-    """When the turns of people began, and how many: their time and the blocks' are one slot."""
+class Laid:
+    """When an engine began to lay out what is run, and by the card how much that can be.
 
-    began: float
-    turns: int
+    How long it takes hangs on everybody's rows and files, so nothing starts when it is done, but at
+    a moment that public numbers set: a program can look at the clock.
+    """
+
+    since: float  # of time.monotonic()
+    turns: int = 0  # of people, of each of which something may have to be kept
+    megabytes: int = 0  # of all people's files together, at most
 
 
 class Sandbox(Protocol):
@@ -140,8 +145,8 @@ class Sandbox(Protocol):
         """
         ...
 
-    def run_each(self, job: BlockJob) -> AfterTurns:
-        """Run the program on every turn that is not empty; leave what it says beside the turn.
+    def run_each(self, job: BlockJob) -> None:
+        """Run the program on every turn; leave beside it what it says, unless the turn is empty.
 
         What a turn says is a file that only a block opens later: `said_path` of the turn's.
         """

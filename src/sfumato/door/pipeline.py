@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from dataclasses import dataclass, replace
 from typing import Any, Final, Never
 
@@ -20,9 +21,9 @@ from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import debt_of
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import (
-    AfterTurns,
     BlockJob,
     Drafts,
+    Laid,
     Sandbox,
     SandboxStopped,
     SplitEngine,
@@ -157,10 +158,9 @@ def _sums(door: PipelineDoor, order: RunOrder, drawn: list[NDArray[np.int64]]) -
     run = order.run
     with door.drafts.draft() as target:
         split = _split_order(order, target, door.pool.dice.draw(KEY_BYTES))
-        after = _each_person(door, order, split)
-        job = BlockJob(
-            _inside(order, GROUP), door.engine.split(split), run.program.outputs, run.limits, after
-        )
+        _each_person(door, order, split)
+        laid, files = _laid(order), door.engine.split(split)
+        job = BlockJob(_inside(order, GROUP), files, run.program.outputs, run.limits, laid)
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
@@ -179,13 +179,21 @@ def _split_order(order: RunOrder, target: str, key: bytes) -> SplitOrder:
     )
 
 
-def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> AfterTurns | None:
+def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> None:
     """Run the program for each person alone, where it is one that does; what it says is kept."""
     if not order.run.turns:
-        return None
-    turns = door.engine.split_people(split)
+        return
+    laid, turns = _laid(order), door.engine.split_people(split)
     limits = replace(order.run.limits, most_bytes=MOST_KEPT)
-    return door.sandbox.run_each(BlockJob(_inside(order, PARTICIPANT), turns, (), limits))
+    door.sandbox.run_each(BlockJob(_inside(order, PARTICIPANT), turns, (), limits, laid))
+
+
+def _laid(order: RunOrder) -> Laid:
+    """Return that the engine begins now, and how much it may have to lay out, by the card."""
+    run, folders = order.run, order.card.folders
+    if folders is None or not run.program.is_study:
+        return Laid(time.monotonic())
+    return Laid(time.monotonic(), run.turns, folders.people * folders.person_mb)
 
 
 def _inside(order: RunOrder, level: str) -> dict[str, object]:

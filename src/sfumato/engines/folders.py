@@ -43,7 +43,7 @@ def take_folders(connection: duckdb.DuckDBPyConnection, order: FolderOrder, targ
 
 
 def _take(root: Path, name: str, order: FolderOrder, target: Path) -> None:
-    found = [(p, _inside(root, root / name / p.replace(SUBJECT, name))) for p in order.patterns]
+    found = [(p, _own(root, name, p.replace(SUBJECT, name))) for p in order.patterns]
     files = [(pattern, path) for pattern, path in found if path is not None]
     if sum(path.stat().st_size for _, path in files) > order.person_bytes:
         raise Refused(
@@ -61,10 +61,17 @@ def _take(root: Path, name: str, order: FolderOrder, target: Path) -> None:
         os.fsync(kept.fileno())
 
 
-def _inside(root: Path, place: Path) -> Path | None:
-    """Return the file, if it is one and lies in the folder, wherever a link leads."""
-    path = place.resolve()
-    return path if path.is_relative_to(root) and path.is_file() else None
+def _own(root: Path, name: str, place: str) -> Path | None:
+    """Return the file, if it is one and no link leads out of the person's folder.
+
+    A link may lead to where the contents of files are kept, as git-annex does it: a hidden folder.
+    What else lies beside the person's folder is others', whose files would be in two blocks.
+    """
+    path = (root / name / place).resolve()
+    if not path.is_relative_to(root) or not path.is_file():
+        return None
+    top = path.relative_to(root).parts[0]
+    return path if top == name or top.startswith(".") else None
 
 
 def record(kind: bytes, path: str, size: int) -> bytes:

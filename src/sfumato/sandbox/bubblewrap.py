@@ -16,8 +16,8 @@ import numpy as np
 from sfumato.core.outputs import read_said
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.sandbox import (
-    AfterTurns,
     BlockJob,
+    Laid,
     SandboxLimits,
     SandboxStopped,
     TrialJob,
@@ -33,9 +33,10 @@ _MACHINE: Final = 0.75  # the share of the machine's memory that blocks may have
 _OWN_MB: Final = 256  # of a bubble itself: the libraries, and the zygote
 _REST_S: Final = 0.3  # between a block's last moment and the next one's start,
 _CLEAR_S: Final = 0.1  # and for each gigabyte of its that the kernel takes back
-_READ_S: Final = 0.02  # for reading what one block said, at worst
-_BETWEEN_S: Final = 2.0  # for the engine, between people's turns and the blocks,
-_KEPT_S: Final = 0.02  # and for what it keeps of each turn, at worst
+_READ_S: Final = 0.02  # for reading a file that one block said, at worst
+_LAY_S: Final = 2.0  # for the engine, to lay out what is run,
+_KEPT_S: Final = 0.02  # for what it keeps of each turn, at worst,
+_COPY_S: Final = 0.02  # and for a megabyte of people's files, read twice and written
 
 
 def turn_s(limits: SandboxLimits) -> float:
@@ -44,14 +45,14 @@ def turn_s(limits: SandboxLimits) -> float:
     return limits.wall_s + _REST_S + _CLEAR_S * gigabytes
 
 
-def slot_s(blocks: int, bubbles: int, limits: SandboxLimits) -> float:
+def slot_s(blocks: int, bubbles: int, limits: SandboxLimits, files: int = 1) -> float:
     """Return how long a job takes, whatever the programs do: a function of public numbers."""
-    return -(-blocks // bubbles) * turn_s(limits) + blocks * _READ_S
+    return -(-blocks // bubbles) * turn_s(limits) + blocks * files * _READ_S
 
 
-def turns_s(turns: int, lanes: int, limits: SandboxLimits) -> float:
-    """Return how long people's turns take before the blocks, whatever is kept of earlier runs."""
-    return slot_s(turns, lanes, limits) + _BETWEEN_S + turns * _KEPT_S
+def lay_s(laid: Laid) -> float:
+    """Return how long an engine has to lay out what is run, whatever is kept of earlier runs."""
+    return _LAY_S + laid.turns * _KEPT_S + laid.megabytes * _COPY_S
 
 
 @contextmanager
@@ -112,17 +113,14 @@ class Bubblewrap:
                 raise SandboxStopped
             began, said = ran
             steps = [read_said(said[block].said, job.outputs) for block in range(len(job.inputs))]
+            files = len({output.path for output in job.outputs})
             lanes = self.lanes(job.limits)
-            slot = slot_s(len(job.inputs), lanes, job.limits)
-            if job.after is not None:
-                began = job.after.began
-                slot += turns_s(job.after.turns, lanes, job.limits)
-            self._wait_out(began, slot)
+            self._wait_out(began, slot_s(len(job.inputs), lanes, job.limits, files))
             shape = len(job.inputs), sum(output.count for output in job.outputs)
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
 
-    def run_each(self, job: BlockJob) -> AfterTurns:
-        """Run the program on every turn that is not empty; leave what it says beside the turn.
+    def run_each(self, job: BlockJob) -> None:
+        """Run the program on every turn; leave what it says beside the turn, unless that is empty.
 
         Whoever is stopped leaves nothing: the host may be at fault, so their run is not kept.
         """
@@ -135,9 +133,7 @@ class Bubblewrap:
                 if one.ended == DONE and os.path.getsize(job.inputs[turn]) > 0:
                     with open(said_path(job.inputs[turn]), "wb") as file:
                         file.write(one.said)
-            turns = len(job.inputs)
-            self._wait_out(began, slot_s(turns, self.lanes(job.limits), job.limits))
-            return AfterTurns(began, turns)
+            self._wait_out(began, slot_s(len(said), self.lanes(job.limits), job.limits))
 
     def try_out(self, job: TrialJob) -> IntegerArray:
         """Return what each block of made-up rows says, as soon as it has been said."""
@@ -203,7 +199,12 @@ class Bubblewrap:
         self._bubbles.clear()
 
     def _said(self, job: BlockJob) -> tuple[float, dict[int, Ran]] | None:
-        """Return when the blocks began and what each said, or None where there is no sandbox."""
+        """Return when the blocks began and what each said, or None where there is no sandbox.
+
+        They begin when an engine must be done, not when it is: they can look at the clock.
+        """
+        if job.laid is not None:
+            self._wait_out(job.laid.since, lay_s(job.laid))
         with _in_memory(json.dumps(job.program).encode()) as program:
             for _ in range(_AGAIN + 1):
                 lanes = self.lanes(job.limits)
@@ -248,10 +249,9 @@ class Bubblewrap:
         return said
 
     def _ran(self, lane: int, program: int, rows_path: str, limits: SandboxLimits) -> Ran:
+        """Run it, on nothing too: what the kernel counts would tell others of a turn left out."""
         rows = os.open(rows_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if os.fstat(rows).st_size == 0:  # nobody's turn, or one that is kept: time goes by
-                return Ran(DONE, 0, b"")
             return self._bubbles[lane].run(program, rows, limits)
         finally:
             os.close(rows)

@@ -48,6 +48,9 @@ ALLOWED: Final = {
     "getcpu": 309, "renameat2": 316, "getrandom": 318, "copy_file_range": 326,
     "rseq": 334, "close_range": 436, "faccessat2": 439,
 }  # fmt: skip
+_VOICE: Final = 3  # the descriptor of a block's one pipe (inside.py)
+_LOOKS: Final = (5, 262)  # fstat, newfstatat; the latter takes a descriptor without a path, too
+_COPIES: Final = (32, 33, 292)  # dup, dup2, dup3
 _FCNTL, _FUTEX, _PRIVATE = 72, 202, 128  # FUTEX_PRIVATE_FLAG
 _DESCRIPTORS: Final = (
     0,
@@ -84,6 +87,7 @@ def filter_for(machine: str) -> bytes:
         *_answers((_NANOSLEEP, _CLOCK_NANOSLEEP), _ERROR | 0),  # "slept": at once
         *_no_pages_of_the_pool(),
         *_advice_on_own_pages(),
+        *_no_look_at_the_voice(),
         *_threads_only(),
         *_reading_limits_only(),
         *_no_locks_on_files(),
@@ -125,6 +129,23 @@ def _advice_on_own_pages() -> list[bytes]:
         *_answers(_ADVICE, _ALLOW),
         _op(_RETURN, _ERROR | 0),
     ]
+
+
+def _no_look_at_the_voice() -> list[bytes]:
+    """Let a block write to its pipe, not look at it: the host numbers pipes, all blocks' together.
+
+    Nor may it be copied to another descriptor, which could be looked at.
+    """
+    steps = []
+    for number in (*_LOOKS, *_COPIES, _FCNTL):
+        steps += [
+            _op(_EQUAL, number, 0, 4),
+            _op(_LOAD, _FIRST_AT),
+            _op(_EQUAL, _VOICE, 0, 1),
+            _op(_RETURN, _ERROR | _EPERM),
+            _op(_LOAD, _NUMBER_AT),
+        ]
+    return steps
 
 
 def _threads_only() -> list[bytes]:
