@@ -14,7 +14,10 @@ import pytest
 
 from several_sites import NAMES, Between, Sites, pooled, several
 from sfumato import Refused
+from sfumato.core.learning import LearnOrder
+from sfumato.core.ports import EngineStopped
 from sfumato.core.secure.frames import unpack
+from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated.trained import TrainedModel
 from sfumato.federated.training import Step
 
@@ -211,6 +214,28 @@ def test_a_site_that_is_lost_half_way_is_left_out_and_comes_back(sites: Sites) -
     model, steps = train(sites, {"west": Tired()}, rounds=3)
     assert [step.sites for step in steps] == [NAMES, NAMES[:3], NAMES]
     assert model.card["rounds"] == 3
+
+
+def test_a_lesson_that_was_stopped_in_one_round_reads_no_row_in_the_next(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop is a bit of the rows (rules 13): one of a lesson, not one of each of its rounds."""
+    learn, read = DuckDBEngine.learn, []
+
+    def stopping(engine: DuckDBEngine, order: LearnOrder) -> Any:
+        if "west" in Path(order.table).parts:
+            read.append(order)
+            if len(read) > 1:
+                raise EngineStopped
+        return learn(engine, order)
+
+    monkeypatch.setattr(DuckDBEngine, "learn", stopping)
+    _, steps = train(sites, rounds=4, rate=3.0, hidden=[3])  # of a shape of its own
+    assert [step.sites for step in steps] == [NAMES, *[NAMES[:3]] * 3]
+    assert [step.left_out.get("west") for step in steps[1:]] == [
+        "question-failed", "question-frozen", "question-frozen",
+    ]  # fmt: skip
+    assert len(read) == 2
 
 
 def test_training_stops_where_a_floor_is_not_reached_any_more(sites: Sites) -> None:
