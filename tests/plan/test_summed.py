@@ -48,7 +48,7 @@ def test_the_noise_costs_what_is_charged_and_hardly_less(sql: str, epsilon: Frac
     assert epsilon * Fraction(9, 10) < made.cost() <= epsilon
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1, 100), Fraction(1), Fraction(20)])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 100), Fraction(1), Fraction(20)], ids=str)
 def test_a_site_that_is_silent_counts_on_both_sides_of_the_price(epsilon: Fraction) -> None:
     made = planned(epsilon=epsilon)
     failing = float(made.failure) * (1 + math.exp(float(epsilon)))

@@ -43,7 +43,7 @@ def failure_within(epsilon: Fraction, delta: Fraction) -> Fraction:
     What fails with a chance f on the data and on its neighbour adds f(1 + e**epsilon) to delta, and
     1 + e**epsilon is at most 4**ceil(epsilon) for every epsilon above zero.
     """
-    return delta / 4 ** math.ceil(epsilon)
+    return delta / (1 << 2 * math.ceil(epsilon))
 
 
 def epsilon_beside(
@@ -54,7 +54,7 @@ def epsilon_beside(
     Each order has one of `parts` of what the failures leave of delta.
     """
     for whole in itertools.count(1):
-        rest = delta - failure * 4**whole
+        rest = delta - failure * (1 << 2 * whole)
         if rest <= 0:
             return None
         found = epsilon_at(curve, rest / parts)
