@@ -33,6 +33,7 @@ from sfumato.plan.explain import odds_in_words
 from sfumato.plan.training import FORMAT, TrainPlan
 
 KIND: Final = "training"
+ROUND: Final = "training-round"  # the kind of a ledger entry: a round of a paid lesson is used
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
             "The site has sent its part of this round of the lesson already.",
             "Go on with the lesson's next round.",
         )
+    _note(door.ledger, order)
     with door.turn:
         _check_shape(door.ledger, charge)
         message = _read(door, order, charge, participant, share)
@@ -140,6 +142,15 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
         "delta": str(order.plan.delta),
     }
     return SumPart(message, _receipt(door.ledger, order, signed, paying))
+
+
+def _note(ledger: Ledger, order: TrainOrder) -> None:
+    """Write the round into the chain: a vault brought back from a copy that lacks it is frozen.
+
+    A later round charges nothing, so without an entry no anchor would tell that it was used.
+    """
+    said: Json = {"data_set": order.card.name, "people": order.card.people}
+    ledger.note(ROUND, {**said, "op": order.operation, "round": order.number})
 
 
 def _check_shape(ledger: Ledger, charge: Charge) -> None:
@@ -232,7 +243,9 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
     return Charge(
         user=order.asker.user,
         op=order.operation,
-        request=_digest({**terms, "version": card.version}),
+        # what was lost and acknowledged begins another epoch: no lesson goes on over it
+        request=_digest({**terms, "version": card.version,
+                         "epoch": door.ledger.store.head().epoch}),
         answer_key=_digest({**terms, "version": card.version, "people": card.people,
                             "by": order.asker.user}),
         shape=shape,
