@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -12,9 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sfumato
 from several_sites import NAMES, Between, Sites, pooled, several
 from sfumato import Refused
+from sfumato.core.learning import LearnOrder
+from sfumato.core.ports import EngineStopped
 from sfumato.core.secure.frames import unpack
+from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated.trained import TrainedModel
 from sfumato.federated.training import Step
 
@@ -211,6 +216,60 @@ def test_a_site_that_is_lost_half_way_is_left_out_and_comes_back(sites: Sites) -
     model, steps = train(sites, {"west": Tired()}, rounds=3)
     assert [step.sites for step in steps] == [NAMES, NAMES[:3], NAMES]
     assert model.card["rounds"] == 3
+
+
+def test_a_lesson_that_was_stopped_in_one_round_reads_no_row_in_the_next(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop is a bit of the rows (rules 13): one of a lesson, not one of each of its rounds."""
+    learn, read = DuckDBEngine.learn, []
+
+    def stopping(engine: DuckDBEngine, order: LearnOrder) -> Any:
+        if "west" in Path(order.table).parts:
+            read.append(order)
+            if len(read) > 1:
+                raise EngineStopped
+        return learn(engine, order)
+
+    monkeypatch.setattr(DuckDBEngine, "learn", stopping)
+    _, steps = train(sites, rounds=4, rate=3.0, hidden=[3])  # of a shape of its own
+    assert [step.sites for step in steps] == [NAMES, *[NAMES[:3]] * 3]
+    assert [step.left_out.get("west") for step in steps[1:]] == [
+        "question-failed", "question-frozen", "question-frozen",
+    ]  # fmt: skip
+    assert len(read) == 2
+
+
+def test_a_vault_brought_back_from_a_copy_answers_no_round_again(tmp_path: Path) -> None:
+    """The copy was made in the middle of a lesson: it is paid there, and later rounds look new."""
+    with several(tmp_path) as sites:
+        place, copy = tmp_path / "west" / "vault", tmp_path / "copy"
+        refused: list[str] = []
+
+        class West:
+            rounds = 0
+
+            def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+                self.rounds += verb == "join-sum"
+                if verb == "join-sum" and self.rounds == 2:
+                    sites.vaults["west"].close()
+                    shutil.copytree(place, copy)
+                    sites.vaults["west"] = sfumato.open(place)
+                if verb == "join-sum" and self.rounds == 3:
+                    sites.vaults["west"].close()
+                    shutil.rmtree(place)
+                    shutil.copytree(copy, place)
+                    sites.vaults["west"] = sfumato.open(place)
+                    with pytest.raises(Refused) as found:
+                        sites.vaults["west"].call(verb, body)
+                    refused.append(found.value.code)
+                    sites.vaults["west"].owner.data_sets.acknowledge("A disk was lost.")
+                return sites.vaults["west"].call(verb, body)
+
+        _, steps = train(sites, {"west": West()}, rounds=3)
+    assert refused == ["ledger-frozen"]
+    assert [step.sites for step in steps] == [NAMES, NAMES, NAMES[:3]]
+    assert steps[2].left_out == {"west": "op-reused"}
 
 
 def test_training_stops_where_a_floor_is_not_reached_any_more(sites: Sites) -> None:

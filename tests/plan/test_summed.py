@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +15,7 @@ from sfumato.core.noise import skellam
 from sfumato.core.refusal import Bug, Refused
 from sfumato.dice import SystemDice
 from sfumato.plan.read_sql import read_sql
-from sfumato.plan.summed import FINE, Shares, Summand, SumPlan, plan_sum
+from sfumato.plan.summed import FINE, Shares, Summand, SumPlan, _cost, plan_sum
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 10**6)
 QUESTIONS = (
@@ -45,6 +46,14 @@ def planned(sql: str = QUESTIONS[0], card: Card | None = None, **how: Fraction) 
 def test_the_noise_costs_what_is_charged_and_hardly_less(sql: str, epsilon: Fraction) -> None:
     made = planned(sql, epsilon=epsilon)
     assert epsilon * Fraction(9, 10) < made.cost() <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 100), Fraction(1), Fraction(20)], ids=str)
+def test_a_site_that_is_silent_counts_on_both_sides_of_the_price(epsilon: Fraction) -> None:
+    made = planned(epsilon=epsilon)
+    failing = float(made.failure) * (1 + math.exp(float(epsilon)))
+    assert failing <= float(DELTA) / 100
+    assert _cost(made.summands, DELTA - Fraction(failing)) <= epsilon
 
 
 def test_the_parts_cost_what_their_divergences_add_up_to() -> None:

@@ -8,6 +8,7 @@ order by order, and may be chosen one after the other (a filter at a fixed order
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from decimal import Context, Decimal, localcontext
@@ -34,6 +35,32 @@ def epsilon_at(curve: Callable[[int], Fraction], delta: Fraction) -> Fraction:
         )
         raised = Fraction(best + abs(best) * _MARGIN)
     return max(Fraction(math.ceil(raised * _GRID), _GRID), Fraction(0))
+
+
+def failure_within(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Return how often something may go wrong, on either side, for that delta at that epsilon.
+
+    What fails with a chance f on the data and on its neighbour adds f(1 + e**epsilon) to delta, and
+    1 + e**epsilon is at most 4**ceil(epsilon) for every epsilon above zero.
+    """
+    return delta / (1 << 2 * math.ceil(epsilon))
+
+
+def epsilon_beside(
+    curve: Callable[[int], Fraction], delta: Fraction, failure: Fraction, parts: int = 1
+) -> Fraction | None:
+    """Return an epsilon at delta for what also fails with that chance; None if delta is too small.
+
+    Each order has one of `parts` of what the failures leave of delta.
+    """
+    for whole in itertools.count(1):
+        rest = delta - failure * (1 << 2 * whole)
+        if rest <= 0:
+            return None
+        found = epsilon_at(curve, rest / parts)
+        if found <= whole:
+            return found
+    return None
 
 
 @lru_cache(maxsize=256)

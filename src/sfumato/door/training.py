@@ -7,8 +7,9 @@ read, so that no round of a lesson is answered twice, in whatever sum and after 
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Never
 
 from sfumato.core.account import Account, Charge, Charged, Pending
@@ -24,7 +25,7 @@ from sfumato.core.refusal import Refused
 from sfumato.core.secure import Participant
 from sfumato.door.accounts import data_set_account, debtors, exceeded, left_json, smallest_next
 from sfumato.door.diary import not_dp_json, relation
-from sfumato.door.ledger import Ledger, question_failed
+from sfumato.door.ledger import Ledger, question_failed, question_frozen
 from sfumato.door.locks.secure_sum import GUARANTEE, learning_masked, learning_share
 from sfumato.door.release import Asker
 from sfumato.door.secure_sum import MECHANISM, SumPart, against
@@ -32,6 +33,7 @@ from sfumato.plan.explain import odds_in_words
 from sfumato.plan.training import FORMAT, TrainPlan
 
 KIND: Final = "training"
+ROUND: Final = "training-round"  # the kind of a ledger entry: a round of a paid lesson is used
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class TrainDoor:
     dice: Dice
     is_new: Callable[[bytes], bool]  # puts a round down for ever; durable when it returns
     code: str = ""
+    turn: threading.Lock = field(default_factory=threading.Lock)  # of rounds: one reads at a time
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,10 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
             "The site has sent its part of this round of the lesson already.",
             "Go on with the lesson's next round.",
         )
-    message = _read(door, order, charge, participant, share)
+    _note(door.ledger, order)
+    with door.turn:
+        _check_shape(door.ledger, charge)
+        message = _read(door, order, charge, participant, share)
     stands = spelled({"format": FORMAT, "version": order.card.version, "about": order.plan.about})
     settled = door.ledger.settle(charge.user, charge.op, stands)
     paid_now = isinstance(outcome, Charged) and not outcome.paid_before
@@ -136,6 +142,24 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
         "delta": str(order.plan.delta),
     }
     return SumPart(message, _receipt(door.ledger, order, signed, paying))
+
+
+def _note(ledger: Ledger, order: TrainOrder) -> None:
+    """Write the round into the chain: a vault brought back from a copy that lacks it is frozen.
+
+    A later round charges nothing, so without an entry no anchor would tell that it was used.
+    """
+    said: Json = {"data_set": order.card.name, "people": order.card.people}
+    ledger.note(ROUND, {**said, "op": order.operation, "round": order.number})
+
+
+def _check_shape(ledger: Ledger, charge: Charge) -> None:
+    """Refuse a lesson of which a round was stopped: else every round of it would tell one bit more.
+
+    It is paid already, so the charge itself does not look at the shape again.
+    """
+    if charge.shape in ledger.store.frozen_shapes():
+        raise question_frozen()
 
 
 def _read(
@@ -219,7 +243,9 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
     return Charge(
         user=order.asker.user,
         op=order.operation,
-        request=_digest({**terms, "version": card.version}),
+        # what was lost and acknowledged begins another epoch: no lesson goes on over it
+        request=_digest({**terms, "version": card.version,
+                         "epoch": door.ledger.store.head().epoch}),
         answer_key=_digest({**terms, "version": card.version, "people": card.people,
                             "by": order.asker.user}),
         shape=shape,

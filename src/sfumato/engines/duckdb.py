@@ -129,7 +129,7 @@ class DuckDBEngine:
         """Return the clipped sum of gradients, or a site's update, in units of 2**-30."""
         request = learn_header(order, str(Path(order.table).absolute()))
         rows = order.most_rows
-        limits = self._limits.deadline_of(rows), self._limits.memory_of(rows)
+        limits = self._limits.deadline_of(rows, order.row_s), self._limits.memory_of(rows)
         answer = self._ask(request, *limits)
         if answer is None:
             raise EngineStopped

@@ -6,7 +6,7 @@ Rows are fetched in slices, whose sums are exact, so that nothing hangs on where
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,7 +21,9 @@ from sfumato.plan.lower_from import table_name
 if TYPE_CHECKING:
     import duckdb
 
-AT_ONCE: Final = 1 << 16
+AT_ONCE: Final = 1 << 16  # rows that are fetched, or fewer:
+_CELLS: Final = 1 << 22  # so many numbers, so that memory hangs on the order and not on the rows
+_HELD: Final = 1 << 24  # numbers by the card that are kept for the next step, not fetched again
 _MOST: Final = 1 << 20  # of an update's number, which is clipped again where it is rounded
 
 
@@ -76,23 +78,33 @@ def learnt(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> NDArray[
         for rows, target in _slices(connection, order):
             total += network.clipped_sum(weights, rows, target, order.clip)
         return total
-    held = list(_slices(connection, order))
-    return _update(network, begin, held, order)
+    return _update(connection, network, begin, order)
 
 
 def _update(
-    network: Network, begin: Numbers, held: list[tuple[Numbers, Numbers]], order: LearnOrder
+    connection: duckdb.DuckDBPyConnection, network: Network, begin: Numbers, order: LearnOrder
 ) -> NDArray[np.int64]:
-    """Return how far so many steps on all rows go; FedProx draws each of them back."""
-    rows = np.concatenate([np.empty((0, len(order.features))), *(one for one, _ in held)])
-    target = np.concatenate([np.empty(0), *(one for _, one in held)])
+    """Return how far so many steps on all rows go; FedProx draws each of them back.
+
+    Rows are kept between steps where the card says that there cannot be many.
+    """
+    is_small = order.most_rows * (len(order.features) + 1) <= _HELD
+    held = list(_slices(connection, order)) if is_small else None
     now = begin
     for _ in range(order.local):
-        weights: Weights = network.weights(now)
-        slope = network.mean(weights, rows, target) + order.proximal * (now - begin)
+        rows = _slices(connection, order) if held is None else held
+        slope = _mean(network, network.weights(now), rows) + order.proximal * (now - begin)
         now = now - order.rate * slope
     moved = np.nan_to_num(now - begin, nan=0.0, posinf=_MOST, neginf=-_MOST)
     return np.rint(np.clip(moved, -_MOST, _MOST) * 2.0**SUM_BITS).astype(np.int64)
+
+
+def _mean(network: Network, weights: Weights, slices: Iterable[tuple[Numbers, Numbers]]) -> Numbers:
+    total, count = np.zeros(network.size), 0
+    for rows, target in slices:
+        total += network.whole_sum(weights, rows, target)
+        count += len(rows)
+    return np.asarray(total / (max(1, count) * 2.0**SUM_BITS))
 
 
 def _slices(
@@ -106,11 +118,12 @@ def _slices(
     table = table_name("duckdb", 0)
     found = connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()
     last = -1 if found is None or found[0] is None else int(found[0])
-    for start in range(0, last + 1, AT_ONCE):
+    at_once = min(AT_ONCE, _CELLS // len(order.features))
+    for start in range(0, last + 1, at_once):
         columns = connection.execute(
             f"SELECT {', '.join(names)} FROM {table}"
             f" WHERE rowid >= ? AND rowid < ? AND {counted} AND {known}",
-            [start, start + AT_ONCE, *bound],
+            [start, start + at_once, *bound],
         ).fetchnumpy()
         rows = np.stack([_scaled(columns[one.column], one) for one in order.features], axis=1)
         target = columns[order.target.column]

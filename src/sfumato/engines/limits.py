@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _DEADLINE_S: Final = 60.0
+_DAY_S: Final = 86_400.0
 _ROW_S: Final = 0.5e-6  # of the slowest question, lower.py's windows, on one slow core
 _MEMORY_MB: Final = 4096
 _ROW_B: Final = 100  # of the same question
@@ -27,11 +28,15 @@ class Limits:
     deadline_s: float | None = None
     prepare_deadline_s: float = 4 * 3600.0
 
-    def deadline_of(self, rows: int) -> float:
-        """Return how long a question of so many rows may take; a function of the card alone."""
+    def deadline_of(self, rows: int, row_s: float = _ROW_S) -> float:
+        """Return how long a question of so many rows may take; a function of the card alone.
+
+        What is learnt may take longer a row than any question; but never more than a day.
+        """
         if self.deadline_s is not None:
             return self.deadline_s
-        return max(_DEADLINE_S, 10 * _ROW_S * rows)
+        usual = max(_DEADLINE_S, 10 * _ROW_S * rows)
+        return max(usual, min(10 * row_s * rows, _DAY_S))
 
     def memory_of(self, rows: int) -> int:
         """Return how many megabytes a worker may use; a function of card and machine alone."""

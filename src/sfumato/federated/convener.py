@@ -276,8 +276,9 @@ class Convener:
 
 
 def _wrong(collector: Collector) -> Json:
-    """Return which sites' last messages were wrong, though the sum is right without them."""
-    return {"wrong_shares": list(collector.liars)} if collector.liars else {}
+    """Return which shares were wrong, though the sum is right without them: one of two has lied."""
+    found = [{"shown_by": shown, "dealt_by": dealt} for shown, dealt in collector.wrong_shares]
+    return {"wrong_shares": found} if found else {}
 
 
 def _is_price(said: Json) -> bool:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.renyi import ORDERS, epsilon_at
+from sfumato.core.renyi import ORDERS, epsilon_beside
 from sfumato.core.secure import NoisySum, Participant, PeopleGrid, Trust
 from sfumato.federated.frames import malformed
 from sfumato.federated.gradients import clipped_sum
@@ -33,7 +33,7 @@ LAYERS: Final = {
 }
 LOSSES: Final = ("cross_entropy", "mse")
 MOST_LAYERS: Final = 100
-MOST_DIGITS: Final = 60
+MOST_DIGITS: Final = 700
 
 
 @dataclass(frozen=True)
@@ -146,14 +146,17 @@ class Trainee:
         """
         if not plans:
             return Fraction(0)
-        rest = self._offer.delta - sum((plan.failure for plan in plans), Fraction(0))
-        if rest <= 0:
-            raise malformed("the rounds may fail more often than delta allows")
+        failure = sum((plan.failure for plan in plans), Fraction(0))
         rounds = Counter(plans)
-        return epsilon_at(
+        found = epsilon_beside(
             lambda order: sum((n * p.renyi(order) for p, n in rounds.items()), Fraction(0)),
-            rest / len(ORDERS),
+            self._offer.delta,
+            failure,
+            len(ORDERS),
         )
+        if found is None:
+            raise malformed("the rounds may fail more often than delta allows")
+        return found
 
     def _sum(self, model: torch.nn.Module, plan: NoisySum, lesson: Lesson) -> np.ndarray:
         """Return minus the sum of the rows' clipped gradients: how they would change the model."""

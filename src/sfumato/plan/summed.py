@@ -28,7 +28,7 @@ from sfumato.core.noise.kind import Noise
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.question import Aggregate, Formula, Question
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.renyi import epsilon_at
+from sfumato.core.renyi import epsilon_at, failure_within
 from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
 from sfumato.plan.plan import Bounded, Plan, make_plan
 from sfumato.plan.price import Priced
@@ -112,7 +112,7 @@ class SumPlan:
     @property
     def failure(self) -> Fraction:
         """Return the chance, counted in delta, that some site is silent because of its numbers."""
-        return self.delta / FAILS
+        return failure_within(self.epsilon, self.delta / FAILS)
 
     @property
     def event(self) -> ApproximateEvent:
@@ -126,7 +126,7 @@ class SumPlan:
 
     def cost(self) -> Fraction:
         """Return the epsilon that the noise implies at delta; it is at most what is charged."""
-        return _cost(self.summands, self.delta - self.failure)
+        return _cost(self.summands, self.delta - self.delta / FAILS)
 
     @cached_property
     def bits(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,13 +205,37 @@ def test_wrong_shares_of_one_site_are_made_up_for_by_the_others_and_named(liar: 
 
     round_.stage("reveal", spoil=spoil)
     assert (round_.collector.total() == sum(round_.values.values())).all()
-    assert round_.collector.liars == (liar,)
+    others = [name for name in round_.names if name != liar]
+    assert round_.collector.wrong_shares == tuple((liar, other) for other in others)
 
 
 def test_where_nobody_lies_nobody_is_named() -> None:
     round_ = Round(sites=4, floor=3, threshold=2).up_to("reveal")
     round_.stage("reveal")
-    assert round_.collector.liars == ()
+    assert round_.collector.wrong_shares == ()
+
+
+def test_who_deals_a_wrong_share_is_named_beside_whoever_has_to_show_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else any site could have an honest one called a liar."""
+    round_ = Round(sites=4, floor=3, threshold=2).up_to("share")
+    split, share = sharing.split, round_.sites["s03"].share
+
+    def crooked(*given: Any) -> dict[int, bytes]:
+        dealt = split(*given)
+        return {**dealt, 1: bytes([dealt[1][0] ^ 1]) + dealt[1][1:]}
+
+    def dealing(announced: bytes) -> bytes:
+        with monkeypatch.context() as here:
+            here.setattr(sharing, "split", crooked)
+            return share(announced)
+
+    monkeypatch.setattr(round_.sites["s03"], "share", dealing)
+    for stage in STAGES[1:]:
+        round_.stage(stage)
+    assert (round_.collector.total() == sum(round_.values.values())).all()
+    assert round_.collector.wrong_shares == (("s00", "s03"),)
 
 
 def with_wrong_shares(round_: Round, name: str, said: bytes) -> bytes:

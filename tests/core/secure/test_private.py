@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -92,3 +93,15 @@ def test_a_sum_without_honest_noise_cannot_be_made(wrong: dict[str, object]) -> 
     given = {"sites": 6, "floor": 5, "colluders": 1, "failure": DELTA, **wrong}
     with pytest.raises(Bug):
         NoisySum(Grid(Fraction(1), 10, 4), variance=Fraction(9), **given)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(3), Fraction(20)], ids=str)
+def test_a_site_that_is_silent_counts_on_both_sides_of_the_price(epsilon: Fraction) -> None:
+    """Silence on the neighbour's side is worth e**epsilon: f(1 + e**epsilon), not f."""
+    made = plan(epsilon=epsilon, size=50)
+    failing = 2 * float(made.failure) * (1 + math.exp(float(epsilon)))
+    l1, l2_squared = 2 * made.grid.most_absolute, 4 * made.grid.most_squared
+    assert failing <= float(DELTA) / 100
+    rest = DELTA - Fraction(failing)
+    assert skellam.epsilon_of(l1, l2_squared, made.variance, rest, 2) <= epsilon
+    assert made.epsilon(DELTA, 2) <= epsilon

@@ -72,14 +72,14 @@ class Network:
             total += self._flat(ins, _clipped(ins, backs, clip))
         return total
 
-    def mean(self, weights: Weights, rows: Numbers, target: Numbers) -> Numbers:
-        """Return the mean of the rows' gradients, none of them clipped."""
+    def whole_sum(self, weights: Weights, rows: Numbers, target: Numbers) -> Numbers:
+        """Return the sum of the rows' gradients, none of them clipped, in units of 2**-30."""
         total = np.zeros(self.size)
         for start in range(0, len(rows), AT_ONCE):
             part = slice(start, start + AT_ONCE)
             ins, backs = self._gradients(weights, inputs_of(rows[part]), target[part])
             total += self._flat(ins, backs)
-        return np.asarray(total / (max(1, len(rows)) * 2.0**SUM_BITS))
+        return total
 
     def _forward(self, weights: Weights, entered: Numbers) -> tuple[list[Numbers], Numbers]:
         """Return what goes into each layer, in 2**-12, and what comes out of the last."""

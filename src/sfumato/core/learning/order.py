@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+from sfumato.core.learning.lesson import CLASSES
 from sfumato.core.ports import IntegerArray
 from sfumato.core.sealed import Sealed
+
+_NUMBER_S: Final = 3e-9  # of a model, there and back
+_WIDTH_S: Final = 100e-9  # of what goes through a layer, and of what is fetched
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,14 @@ class LearnOrder:
     local: int = 0
     rate: float = 0.0
     proximal: float = 0.0
+
+    @property
+    def row_s(self) -> float:
+        """Return how long a row takes at most on one slow core; a function of the order alone."""
+        outs = self.target.upper - self.target.lower + 1 if self.loss == CLASSES else 1
+        width = len(self.features) + sum(self.hidden) + outs
+        step = _NUMBER_S * (len(self.weights) // 4) + _WIDTH_S * width
+        return step * max(1, self.local)
 
 
 class LearnEngine(Protocol):

@@ -53,7 +53,7 @@ class Collector:
         self._sharers = self._left = frozenset[int]()
         self._revealed: dict[int, dict[int, bytes]] = {}  # of whom -> by whom -> share
         self._is_whole = False
-        self._liars: set[int] = set()
+        self._wrong: set[tuple[int, int]] = set()  # by whom, and of whose secret
         self._sum = np.zeros(terms.size, dtype=word_type(terms.bits))
 
     def invitation(self) -> bytes:
@@ -178,20 +178,24 @@ class Collector:
         for chosen in islice(combinations(sorted(shares), self.terms.threshold), MOST_TRIES):
             secret = sharing.join({one: shares[one] for one in chosen}, self.terms.threshold)
             if secret is not None and self._is_true(place, secret):
-                self._note_liars(shares, chosen, secret)
+                self._note_wrong(place, shares, chosen, secret)
                 return secret
         self.stage = "over"
         name = self.terms.members[place].name
         raise refused(f"The revealed shares do not give what the site {name!r} had promised.")
 
-    def _note_liars(
-        self, shares: Mapping[int, bytes], chosen: tuple[int, ...], true: bytes
+    def _note_wrong(
+        self, of: int, shares: Mapping[int, bytes], chosen: tuple[int, ...], true: bytes
     ) -> None:
-        """Keep whose shares are not of the secret that the others give."""
+        """Keep which shares are not of the secret that the others give.
+
+        Whether the site that showed such a share lies, or the one that had handed it out, nobody
+        can tell: so both are kept.
+        """
         for other in shares.keys() - set(chosen):
             beside = {one: shares[one] for one in (*chosen[1:], other)}
             if sharing.join(beside, self.terms.threshold) != true:
-                self._liars.add(other - 1)
+                self._wrong.add((other - 1, of))
 
     def _is_true(self, place: int, secret: bytes) -> bool:
         if place in self._left:
@@ -217,9 +221,10 @@ class Collector:
         return tuple(self.terms.members[place].name for place in sorted(self._left))
 
     @property
-    def liars(self) -> tuple[str, ...]:
-        """Return the names of sites whose shares were wrong, and whom the others made up for."""
-        return tuple(self.terms.members[place].name for place in sorted(self._liars))
+    def wrong_shares(self) -> tuple[tuple[str, str], ...]:
+        """Return who showed wrong shares and whose they were; the others made up for them."""
+        names = [member.name for member in self.terms.members]
+        return tuple((names[shown], names[dealt]) for shown, dealt in sorted(self._wrong))
 
     _READ: Final = {
         "keys": _read_keys,

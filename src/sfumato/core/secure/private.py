@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +12,13 @@ from numpy.typing import NDArray
 from sfumato.core.noise import skellam
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
-from sfumato.core.renyi import epsilon_at
+from sfumato.core.renyi import epsilon_beside, failure_within
 from sfumato.core.secure.dithered import DitheredGrid
 from sfumato.core.secure.rounding import Grid, Numbers, PeopleGrid
 from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
 
 AnyGrid = Grid | PeopleGrid | DitheredGrid
+FAILS: Final = 100  # a part of delta for the chance that a site's numbers do not fit the width
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class NoisySum:
 
         A site sends numbers of at most a cohort's part of half the width, or nothing
         (participant.py): so no sum wraps around, and `failure` is the chance that a site's
-        silence depends on its data. It is counted in delta.
+        silence depends on its data. It is counted in delta, with its weight at the neighbour's.
         """
         far = skellam.reach(self.share, self.failure / (self.sites * self.grid.size))
         need = self.sites * (self.grid.most_each + far) + 1
@@ -66,10 +68,12 @@ class NoisySum:
 
     def epsilon(self, delta: Fraction, rounds: int = 1) -> Fraction:
         """Return what so many rounds cost at delta, the failures of all rounds counted in it."""
-        rest = delta - rounds * self.failure
-        if rest <= 0:
+        found = epsilon_beside(
+            lambda order: rounds * self.renyi(order), delta, rounds * self.failure
+        )
+        if found is None:
             raise Bug("delta is less than the chance that a round does not fit")
-        return epsilon_at(lambda order: rounds * self.renyi(order), rest)
+        return found
 
     def renyi(self, order: int) -> Fraction:
         """Return a bound of the divergence that one round costs at that order."""
@@ -96,9 +100,10 @@ def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
     moves: int = 2,
 ) -> NoisySum:
     """Return the round with the least noise that so many of them may have at that price."""
-    failure = delta / (100 * rounds)
+    failing = delta / FAILS
+    failure = failure_within(epsilon, failing) / rounds
     l1, l2_squared = _sensitivity(grid, moves)
-    variance = skellam.variance_for(l1, l2_squared, epsilon, delta - rounds * failure, rounds)
+    variance = skellam.variance_for(l1, l2_squared, epsilon, delta - failing, rounds)
     return NoisySum(grid, sites, floor, colluders, variance, failure, moves)
 
 

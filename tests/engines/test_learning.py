@@ -1,0 +1,130 @@
+"""Learning from a prepared table: whoever is left out, nobody else's part of a sum moves."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from engine_rows import prepare, write_source
+from sfumato.core.card import Card, read_card
+from sfumato.core.federation import Agreement
+from sfumato.core.learning import read_lesson
+from sfumato.core.learning.network import SUM_BITS
+from sfumato.core.secure import Member
+from sfumato.engines import learning
+from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.learning import learnt
+from sfumato.engines.limits import Limits
+from sfumato.plan.training import TrainPlan, plan_training
+
+MEMBERS = tuple(Member(name, name.encode() * 16) for name in ("ab", "cd", "ef", "gh"))
+AGREEMENT = Agreement("clinics", bytes(32), MEMBERS, 3, 1)
+HEADER = ("who", "age", "pay", "ill")
+ROWS = [
+    ("p0", "30", "10.5", "true"), ("p0", "30", "10.5", "true"), ("p0", "30", "10.5", "true"),
+    ("p1", "", "20", "false"), ("p1", "55", "", "true"), ("p1", "70", "99.5", "false"),
+    ("p2", "-999999", "1e17", "true"),
+    ("p3", "0", "0", "false"), ("p3", "100", "100", "true"),
+    ("p4", "41", "7", ""),
+    ("p5", "41", "7", "false"),
+    ("p6", "41", "7", "false"),
+    ("", "41", "7", "true"),
+    *((f"q{n}", str(n), str(n / 2), str(n % 2 == 0).lower()) for n in range(20)),
+]  # fmt: skip
+
+
+def a_card(**changed: Any) -> Card:
+    columns: dict[str, Any] = {
+        "age": {"type": "integer", "lower": 0, "upper": 100},
+        "pay": {"type": "number", "lower": 0, "upper": 100, "step": Fraction(1, 2)},
+        "ill": {"type": "boolean"},
+    }
+    budget = {"epsilon": Fraction(90), "delta": Fraction(1, 1000)}
+    shape = {"budget": budget, "columns": columns, "unit": "who", "max_rows": 2, **changed}
+    return read_card("people", shape)
+
+
+def a_plan(card: Card | None = None, **changed: Any) -> TrainPlan:
+    shape = {
+        "name": "ab" * 32, "features": ["age", "pay"], "target": "ill", "hidden": [5],
+        "rounds": 1, "clip": Fraction(1, 2), "max_rows": 2, "activation": "tanh", **changed,
+    }  # fmt: skip
+    lesson = read_lesson(shape)
+    return plan_training(card or a_card(), lesson, AGREEMENT, Fraction(9), Fraction(1, 10**6))
+
+
+def sums_of(
+    engine: DuckDBEngine, folder: Path, rows: list[Any], plans: list[TrainPlan]
+) -> list[np.ndarray]:
+    """What the engine adds up of these rows, prepared anew, for each of the plans."""
+    folder.mkdir()
+    table, _ = prepare(engine, write_source(folder / "rows.csv", HEADER, rows), a_card())
+    found = []
+    for plan in plans:
+        flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4")
+        with duckdb.connect(table, read_only=True) as connection:
+            found.append(learnt(connection, plan.order(table, flat.tobytes())))
+    return found
+
+
+def test_whoever_is_left_out_moves_the_sum_by_no_more_than_the_clip(tmp_path: Path) -> None:
+    """The neighbours of rules 1, one by one: rows twice, missing, far out, too many, of nobody."""
+    plans = [a_plan(max_rows=1), a_plan(max_rows=2)]
+    engine = DuckDBEngine(bytes(32))
+    try:
+        whole = sums_of(engine, tmp_path / "whole", ROWS, plans)
+        nobody = sums_of(engine, tmp_path / "nobody", [r for r in ROWS if not r[0]], plans)
+        longest = [0, 0]
+        for who in ("p0", "p1", "p2"):
+            rest = sums_of(engine, tmp_path / who, [r for r in ROWS if r[0] != who], plans)
+            own = sums_of(
+                engine, tmp_path / f"{who} alone", [r for r in ROWS if r[0] == who], plans
+            )
+            for place in range(2):
+                assert (whole[place] - rest[place] == own[place]).all()
+                squared = sum(int(one) ** 2 for one in own[place])
+                longest[place] = max(longest[place], squared)
+    finally:
+        engine.close()
+    most = int(plans[0].lesson.clip * 2**SUM_BITS) ** 2
+    assert max(longest) <= most
+    assert min(longest) > 0.9 * most  # somebody is as long as they may be
+    assert not any(one.any() for one in nobody)
+
+
+def test_nothing_hangs_on_how_many_rows_are_fetched_or_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = [a_plan(), a_plan(local=2, rate=Fraction(1, 2))]
+    engine = DuckDBEngine(bytes(32))
+    try:
+        whole = sums_of(engine, tmp_path / "whole", ROWS, plans)
+        monkeypatch.setattr(learning, "_CELLS", 6)
+        few = sums_of(engine, tmp_path / "few", ROWS, plans)
+        monkeypatch.setattr(learning, "_HELD", 10**12)
+        kept = sums_of(engine, tmp_path / "kept", ROWS, plans)
+    finally:
+        engine.close()
+    for place in range(2):
+        assert (whole[place] == few[place]).all()
+        assert (whole[place] == kept[place]).all()
+
+
+def test_a_lesson_has_ten_times_what_it_needs_by_the_card() -> None:
+    """Else a long lesson is stopped or not by how many rows there are (rules 13)."""
+    small = a_plan(a_card(limits={"rows": 10**6}), hidden=[900], max_rows=1)
+    order = small.order("", bytes(4 * small.size))
+    assert Limits().deadline_of(10**6) == 60
+    deadline = Limits().deadline_of(10**6, order.row_s)
+    assert deadline == pytest.approx(10 * 10**6 * order.row_s)
+    assert deadline > 10 * 10**6 * 10e-6  # a row of so many numbers takes 10 microseconds
+    more = a_plan(a_card(), hidden=[900], max_rows=1, local=100, rate=1)
+    steps = more.order("", bytes(4 * more.size)).row_s
+    assert steps == pytest.approx(100 * order.row_s)
+    assert Limits().deadline_of(10**9, steps) == 86_400
+    assert Limits(deadline_s=3).deadline_of(10**9, steps) == 3
