@@ -167,6 +167,18 @@ REFUSED = [
      "its own"),
     ("SELECT COUNT(DISTINCT patient) FROM (SELECT COUNT(*) AS n FROM visits GROUP BY patient)",
      "Add it"),
+    ("SELECT SUM(cost) FROM (SELECT * FROM (SELECT zip FROM visits))", "It gives: zip"),
+    ("SELECT SUM(cost) FROM (SELECT * FROM (SELECT zip, age AS cost FROM visits) v JOIN zips "
+     "USING (zip))", "Name the columns"),
+    (f"SELECT SUM(cost) FROM (SELECT z.* FROM visits v {ZIPS})", "Name the columns"),
+    ("SELECT SUM(cost) FROM (SELECT z.* FROM visits)", "Name the columns"),
+    ("SELECT FLOOR(age / 9) AS age, COUNT(*) FROM visits GROUP BY age", "another name"),
+    (f"SELECT FLOOR(v.age / 9) AS age, COUNT(*) FROM visits v {ZIPS} GROUP BY age", "another name"),
+    ("SELECT age AS k, COUNT(*) AS age FROM visits GROUP BY 1 HAVING age > 2", "another name"),
+    ("SELECT COUNT(*) FROM (SELECT patient AS who, COUNT(*) AS patient FROM visits "
+     "GROUP BY visits.patient HAVING patient > 2)", "another name"),
+    ("SELECT COUNT(DISTINCT who) FROM (SELECT patient AS who, COUNT(*) AS patient FROM visits "
+     "GROUP BY patient)", "another name"),
 ]  # fmt: skip
 
 
@@ -233,6 +245,12 @@ SAID_TWICE = [
      "GROUP BY patient) WHERE n > 1",
      "SELECT COUNT(DISTINCT patient) FROM (SELECT patient, COUNT(*) AS n FROM visits "
      "GROUP BY patient) WHERE n > 1"),
+    ("WITH s AS (SELECT * FROM (SELECT age AS cost, zip FROM visits WHERE sick) x) "
+     "SELECT zip, SUM(cost) FROM s GROUP BY zip",
+     "SELECT zip, SUM(age) FROM visits WHERE sick GROUP BY zip"),
+    ("SELECT z.region, SUM(v.cost) FROM (SELECT t.* FROM (SELECT zip, age + 1 AS cost FROM visits) "
+     f"AS t) v {ZIPS} GROUP BY z.region",
+     f"SELECT z.region, SUM(v.age + 1) FROM visits v {ZIPS} GROUP BY z.region"),
     ("SELECT AVG(t.n) FROM (SELECT p.patient, SUM(v.cost) AS n FROM patients p JOIN visits v ON "
      "p.patient = v.patient GROUP BY p.patient) t",
      "SELECT AVG(n) FROM (SELECT patient, SUM(cost) AS n FROM patients JOIN visits USING (patient) "

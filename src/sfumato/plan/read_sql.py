@@ -20,15 +20,16 @@ from sfumato.core.expression import (
     Not,
     Predicate,
     Ref,
+    columns_of,
     renamed,
 )
 from sfumato.core.question import Aggregate, Formula, Order, Output, Question
 from sfumato.core.refusal import Refused
-from sfumato.plan.sql_aggregates import check_windows, is_aggregate
+from sfumato.plan.sql_aggregates import check_windows, is_aggregate, is_in_aggregate
 from sfumato.plan.sql_expressions import expression, predicate
 from sfumato.plan.sql_formulas import formula, one_of, outer_aggregates, plain, with_names
 from sfumato.plan.sql_from import read_from
-from sfumato.plan.sql_leaves import column_of, constant_of, only, outside
+from sfumato.plan.sql_leaves import bare, column_of, constant_of, nodes_of, only, outside
 from sfumato.plan.sql_outputs import (
     InAnswer,
     Item,
@@ -98,12 +99,32 @@ def _groups(select: exp.Select, items: Sequence[Item]) -> tuple[Expr, ...]:
 
 
 def _group(node: exp.Expr, items: Sequence[Item]) -> Expr:
-    found = _by_place(node, items) or _by_name(node, items)
+    by_name = _by_name(node, items)
+    if by_name is not None:
+        _check_name(node, by_name, items)
+    found = _by_place(node, items) or by_name
     if found is None:
         return value_of(node)
     if found.of is None or isinstance(found.of, Aggregate):
         raise outside(node, "this place in SELECT is no column")
     return found.of
+
+
+def _check_name(node: exp.Expr, named: Item, items: Sequence[Item]) -> None:
+    """Refuse a name that SELECT gives to something else made of a column of that name.
+
+    SQL groups by the column then, and would say the same value in many rows. A running count is
+    no SQL but ours, and written so.
+    """
+    if named.of is None or isinstance(named.of, Aggregate | Ref):
+        return
+    is_ours = any(isinstance(i.of, Aggregate) and i.of.verb == "running_count" for i in items)
+    if not is_ours and named.name.casefold() in map(bare, columns_of(named.of)):
+        raise outside(
+            node,
+            f"the name {named.name!r} is given twice",
+            "Take another name.",
+        )
 
 
 Named = TypeVar("Named", Item, Output)
@@ -147,6 +168,7 @@ class _After:
         only(node, {"this"})
         if is_aggregate(node.this):
             raise outside(node.this, "HAVING takes a condition")
+        self._check_keys(node.this)
         return self._renamed(predicate(plain(with_names(node.this, self.names))))
 
     def order(self, node: exp.Expr | None) -> tuple[Order, ...]:
@@ -205,6 +227,15 @@ class _After:
                 "Put conditions on rows into WHERE.",
             )
         return renamed(of, names)
+
+    def _check_keys(self, node: exp.Expr) -> None:
+        """Refuse a name that is a key's and, in SELECT, another's: in SQL it is the key's here."""
+        keys = {bare(key.column): key for key in self.groups if isinstance(key, Ref)}
+        others = {o.name.casefold() for o in self.outputs if o.of != keys.get(o.name.casefold())}
+        for column in nodes_of(node):
+            name = column.name.casefold() if isinstance(column, exp.Column) else ""
+            if name in keys and name in others and not is_in_aggregate(column):
+                raise outside(column, f"the name {name!r} is given twice", "Take another name.")
 
 
 def _limit(node: exp.Expr | None) -> int | None:

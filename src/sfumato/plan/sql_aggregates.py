@@ -50,6 +50,16 @@ def is_aggregate(node: exp.Expr) -> bool:
     return type(node) in _READERS and not is_total(node)
 
 
+def is_in_aggregate(column: exp.Expr) -> bool:
+    """Say whether the node stands within an aggregate of its own SELECT."""
+    above = column.parent
+    while above is not None and type(above) is not exp.Select:
+        if is_aggregate(above):
+            return True
+        above = above.parent
+    return False
+
+
 def is_total(node: exp.Expr) -> bool:
     """Say whether the node is a total over the answer's rows: SUM(an aggregate) OVER (…)."""
     if type(node) is not exp.Window or node.args.get("order") is not None:

@@ -13,11 +13,11 @@ from sqlglot import exp
 
 from sfumato.core.expression import Expr
 from sfumato.core.question import Aggregate, EachPerson, Reduce
-from sfumato.plan.sql_aggregates import NAMES, is_aggregate, reduction
+from sfumato.plan.sql_aggregates import NAMES, is_aggregate, is_in_aggregate, reduction
 from sfumato.plan.sql_expressions import predicate
 from sfumato.plan.sql_formulas import one_of, outer_aggregates, with_names
 from sfumato.plan.sql_hints import ARGUMENTS
-from sfumato.plan.sql_leaves import column_of, only, outside
+from sfumato.plan.sql_leaves import bare, column_of, only, outside
 
 MOST_NODES: Final = 60  # of arithmetic in an inner SELECT, which may be put in many times
 
@@ -125,6 +125,8 @@ def _column(item: exp.Expr, made: Inner) -> None:
         return
     if not name:
         raise outside(item, "a column of an inner SELECT needs a name", "Add AS n.")
+    if name.casefold() == bare(made.by):  # the person goes by it, whatever the inner one calls them
+        raise outside(item, f"the name {name!r} is the person's", "Take another name.")
     made.take(name, item)
     if is_aggregate(node):
         made.columns.append(reduction(node, name, one_of(node)))
@@ -172,7 +174,7 @@ def _replaced(part: exp.Expr, made: Inner, given: set[str]) -> None:
     """Put formulas in place of their names, but for given ones that stand in no aggregate."""
     for column in list(part.find_all(exp.Column)):
         name = column.name.casefold()
-        if name in given and not _is_in_aggregate(column):
+        if name in given and not is_in_aggregate(column):
             continue
         formula = made.formulas.get(name)
         if formula is not None:
@@ -190,12 +192,3 @@ def _name_person(column: exp.Column, made: Inner) -> None:
         raise outside(
             column, f"the inner SELECT gives no column {column.name!r}", "Add it to the inner one."
         )
-
-
-def _is_in_aggregate(node: exp.Expr) -> bool:
-    above = node.parent
-    while above is not None and type(above) is not exp.Select:
-        if is_aggregate(above):
-            return True
-        above = above.parent
-    return False

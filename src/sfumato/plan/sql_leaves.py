@@ -36,6 +36,11 @@ def column_of(node: exp.Expr) -> str:
     return str(node.this.name)
 
 
+def bare(name: str) -> str:
+    """Return a column's name in small letters, without its table."""
+    return name.rpartition(".")[2].casefold()
+
+
 def constant_of(node: exp.Expr) -> Constant:
     reader = _CONSTANTS.get(type(node))
     if type(node) is exp.Null:

@@ -14,7 +14,7 @@ from typing import Final
 from sqlglot import exp
 
 from sfumato.core.refusal import Refused
-from sfumato.plan.sql_aggregates import is_aggregate
+from sfumato.plan.sql_aggregates import is_aggregate, is_in_aggregate
 from sfumato.plan.sql_formulas import outer_aggregates
 from sfumato.plan.sql_leaves import column_of, only, outside
 from sfumato.plan.sql_text import too_large
@@ -66,9 +66,11 @@ class _Table:
 
 def put_rows_in(select: exp.Select, sources: Sequence[Source]) -> None:
     """Make the SELECT one of tables: every inner SELECT of rows goes where it is named."""
+    _check_stars(select, sources)
     if all(source.inner is None for source in sources):
         return
     tables = [_table(source) for source in sources]
+    _spread(select, tables)
     if len(tables) > 1:
         _check_apart(sources)
         for table in tables:
@@ -120,6 +122,30 @@ def _is_star(item: exp.Expr) -> bool:
         return False
     only(item, set())
     return True
+
+
+def _check_stars(select: exp.Select, sources: Sequence[Source]) -> None:
+    """Refuse x.* if x is not all that the SELECT is of: it gives no other table's columns."""
+    for item in select.expressions:
+        if type(item) is not exp.Column or type(item.this) is not exp.Star:
+            continue
+        if len(sources) > 1 or item.table.casefold() not in sources[0].names:
+            raise outside(item, "a star is of one table here", "Name the columns that you need.")
+
+
+def _spread(select: exp.Select, tables: Sequence[_Table]) -> None:
+    """Write the columns that an inner SELECT gives in place of a star: it gives no others."""
+    if not any(_is_star(item) for item in select.expressions):
+        return
+    known = [table.columns for table in tables if table.columns is not None]
+    if not known:
+        return
+    if len(tables) > 1:
+        raise outside(
+            select, "a star is of tables as they stand here", "Name the columns that you need."
+        )
+    columns = [exp.column(exp.to_identifier(name, quoted=True)) for name in known[0]]
+    select.set("expressions", columns)
 
 
 # --- several tables ----------------------------------------------------------------------------
@@ -193,16 +219,7 @@ def _named_after(select: exp.Select) -> set[str]:
     """Return the columns that GROUP BY, HAVING and ORDER BY name outside of aggregates."""
     parts = [part for key in _AFTER if (part := select.args.get(key)) is not None]
     columns = [column for part in parts for column in part.find_all(exp.Column)]
-    return {c.name.casefold() for c in columns if not _is_in_aggregate(c)}
-
-
-def _is_in_aggregate(column: exp.Expr) -> bool:
-    above = column.parent
-    while above is not None and type(above) is not exp.Select:
-        if is_aggregate(above):
-            return True
-        above = above.parent
-    return False
+    return {c.name.casefold() for c in columns if not is_in_aggregate(c)}
 
 
 @dataclass(frozen=True)
@@ -224,7 +241,7 @@ class _Named:
 
     def covers(self, column: exp.Column, part: str) -> bool:
         """Say whether the column may be a name of the answer, where it stands."""
-        if column.table or _is_in_aggregate(column):
+        if column.table or is_in_aggregate(column):
             return False
         given = {"expressions": self.numbers, **dict.fromkeys(_AFTER, self.all)}
         return column.name.casefold() in given.get(part, frozenset())
