@@ -114,8 +114,11 @@ def put_crowd(canaries: Canaries, name: str) -> NDArray[np.bool_]:
     """Add a canary a key, at a corner of all columns, and a crowd that is never at that corner.
 
     So a canary's yes is unlikely by the fit, and moves the gradients by nearly all that is paid.
+    The coins of the first canaries' keys are those turned over, as fair as they were: else half of
+    the first are in both tables, and a vault takes tables that share a half for one people's.
     """
     is_in = coins(KEYS, canaries.dice)
+    is_in[: len(canaries.is_in)] = ~canaries.is_in[:KEYS]
     crowd = ((f"r{2 * OTHERS + n}", KEYS, int(n % 4 > 0), int(n % (8 if n % 4 == 0 else 31) == 0))
              for n in range(CROWD))  # fmt: skip
     joining = ((f"f{OTHERS + key}", key, 1, 1) for key in np.flatnonzero(is_in).tolist())
