@@ -129,34 +129,34 @@ class Trainee:
     def _charge(self, plan: NoisySum) -> None:
         """Charge a round, or refuse it; the cap is held over all rounds, chosen one by one."""
         cost = self._cost([*self._charged, plan])
-        if cost > self._offer.epsilon:
+        if cost is None or cost > self._offer.epsilon:
+            said = "an epsilon that its delta has no room for"
+            said = said if cost is None else f"epsilon {float(cost):.4g}"
             raise Refused(
                 "budget-exceeded",
-                f"The round would bring the site to epsilon {float(cost):.4g}, and its owner allows"
+                f"The round would bring the site to {said}, and its owner allows"
                 f" {float(self._offer.epsilon):.4g}.",
                 "Stop here, or ask the owner for more.",
             )
         self._charged.append(plan)
 
-    def _cost(self, plans: list[NoisySum]) -> Fraction:
-        """Return the epsilon of rounds whose terms may depend on earlier ones.
+    def _cost(self, plans: list[NoisySum]) -> Fraction | None:
+        """Return the epsilon of rounds whose terms may depend on earlier ones; None if too large.
 
-        Every order has its own part of delta: a filter at a fixed order holds for adaptive
-        rounds, and one of several orders is chosen afterwards (rules 3).
+        So it is where they fail more often than delta allows at that epsilon. Every order has its
+        own part of delta: a filter at a fixed order holds for adaptive rounds, and one of several
+        orders is chosen afterwards (rules 3).
         """
         if not plans:
             return Fraction(0)
         failure = sum((plan.failure for plan in plans), Fraction(0))
         rounds = Counter(plans)
-        found = epsilon_beside(
+        return epsilon_beside(
             lambda order: sum((n * p.renyi(order) for p, n in rounds.items()), Fraction(0)),
             self._offer.delta,
             failure,
             len(ORDERS),
         )
-        if found is None:
-            raise malformed("the rounds may fail more often than delta allows")
-        return found
 
     def _sum(self, model: torch.nn.Module, plan: NoisySum, lesson: Lesson) -> np.ndarray:
         """Return minus the sum of the rows' clipped gradients: how they would change the model."""
