@@ -118,13 +118,21 @@ def _check_name(node: exp.Expr, named: Item, items: Sequence[Item]) -> None:
     """
     if named.of is None or isinstance(named.of, Aggregate | Ref):
         return
-    is_ours = any(isinstance(i.of, Aggregate) and i.of.verb == "running_count" for i in items)
+    is_ours = any(_has_running_count(item) for item in items)
     if not is_ours and named.name.casefold() in map(bare, columns_of(named.of)):
         raise outside(
             node,
             f"the name {named.name!r} is given twice",
             "Take another name.",
         )
+
+
+def _has_running_count(item: Item) -> bool:
+    """Say whether the item is a running count, or arithmetic over one."""
+    if isinstance(item.of, Aggregate):
+        return item.of.verb == "running_count"
+    named = (node for node in nodes_of(item.node) if type(node) is exp.Anonymous)
+    return any(node.name.casefold() == "running_count" for node in named)
 
 
 Named = TypeVar("Named", Item, Output)
