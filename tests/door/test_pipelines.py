@@ -16,7 +16,9 @@ import pytest
 
 import sfumato
 from bubbles import needs_bubbles
+from judge import accusations
 from sfumato.app import OpenVault
+from sfumato.core.compose import rho_within
 from sfumato.core.ports import IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped, TrialJob
@@ -29,7 +31,7 @@ from vaults import card, make_vault, write_csv
 CARD = """
 unit = "who"
 people = "town"
-budget = { epsilon = 1000, delta = 0 }
+budget = { epsilon = 1000, delta = 1e-5 }
 [caps]
 user = { epsilon = 1000 }
 [ask]
@@ -216,6 +218,29 @@ def test_an_array_is_one_release_and_a_wrong_shape_is_the_middle(vault: OpenVaul
     assert answer.value == pytest.approx(20, abs=1)
     assert answer.receipt["mechanism"] == "laplace"
     assert "image is an array" in repr(answer)
+
+
+def fives(rows: Any) -> Any:
+    import numpy
+
+    return numpy.full(2_000, 5)
+
+
+@needs_bubbles
+@pytest.mark.parametrize("delta", ["0", "1e-6"])
+def test_what_leaves_has_the_noise_that_is_paid(vault: OpenVault, delta: str) -> None:
+    """Every block says 5, two thousand times: what is not 5 is noise, by the door's own way."""
+    outputs: dict[str, Any] = {"x": {"lower": 0, "upper": 10, "step": 1, "shape": (2_000,)}}
+    terms: dict[str, Any] = {**QUICK, "epsilon": 50, "delta": float(delta), "blocks": 4}
+    answer = vault["town"].run(fives, outputs=outputs, **terms)
+    stored = vault.house.ledger.answer_of("owner", answer.receipt["op"])
+    assert stored is not None
+    noise = np.array(json.loads(stored)["sums"], dtype=np.int64) - 5 * 4
+    if delta == "0":
+        assert accusations(noise, "laplace", Fraction(10 * 2_000, 50)) == []
+    else:
+        rho = rho_within(Fraction(50), Fraction(delta))
+        assert accusations(noise, "gaussian", 10**2 * 2_000 / (2 * rho)) == []
 
 
 def test_the_numbers_of_an_array_share_one_price_as_a_vector(vault: OpenVault) -> None:
