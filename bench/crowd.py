@@ -13,7 +13,6 @@ import csv
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bench.__main__ import table
+from bench.page import show
 from bench.peers.environments import ROOT, python_of
 from sfumato.core.crowd.check import check
 from sfumato.core.crowd.coded import Table
@@ -177,5 +176,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--small", action="store_true", help="without the million rows")
-    asked = parser.parse_args(sys.argv[1:])
-    print(table(run(asked.peers, not asked.small)))
+    parser.add_argument("--page", action="store_true", help="write it into docs/figures.md too")
+    asked = parser.parse_args()
+    command = "python -m bench.crowd" + " --peers" * asked.peers + " --small" * asked.small
+    show("crowd", command, lambda: run(asked.peers, not asked.small), asked.page)

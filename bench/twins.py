@@ -144,7 +144,7 @@ def run(seeds: int = SEEDS) -> list[dict[str, object]]:
             found.setdefault(f"sfumato {method}", []).append(one(method, seed, rho))
         if peer is not None:
             found.setdefault("private-pgm mst", []).append(theirs(peer, seed, rho))
-            print(f"seed {seed}: {found}", file=sys.stderr, flush=True)
+            print(f"seed {seed} done", file=sys.stderr, flush=True)
     return [_line(name, lines) for name, lines in found.items()]
 
 
