@@ -149,6 +149,17 @@ def test_columns_are_cut_rounded_and_averaged_before_all_else(say: Say, tmp_path
     assert say(*asked, "--keep", "c", "--cut", "c=-inf..5")[0] == 0
 
 
+def test_columns_are_averaged_together(say: Say, tmp_path: Path) -> None:
+    numbers = [(n % 2 * 100 + n, n % 2 * 70 + n) for n in range(10)]
+    table, out = write_csv(tmp_path / "t.csv", ("a", "b"), numbers), tmp_path / "out.csv"
+    asked = ("reach", table, "--quasi", "a,b", "--k", "5", "--out", out)
+    assert say(*asked, "--average", "a,b=5")[0] == 0
+    assert {(row["a"], row["b"]) for row in rows(out)} == {("4", "4"), ("105", "75")}
+    assert say(*asked, "--average", "a,a=5")[0] == 3
+    assert say(*asked, "--average", "a,z=5")[0] == 3
+    assert say(*asked, "--cut", "a,b=0..5")[0] == 3
+
+
 def test_texts_come_out_as_they_went_in(say: Say, tmp_path: Path) -> None:
     columns = ("land", "phone", "code", "version", "share", "big")
     lines = [

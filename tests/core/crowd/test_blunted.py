@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.core.crowd.blunted import averaged, averaged_together, cut_ends, pseudonyms, rounded
+from sfumato.core.crowd.blunted import (
+    averaged,
+    averaged_together,
+    cut_ends,
+    near_rows,
+    pseudonyms,
+    rounded,
+)
 from sfumato.core.crowd.coded import Column, Table, table_of
 from sfumato.core.crowd.goal import Goal
 from sfumato.core.crowd.leaks import leaks
@@ -45,8 +52,25 @@ def test_every_mean_stands_for_k_neighbours(values: list[int], k: int) -> None:
     st.integers(1, 5),
 )
 def test_groups_in_several_columns_have_k_rows(rows: list[tuple[int, int]], k: int) -> None:
-    group = averaged_together(rows, k)
+    group = near_rows(np.array(rows, np.float64), k)
     assert np.bincount(group).min() >= min(k, len(rows))
+    both = averaged_together([*zip(*rows, strict=True)], k)
+    for made, values in zip(both, zip(*rows, strict=True), strict=True):
+        for number in set(group.tolist()):
+            inside = np.flatnonzero(group == number)
+            mean = sum(values[place] for place in inside) / len(inside)
+            assert {made[place] for place in inside} == {mean}
+
+
+def test_near_rows_are_near_in_all_columns() -> None:
+    low, high = [(n, 100 * n) for n in range(5)], [(50 + n, 9_000 + n) for n in range(5)]
+    group = near_rows(np.array([*low, *high], np.float64), 5).tolist()
+    assert len(set(group[:5])) == len(set(group[5:])) == 1
+    assert group[0] != group[9]
+    with pytest.raises(Refused, match="a number in each"):
+        averaged_together([[1, 2], [1, None]], 1)
+    with pytest.raises(Refused, match="At most 50,000"):
+        averaged_together([range(50_001), range(50_001)], 3)
 
 
 def test_a_name_is_the_same_for_the_same_key_and_no_other() -> None:

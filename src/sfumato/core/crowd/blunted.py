@@ -15,6 +15,7 @@ from sfumato.core.crowd.coded import Codes, Floats, Value, bound_text, is_number
 from sfumato.core.refusal import Refused
 
 KEY_BYTES: Final = 32
+MOST_TOGETHER: Final = 50_000  # rows: the time grows with their square
 SHOWN_LETTERS: Final = 16  # 64 bits: two of a billion people are alike with a chance of 3 %
 
 
@@ -51,7 +52,34 @@ def averaged(values: Sequence[Value], k: int) -> list[Value]:
     return made
 
 
-def averaged_together(numbers: Sequence[Sequence[float]], k: int) -> Codes:
+def averaged_together(columns: Sequence[Sequence[Value]], k: int) -> list[list[Value]]:
+    """Return the columns with every row of a group at the group's means: k rows or more in each."""
+    if not all(is_number(value) for column in columns for value in column):
+        raise Refused(
+            "bad-request",
+            "Columns are averaged together only where every row has a number in each.",
+            "Average each by itself, or leave out what has gaps.",
+        )
+    if len(columns[0]) > MOST_TOGETHER:
+        raise Refused(
+            "bad-request",
+            f"At most {MOST_TOGETHER:,} rows are averaged together: each is held against each.",
+            "Average each column by itself, or recode with --method mondrian.",
+        )
+    numbers = np.array([[float(value) for value in column] for column in columns])  # type: ignore[arg-type]  # numbers
+    group = near_rows(numbers.T, k)
+    return [_group_means(column, group) for column in numbers]
+
+
+def _group_means(column: Floats, group: Codes) -> list[Value]:
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order])) + 1
+    parts = np.split(column[order], starts)
+    means = [math.fsum(part.tolist()) / max(1, len(part)) for part in parts]
+    return [means[one] for one in group.tolist()]
+
+
+def near_rows(rows: Floats, k: int) -> Codes:
     """Return the group of every row, k or more in each, near each other in all columns at once.
 
     MDAV (Domingo-Ferrer 2005): the row farthest from the mean takes its k - 1 nearest, then the
@@ -59,7 +87,6 @@ def averaged_together(numbers: Sequence[Sequence[float]], k: int) -> Codes:
     """
     if k < 1:
         raise Refused("bad-request", "A group has one number at least.", "Give a k of 1 or more.")
-    rows = np.array(numbers, np.float64)
     spread = rows.std(axis=0) if len(rows) else np.ones(0)
     rows = rows / np.where(spread > 0, spread, 1.0)
     group, left, number = np.zeros(len(rows), np.int64), np.arange(len(rows)), 0
@@ -69,9 +96,9 @@ def averaged_together(numbers: Sequence[Sequence[float]], k: int) -> Codes:
             if len(left) < 2 * k:
                 break
             far = rows[left[_distance(rows[left], around).argmax()]]
-            near = left[np.argsort(_distance(rows[left], far), kind="stable")[:k]]
-            group[near] = number
-            left, number, around = np.setdiff1d(left, near), number + 1, far
+            near = np.argpartition(_distance(rows[left], far), k - 1)[:k]
+            group[left[near]] = number
+            left, number, around = np.delete(left, near), number + 1, far
     group[left] = number
     return group
 

@@ -143,7 +143,8 @@ def _goal(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--key", metavar="FILE", help="32 secret bytes for the pseudonyms.")
 @click.option("--cut", multiple=True, metavar="COLUMN=LOW..HIGH", help="Cut the ends of numbers.")
 @click.option("--round", "rounds", multiple=True, metavar="COLUMN=STEP", help="Round numbers.")
-@click.option("--average", multiple=True, metavar="COLUMN=K", help="Average over K neighbours.")
+@click.option("--average", multiple=True, metavar="COLUMN,...=K",
+              help="Average over K neighbours, near in all the columns named.")  # fmt: skip
 @click.option("--out", metavar="FILE", help="Write the recoded table there, as CSV.")
 @click.option("--picture", metavar="FILE", help="Risk against loss for several k.")
 @click.option("--data-set", help="The data set of --vault whose people these are.")
@@ -218,7 +219,8 @@ def _one_blunt(kind: str, pair: str) -> Blunting:
     except ValueError:
         numbers = ()
     if column and len(numbers) == (2 if kind == "cut" else 1):
-        return Blunting(column, kind, numbers)
+        names = column.split(",") if kind == "average" else [column]
+        return Blunting(tuple(names), kind, numbers)
     raise click.BadParameter("write COLUMN=NUMBER, or COLUMN=LOW..HIGH", param_hint=f"--{kind}")
 
 

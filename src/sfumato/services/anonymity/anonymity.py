@@ -157,7 +157,7 @@ class Anonymity:
         """Return risk and loss for several k, so that one can be chosen with open eyes."""
         named = [*how.quasi, *how.sensitive]
         table = look(self.reader, file.order(named))
-        table = blunted(table, [one for one in how.blunt if one.column in named])
+        table = blunted(table, [one for one in how.blunt if {*one.columns} <= {*named}])
         points = []
         for k in sorted({*ks, how.goal.k}):
             try:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.core.crowd.blunted import averaged, cut_ends, rounded
+from sfumato.core.crowd.blunted import averaged, averaged_together, cut_ends, rounded
 from sfumato.core.crowd.coded import Column, Table, coded, replaced, written_as
 from sfumato.core.refusal import Refused
 
 
 @dataclass(frozen=True)
 class Blunting:
-    """What is done to one column: `cut` to an interval, `round` to a step, `average` over k."""
+    """What is done: `cut` to an interval, `round` to a step, `average` over k near rows.
 
-    column: str
+    Several columns are averaged together: near rows are near in all of them.
+    """
+
+    columns: tuple[str, ...]
     kind: str
     numbers: tuple[float, ...]
 
@@ -23,9 +26,20 @@ def blunted(table: Table, blunt: Sequence[Blunting]) -> Table:
     """Return the table with those columns made blunt, in that order."""
     columns = dict(table.columns)
     for one in blunt:
-        (column,) = Table(columns, table.rows).of([one.column])
-        columns[one.column] = _made(column, one)
+        named = Table(columns, table.rows).of(one.columns)
+        made = [_made(named[0], one)] if len(named) == 1 else _together(named, one)
+        columns.update(zip(one.columns, made, strict=True))
     return Table(columns, table.rows, table.weights)
+
+
+def _together(named: Sequence[Column], one: Blunting) -> list[Column]:
+    match one.kind, one.numbers:
+        case "average", (k,) if k.is_integer() and len({*one.columns}) > 1:
+            values = [[column.values[code] for code in column.codes.tolist()] for column in named]
+            means = averaged_together(values, int(k))
+            pairs = zip(named, means, strict=True)
+            return [written_as(column, coded(column.name, mean)) for column, mean in pairs]
+    raise _nothing(one)
 
 
 def _made(column: Column, one: Blunting) -> Column:
@@ -37,8 +51,12 @@ def _made(column: Column, one: Blunting) -> Column:
         case "average", (k,) if k.is_integer():
             values = [column.values[code] for code in column.codes.tolist()]
             return written_as(column, coded(column.name, averaged(values, int(k))))
-    raise Refused(
+    raise _nothing(one)
+
+
+def _nothing(one: Blunting) -> Refused:
+    return Refused(
         "bad-request",
-        f"{one.kind!r} is nothing that is done to {one.column!r}.",
+        f"{one.kind!r} is nothing that is done to {', '.join(one.columns)!r}.",
         "Cut to LOW..HIGH, round to a step, or average over a whole number of neighbours.",
     )
