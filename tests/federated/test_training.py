@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 from collections.abc import Iterator
+from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,29 @@ def test_averages_of_sites_own_steps_are_federated_too(sites: Sites) -> None:
     model, steps = train(sites, epsilon=40, **more)
     assert len(steps) == 2
     assert "whole update" in model.card["bounding"]
+
+
+@pytest.mark.parametrize("more", [{}, {"local": 1, "local_rate": 0.01}], ids=["sums", "updates"])
+def test_the_noise_of_a_round_is_what_all_sites_shares_make(
+    sites: Sites, more: dict[str, Any]
+) -> None:
+    """Of thousands of numbers and little epsilon: what a round moves them by is noise, nearly."""
+    ways = listening(sites)
+    wide: dict[str, Any] = {"hidden": [60, 60], "epsilon": 2, "momentum": 0, "rate": 1, **more}
+    train(sites, ways, **wide)
+    first, second = (
+        np.frombuffer(base64.b64decode(body["weights"]), dtype="<f4").astype(np.float64)
+        for body, _ in ways["west"].of("join-sum")
+    )
+    ((_, priced),) = ways["west"].of("price-sum")
+    (noise,) = priced["noise"]
+    moved = (second - first) * (len(NAMES) if more else LESSON["people"])
+    share = Fraction(noise["share"])
+    assert Fraction(noise["variance"]) == 2 * share  # of a floor of three, one may tell
+    expected = len(NAMES) * float(share) * noise["unit"] ** 2
+    assert moved.size > 3_000
+    assert np.abs(second).max() < 32  # nothing was cut off
+    assert 0.85 < moved.var() / expected < 1.15  # six of its own deviations, and the gradient
 
 
 def a_round(sites: Sites) -> tuple[dict[str, Any], dict[str, Any]]:

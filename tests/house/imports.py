@@ -50,6 +50,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "serving": EVERYTHING,  # a part of the app: starts the processes of a service
     "site_demo": EVERYTHING,  # a part of the app: starts the processes of several sites
     "checkup": EVERYTHING,  # the doctor starts concrete things, as the app does
+    "__main__": ("app",),
     "": ("app", "core.refusal"),  # the package itself
 }
 

@@ -28,9 +28,7 @@ from sfumato.services.streams import Streams
 from sfumato.services.surveys import Surveys
 from sfumato.services.twins import PrivateTwins, Twins
 from sfumato.services.uploads import Uploads
-from sfumato.wire import BY_VERB, WIRE, Bug, Json, Refused
-
-VERSION: Final = "0.1.0"
+from sfumato.wire import BY_VERB, VERSION, WIRE, Bug, Json, Refused
 
 
 @dataclass(frozen=True)

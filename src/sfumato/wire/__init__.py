@@ -4,7 +4,7 @@ from sfumato.core.refusal import CODES, Bug, Refused
 from sfumato.wire.connection import read_connection
 from sfumato.wire.json_text import bad_request, cannot_be_kept, json_text, read_json
 from sfumato.wire.route import Route
-from sfumato.wire.routes import BY_VERB, COMMON, ROUTES, WIRE
+from sfumato.wire.routes import BY_VERB, COMMON, ROUTES, VERSION, WIRE
 from sfumato.wire.schemas import REFUSAL, Schema
 from sfumato.wire.shapes import (
     AskShape,
@@ -25,6 +25,7 @@ __all__ = [
     "RETRY_AFTER_S",
     "ROUTES",
     "STATUS",
+    "VERSION",
     "WIRE",
     "AskShape",
     "Bug",

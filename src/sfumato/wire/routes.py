@@ -38,6 +38,7 @@ from sfumato.wire.twin_routes import TWIN_ROUTES
 from sfumato.wire.upload_routes import UPLOAD_ROUTES
 
 WIRE: Final = 1  # a change that an old client would not understand makes it 2
+VERSION: Final = "0.1.0"  # of the package
 _QUESTION: Final = (
     "answer-unknown", "bad-budget", "bad-sql", "error-needs-size", "error-out-of-reach",
     "keys-needed", "no-aggregate", "no-bounds", "noise-out-of-range", "not-in-language",

@@ -25,6 +25,7 @@ from sfumato.faces.cli import (
     twin,
 )
 from sfumato.faces.cli.shell import FAULT, REFUSED, App, Shell
+from sfumato.wire import VERSION
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -36,6 +37,7 @@ from sfumato.faces.cli.shell import FAULT, REFUSED, App, Shell
 )
 @click.option("--user", metavar="NAME", envvar="SFUMATO_USER", default="owner", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.version_option(VERSION, message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context, vault: str | None, user: str, as_json: bool) -> None:
     """Learn from sensitive data without seeing a person in it.

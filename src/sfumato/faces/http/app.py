@@ -15,7 +15,6 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from sfumato.faces.console import Console, make_paper
-from sfumato.faces.desk import VERSION
 from sfumato.faces.http.api import api_routes
 from sfumato.faces.http.bodies import Bodies
 from sfumato.faces.http.headers import Headed
@@ -23,7 +22,7 @@ from sfumato.faces.http.openapi import openapi
 from sfumato.faces.http.replies import json_reply, not_there, refusal_reply
 from sfumato.faces.http.senders import bearer, place_of
 from sfumato.faces.line.edge_end import Line
-from sfumato.wire import Json, Refused
+from sfumato.wire import VERSION, Json, Refused
 
 
 def edge_app(
