@@ -285,7 +285,7 @@ SHIPPED: Final[tuple[Shipped, ...]] = (
     Shipped("an array over blocks", ("gaussian",), _block_vector, ((0,) * 4, (WIDTH,) * 4), RHO,
             is_rho=True),
     Shipped("median of blocks", ("median", "choosing", "permute_and_flip"), _median,
-            ((0, 7), (7, 8)), most=FEW),
+            ((0, 7), (7, 8)), most=4 * FEW),
     Shipped("exponential mechanism", ("choosing",), _exponential, UP_AND_DOWN, most=32_768),
     Shipped("a tree of pairs", ("spanning", "choosing"), _tree, TWO_RARE, Fraction(3),
             most=2 * FEW),
