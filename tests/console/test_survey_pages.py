@@ -372,6 +372,40 @@ def test_a_reply_that_is_lost_costs_nobody_their_voice(browser: Browser, service
     assert len(counted(service, survey)) == 1
 
 
+NO_RECEIPT = [
+    (502, {"message": "Bad gateway"}),
+    (404, {"detail": "Not Found"}),
+    (200, {}),
+    (200, []),
+    (500, {"refused": {"code": "fault", "cause": "A fault of ours.", "next": "Tell the owner."}}),
+]
+
+
+@pytest.mark.parametrize("step", ["tokens", "reports"])
+def test_what_is_no_receipt_erases_no_ballot(browser: Browser, service: Service, step: str) -> None:
+    survey = published(service, questions=QUESTIONS)
+    (code,) = invited(service, survey, 1)
+    with visiting(browser, service, f"/s/{survey}#{code}") as page:
+        page.click("#flip")
+        said: list[tuple[int, Any]] = []
+        page.route(
+            f"**/v1/surveys/**/{step}",
+            lambda route: route.fulfill(status=said[-1][0], json=said[-1][1]),
+        )
+        for one in NO_RECEIPT:
+            said.append(one)
+            with page.expect_response(f"**/v1/surveys/**/{step}"):
+                page.click("#send")
+            is_refused = isinstance(one[1], dict) and "refused" in one[1]
+            where = "#trouble" if is_refused else "#progress"
+            expect(page.locator(where)).to_contain_text("kept on this device")
+            assert page.is_hidden("#receipt")
+        page.unroute(f"**/v1/surveys/**/{step}")
+        page.reload()
+        page.wait_for_selector("#mark", state="visible")
+    assert len(counted(service, survey)) == 1
+
+
 def test_an_invitation_on_another_device_is_told_that_it_was_used(
     browser: Browser, service: Service
 ) -> None:

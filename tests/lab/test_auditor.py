@@ -185,6 +185,31 @@ def test_a_rare_kind_of_output_does_not_set_the_sides_apart(
         assert audit(mechanism, 0, 1, epsilon=0, most=2048, dice=dice(seed)).lower == 0
 
 
+class OfItsOwn(Exception):
+    """An error that no library has."""
+
+
+@pytest.mark.parametrize("error", [Exception, OfItsOwn, MemoryError, StopIteration, SystemExit])
+def test_whatever_a_mechanism_raises_is_an_output_of_it(error: type[BaseException]) -> None:
+    def raising(data: int) -> int:
+        if data:
+            raise error("a value")
+        return 0
+
+    assert audit(raising, 0, 1, epsilon=1, dice=dice(1)).is_violated
+
+
+@pytest.mark.parametrize("put", [lambda one: one, lambda one: [one]], ids=["bare", "list"])
+def test_whole_numbers_that_become_others_when_somebody_joins_are_seen(
+    put: Callable[[float], object],
+) -> None:
+    def nulled(data: int) -> object:
+        return put(float(data - data) if data else 0)
+
+    found = audit(nulled, 0, 1, epsilon=1, dice=dice(1))
+    assert found.is_violated
+
+
 class Peeking(EpsilonClaim):
     """A faulty auditor: it searches on the very runs that are to prove something."""
 

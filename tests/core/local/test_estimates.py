@@ -313,3 +313,14 @@ def test_wilson_alone_would_fall_short_where_few_are_seen() -> None:
 def test_the_exact_interval_is_that_of_scipy(seen: int, people: int) -> None:
     theirs = stats.binomtest(seen, people).proportion_ci(0.95, method="exact")
     assert exact(seen, people, 0.95) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+def test_no_interval_is_without_a_width() -> None:
+    """Counts that chance has taken beyond what any shares would make."""
+    coin = KAry.within(2, Fraction(1))
+    for people in (50, 5_000):
+        found = estimate(Tally(coin, people, np.array([people, 0])), 0.95)
+        assert found.shares[0] > 1
+        assert (found.low < found.high).all()
+        assert found.high[0] == 1.0
+        assert found.low[1] == 0.0

@@ -29,6 +29,7 @@ from sfumato.core.refusal import Refused
 
 _PAIRS: Final = 3_000_000_000  # of cells that are held against each other
 _LEAST_TRIED: Final = 200  # rows, however many they are held against
+_TIE: Final = 1e-6  # distances that differ by less are alike: they are sums of rounded shares
 _AT_ONCE: Final = 2_000_000  # distances in memory
 
 
@@ -252,7 +253,8 @@ def _nearer(near: Floats, to_rest: Floats, parts: Sequence[Table]) -> float:
     """Return the share of rows nearer to the original; one as near to both counts by chance."""
     if not len(near):
         return 0.0
-    return float((near < to_rest).mean() + (near == to_rest).mean() * _by_chance(parts))
+    is_tie = np.abs(near - to_rest) <= _TIE
+    return float((~is_tie & (near < to_rest)).mean() + is_tie.mean() * _by_chance(parts))
 
 
 def _by_chance(parts: Sequence[Table]) -> float:

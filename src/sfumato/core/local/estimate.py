@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sfumato.core.local.interval import intervals
+from sfumato.core.local.interval import intervals, into_shares
 from sfumato.core.local.oracle import Floats, Oracle, Tally
 from sfumato.core.refusal import Refused
 
@@ -40,13 +40,12 @@ def estimate(tally: Tally, confidence: float = 0.95) -> Shares:
         raise Refused("bad-request", "Nobody can be hidden among so few.", "Wait for more reports.")
     supports = oracle.supports(tally.counts)
     seen, contrast = supports / people, float(oracle.contrast)
-    low, high = intervals(supports, people, confidence)
+    ends = ((end - oracle.by_chance) / contrast for end in intervals(supports, people, confidence))
     return Shares(
         people,
         (seen - oracle.by_chance) / contrast,
         seen * (1 - seen) / ((people - 1) * contrast**2),
-        np.clip((low - oracle.by_chance) / contrast, 0, 1),
-        np.clip((high - oracle.by_chance) / contrast, 0, 1),
+        *into_shares(*ends),
     )
 
 

@@ -31,6 +31,16 @@ def intervals(seen: Integers, people: int, confidence: float = 0.95) -> tuple[Fl
     return low, high
 
 
+def into_shares(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Return the intervals cut to 0 and 1; none loses its whole width by it.
+
+    Of one whose middle lies beyond an end, half the width stays on this side: where chance has
+    taken an estimate outside, it is no more certain than inside.
+    """
+    half = (high - low) / 2
+    return np.clip(np.minimum(low, 1 - half), 0, 1), np.clip(np.maximum(high, half), 0, 1)
+
+
 def wilson(shares: Floats, people: int, confidence: float) -> tuple[Floats, Floats]:
     """Return the interval of Wilson (1927)."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)

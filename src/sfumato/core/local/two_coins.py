@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.interval import intervals
+from sfumato.core.local.interval import intervals, into_shares
 from sfumato.core.local.law import Law, epsilon_of, worst_ratio
 from sfumato.core.local.words import PARTS, boldest
 from sfumato.core.ports import Dice
@@ -104,20 +104,21 @@ class TwoCoins:
         if not 0 <= yes <= people or people < 2:
             raise Bug("an estimate needs two answers, and no more yes than answers")
         seen = Fraction(yes, people)
-        low, high = intervals(np.array([yes]), people, confidence)
+        ends = intervals(np.array([yes]), people, confidence)
+        low, high = into_shares(*(np.array([self._behind(float(end[0]))]) for end in ends))
         return Estimate(
             share=self.behind(seen),
             variance=seen * (1 - seen) / ((people - 1) * self._contrast**2),
-            low=self._clipped(float(low[0])),
-            high=self._clipped(float(high[0])),
+            low=float(low[0]),
+            high=float(high[0]),
         )
 
     @property
     def _contrast(self) -> Fraction:
         return self.chance(True) - self.chance(False)
 
-    def _clipped(self, observed: float) -> float:
-        return min(1.0, max(0.0, float(self.behind(Fraction(observed)))))
+    def _behind(self, observed: float) -> float:
+        return float(self.behind(Fraction(observed)))
 
 
 FAIR: Final = TwoCoins(PARTS // 2, PARTS // 2)  # two fair coins: epsilon is ln 3

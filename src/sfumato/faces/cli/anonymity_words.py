@@ -60,13 +60,15 @@ def preview_lines(found: Shape) -> list[str]:
 def reach_lines(found: Shape) -> list[str]:
     """Return what a recoding comes to."""
     utility, risks = found["utility"], found["risks"]
-    levels = found["levels"]
+    levels, blunt = found["levels"], ", ".join(found["blunted"])
+    besides = f"; what was made blunt before, {blunt}, is not in it" if blunt else ""
     lines = [
         _for(found),
         f"{found['guarantee']}: {found['goal']}, by {found['method']} recoding; "
         f"k = {found['checked']['k']:,} is reached.",
-        f"Loss {utility['loss']:.3f} (0: nothing, 1: everything), {utility['suppressed']:,} rows "
-        f"left out, {utility['classes']:,} classes of {utility['mean_class']:.1f} rows on average.",
+        f"Loss {utility['loss']:.3f} (0: nothing, 1: everything{besides}), "
+        f"{utility['suppressed']:,} rows left out, {utility['classes']:,} classes of "
+        f"{utility['mean_class']:.1f} rows on average.",
         f"The highest chance of being found falls to {risks['prosecutor']['highest']:.1%}.",
     ]
     if levels is not None:

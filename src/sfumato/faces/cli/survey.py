@@ -220,9 +220,11 @@ def _house(shell: Shell) -> Any:  # Any: the client's vault
 
 def _asked(question: Any) -> Any:  # Any: what a question takes
     """Ask until the answer is one of the question's; it is kept in memory alone."""
+    options = ", ".join(question.options)
     offered = {
         "yes-no": " (yes, no)", "number": f" ({question.low} to {question.high} {question.unit})",
-    }.get(question.kind, f" ({', '.join(question.options)}; several with commas)")  # fmt: skip
+        "choice": f" ({options})", "several": f" ({options}; several with commas)",
+    }.get(question.kind, f" ({options}; all of them with commas, the first one first)")  # fmt: skip
     while True:
         typed = click.prompt(question.text + offered, default="", show_default=False, err=True)
         read = _truth(question, typed.strip())
@@ -232,7 +234,10 @@ def _asked(question: Any) -> Any:  # Any: what a question takes
 
 
 _WRONG = object()
-FOR_GOOD = ("invitation-unknown", "ballot-spent", "survey-unknown", "survey-not-open")
+FOR_GOOD = (  # as the respondent's page (survey.js): the same ballot can never count after these
+    "bad-report", "bad-request", "ballot-spent", "budget-exceeded", "invitation-unknown",
+    "invitation-used", "survey-not-open", "survey-unknown",
+)  # fmt: skip
 
 
 def _truth(question: Any, typed: str) -> Any:  # Any: as above
@@ -249,7 +254,8 @@ def _truth(question: Any, typed: str) -> Any:  # Any: as above
         case "choice":
             return typed if typed in question.options else _WRONG
         case "several":
-            return parts if set(parts) <= set(question.options) else _WRONG
+            is_once = len({*parts}) == len(parts)
+            return parts if is_once and {*parts} <= {*question.options} else _WRONG
         case _:
             return parts if sorted(parts) == sorted(question.options) else _WRONG
 

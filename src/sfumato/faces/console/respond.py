@@ -11,6 +11,7 @@ from sfumato.faces.console.page import Page
 from sfumato.faces.console.qr import address_of, qr_of
 from sfumato.faces.console.visit import Said, Visit
 
+WEAK: Final = 95  # in 100 sure: from here on the page does not say that nothing can be held
 MOST_PAGES: Final = 20  # of 64 parts each, that one file holds: some 50,000 reports
 
 
@@ -95,6 +96,7 @@ async def _shown(visit: Visit) -> Said:
         "promise": said["promise"],
         "odds": odds,
         "guess": max(one["guess"] for one in said["promise"]["questions"]),
+        "weak": WEAK,
         "qr": qr_of(address_of(visit.request, said["survey"])),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -145,11 +146,13 @@ def _run_on_town(setting: Setting) -> Report:
 def _run_on_file(setting: Setting) -> Report:
     rows, knows = table(setting.text("data", "")), setting.text("knows", "")
     secret = setting.text("secret", "")
+    columns_of(rows, [secret] if secret else [])  # refuses one that is not there
+    counts = _counts(setting, secret)
     return attack_table(
         rows,
         _split(setting.text("columns", "")) or tuple(rows[0] if rows else ())[:MOST_BY_ITSELF],
         found=_looked_for(rows, _knowledge(knows)) if knows else None,
-        beside=(_counts(setting, secret),),
+        beside=(replace(counts, knows=f"A model, which reads no row of the file: {counts.knows}"),),
     )
 
 

@@ -28,10 +28,7 @@ Run = Callable[[NDArray[np.bool_]], Outputs]  # a side of the pair for each run 
 FIRST: Final = 128  # runs before the first guess
 ALPHA: Final = 1e-4
 MOST: Final = 131_072
-ERRORS: Final = (
-    Refused, ArithmeticError, AssertionError, AttributeError, LookupError, NameError, OSError,
-    RuntimeError, TypeError, ValueError,
-)  # fmt: skip  # an error of the mechanism is an output of it
+ERRORS: Final = (Exception, SystemExit)  # an error of the mechanism is an output of it
 
 
 @dataclass(frozen=True)

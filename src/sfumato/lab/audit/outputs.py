@@ -105,7 +105,10 @@ def _counted(found: object, runs: int) -> Sequence[object] | NDArray[Any]:
 
 
 def _as_one(sides: Sequence[Sequence[object] | NDArray[Any]]) -> object:
-    """Return one array where all are numbers in rows of the same shape, else one list."""
+    """Return one array where all are numbers in rows of the same shape, else one list.
+
+    An array has one kind of number for a whole side, by its rarest: it tells nothing of a run.
+    """
     arrays = [one for one in sides if isinstance(one, np.ndarray) and one.dtype.kind in "biuf"]
     if len(arrays) == len(sides) and len({one.shape[1:] for one in arrays}) == 1:
         return np.concatenate(arrays)
@@ -114,12 +117,15 @@ def _as_one(sides: Sequence[Sequence[object] | NDArray[Any]]) -> object:
 
 
 def _as_numbers(found: list[object]) -> Floats | None:
-    """Return plain numbers, or rows of as many plain numbers, as an array; else None."""
+    """Return plain numbers of one kind, or rows of as many of them, as an array; else None.
+
+    Whole numbers on one side and others beside them are told apart by their kind.
+    """
     kinds = set(map(type, found))
     rows = [cast("list[object]", one) for one in found] if kinds == {list} else None
     if rows is not None and len(set(map(len, rows))) == 1:
         kinds = {type(one) for row in rows for one in row}
-    if not kinds or not kinds <= {int, float}:
+    if kinds not in ({int}, {float}):
         return None
     try:
         table = np.array(found, dtype=np.float64)

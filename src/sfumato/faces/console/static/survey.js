@@ -10,6 +10,11 @@ const WAITING = "sfumato-survey-waiting";
 const DONE = "sfumato-survey-done";
 const SERIES = "sfumato-survey-series";
 const PADDED = 2048; // more than any body has: what is encrypted shows no length of a report
+// After these the same ballot can never count; after anything else it waits, and is sent again.
+const FOR_GOOD = new Set([
+  "bad-report", "bad-request", "ballot-spent", "budget-exceeded", "invitation-unknown",
+  "invitation-used", "survey-not-open", "survey-unknown",
+]);
 const find = (id) => document.getElementById(id);
 
 const memory = new Map(); // where a browser keeps nothing
@@ -70,8 +75,9 @@ class Refused extends Error {
   }
 }
 
-// No cookie, no session, no referrer; null where there is no network.
-async function post(path, body) {
+// No cookie, no session, no referrer; null where it is not sure that the house has it: no network,
+// a busy house, or something before the house that spoke instead.
+async function post(path, body, wanted) {
   let reply;
   try {
     reply = await fetch(path, {
@@ -82,9 +88,9 @@ async function post(path, body) {
     return null;
   }
   if (reply.status === 429 || reply.status === 503) return null;
-  const said = await reply.json().catch(() => null); // null: something before the house spoke
-  if (said?.refused) throw new Refused(said.refused);
-  return said;
+  const said = await reply.json().catch(() => null);
+  if (typeof said?.refused?.code === "string") throw new Refused(said.refused);
+  return reply.ok && typeof said?.[wanted] === "string" ? said : null;
 }
 
 // A ballot that is ready: its answers are fallen, its token is blinded. It waits as this.
@@ -105,14 +111,14 @@ export async function send(waiting, keepIt) {
   if (waiting.signature === null) {
     const given = await post(`/v1/surveys/${waiting.survey}/tokens`, {
       invitation: waiting.code, blinded: waiting.blinded,
-    });
+    }, "signed");
     if (given === null) return null;
     const key = keyOf({ n: waiting.n, e: waiting.e });
     const signature = unblind(key, bytesOf(given.signed), BigInt(`0x${waiting.back}`));
     if (!(await isSigned(key, bytesOf(waiting.token), signature))) {
       throw new Refused({
         code: "ballot-forged", cause: "The house has not signed your ballot.",
-        next: "Nothing was sent. Ask who invited you.",
+        next: "",
       });
     }
     Object.assign(waiting, { signature: shown(signature), code: "", back: "", blinded: "" });
@@ -120,7 +126,7 @@ export async function send(waiting, keepIt) {
   }
   return post(`/v1/surveys/${waiting.survey}/reports`, {
     token: waiting.token, signature: waiting.signature, said: waiting.said,
-  });
+  }, "counted");
 }
 
 function truthOf(field, question) {
@@ -314,10 +320,14 @@ class Page {
       await deliver(this, this.ready);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      this.keepWaiting(null);
       find("progress").textContent = "";
-      find("back").hidden = false;
-      trouble(error.message, error.next);
+      if (FOR_GOOD.has(error.code)) {
+        this.keepWaiting(null);
+        find("back").hidden = false;
+        trouble(error.message, error.next);
+      } else {
+        trouble(error.message, "Your ballot is kept on this device and sent again, once.");
+      }
     } finally {
       this.isSending = false;
     }
