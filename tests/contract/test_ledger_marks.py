@@ -49,7 +49,9 @@ def test_a_mark_at_the_head_or_behind_it_lets_pay(store: SqlLedger) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"hash": "0" * 64}, {"seq": 99}, {"epoch": 2}, {"ledger": "another"}], ids=str
+    "other",
+    [{"hash": "0" * 64}, {"seq": 99}, {"epoch": 2}, {"ledger": "another"}],
+    ids=["hash", "seq", "epoch", "ledger"],
 )
 def test_a_mark_that_does_not_stand_freezes_and_nobody_pays(
     place: Place, other: dict[str, Any]
