@@ -31,6 +31,7 @@ LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
 PAUSE_S: Final = 0.5  # before a child that died is started again
 START_S: Final = 30.0
 SWITCH_S: Final = 0.0005  # a thread that comes back from the disk waits less for its turn
+_GO: Final = b"go\n"
 _HOME: Final = str(Path(__file__).resolve().parents[1])
 _BEGIN: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); from sfumato.serving import child; "
@@ -153,9 +154,9 @@ class _Keeper:
             signal.signal(number, lambda *_: self._stop.set())
         door = edge = None
         try:
-            door = self._started("door")
+            door, edge = self._started("door"), self._started("edge")  # each loads on its own core
             link = _heard(door)
-            edge = self._started("edge")
+            _open_the_gate(edge)
             _heard(edge)
             self._greet(link)
             while not self._stop.wait(PAUSE_S):
@@ -177,6 +178,8 @@ class _Keeper:
         self._say(f"the {what} process ended ({process.returncode}); starting another")
         _end(process)
         begun = self._started(what)
+        if what == "edge":
+            _open_the_gate(begun)
         with contextlib.suppress(Refused):  # it ended before it was ready: the next look sees it
             link = _heard(begun)
             if link:
@@ -199,6 +202,14 @@ class _Keeper:
             process.stdin.write(json.dumps(settings).encode() + b"\n")
             process.stdin.flush()
         return process
+
+
+def _open_the_gate(edge: subprocess.Popen[bytes]) -> None:
+    """Let the edge take in whoever has knocked: the door is ready, or was."""
+    with contextlib.suppress(OSError):  # it is gone: whoever listens to it hears that
+        if edge.stdin is not None:
+            edge.stdin.write(_GO)
+            edge.stdin.flush()
 
 
 def _heard(process: subprocess.Popen[bytes]) -> str:
@@ -234,10 +245,10 @@ def child(what: str) -> None:
     settings = json.loads(sys.stdin.buffer.readline())
     serving = Serving(**{**settings["serving"], "names": tuple(settings["serving"]["names"])})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what is in memory is written nowhere
-    threading.Thread(target=_end_with_the_keeper, daemon=True).start()
     line = Path(settings["line"])
     try:
         if what == "door":
+            _end_with_the_keeper()
             _be_door(serving, line)
         else:
             _be_edge(serving, line, int(settings["fd"]))
@@ -246,6 +257,10 @@ def child(what: str) -> None:
 
 
 def _end_with_the_keeper() -> None:
+    threading.Thread(target=_listen_to_the_keeper, daemon=True).start()
+
+
+def _listen_to_the_keeper() -> None:
     while os.read(0, 4096):
         pass
     os._exit(0)
@@ -319,6 +334,9 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
         timeout_graceful_shutdown=5,
     )
     server = uvicorn.Server(config)
+    config.load()  # whatever is loaded, while the door still opens its vault
+    sys.stdin.buffer.readline()  # the gate opens; or the keeper is gone, and so is this process
+    _end_with_the_keeper()
     listening = socket.socket(fileno=descriptor)
     threading.Thread(target=_tell_when_started, args=(server,), daemon=True).start()
     with asyncio.Runner(loop_factory=guarded_loop(limits)) as runner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -53,3 +54,17 @@ def test_a_count_that_may_be_nothing_leaves_the_whole_range() -> None:
     )
     assert low.tolist() == [-1, -1]
     assert high.tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_few_cells_have_the_same_ends_as_among_many(kind: Literal["laplace", "gaussian"]) -> None:
+    draws = np.random.default_rng(7)
+    bottoms = draws.uniform(20, 5000, 400)
+    tops = bottoms * draws.uniform(-60, 60, 400)
+    spread = Spread(kind, 2000, 4)
+    many = ratio_interval(tops, bottoms, spread, lower=-500, upper=500)
+    for start in range(0, 400, 8):
+        few = slice(start, start + 8)
+        alone = ratio_interval(tops[few], bottoms[few], spread, lower=-500, upper=500)
+        for one, all_of_them in zip(alone, many, strict=True):
+            np.testing.assert_allclose(one, all_of_them[few], rtol=1e-12, atol=1e-9)

@@ -73,9 +73,11 @@ def test_a_receipt_reads_only_what_was_written_since_the_one_before(
 ) -> None:
     real, looks = SqlLedger.notes, []
 
-    def notes(store: SqlLedger, kind: str, after: int = 0) -> tuple[Entry, ...]:
+    def notes(
+        store: SqlLedger, kind: str, after: int = 0, until: int | None = None
+    ) -> tuple[Entry, ...]:
         looks.append(after)
-        return real(store, kind, after)
+        return real(store, kind, after, until)
 
     monkeypatch.setattr(SqlLedger, "notes", notes)
     entries = [int(str(receipt(vault, age)["seq"])) for age in range(4)]

@@ -174,6 +174,7 @@ class Settled:
     head: Head
     seq: int
     answer: str
+    accounts: tuple[Account, ...] = ()  # those that were asked for, as they stand at that head
 
 
 @dataclass(frozen=True)

@@ -85,11 +85,16 @@ def is_raised(before: Cap, after: Cap) -> bool:
 
 def largest_next_epsilon(cap: Cap, spent: Debt) -> Fraction:
     """Return the largest pure epsilon, in whole units, that `accepts` would take; 0 if none."""
+    return Fraction(largest_next_units(cap, spent), EPSILON_UNITS)
+
+
+def largest_next_units(cap: Cap, spent: Debt) -> int:
+    """Return the same in whole units of epsilon."""
     by_sum = cap.epsilon - spent.epsilon
     # epsilon^2 / 2 within the rho that is left, in units of each
     by_rho = math.isqrt(2 * max(cap.rho - spent.rho, 0) * EPSILON_UNITS**2 // RHO_UNITS)
     fitting = (units for units in (by_sum, by_rho) if _takes_pure(cap, spent, units))
-    return Fraction(max(fitting, default=0), EPSILON_UNITS)
+    return max(fitting, default=0)
 
 
 def left(cap: Cap, spent: Debt) -> Left:

@@ -24,6 +24,9 @@ from sfumato.core.account import (
 from sfumato.core.card import Card
 from sfumato.core.chain import Verdict
 from sfumato.core.expression import Predicate
+from sfumato.core.listing import Grant as Grant  # noqa: PLC0414  # a part of the port
+from sfumato.core.listing import Listing as Listing  # noqa: PLC0414  # a part of the port
+from sfumato.core.listing import Opened as Opened  # noqa: PLC0414  # a part of the port
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.sealed import Sealed
 
@@ -91,16 +94,22 @@ class LedgerStore(Protocol):
         """Return the ledger's identity, epoch, last sequence number and hash."""
         ...
 
-    def charge(self, charge: Charge) -> Outcome:
-        """Debit every account or none, once per operation; or return what already stands."""
+    def charge(self, charge: Charge, mark: AnchorMark | None = None) -> Outcome:
+        """Debit every account or none, once per operation; or return what already stands.
+
+        A ledger in which the mark does not stand is frozen instead, and refuses.
+        """
         ...
 
     def answer_of(self, user: str, op: str) -> str | None:
         """Return the answer that the user's operation was given, or None."""
         ...
 
-    def settle(self, user: str, op: str, answer: str) -> Settled:
-        """Store a charged operation's answer; the first answer under its key stands for ever."""
+    def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
+        """Store a charged operation's answer; the first answer under its key stands for ever.
+
+        The named accounts are returned with it, as they stand at that moment.
+        """
         ...
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:
@@ -142,8 +151,8 @@ class LedgerStore(Protocol):
         """Yield the entries above that sequence number, in order."""
         ...
 
-    def notes(self, kind: str, after: int = 0) -> tuple[Entry, ...]:
-        """Return the entries of that kind above that sequence number, in order."""
+    def notes(self, kind: str, after: int = 0, until: int | None = None) -> tuple[Entry, ...]:
+        """Return the entries of that kind above a number, in order (those past `until` or not)."""
         ...
 
     def past(self, user: str, before: int, limit: int) -> tuple[Past, ...]:
@@ -309,26 +318,6 @@ class Signer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Listing:
-    """A data set of the vault: its signed card, where its prepared table lies, whose it is."""
-
-    card: Card
-    table: str
-    owner: str = "owner"
-
-
-@dataclass(frozen=True)
-class Grant:
-    """A user was put into a group for one data set."""
-
-    data_set: str
-    user: str
-    group: str
-    by: str
-    at: str
-
-
 class Catalogue(Protocol):
     """Which data sets there are, and who is in which group; no rows."""
 
@@ -354,6 +343,10 @@ class Catalogue(Protocol):
 
     def groups_of(self, user: str, data_set: str = "") -> tuple[str, ...]:
         """Return the groups that the user is in: enrolled in, or granted on this data set."""
+        ...
+
+    def opened(self, name: str, user: str) -> Opened | None:
+        """Return what `find`, `groups_of` and `is_frozen` say, as of one moment."""
         ...
 
     def enrol(self, user: str, group: str) -> None:

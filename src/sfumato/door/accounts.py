@@ -9,7 +9,7 @@ from sfumato.core.account import Account, Debtor
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
-from sfumato.core.filters import cap_of, left
+from sfumato.core.filters import cap_of, largest_next_units, left
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Refused
 
@@ -37,12 +37,13 @@ def user_account(name: str, user: str) -> str:
 def debtors(card: Card, user: str, groups: tuple[str, ...]) -> tuple[Debtor, ...]:
     """Return everyone who pays when the user asks: the people, the data set, groups, the user."""
     shared = [people_account(card.people), data_set_account(card.name)]
-    paying = [Debtor(account, cap_of(card.budget)) for account in shared]
+    whole = cap_of(card.budget)
+    paying = [Debtor(account, whole) for account in shared]
     if card.group_cap is not None:
         cap = cap_of(card.group_cap)
         paying += [Debtor(group_account(card.name, group), cap) for group in groups]
-    user_cap = card.user_cap if card.user_cap is not None else card.budget
-    return (*paying, Debtor(user_account(card.name, user), cap_of(user_cap)))
+    own = whole if card.user_cap is None else cap_of(card.user_cap)
+    return (*paying, Debtor(user_account(card.name, user), own))
 
 
 def budget_of(account: Account) -> Budget:
@@ -65,11 +66,10 @@ def spent_json(account: Account) -> Json:
 def left_json(account: Account) -> Json:
     """Return what is left under both tests, and the largest epsilon that fits next (rules 3)."""
     rest = left(account.cap, account.spent)
-    cap = budget_of(account)
-    delta = max(cap.delta - Fraction(account.spent.delta, DELTA_UNITS), Fraction(0))
+    delta = max(2 * account.cap.delta - account.spent.delta, 0)  # of the whole cap: `budget_of`
     return {
         "epsilon": rest.epsilon / EPSILON_UNITS,
-        "delta": float(delta),
+        "delta": delta / DELTA_UNITS,
         "tests": {
             "sums": {
                 "epsilon": rest.epsilon / EPSILON_UNITS,
@@ -83,7 +83,8 @@ def left_json(account: Account) -> Json:
 
 def smallest_next(accounts: Iterable[Account]) -> float:
     """Return the largest pure epsilon that every one of the accounts would still pay."""
-    return float(min(left(account.cap, account.spent).next_epsilon for account in accounts))
+    units = min(largest_next_units(account.cap, account.spent) for account in accounts)
+    return units / EPSILON_UNITS  # of two whole numbers, so rounded once
 
 
 def _debt_json(debt: Debt) -> Json:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.account import Account, Head, Standing
+from sfumato.core.account import Account, Charge, Head, Standing
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
 from sfumato.core.expression import Constant, Expr, Json, spelled
@@ -21,9 +21,10 @@ from sfumato.door.accounts import data_set_account, left_json, people_account, s
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.crowd import beside_dp
 from sfumato.door.locks.dp import GUARANTEE, Blurred, Keys
+from sfumato.door.said import Said
 from sfumato.door.top_up import RAISED, paid_json, top_up_json
 from sfumato.plan.after import Row, after, is_chosen_after
-from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, split_in_words
+from sfumato.plan.explain import odds_in_words
 from sfumato.plan.keys import PlanKey
 from sfumato.plan.plan import Plan
 from sfumato.plan.price import Priced
@@ -222,19 +223,20 @@ def _column(
 
 
 def receipt(
-    ledger: Ledger, priced: Priced, standing: Standing, *, op: str, paying: Sequence[str]
+    ledger: Ledger, priced: Priced, said: Said, *, charge: Charge, standing: Standing
 ) -> Json:
     """Return what was asked and paid, by what mechanism, what is left, and where it is written."""
     card = priced.plan.card
     people, data_set = people_account(card.people), data_set_account(card.name)
-    accounts = ledger.accounts((people, data_set, *paying))
+    paying = [debtor.account for debtor in charge.debtors]
+    accounts = _accounts(ledger, standing, (people, data_set, *paying))
     charged = {name: float(priced.epsilon) for name in standing.debited}
     signed: Json = {
         "ledger": standing.head.ledger,
         "epoch": standing.head.epoch,
         "seq": standing.head.seq,
         "head": standing.head.hash,
-        "op": op,
+        "op": charge.op,
         "entry": standing.seq,
         "charged": sorted(standing.debited),
         "epsilon": str(priced.epsilon),
@@ -250,11 +252,11 @@ def receipt(
             **left_json(accounts[data_set]),
             "next_epsilon": smallest_next(accounts.values()),
         },
-        "op": op,
+        "op": charge.op,
         "seq": standing.seq,
         "free": not standing.debited,
         "charged": charged,
-        "says": in_words(priced.plan),
+        "says": said.says,
         "question": question_json(priced.plan.question),
         "data_set": card.name,
         "version": card.version,
@@ -262,14 +264,20 @@ def receipt(
         "guarantee": GUARANTEE,
         "unit": "row" if not card.by_person else f"person ({card.unit})",
         "relation": relation(card),
-        "bounding": bounding_in_words(priced.plan),
-        "mechanism": priced.mechanism,
-        "split": split_in_words(priced),
+        "bounding": said.bounding,
+        "mechanism": said.mechanism,
+        "split": said.split(),
         "odds": odds_of(accounts[people], "person" if card.by_person else "row"),
         "interval": _interval(priced.plan),
         **not_dp_json(ledger, card.people, standing.head),
         **ledger.sign(signed),
     }
+
+
+def _accounts(ledger: Ledger, standing: Standing, names: tuple[str, ...]) -> dict[str, Account]:
+    """Return the accounts as they stood at the head that the receipt names."""
+    known = {account.name: account for account in standing.accounts}
+    return known if known.keys() >= set(names) else ledger.accounts(names)
 
 
 def not_dp_json(ledger: Ledger, people: str, head: Head | None = None) -> Json:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sfumato.core.account import (
     Account,
+    AnchorMark,
     Charge,
     Charged,
     Exceeded,
@@ -65,6 +66,14 @@ class Ledger:
             frozen = self.store.frozen() or why
         raise _frozen(frozen)
 
+    def _mark(self) -> AnchorMark:
+        """Return the anchor's mark, read before the ledger is looked at; refuse without one."""
+        mark = self.anchor.read()
+        if mark is not None:
+            return mark
+        frozen = self.store.frozen()
+        raise _anchor_missing() if frozen is None else _frozen(frozen)
+
     def charge(
         self, charge: Charge, may_still: Callable[[], None] = _always
     ) -> Charged | Standing | Pending:
@@ -73,8 +82,8 @@ class Ledger:
         What the asker has paid for by another operation that is not over is `Pending`. Who waits
         for another's answer may have lost their right to it meanwhile: `may_still` refuses then.
         """
-        self.check_history()
-        outcome = self.store.charge(charge)
+        mark = self._mark()
+        outcome = self.store.charge(charge, mark)
         until = time.monotonic() + WAIT_S
         while isinstance(outcome, Pending):  # another is reading this very answer: wait for theirs
             if outcome.user == charge.user:  # the asker's own, interrupted perhaps: it is paid
@@ -83,7 +92,7 @@ class Ledger:
                 raise _being_answered()
             time.sleep(PAUSE_S)
             may_still()
-            outcome = self.store.charge(charge)
+            outcome = self.store.charge(charge, mark)
         match outcome:
             case Charged() | Standing():
                 self.anchor.advance(outcome.head)
@@ -105,9 +114,12 @@ class Ledger:
         """Return the answer that the user's operation was given, or None."""
         return self.store.answer_of(user, op)
 
-    def settle(self, user: str, op: str, answer: str) -> Settled:
-        """Return the answer that stands under the operation, once it is durable."""
-        settled = self.store.settle(user, op, answer)
+    def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
+        """Return the answer that stands under the operation, once it is durable.
+
+        The named accounts come with it, as they stood at its head.
+        """
+        settled = self.store.settle(user, op, answer, names)
         self.anchor.advance(settled.head)
         return settled
 
@@ -131,7 +143,7 @@ class Ledger:
         epoch = (head.ledger, head.epoch)
         seen, counts = self._handed_out.get(epoch, (0, Counter()))
         if seen < head.seq:
-            fresh = self.store.notes(NOT_DP, seen)
+            fresh = self.store.notes(NOT_DP, seen, head.seq)
             counts = counts + Counter(str(json.loads(entry.body)["people"]) for entry in fresh)
             seen = max(head.seq, *(entry.seq for entry in fresh)) if fresh else head.seq
             self._handed_out[epoch] = (seen, counts)

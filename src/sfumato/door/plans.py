@@ -11,6 +11,7 @@ from typing import Final
 
 from sfumato.core.card import Card
 from sfumato.core.question import Question
+from sfumato.door.said import Said, said_of
 from sfumato.plan.price import Priced
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.remembered import Remembered
@@ -18,6 +19,7 @@ from sfumato.plan.request import Request, priced_request
 
 TEXTS: Final = 16 * 1024 * 1024  # bytes of questions that are kept, as reckoned here
 OFFERS: Final = 64 * 1024 * 1024
+TOLD: Final = 16 * 1024 * 1024
 _OF_A_LETTER: Final = 40  # bytes of a tree or a plan for a letter of its text; measured: 10 to 24
 _OF_A_CELL: Final = 500  # measured: 140
 
@@ -31,11 +33,20 @@ class _Offer:
 
 
 @dataclass(frozen=True)
+class _Told:
+    """What is written of a priced plan, and that plan: held, so that no other takes its place."""
+
+    priced: Priced
+    said: Said
+
+
+@dataclass(frozen=True)
 class Plans:
     """What one door has read and priced of late."""
 
     texts: Remembered[Question] = field(default_factory=lambda: Remembered(TEXTS))
     offers: Remembered[_Offer] = field(default_factory=lambda: Remembered(OFFERS))
+    told: Remembered[_Told] = field(default_factory=lambda: Remembered(TOLD))
 
     def question(
         self, text: str, data_set: str, max_groups: int | None, max_rows: int | None
@@ -54,6 +65,13 @@ class Plans:
         )
         return made.priced if made.card is card else priced_request(card, request)
 
+    def said(self, priced: Priced) -> Said:
+        """Return what is written of the priced plan."""
+        made = self.told.made(
+            id(priced), lambda: _Told(priced, said_of(priced)), lambda told: _size_of(told.priced)
+        )
+        return made.said if made.priced is priced else said_of(priced)
+
 
 def _key(request: Request) -> tuple[object, ...]:
     return (
@@ -68,5 +86,9 @@ def _key(request: Request) -> tuple[object, ...]:
 
 
 def _size(offer: _Offer) -> int:
-    plan = offer.priced.plan
+    return _size_of(offer.priced)
+
+
+def _size_of(priced: Priced) -> int:
+    plan = priced.plan
     return _OF_A_LETTER * plan.letters() + _OF_A_CELL * plan.measure.cells

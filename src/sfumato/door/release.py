@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -12,19 +11,16 @@ from typing import Final, Never
 from sfumato.core.account import Charge, Charged, Pending, Settled, Standing
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
-from sfumato.core.loss import debt_of
 from sfumato.core.measure import Cells
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
 from sfumato.core.ports import Engine, EngineStopped
-from sfumato.core.question import question_json
-from sfumato.core.refusal import Bug
+from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door.accounts import debtors
 from sfumato.door.diary import answer_text, answer_version, key_text, receipt, relation, shown
 from sfumato.door.ledger import Ledger, question_failed
 from sfumato.door.locks.dp import (
-    GUARANTEE,
     BlockDraws,
     Blurred,
     Choosing,
@@ -39,8 +35,8 @@ from sfumato.door.locks.dp import (
 )
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
+from sfumato.door.said import digest
 from sfumato.door.top_up import priced_for
-from sfumato.plan.explain import bounding_in_words, in_words
 from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
 from sfumato.plan.price import Priced
 from sfumato.plan.request import Request
@@ -95,9 +91,7 @@ class Release:
 
 def release(door: Door, order: Order) -> Release:
     """Return the answer, whose charge was durable before a row was read; or refuse."""
-    order = _on_the_card_it_was_answered_on(door, order)
-    priced = _priced(door, order, order.card)
-    noise = _drawn(door.pool, priced)
+    order, priced, noise = _prepared(door, order)
     charge = _charge(door, order, priced)
     outcome = door.ledger.charge(charge, order.may_still)
     if isinstance(outcome, Pending):  # paid already, by an operation of the asker's own: go on
@@ -108,13 +102,37 @@ def release(door: Door, order: Order) -> Release:
     if isinstance(outcome, Standing):
         return _released(door, charge, _as_answered(door, order, priced, outcome.answer), outcome)
     text = _read(door, order, priced, charge, noise)
-    settled = door.ledger.settle(charge.user, charge.op, text)
+    names = [debtor.account for debtor in charge.debtors]
+    settled = door.ledger.settle(charge.user, charge.op, text, names)
     standing = _standing(outcome, settled)
     return _released(door, charge, _as_answered(door, order, priced, standing.answer), standing)
 
 
 def _priced(door: Door, order: Order, card: Card) -> Priced:
     return priced_for(door.ledger, door.plans, order.asker.user, card, order.request)
+
+
+def _prepared(door: Door, order: Order) -> tuple[Order, Priced, list[Drawn]]:
+    """Return the order with its price and its noise, drawn before anything is charged.
+
+    What the card of today refuses may have been answered under an earlier one: then it is that
+    one's. What today's card does not refuse pays nothing a second time either, for the operation
+    is known, and is shown by the card that it was answered on (`_as_answered`).
+    """
+    refused: Refused
+    try:
+        return order, *_ready(door, order)
+    except Refused as told:
+        refused = told
+    again = _on_the_card_it_was_answered_on(door, order)
+    if again is order:
+        raise refused
+    return again, *_ready(door, again)
+
+
+def _ready(door: Door, order: Order) -> tuple[Priced, list[Drawn]]:
+    priced = _priced(door, order, order.card)
+    return priced, _drawn(door.pool, priced)
 
 
 def _on_the_card_it_was_answered_on(door: Door, order: Order) -> Order:
@@ -145,45 +163,29 @@ def _draw(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
 
 
 def _charge(door: Door, order: Order, priced: Priced) -> Charge:
-    identity: Json = {
-        "plan": priced.plan.canonical(),
-        "epsilon": str(priced.epsilon),
-        "delta": str(priced.delta),
-        "noise": [noise.as_json() for noise in priced.noises],
-        "selection": None if priced.selection is None else priced.selection.as_text(),
-    }
-    shape = _digest(priced.plan.shape())
+    said = door.plans.said(priced)
     fresh = {"fresh": [order.asker.user, order.op]} if order.fresh else {}
     raised = {} if priced.earlier is None else {"top_up_of": priced.earlier.digest}
+    more = bool(raised or fresh)
     request: Json = {**order.request.as_json(), "fresh": order.fresh}
     return Charge(
         user=order.asker.user,
         op=order.op,
-        request=_digest(request),
-        answer_key=_digest({**identity, **raised, **fresh}),
-        shape=shape,
+        request=digest(request),
+        answer_key=digest({**said.identity, **raised, **fresh}) if more else said.answer_key,
+        shape=said.shape,
         debtors=debtors(order.card, order.asker.user, order.asker.groups),
-        debt=debt_of(priced.event),
+        debt=said.debt,
         patience_s=patience_of(priced),
         body={
-            "question": question_json(priced.plan.question),
+            **said.body,
             "request": request,
             "code": door.code,
-            "bounding": bounding_in_words(priced.plan),
-            "mechanism": priced.mechanism,
-            "says": in_words(priced.plan),
-            "shape": shape,
             "data_set": order.card.name,
             "version": order.card.version,
             "people": order.card.people,
             "unit": order.card.unit,
             "relation": relation(order.card),
-            "guarantee": GUARANTEE,
-            "event": priced.event.name,
-            "epsilon": str(priced.epsilon),
-            "delta": str(priced.delta),
-            "noise": identity["noise"],
-            "selection": identity["selection"],
             **raised,
         },
     )
@@ -203,10 +205,6 @@ def patience_of(priced: Priced) -> int:
     keys = rows // priced.selection.shown_from(FEW)
     further = -(-keys // KEYS_AT_ONCE) * max(rows // PATIENT_ROWS, 1)
     return max(once, min(once + further, LONGEST_S))
-
-
-def _digest(value: Json) -> str:
-    return hashlib.sha256(spelled(value).encode()).hexdigest()
 
 
 def _read(door: Door, order: Order, priced: Priced, charge: Charge, noise: list[Drawn]) -> str:
@@ -286,7 +284,7 @@ def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
 def _standing(charged: Charged, settled: Settled) -> Standing:
     names = tuple(account.name for account in charged.accounts)
     paid_now = () if charged.paid_before else names
-    return Standing(settled.head, charged.seq, settled.answer, charged.accounts, paid_now)
+    return Standing(settled.head, charged.seq, settled.answer, settled.accounts, paid_now)
 
 
 def _as_answered(door: Door, order: Order, priced: Priced, answer: str) -> Priced:
@@ -304,5 +302,5 @@ def _released(door: Door, charge: Charge, priced: Priced, standing: Standing) ->
     if not standing.answer:
         raise Bug("an answer that stands is empty")
     answer = shown(priced, standing.answer)
-    paying = [debtor.account for debtor in charge.debtors]
-    return Release(answer, receipt(door.ledger, priced, standing, op=charge.op, paying=paying))
+    said = door.plans.said(priced)
+    return Release(answer, receipt(door.ledger, priced, said, charge=charge, standing=standing))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sfumato.core.card import Card
-from sfumato.core.ports import Grant, Listing
+from sfumato.core.ports import Grant, Listing, Opened
 from sfumato.stores.records import Records
 
 _TABLES: Final = (
@@ -24,6 +24,12 @@ _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS frozen_data_sets (
         data_set TEXT NOT NULL PRIMARY KEY, freezer TEXT NOT NULL, at TEXT NOT NULL
     ){table_end}""",
+)
+_OPENED: Final = (
+    "SELECT 'version', CAST(max(id) AS TEXT) FROM versions WHERE lower(name) = lower(?)"
+    " UNION ALL SELECT 'frozen', data_set FROM frozen_data_sets WHERE data_set = ?"
+    " UNION ALL SELECT 'group', team FROM members WHERE person = ?"
+    " UNION ALL SELECT 'group', team FROM grants WHERE person = ? AND lower(data_set) = lower(?)"
 )
 _CURRENT: Final = "SELECT name, card, place, owner FROM versions"
 
@@ -80,6 +86,18 @@ class SqlCatalogue:
             (user, user, data_set),
         )
         return tuple(sorted(str(team) for (team,) in rows))
+
+    def opened(self, name: str, user: str) -> Opened | None:
+        """Return what `find`, `groups_of` and `is_frozen` say, as of one moment."""
+        if not name.isprintable():
+            return None
+        rows = self._records.rows(_OPENED, (name, name.casefold(), user, user, name))
+        versions = [text for what, text in rows if what == "version" and text is not None]
+        if not versions:
+            return None
+        groups = {str(text) for what, text in rows if what == "group"}
+        is_frozen = any(what == "frozen" for what, _ in rows)
+        return Opened(self._listing(int(versions[0])), tuple(sorted(groups)), is_frozen)
 
     def enrol(self, user: str, group: str) -> None:
         """Put the user into the group, for every data set."""

@@ -25,9 +25,10 @@ from sfumato.core.refusal import Bug, Refused
 from sfumato.stores import comparison, past, rows, steps
 from sfumato.stores.held import Held
 from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
+from sfumato.stores.own import Own
 from sfumato.stores.tables import statements
 from sfumato.stores.together import Ended, Together
-from sfumato.stores.work import CannotPay, Work
+from sfumato.stores.work import CannotPay, HistoryLost, Work
 
 _PAGE: Final = 1000
 Act = Callable[[Work], object]
@@ -47,19 +48,31 @@ class SqlLedger:
         self._writing = Held(self._connected)
         self._looking = Held(self._connected)
         self._seen: Head | None = None
+        self._own = Own()
         self._acts: Together[Act, Any] = Together(self._alone, self._together)  # Any: each its own
 
-    def charge(self, charge: Charge) -> Outcome:
-        """Debit every account or none, once per operation; or return what already stands."""
+    def charge(self, charge: Charge, mark: AnchorMark | None = None) -> Outcome:
+        """Debit every account or none, once per operation; or return what already stands.
+
+        A ledger in which the mark does not stand is frozen instead, and refuses.
+        """
         try:
-            outcome: Outcome = self._acts.done(lambda work: steps.charge(work, charge))
+            outcome: Outcome = self._acts.done(lambda work: steps.charge(work, charge, mark))
         except CannotPay as refusal:
             return Exceeded(refusal.account)
-        return outcome
+        except HistoryLost as lost:
+            reason = lost.reason
+        else:
+            return outcome
+        self.freeze(reason)  # an act of its own, for that of the charge was undone
+        raise steps.frozen(self.frozen() or reason)
 
-    def settle(self, user: str, op: str, answer: str) -> Settled:
-        """Store a charged operation's answer; the first one under its key stands for ever."""
-        settled: Settled = self._acts.done(lambda work: steps.settle(work, user, op, answer))
+    def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
+        """Store a charged operation's answer; the first one under its key stands for ever.
+
+        The named accounts are returned with it, as they stand at that moment.
+        """
+        settled: Settled = self._acts.done(lambda work: steps.settle(work, user, op, answer, names))
         return settled
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:
@@ -157,8 +170,14 @@ class SqlLedger:
             yield from page
             after = page[-1].seq
 
-    def notes(self, kind: str, after: int = 0) -> tuple[Entry, ...]:
-        """Return the entries of that kind above that sequence number, in order."""
+    def notes(self, kind: str, after: int = 0, until: int | None = None) -> tuple[Entry, ...]:
+        """Return the entries of that kind above that sequence number, in order.
+
+        Where all up to `until` were written from here, and none of them was a note, nothing is
+        looked up: what may stand above it was not asked for.
+        """
+        if until is not None and self._own.covers(after, until):
+            return ()
         return self._looking.seen(lambda link: rows.entries_of(link, kind, after))
 
     def verify(self) -> chain.Verdict:
@@ -198,11 +217,13 @@ class SqlLedger:
         """Hold the head; commit when the block ends, undo everything when it raises."""
         with self._writing.lock:
             work = self._writing.seen(self._hold_head)
+            begun = work.head
             code: FaultCode
             try:
                 yield work
                 work.finish()
                 work.link.commit()
+                self._own = self._own.grown(begun, work.head, has_notes=work.has_notes)
                 self._seen = work.head
                 return
             except Fault as fault:
@@ -288,7 +309,7 @@ def _within(work: Work, act: Act) -> Ended[object]:
     error: Exception
     try:
         return Ended(act(work))
-    except (CannotPay, Refused, Bug) as refusal:
+    except (CannotPay, HistoryLost, Refused, Bug) as refusal:
         error = refusal
     work.go_back(before)
     return Ended(error=error)

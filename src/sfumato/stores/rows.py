@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.core.account import Account, Cap, Entry, Head
+from sfumato.core.account import Account, Cap, Charge, Entry, Head
 from sfumato.core.chain import Body, cap_list
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Bug
@@ -158,6 +158,19 @@ def answer_of(link: Link, user: str, op: str) -> str | None:
     return standing_answer(link, known.answer_key)
 
 
+def standing_accounts(
+    link: Link, answer_key: str, names: Sequence[str]
+) -> dict[str, tuple[Account, bool]]:
+    """Return those of the named accounts that are there, and whether each paid for the answer."""
+    sql = (
+        f"SELECT {ACCOUNT}, (SELECT 1 FROM ledger_payers p"
+        " WHERE p.answer_key = ? AND p.account = a.name)"
+        f" FROM ledger_accounts a WHERE a.name IN ({marks(len(names))})"
+    )
+    found = link.rows(sql, (answer_key, *names))
+    return {row[0]: (account_in(row), row[9] is not None) for row in found}
+
+
 def operation_and_answer(
     link: Link, user: str, op: str
 ) -> tuple[Operation, Body, str | None] | None:
@@ -212,24 +225,30 @@ def add_answer(link: Link, answer_key: str, seq: int, answer: str) -> None:
 
 @dataclass(frozen=True)
 class Before:
-    """What is known before a charge: of its question's shape, its answer, and its accounts."""
+    """What is known before a charge: of its operation, its shape, its answer, its accounts."""
 
+    known: Operation | None
     is_frozen: bool
     answer: str | None
     is_read: bool  # somebody has paid for the answer and is not answered yet
     are_open: bool  # all of the accounts are there
 
 
-def before(link: Link, shape: str, answer_key: str, names: Sequence[str]) -> Before:
+def before(link: Link, asked: Charge, names: Sequence[str]) -> Before:
     """Return what is known before a charge, by one look."""
     sql = (
         "SELECT (SELECT 1 FROM ledger_frozen_shapes WHERE shape = ?),"
         " (SELECT answer FROM ledger_answers WHERE answer_key = ?),"
         " (SELECT 1 FROM ledger_operations WHERE answer_key = ? AND state = 'charged' LIMIT 1),"
-        f" (SELECT count(*) FROM ledger_accounts WHERE name IN ({marks(len(names))}))"
+        f" (SELECT count(*) FROM ledger_accounts WHERE name IN ({marks(len(names))})),"
+        " o.asker, o.op, o.request, o.answer_key, o.state, o.seq, o.ended FROM ledger_head"
+        " LEFT JOIN ledger_operations o ON o.asker = ? AND o.op = ?"
     )
-    frozen, answer, read, there = link.rows(sql, (shape, answer_key, answer_key, *names))[0]
-    return Before(frozen is not None, answer, read is not None, there == len(names))
+    key = asked.answer_key
+    values = (asked.shape, key, key, *names, asked.user, asked.op)
+    frozen, answer, read, there, *known = link.rows(sql, values)[0]
+    found = None if known[0] is None else Operation(*known)
+    return Before(found, frozen is not None, answer, read is not None, there == len(names))
 
 
 def without_payers(link: Link, answer_key: str, names: Sequence[str]) -> list[str]:

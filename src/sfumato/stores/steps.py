@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sfumato.core import chain
 from sfumato.core.account import (
     Account,
+    AnchorMark,
     Cap,
     Charge,
     Charged,
@@ -31,19 +34,20 @@ from sfumato.stores.work import Work
 Amounts = tuple[int, int, int, int]
 
 
-def charge(work: Work, asked: Charge) -> Outcome:
-    """Debit every account or none, once per operation; or return what stands already."""
+def charge(work: Work, asked: Charge, mark: AnchorMark | None = None) -> Outcome:
+    """Debit every account or none, once per operation; or return what stands already.
+
+    The anchor's mark was read before this transaction began, and is looked for within it: no other
+    history can slip in between the look and the debit.
+    """
     if work.frozen is not None:
-        raise Refused(
-            "ledger-frozen",
-            f"The ledger takes no charge: {work.frozen}.",
-            "Ask the owner to look at it and acknowledge.",
-        )
-    known = rows.operation(work.link, asked.user, asked.op)
-    if known is not None:
-        return _known_operation(work, asked, known)
+        raise frozen(work.frozen)
+    if mark is not None:
+        work.check_mark(mark)
     names = [debtor.account for debtor in asked.debtors]
-    before = rows.before(work.link, asked.shape, asked.answer_key, names)
+    before = rows.before(work.link, asked, names)
+    if before.known is not None:
+        return _known_operation(work, asked, before.known)
     if before.is_frozen:
         return ShapeFrozen(asked.shape)
     if before.answer is not None:
@@ -54,6 +58,15 @@ def charge(work: Work, asked: Charge) -> Outcome:
     if not before.are_open:
         work.open_missing(_caps(asked))
     return _pay_in_full(work, asked, names)
+
+
+def frozen(reason: str) -> Refused:
+    """Return the refusal of a ledger that takes no charge."""
+    return Refused(
+        "ledger-frozen",
+        f"The ledger is frozen: {reason}.",
+        "Restore the newest ledger, or, as owner, run `sfumato ledger acknowledge`.",
+    )
 
 
 def _reading(work: Work, asked: Charge) -> Pending | None:
@@ -105,17 +118,20 @@ def _day(now: str) -> str:
 
 
 def _repeat(work: Work, asked: Charge, answer: str) -> Standing:
-    names = [debtor.account for debtor in asked.debtors]
-    owing = rows.without_payers(work.link, asked.answer_key, names)
+    caps = _caps(asked)
+    found = rows.standing_accounts(work.link, asked.answer_key, list(caps))
+    owing = [name for name in caps if name not in found or not found[name][1]]
+    for name in owing:
+        if name not in found:
+            work.open_account(name, caps[name])
+    standing = {name: account for name, (account, _) in found.items()}
     if owing:
-        caps = _caps(asked)
-        work.open_missing({name: caps[name] for name in owing})
-        work.debit(owing, asked.debt)
+        standing |= {account.name: account for account in work.debit(owing, asked.debt)}
     said = {**_asked(asked, owing), "answer": _sha256(answer), "body": asked.body}
     seq = work.append("repeated", said).seq
     rows.add_payers(work.link, asked.answer_key, seq, owing)
     rows.add_operation(work.link, _operation(asked, "answered", seq))
-    accounts = rows.accounts_of(work.link, names)
+    accounts = tuple(standing[name] for name in caps)
     return Standing(work.head, seq, answer, accounts, debited=tuple(owing))
 
 
@@ -139,8 +155,13 @@ def _operation(asked: Charge, state: str, seq: int) -> Operation:
     return Operation(asked.user, asked.op, asked.request, asked.answer_key, state, seq, ended)
 
 
-def settle(work: Work, user: str, op: str, answer: str) -> Settled:
+def settle(work: Work, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
     """Let the answer stand under the operation's key, unless one stands there already."""
+    settled = _settle(work, user, op, answer)
+    return replace(settled, accounts=rows.accounts_of(work.link, names)) if names else settled
+
+
+def _settle(work: Work, user: str, op: str, answer: str) -> Settled:
     found = rows.operation_and_answer(work.link, user, op)
     if found is None:
         raise _never_charged()

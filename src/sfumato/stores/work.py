@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sfumato.core.account import Account, Cap, Entry, Head
-from sfumato.core.chain import MOST, canonical, cap_list, debt_list, next_entry
+from sfumato.core.account import Account, AnchorMark, Cap, Entry, Head
+from sfumato.core.chain import KINDS, MOST, canonical, cap_list, debt_list, disagreement, next_entry
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Bug
 from sfumato.stores import rows
@@ -22,6 +22,14 @@ class CannotPay(Exception):
         self.account = account
 
 
+class HistoryLost(Exception):
+    """The ledger is not the one that the anchor saw, so the whole transaction is undone."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 @dataclass
 class Work:
     """A transaction that holds the head, so that no other writer moves until it ends."""
@@ -33,6 +41,7 @@ class Work:
     frozen: str | None
     origin: str
     is_dirty: bool = False
+    has_notes: bool = False  # or had some that were undone
 
     def marked(self) -> Work:
         """Return how the transaction stands now, so that it can be gone back to."""
@@ -62,9 +71,21 @@ class Work:
             body=canonical(body),
         )
         rows.add_entry(self.link, made)
+        self.has_notes = self.has_notes or kind not in KINDS
         self.head = Head(self.head.ledger, made.epoch, made.seq, made.hash)
         self.is_dirty = True
         return made
+
+    def check_mark(self, mark: AnchorMark) -> None:
+        """Raise unless the mark stands in this ledger; at the head itself nothing is looked up."""
+        head = self.head
+        if (mark.ledger, mark.epoch, mark.seq, mark.hash) == (
+            head.ledger, head.epoch, head.seq, head.hash,
+        ):  # fmt: skip
+            return
+        reason = disagreement(mark, head, rows.entry(self.link, mark.seq))
+        if reason is not None:
+            raise HistoryLost(reason)
 
     def freeze(self, reason: str) -> None:
         """Stop every charge; the first reason stays."""

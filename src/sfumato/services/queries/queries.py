@@ -16,7 +16,7 @@ from sfumato.core.card_shown import card_json
 from sfumato.core.expression import Json, columns_of
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt, debt_of
-from sfumato.core.ports import Catalogue, Dice, Listing
+from sfumato.core.ports import Catalogue, Dice, Listing, Opened
 from sfumato.core.question import Aggregate, Formula, Question, read_question
 from sfumato.core.refusal import Refused
 from sfumato.door import (
@@ -73,11 +73,10 @@ class Queries:
 
     def ask(self, caller: Caller, asked: Asked) -> Release:
         """Return the released answer, charged; or refuse."""
-        asker, listing = self._listing(caller, asked.data_set)
-        self._check_frozen(listing)
+        asker, listing = self._thawed(caller, asked.data_set)
 
         def may_still() -> None:
-            self._check_frozen(self._listing(caller, asked.data_set)[1])
+            self._thawed(caller, asked.data_set)
 
         order = self._order(asker, listing, asked)
         return release(self.door, replace(order, may_still=may_still))
@@ -151,8 +150,12 @@ class Queries:
         """Return the cards of all data sets that the caller may ask."""
         _check_name(caller.user)
         names = [name for name in self.catalogue.names() if caller.reaches(name)]
-        found = [self.catalogue.find(name) for name in names]
-        return [card_json(f.card) for f in found if f is not None and self._asker(caller, f)]
+        found = [self.catalogue.opened(name, caller.user) for name in names]
+        return [
+            card_json(one.listing.card)
+            for one in found
+            if one is not None and _asker(caller, one.listing, one.groups)
+        ]
 
     def _request(self, card: Card, asked: Asked) -> Request:
         error, split = asked.error or {}, asked.split or {}
@@ -175,33 +178,27 @@ class Queries:
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Asker, Listing]:
         """Return the data set and its asker, with the groups that let them ask; or refuse."""
+        asker, opened = self._opened(caller, data_set)
+        return asker, opened.listing
+
+    def _thawed(self, caller: Caller, data_set: str) -> tuple[Asker, Listing]:
+        """Return the same, or refuse before any charge while the owner lets nobody ask."""
+        asker, opened = self._opened(caller, data_set)
+        if opened.is_frozen:
+            raise _data_set_frozen(opened.listing.card.name)
+        return asker, opened.listing
+
+    def _opened(self, caller: Caller, data_set: str) -> tuple[Asker, Opened]:
         _check_name(caller.user)
-        listing = self.catalogue.find(data_set) if caller.reaches(data_set) else None
-        asker = None if listing is None else self._asker(caller, listing)
-        if listing is None or asker is None:
+        opened = self.catalogue.opened(data_set, caller.user) if caller.reaches(data_set) else None
+        asker = None if opened is None else _asker(caller, opened.listing, opened.groups)
+        if opened is None or asker is None:
             raise Refused(
                 "unknown-data-set",
                 f"There is no data set {data_set!r} that {caller.user!r} may ask.",
                 "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
             )
-        return asker, listing
-
-    def _check_frozen(self, listing: Listing) -> None:
-        """Refuse before any charge while the owner lets nobody ask."""
-        if self.catalogue.is_frozen(listing.card.name):
-            raise Refused(
-                "data-set-frozen",
-                f"The owner of {listing.card.name!r} has frozen it, so nobody asks it. "
-                "You paid nothing.",
-                "Wait until it is thawed, or ask its owner.",
-            )
-
-    def _asker(self, caller: Caller, listing: Listing) -> Asker | None:
-        """Return the caller as one who may ask, or None: the owner may, and the card's groups."""
-        groups = self.catalogue.groups_of(caller.user, listing.card.name)
-        shared = tuple(group for group in groups if group in listing.card.who)
-        may_ask = caller.user == listing.owner or listing.card.lets_ask(shared)
-        return Asker(caller.user, shared) if may_ask else None
+        return asker, opened
 
     def _operation(self, op: str | None) -> str:
         if op is None:
@@ -309,6 +306,21 @@ def sure_at(spent: int, epsilon: Fraction) -> float:
 
 def _fits(accounts: list[Account], debt: Debt) -> bool:
     return all(accepts(account.cap, account.spent, debt) for account in accounts)
+
+
+def _asker(caller: Caller, listing: Listing, groups: tuple[str, ...]) -> Asker | None:
+    """Return the caller as one who may ask, or None: the owner may, and the card's groups."""
+    shared = tuple(group for group in groups if group in listing.card.who)
+    may_ask = caller.user == listing.owner or listing.card.lets_ask(shared)
+    return Asker(caller.user, shared) if may_ask else None
+
+
+def _data_set_frozen(name: str) -> Refused:
+    return Refused(
+        "data-set-frozen",
+        f"The owner of {name!r} has frozen it, so nobody asks it. You paid nothing.",
+        "Wait until it is thawed, or ask its owner.",
+    )
 
 
 def _check_name(user: str) -> None:

@@ -1,0 +1,85 @@
+"""What is written of a priced plan, whoever asks it: functions of question, card and price alone.
+
+It is spelled once and serves the charge, the receipt and every repeat. A receipt takes texts and
+copies: what its reader does with it changes nothing in here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from sfumato.core.expression import Json, spelled
+from sfumato.core.loss import Debt, debt_of
+from sfumato.core.question import question_json
+from sfumato.door.locks.dp import GUARANTEE
+from sfumato.plan.explain import bounding_in_words, in_words, split_in_words
+from sfumato.plan.price import Priced
+
+
+@dataclass(frozen=True)
+class Said:
+    """A priced plan in words and digests."""
+
+    identity: Json  # what tells one answer from another, by plan and price
+    answer_key: str  # under which its answer stands, if it is neither fresh nor a top-up
+    shape: str
+    says: str
+    bounding: str
+    mechanism: str
+    debt: Debt
+    body: Json  # what the chain says of it, but for who asks and how
+    parts: tuple[Json, ...]
+
+    def split(self) -> list[Json]:
+        """Return how the price is split, as a value of its own: a receipt is its reader's."""
+        return [{name: _copied(value) for name, value in part.items()} for part in self.parts]
+
+
+def said_of(priced: Priced) -> Said:
+    """Return what is written of the priced plan."""
+    plan = priced.plan
+    identity: Json = {
+        "plan": plan.canonical(),
+        "epsilon": str(priced.epsilon),
+        "delta": str(priced.delta),
+        "noise": [noise.as_json() for noise in priced.noises],
+        "selection": None if priced.selection is None else priced.selection.as_text(),
+    }
+    shape, says = digest(plan.shape()), in_words(plan)
+    bounding, mechanism = bounding_in_words(plan), priced.mechanism
+    body: Json = {
+        "question": question_json(plan.question),
+        "bounding": bounding,
+        "mechanism": mechanism,
+        "says": says,
+        "shape": shape,
+        "guarantee": GUARANTEE,
+        "event": priced.event.name,
+        "epsilon": identity["epsilon"],
+        "delta": identity["delta"],
+        "noise": identity["noise"],
+        "selection": identity["selection"],
+    }
+    return Said(
+        identity=identity,
+        answer_key=digest(identity),
+        shape=shape,
+        says=says,
+        bounding=bounding,
+        mechanism=mechanism,
+        debt=debt_of(priced.event),
+        body=body,
+        parts=tuple(split_in_words(priced)),
+    )
+
+
+def _copied(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _copied(one) for name, one in value.items()}
+    return [_copied(one) for one in value] if isinstance(value, list) else value
+
+
+def digest(value: Json) -> str:
+    """Return the SHA-256 of the value's one spelling."""
+    return hashlib.sha256(spelled(value).encode()).hexdigest()
