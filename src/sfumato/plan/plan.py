@@ -33,6 +33,7 @@ from sfumato.plan.keys import PlanKey, plan_key
 from sfumato.plan.known import Scope, Typed
 from sfumato.plan.lower import lower
 from sfumato.plan.numbers import plain
+from sfumato.plan.placed import placed
 from sfumato.plan.rules import checked, of_rows
 from sfumato.plan.running import axis_of, with_periods
 from sfumato.plan.scope import card_scope, in_cards_spelling, most_inner_rows, physical, scope_of
@@ -196,6 +197,14 @@ def make_plan(card: Card, question: Question, split: Mapping[str, Fraction] | No
 
     `split` gives columns of the answer their shares of the price, one beside another.
     """
+    try:
+        return _plan(card, question, split)
+    except Refused as found:
+        refused = placed(found, card, question, _plan)
+    raise refused
+
+
+def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None = None) -> Plan:
     view, question = view_of(card, question)
     question, card = with_periods(in_cards_spelling(view, question)), view.card
     checked(card, question)

@@ -40,7 +40,15 @@ from sfumato.plan.sql_outputs import (
     read_items,
     value_of,
 )
-from sfumato.plan.sql_text import MAX_DEPTH, MAX_TEXT, MAX_TOKENS, check_sub_selects, parsed
+from sfumato.plan.sql_places import names_in, noting, places_of
+from sfumato.plan.sql_text import (
+    MAX_DEPTH,
+    MAX_TEXT,
+    MAX_TOKENS,
+    Parsed,
+    check_sub_selects,
+    parsed,
+)
 
 __all__ = ["MAX_DEPTH", "MAX_TEXT", "MAX_TOKENS", "read_sql"]
 
@@ -50,6 +58,15 @@ def read_sql(
 ) -> Question:
     """Return the question that the text asks of the data set, or refuse."""
     text_read = parsed(text)
+    names = names_in(text_read.select)
+    with noting() as notes:
+        question = _question(text_read, data_set)
+    return replace(
+        question, max_groups=max_groups, max_rows=max_rows, places=places_of(notes, names)
+    )
+
+
+def _question(text_read: Parsed, data_set: str) -> Question:
     select = text_read.select
     check_sub_selects(select)
     only(
@@ -74,8 +91,6 @@ def read_sql(
         outputs=tuple(reader.outputs),
         where=wanted,
         group_by=groups,
-        max_groups=max_groups,
-        max_rows=max_rows,
         source=source.each_person,
         having=made_having,
         order=order,

@@ -85,6 +85,7 @@ def _place(card: Card, tables: Mapping[str, int], name: str) -> int:
             "unknown-data-set",
             f"The data set {card.name!r} has no table {name!r}.",
             "It has: " + ", ".join(table.name for table in card.every_table) + ".",
+            table=name,
         )
     return found
 
