@@ -51,7 +51,7 @@ PLACED = (
     ("unknown-column", "SELECT COUNT(*) FILTER (WHERE ¦height > 2) FROM clinic"),
     ("unknown-column", 'SELECT COUNT(*), AVG(¦"three words") FROM clinic'),
     ("unknown-column", "SELECT AVG(c.age) FROM clinic c JOIN visits v ON c.patient = v.patient"
-                       " WHERE v.cost > 1 AND ¦v.paid > 2"),
+                       " WHERE v.cost > 1 AND v.¦paid > 2"),
     ("unknown-column", "SELECT SUM(¦age) FROM clinic JOIN visits v ON clinic.patient = v.patient"),
     ("unknown-column", "SELECT AVG(n), SUM(¦m) FROM (SELECT patient, COUNT(*) AS n FROM clinic"
                        " GROUP BY patient)"),
@@ -83,6 +83,8 @@ PLACED = (
     ("keys-needed", "SELECT RUNNING_COUNT(*) FROM clinic GROUP BY zip, ¦date_trunc('day', day)"),
     # what does not go together
     ("not-in-language", "SELECT zip, ¦age, COUNT(*) FROM clinic GROUP BY zip"),
+    ("not-in-language", "SELECT floor(age / 9) AS ¦far, age, COUNT(*) FROM clinic"
+                        " GROUP BY far, age"),
     ("no-aggregate", "SELECT ¦zip FROM clinic GROUP BY zip"),
     ("not-in-language", "SELECT AVG(n) FROM (SELECT ¦sick, COUNT(*) AS n FROM clinic"
                         " GROUP BY sick)"),

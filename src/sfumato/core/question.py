@@ -139,6 +139,7 @@ class Question:
     limit: int | None = None
     table: str = ""  # which table of the data set; its own if none is named
     joins: tuple[Joined, ...] = ()
+    called: frozenset[str] = frozenset()  # computed keys that GROUP BY names as SELECT does
     places: Places | None = field(default=None, compare=False, repr=False)  # of its text
 
     @property

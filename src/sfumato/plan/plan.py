@@ -38,7 +38,7 @@ from sfumato.plan.rules import checked, of_rows
 from sfumato.plan.running import axis_of, with_periods
 from sfumato.plan.scope import card_scope, in_cards_spelling, most_inner_rows, physical, scope_of
 from sfumato.plan.split import wanted_of, weights_of
-from sfumato.plan.tables import View, view_of
+from sfumato.plan.tables import View, check_called, view_of
 from sfumato.plan.typed import typed
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Asked, Part
@@ -206,6 +206,7 @@ def make_plan(card: Card, question: Question, split: Mapping[str, Fraction] | No
 
 def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None = None) -> Plan:
     view, question = view_of(card, question)
+    check_called(view, question)
     question, card = with_periods(in_cards_spelling(view, question)), view.card
     checked(card, question)
     scope = scope_of(view, question)

@@ -91,6 +91,7 @@ def _question(text_read: Parsed, data_set: str) -> Question:
         outputs=tuple(reader.outputs),
         where=wanted,
         group_by=groups,
+        called=_called(select, items),
         source=source.each_person,
         having=made_having,
         order=order,
@@ -140,6 +141,18 @@ def _check_name(node: exp.Expr, named: Item, items: Sequence[Item]) -> None:
             f"the name {named.name!r} is given twice",
             "Take another name.",
         )
+
+
+def _called(select: exp.Select, items: Sequence[Item]) -> frozenset[str]:
+    """Return by which names of SELECT the text groups, where they are of something computed.
+
+    If a table has a column so called, SQL groups by that; so whoever knows the card has to look.
+    """
+    group = select.args.get("group")
+    if group is None or any(_has_running_count(item) for item in items):
+        return frozenset()
+    named = [item for node in group.expressions if (item := _by_name(node, items)) is not None]
+    return frozenset(i.name.casefold() for i in named if not isinstance(i.of, Ref))
 
 
 def _has_running_count(item: Item) -> bool:
