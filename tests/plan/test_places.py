@@ -125,6 +125,8 @@ def test_without_a_text_there_is_no_place(code: str, text: str) -> None:
         question = read_sql(text.replace(HERE, ""), "clinic")
     except Refused:
         return  # that text is no question
+    if question.called:
+        return  # it is refused for how the text names what it asks
     again = read_question(question_json(question))
     assert again == question
     with pytest.raises(Refused) as refused:
