@@ -38,8 +38,8 @@ class Writer:
     known: list[Relation] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
 
-    def question(self) -> tuple[str, int] | None:
-        """Return a text and how many keys its answer has; nothing if it would not be one."""
+    def question(self) -> tuple[str, int]:
+        """Return a text, and how many keys its answer has."""
         chance = self.draw.random()
         withs = [self._with(name) for name in self.draw.sample(("a", "b", "zips"), 2)]
         some = withs[: self.draw.choices((0, 1, 2), (5, 3, 2))[0]]
@@ -48,9 +48,8 @@ class Writer:
         items, grouping = self._keys(scope)
         keys = len(items)
         items += [self._aggregate(scope) for _ in range(self.draw.randint(1, 3))]
-        if {relation.name for relation in self.known} - self.used:
-            return None
-        before = "WITH " + ", ".join(text for _, text in some) + " " if some else ""
+        needed = [text for relation, text in some if relation.name in self.used]
+        before = "WITH " + ", ".join(needed) + " " if needed else ""
         return f"{before}SELECT {', '.join(items)} {source}{self._where(scope)}{grouping}", keys
 
     # --- tables -----------------------------------------------------------------------------------
@@ -79,11 +78,13 @@ class Writer:
         first = next(name for name in others if name != "zips")
         scope = [self._relation(depth, first)]
         text = f"FROM {scope[0].sql}"
-        for of in [name for name in others if name != first][: self.draw.choice((0, 0, 1, 1, 2))]:
+        for of in [name for name in others if name != first][: self.draw.choice((0, 1, 1, 2))]:
             joined = self._relation(depth, of)
+            if joined.name in {relation.name for relation in scope}:
+                continue  # which is refused, and told nothing new
             on = self._on(scope, joined)
             if on:
-                side = self.draw.choice(("JOIN", "JOIN", "LEFT JOIN"))
+                side = self.draw.choice(("JOIN", "LEFT JOIN"))
                 text += f" {side} {joined.sql} {on}"
                 scope.append(joined)
         return text, scope

@@ -158,10 +158,7 @@ def theirs(connection: duckdb.DuckDBPyConnection, text: str, keys: int) -> dict[
 
 def beside(asked: Asked, seed: int) -> str:
     """Return how one random text was taken; a difference is an error that quotes it."""
-    written = Writer(Random(seed)).question()
-    if written is None:
-        return "none"
-    text, keys = written
+    text, keys = Writer(Random(seed)).question()
     plan = planned(text)
     if plan is None:
         return "refused"
