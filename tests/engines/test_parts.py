@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +26,10 @@ from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.known import Known, known_of, path_of, read_known
 from sfumato.engines.locked import Room
 from sfumato.engines.orders import order_header
-from sfumato.engines.parts import lower_parts, parts_of
+from sfumato.engines.parts import MOST_FIRSTS, lower_parts, parts_of
 from sfumato.engines.ranked import lower_stored
 
-GROUPS, MOST = 3, 2  # the card's own bounds
+GROUPS, MOST = 3, 3  # the card's own bounds
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "k": {"type": "text", "keys": ["d", "a", "c", "b"]},
     "v": {"type": "number", "lower": -3, "upper": 3, "step": Fraction(1, 2)},
@@ -109,12 +110,12 @@ def is_of_parts(measure: Measure, known: Known = KNOWN) -> bool:
 
 
 @pytest.mark.parametrize("keys", KEYS)
-@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("bounds", [*itertools.product([1, 2, 3], repeat=2)])
 @pytest.mark.parametrize("tallies", [TALLIES, TALLIES[:1], TALLIES[6:7]])
 def test_parts_add_up_what_the_rules_say(
-    engine: DuckDBEngine, table: str, tallies: tuple[Tally, ...], groups: int, keys: str
+    engine: DuckDBEngine, table: str, tallies: tuple[Tally, ...], bounds: tuple[int, int], keys: str
 ) -> None:
-    measure = Measure(None, KEYS[keys], tallies, True, groups, MOST)
+    measure = Measure(None, KEYS[keys], tallies, True, *bounds)
     assert is_of_parts(measure)
     found = numbers(engine, table, measure)
     assert found == added_up(measure, stored_rows(table))
@@ -147,7 +148,7 @@ def test_each_table_of_a_card_has_parts_by_its_own_bounds(
     others = write_source(tmp_path / "visits.csv", ["who", "v", "k"], rows)
     source = write_source(tmp_path / "s.csv", HEADER, some_rows(2, 9, 60))
     made, _ = prepare(engine, source, card, others=[others])
-    for most, is_parts in ((4, True), (MOST, False)):
+    for most, is_parts in ((4, True), (MOST, True), (5, False)):
         tallies = (Tally("rows"), Tally("people"), Tally("sum", Ref("v0"), clamp=(-3, 4)))
         measure = Measure(None, (Key(Ref("k1"), 4),), tallies, True, 2, most, table=1)
         assert is_of_parts(measure, known_of(card)[1]) is is_parts
@@ -158,6 +159,14 @@ def test_each_table_of_a_card_has_parts_by_its_own_bounds(
 
 tables = st.integers(0, 10**6).map(lambda seed: some_rows(seed, 5, 25))
 Stored = dict[str, Counter[tuple[int, ...]]]
+MOST_ROWS_OF = {  # how many rows of a stored table one person may have
+    "parts_all": 1,
+    "parts0": GROUPS,
+    "parts2": 2,
+    "firsts_all": MOST - 1,
+    "firsts0": GROUPS * (MOST - 1),
+    "firsts2": 2 * (MOST - 1),
+}
 
 
 def stored_parts(folder: Path, rows: Rows) -> Stored:
@@ -171,7 +180,7 @@ def stored_parts(folder: Path, rows: Rows) -> Stored:
     with duckdb.connect(str(work / "rows.duckdb"), read_only=True) as connection:
         return {
             name: Counter(connection.execute(f"SELECT * FROM {name}").fetchall())
-            for name in ("parts_all", "parts0", "parts2")
+            for name in MOST_ROWS_OF
         }
 
 
@@ -185,12 +194,18 @@ def test_all_parts_are_the_others_and_the_persons_own_which_are_few_and_small(
     for person in {row[0] for row in rows}:
         mine = stored_parts(folder, [row for row in rows if row[0] == person])
         others = stored_parts(folder, [row for row in rows if row[0] != person])
-        for name, most in (("parts_all", 1), ("parts0", GROUPS), ("parts2", 2)):
+        for name, most in MOST_ROWS_OF.items():
             assert whole[name] == others[name] + mine[name]
             assert mine[name].total() <= most
             assert all(part[-5] <= MOST for part in mine[name])  # n, before n1, s1, n5, s5
+        for name in ("parts0", "parts2"):
             places = sorted(part[1] for part in mine[name].elements())
-            assert name == "parts_all" or places == [*range(1, len(places) + 1)]
+            assert places == [*range(1, len(places) + 1)]
+        for of in ("_all", "0", "2"):  # one row of every size that the part had on its way
+            wanted = [(*part[:-5], n) for part in mine[f"parts{of}"] for n in range(1, part[-5])]
+            assert Counter(first[:-4] for first in mine[f"firsts{of}"].elements()) == Counter(
+                wanted
+            )
 
 
 # --- where they do not serve ---------------------------------------------------------------------
@@ -198,7 +213,6 @@ def test_all_parts_are_the_others_and_the_persons_own_which_are_few_and_small(
 GOOD = Measure(None, KEYS["four"], TALLIES, True, GROUPS, MOST)
 OTHERS = {
     "another bound on rows": replace(GOOD, max_rows=MOST + 1),
-    "a lower bound on rows": replace(GOOD, max_rows=MOST - 1),
     "more groups than are stored": replace(GOOD, max_groups=GROUPS + 1),
     "a filter": replace(GOOD, where=Compare(Ref("v1"), "<", Constant("number", "3"))),
     "an expression of a key": replace(GOOD, keys=(Key(Arithmetic("+", Ref("k0"), word(0)), 4),)),
@@ -231,6 +245,35 @@ def test_parts_compare_places_only_where_some_do_not_count() -> None:
         statement = lower_parts(measure, parts, 0)
         assert statement is not None
         assert ("place" in statement.sql) is has_place
+
+
+@pytest.mark.parametrize("rows", range(1, MOST + 2))
+def test_firsts_are_read_only_where_fewer_rows_count_than_are_stored(rows: int) -> None:
+    stored = lower_stored(replace(GOOD, max_rows=rows), KNOWN)
+    assert (stored is not None and " FROM firsts0" in stored[0].sql) is (rows < MOST)
+
+
+def test_a_card_of_many_groupings_and_numbers_has_no_firsts() -> None:
+    number = next(column for column in CARD.columns if column.name == "v")
+    few = parts_of([number] * MOST_FIRSTS, 1, 9)
+    many = parts_of([number] * (MOST_FIRSTS + 1), 1, 9)
+    keyed = parts_of([CARD.columns[0], *[number] * (MOST_FIRSTS // 2 + 1)], 1, 9)
+    assert [parts.least_rows for parts in (few, many, keyed)] == [1, 9, 9]
+
+
+def test_a_table_without_firsts_is_still_read(engine: DuckDBEngine, tmp_path: Path) -> None:
+    made, _ = prepare(engine, write_source(tmp_path / "s.csv", HEADER, some_rows(1, 9, 60)), CARD)
+    shape = json.loads(path_of(Path(made)).read_text("ascii"))
+    for known in shape["tables"]:
+        del known["parts"]["has_firsts"]
+    path_of(Path(made)).write_text(json.dumps(shape), "ascii")
+    with duckdb.connect(made) as connection:
+        for name in ("firsts_all", "firsts0", "firsts2"):
+            connection.execute(f"DROP TABLE {name}")
+    for rows in range(1, MOST + 2):
+        measure = replace(GOOD, max_rows=rows, tallies=TALLIES[3:5])
+        assert is_of_parts(measure, read_known(Path(made))[0]) is (rows == MOST)
+        assert numbers(engine, made, measure) == added_up(measure, stored_rows(made))
 
 
 def test_a_sum_that_could_pass_what_is_stored_is_not_stored() -> None:

@@ -6,7 +6,7 @@ SQL text, the Python builder and JSON all become one of these values, and the te
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Literal
 
@@ -30,6 +30,7 @@ from sfumato.core.expression_json import (
     read_object,
     read_predicate,
 )
+from sfumato.core.places import Places
 from sfumato.core.refusal import Refused
 
 Verb = Literal[
@@ -138,6 +139,8 @@ class Question:
     limit: int | None = None
     table: str = ""  # which table of the data set; its own if none is named
     joins: tuple[Joined, ...] = ()
+    called: frozenset[str] = frozenset()  # computed keys that GROUP BY names as SELECT does
+    places: Places | None = field(default=None, compare=False, repr=False)  # of its text
 
     @property
     def aggregates(self) -> tuple[Aggregate, ...]:

@@ -33,11 +33,12 @@ from sfumato.plan.keys import PlanKey, plan_key
 from sfumato.plan.known import Scope, Typed
 from sfumato.plan.lower import lower
 from sfumato.plan.numbers import plain
+from sfumato.plan.placed import placed
 from sfumato.plan.rules import checked, of_rows
 from sfumato.plan.running import axis_of, with_periods
 from sfumato.plan.scope import card_scope, in_cards_spelling, most_inner_rows, physical, scope_of
 from sfumato.plan.split import wanted_of, weights_of
-from sfumato.plan.tables import View, view_of
+from sfumato.plan.tables import View, check_called, view_of
 from sfumato.plan.typed import typed
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Asked, Part
@@ -196,7 +197,16 @@ def make_plan(card: Card, question: Question, split: Mapping[str, Fraction] | No
 
     `split` gives columns of the answer their shares of the price, one beside another.
     """
+    try:
+        return _plan(card, question, split)
+    except Refused as found:
+        refused = placed(found, card, question, _plan)
+    raise refused
+
+
+def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None = None) -> Plan:
     view, question = view_of(card, question)
+    check_called(view, question)
     question, card = with_periods(in_cards_spelling(view, question)), view.card
     checked(card, question)
     scope = scope_of(view, question)

@@ -40,7 +40,15 @@ from sfumato.plan.sql_outputs import (
     read_items,
     value_of,
 )
-from sfumato.plan.sql_text import MAX_DEPTH, MAX_TEXT, MAX_TOKENS, check_sub_selects, parsed
+from sfumato.plan.sql_places import names_in, noting, places_of
+from sfumato.plan.sql_text import (
+    MAX_DEPTH,
+    MAX_TEXT,
+    MAX_TOKENS,
+    Parsed,
+    check_sub_selects,
+    parsed,
+)
 
 __all__ = ["MAX_DEPTH", "MAX_TEXT", "MAX_TOKENS", "read_sql"]
 
@@ -50,6 +58,15 @@ def read_sql(
 ) -> Question:
     """Return the question that the text asks of the data set, or refuse."""
     text_read = parsed(text)
+    names = names_in(text_read.select)
+    with noting() as notes:
+        question = _question(text_read, data_set)
+    return replace(
+        question, max_groups=max_groups, max_rows=max_rows, places=places_of(notes, names)
+    )
+
+
+def _question(text_read: Parsed, data_set: str) -> Question:
     select = text_read.select
     check_sub_selects(select)
     only(
@@ -74,8 +91,7 @@ def read_sql(
         outputs=tuple(reader.outputs),
         where=wanted,
         group_by=groups,
-        max_groups=max_groups,
-        max_rows=max_rows,
+        called=_called(select, items),
         source=source.each_person,
         having=made_having,
         order=order,
@@ -125,6 +141,18 @@ def _check_name(node: exp.Expr, named: Item, items: Sequence[Item]) -> None:
             f"the name {named.name!r} is given twice",
             "Take another name.",
         )
+
+
+def _called(select: exp.Select, items: Sequence[Item]) -> frozenset[str]:
+    """Return by which names of SELECT the text groups, where they are of something computed.
+
+    If a table has a column so called, SQL groups by that; so whoever knows the card has to look.
+    """
+    group = select.args.get("group")
+    if group is None or any(_has_running_count(item) for item in items):
+        return frozenset()
+    named = [item for node in group.expressions if (item := _by_name(node, items)) is not None]
+    return frozenset(i.name.casefold() for i in named if not isinstance(i.of, Ref))
 
 
 def _has_running_count(item: Item) -> bool:

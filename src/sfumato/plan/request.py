@@ -12,7 +12,8 @@ from sfumato.core.expression import Json
 from sfumato.core.question import Question, question_json, read_question
 from sfumato.core.refusal import Refused
 from sfumato.plan.earlier import Earlier
-from sfumato.plan.plan import make_plan
+from sfumato.plan.placed import placed
+from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.price import Priced, price_at, price_at_rho, price_for_errors
 from sfumato.plan.top_up import top_up_at
 
@@ -69,6 +70,18 @@ def priced_request(card: Card, request: Request, earlier: Earlier | None = None)
     With an earlier answer it is the price of raising that one to the epsilon of the request.
     """
     plan = make_plan(card, request.question, request.split)
+    try:
+        return _priced(card, request, plan, earlier)
+    except Refused as found:
+        refused = found if found.code != "keys-needed" else _placed(found, card, request.question)
+    raise refused
+
+
+def _placed(refused: Refused, card: Card, question: Question) -> Refused:
+    return placed(refused, card, question, make_plan)
+
+
+def _priced(card: Card, request: Request, plan: Plan, earlier: Earlier | None) -> Priced:
     if earlier is not None:
         return top_up_at(plan, earlier, _whole(request), request.delta)
     delta = card.delta_per_request if request.delta is None else request.delta

@@ -13,6 +13,7 @@ from sfumato.core.question import Aggregate, Reduce, Reduction, Verb
 from sfumato.plan.sql_expressions import expression, predicate
 from sfumato.plan.sql_functions import TOTALS
 from sfumato.plan.sql_leaves import constant_of, nodes_of, only, outside
+from sfumato.plan.sql_places import noted
 
 _WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that stands in GROUP BY."
 _WITHIN: Final = "Write PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)."
@@ -72,7 +73,10 @@ def aggregates(node: exp.Expr) -> tuple[Aggregate, ...]:
     reader = _READERS.get(type(node))
     if reader is None:
         raise outside(node, "this is not answered in SELECT", _WHAT_IS)
-    return reader(node)
+    made = reader(node)
+    for one in made:
+        noted(one, node)
+    return made
 
 
 def _of_one(verb: Verb) -> Callable[[exp.Expr], tuple[Aggregate, ...]]:
@@ -332,4 +336,4 @@ def reduction(node: exp.Expr, name: str, aggregate: Aggregate) -> Reduce:
             "this is not answered for each person",
             "Use COUNT, SUM, AVG, MIN or MAX in the inner SELECT.",
         )
-    return Reduce(name, verb, aggregate.of[0] if aggregate.of else None)
+    return noted(Reduce(name, verb, aggregate.of[0] if aggregate.of else None), node)

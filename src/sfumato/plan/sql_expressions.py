@@ -35,6 +35,7 @@ from sfumato.plan.sql_functions import OF_A_NUMBER, OfNumber
 from sfumato.plan.sql_hints import CONDITIONS as A_CONDITION
 from sfumato.plan.sql_hints import EXPRESSIONS, called, hint_of
 from sfumato.plan.sql_leaves import column_of, constant_of, is_constant, only, outside
+from sfumato.plan.sql_places import noted
 from sfumato.plan.sql_text import MAX_DEPTH, too_large
 from sfumato.plan.sql_times import OF_A_TIME
 
@@ -52,13 +53,17 @@ def expression(node: exp.Expr, depth: int = 0) -> Expr:
     reader = _READERS.get(type(node))
     if reader is None:
         raise outside(node, called(node), hint_of(node, EXPRESSIONS))
-    return reader(node, depth + 1)
+    return noted(reader(node, depth + 1), node)
 
 
 def predicate(node: exp.Expr, depth: int = 0) -> Predicate:
     """Return the condition, or refuse with its place in the text."""
     if depth > MAX_DEPTH:
         raise too_large(f"{MAX_DEPTH} levels of conditions")
+    return noted(_predicate(node, depth), node)
+
+
+def _predicate(node: exp.Expr, depth: int) -> Predicate:
     match node:
         case exp.And() | exp.Or():
             parts = tuple(predicate(part, depth + 1) for part in _chain(node, type(node)))

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from sfumato.core.budget import read_number
 from sfumato.core.expression import Constant
+from sfumato.core.places import Place
 from sfumato.core.refusal import Refused
 from sfumato.plan.sql_hints import ARGUMENTS
 
@@ -127,20 +128,34 @@ def _said(name: str) -> str:
 
 
 def outside(node: exp.Expr | None, what: str, next_step: str = "Leave it out.") -> Refused:
-    place = _place(node)
-    where = "" if place is None else f" (line {place[0]}, column {place[1]})"
-    facts = {} if place is None else {"line": place[0], "column": place[1]}
-    return Refused("not-in-language", f"{what[0].upper()}{what[1:]}{where}.", next_step, **facts)
+    refused = Refused("not-in-language", f"{what[0].upper()}{what[1:]}.", next_step)
+    place = place_of(node)
+    return refused if place is None else said_at(refused, place)
 
 
-def _place(node: exp.Expr | None) -> tuple[int, int] | None:
-    """Return where the node stands, or what stands around it: not every node knows its own."""
+def said_at(refused: Refused, place: Place) -> Refused:
+    """Return the refusal with its place in the text; a card's column keeps its name."""
+    line, column = place
+    cause = f"{refused.cause.removesuffix('.')} (line {line}, column {column})."
+    facts = {"line": line, "column": column, **refused.facts, "place": [line, column]}
+    return Refused(refused.code, cause, refused.next_step, **facts)
+
+
+def place_of(node: exp.Expr | None) -> Place | None:
+    """Return where the node begins, or what stands around it: not every node knows its own."""
     while node is not None:
-        for part in node.walk():
-            line, column = part.meta.get("line"), part.meta.get("col")
-            start, end = part.meta.get("start"), part.meta.get("end")
-            if isinstance(line, int) and isinstance(column, int):
-                width = end - start if isinstance(start, int) and isinstance(end, int) else 0
-                return line, max(1, column - width)
+        places = [place for part in nodes_of(node) if (place := _own_place(part)) is not None]
+        if places:
+            return min(places)
         node = node.parent
     return None
+
+
+def _own_place(part: exp.Expr) -> Place | None:
+    meta = part.meta
+    line, column = meta.get("line"), meta.get("col")
+    start, end = meta.get("start"), meta.get("end")
+    if not (isinstance(line, int) and isinstance(column, int)):
+        return None
+    width = end - start if isinstance(start, int) and isinstance(end, int) else 0
+    return line, max(1, column - width)

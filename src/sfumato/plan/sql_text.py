@@ -11,11 +11,12 @@ from typing import Final
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 
+from sfumato.core.places import Place
 from sfumato.core.refusal import Refused
 from sfumato.plan.sql_hints import UNION, hint_of_sub_select
-from sfumato.plan.sql_leaves import nodes_of, outside
+from sfumato.plan.sql_leaves import nodes_of, outside, said_at
 
 MAX_TEXT: Final = 16 * 1024
 MAX_TOKENS: Final = 2000
@@ -42,22 +43,36 @@ class Parsed:
 def parsed(text: str) -> Parsed:
     """Return the one SELECT that the text is, or refuse."""
     tokens = _checked_tokens(text)
+    trees: Sequence[exp.Expr | None] = ()
+    place: Place | None = None
     try:
-        trees: Sequence[exp.Expr | None] = _DUCKDB.parser().parse(tokens, text)
+        trees = _DUCKDB.parser().parse(tokens, text)
+    except ParseError as error:
+        place = _stopped_at(error)
     except _STRAY:
-        trees = ()
+        pass
     if len(trees) != 1 or trees[0] is None:
-        raise Refused(
+        refused = Refused(
             "bad-sql",
             "This is not one SQL statement that can be read.",
             "Write SELECT aggregates FROM the data set WHERE conditions GROUP BY columns.",
         )
+        raise refused if place is None else said_at(refused, place)
     tree = trees[0]
     if isinstance(tree, exp.SetOperation):
         raise outside(tree, "two SELECTs are not put together", UNION)
     if type(tree) is not exp.Select:
         raise outside(tree, "only SELECT is answered")
     return Parsed(tree, _lost(tokens, tree))
+
+
+def _stopped_at(error: ParseError) -> Place | None:
+    """Return where the parser could not go on; it counts to the end of a word."""
+    found = next(iter(error.errors), {})
+    line, column = found.get("line"), found.get("col")
+    if not isinstance(line, int) or not isinstance(column, int):
+        return None
+    return line, max(1, column + 1 - len(str(found.get("highlight") or " ")))
 
 
 def _lost(tokens: Sequence[Token], tree: exp.Select) -> Refused | None:
@@ -72,12 +87,17 @@ def _lost(tokens: Sequence[Token], tree: exp.Select) -> Refused | None:
     lost = sorted((said - kept).elements())
     if not lost:
         return None
-    where = next((f" (line {t.line})" for t in tokens if t.text.casefold() == lost[0]), "")
-    return Refused(
+    refused = Refused(
         "not-in-language",
-        f"A part of the question has no meaning here: {lost[0][:40]!r}{where}.",
+        f"A part of the question has no meaning here: {lost[0][:40]!r}.",
         "Leave it out.",
     )
+    first = next((t for t in tokens if t.text.casefold() == lost[0]), None)
+    return refused if first is None else said_at(refused, _begin(first))
+
+
+def _begin(token: Token) -> Place:
+    return token.line, max(1, token.col - (token.end - token.start))
 
 
 def check_sub_selects(tree: exp.Select) -> None:

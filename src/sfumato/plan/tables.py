@@ -78,6 +78,21 @@ def view_of(card: Card, question: Question) -> tuple[View, Question]:
     return seen.view(joined), question
 
 
+def check_called(view: View, question: Question) -> None:
+    """Refuse a computed key that GROUP BY calls as a column is called: SQL groups by the column."""
+    columns = {name.partition(".")[2] or name for name in view.names} | view.people
+    if question.source is not None:
+        columns = {column.name.casefold() for column in question.source.columns}
+    twice = sorted(question.called & columns)
+    if twice:
+        raise Refused(
+            "not-in-language",
+            f"SELECT gives the name {twice[0]!r} to something computed, and a column has it: SQL "
+            "groups by the column.",
+            "Take another name.",
+        )
+
+
 def _place(card: Card, tables: Mapping[str, int], name: str) -> int:
     found = tables.get(name.casefold())
     if found is None:
@@ -85,6 +100,7 @@ def _place(card: Card, tables: Mapping[str, int], name: str) -> int:
             "unknown-data-set",
             f"The data set {card.name!r} has no table {name!r}.",
             "It has: " + ", ".join(table.name for table in card.every_table) + ".",
+            table=name,
         )
     return found
 

@@ -1,0 +1,144 @@
+"""A refusal that needs the card is told its place in the text: which part is it that is refused so?
+
+Of the parts that the text was read as, those within others first, it is the first one that is
+refused for the same reason by itself. Else it is what the refusal names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from sfumato.core.card import Card
+from sfumato.core.expression import Expr, Predicate, columns_of
+from sfumato.core.places import Place, Places
+from sfumato.core.question import Aggregate, EachPerson, Output, Question, Reduce
+from sfumato.core.refusal import Refused
+from sfumato.plan.known import Scope
+from sfumato.plan.numbers import plain
+from sfumato.plan.scope import (
+    card_scope,
+    most_inner_rows,
+    people_scope,
+    physical,
+    scope_of,
+    spelled_predicate,
+)
+from sfumato.plan.sql_leaves import said_at
+from sfumato.plan.tables import View, view_of
+from sfumato.plan.typed import typed
+from sfumato.plan.words import expr_in_words
+
+_NAMED: Final = re.compile(r"'([^']+)'")
+MOST_PLANS: Final = 100  # questions that are planned to find the part
+Planned = Callable[[Card, Question], object]
+
+
+def placed(refused: Refused, card: Card, question: Question, planned: Planned) -> Refused:
+    """Return the refusal with its place in the text, where it has one and says so not already."""
+    places = question.places
+    if places is None or "place" in refused.facts:
+        return refused
+    place = _guilty(refused, _Alone(card, question, planned), places)
+    place = place or _named(refused, places) or _first(refused, places)
+    return refused if place is None else said_at(refused, place)
+
+
+def _first(refused: Refused, places: Places) -> Place | None:
+    """Return where the answer's first column stands, if it is that there is no aggregate."""
+    every = (place for _, place, _ in places)
+    return next(every, None) if refused.code == "no-aggregate" else None
+
+
+def _named(refused: Refused, places: Places) -> Place | None:
+    """Return where the first stands of what the refusal names between quotes."""
+    named = [refused.facts[key] for key in ("table", "column") if key in refused.facts]
+    for words in [*map(str, named), *_NAMED.findall(refused.cause)]:
+        for part, place, _ in places:
+            if isinstance(part, Expr) and expr_in_words(part).casefold() == words.casefold():
+                return place
+        found = places.of_name(words)
+        if found is not None:
+            return found
+    return None
+
+
+def _guilty(refused: Refused, alone: _Alone, places: Places) -> Place | None:
+    is_of_all = _is_same(alone.refusal(Aggregate("count"), is_inner=False), refused)
+    for part, place, is_inner in places:
+        if is_of_all and isinstance(part, Aggregate):
+            continue  # whatever is asked of these tables is refused so
+        if _is_same(alone.refusal(part, is_inner=is_inner), refused):
+            return place
+    return None
+
+
+def _is_same(found: Refused | None, refused: Refused) -> bool:
+    return found is not None and (found.code, found.cause) == (refused.code, refused.cause)
+
+
+@dataclass
+class _Alone:
+    """Parts of a question, each asked about by itself."""
+
+    card: Card
+    question: Question
+    planned: Planned
+    left: int = MOST_PLANS
+
+    def refusal(self, part: object, *, is_inner: bool) -> Refused | None:
+        """Return why the part is refused by itself; nothing if it is not."""
+        try:
+            self._check(part, is_inner=is_inner)
+        except Refused as refused:
+            return refused
+        return None
+
+    def _check(self, part: object, *, is_inner: bool) -> None:
+        if isinstance(part, Aggregate):
+            if not is_inner:
+                self._plan(self._asking(part))
+        elif isinstance(part, Reduce):
+            people_scope(self._view, EachPerson((part,)), self._most_rows)
+        elif isinstance(part, Predicate):
+            if not is_inner and self._is_of_outputs(part):
+                self._plan(replace(self.question, having=part, where=None))
+            scope = self._scope(is_inner=is_inner)
+            physical(spelled_predicate(part, scope, {}), scope)
+        elif isinstance(part, Expr):
+            side = typed(part, self._scope(is_inner=is_inner))
+            if side.is_number:
+                plain(side)
+
+    def _asking(self, aggregate: Aggregate) -> Question:
+        """Return the question for that aggregate alone, of all rows."""
+        output = Output("x", aggregate)
+        return replace(
+            self.question,
+            outputs=(output,), where=None, group_by=(), having=None, order=(), limit=None,
+            max_groups=None, max_rows=None,
+        )  # fmt: skip
+
+    def _plan(self, question: Question) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            self.planned(self.card, replace(question, places=None))
+
+    def _is_of_outputs(self, condition: Predicate) -> bool:
+        """Say whether the condition may be a part of HAVING."""
+        names = columns_of(condition)
+        return self.question.having is not None and names <= {o.name for o in self.question.outputs}
+
+    def _scope(self, *, is_inner: bool) -> Scope:
+        return card_scope(self._view) if is_inner else scope_of(self._view, self.question)
+
+    @cached_property
+    def _view(self) -> View:
+        return view_of(self.card, self.question)[0]
+
+    @cached_property
+    def _most_rows(self) -> int:
+        return most_inner_rows(self._view.card, self.question)

@@ -1,0 +1,74 @@
+"""Where in the text each part was read, noted on the way: readers need not know that it is done."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, TypeVar
+
+from sqlglot import exp
+
+from sfumato.core.places import Places, packed
+from sfumato.plan.sql_leaves import nodes_of, place_of
+
+_Notes = list[tuple[object, exp.Expr]]
+# Handed through every reader it would be an argument of each that only the outermost ever uses.
+_NOTES: Final[ContextVar[_Notes | None]] = ContextVar("notes", default=None)
+Made = TypeVar("Made")
+
+
+@contextmanager
+def noting() -> Iterator[_Notes]:
+    """Note what is read within, and at which node."""
+    notes: _Notes = []
+    token = _NOTES.set(notes)
+    try:
+        yield notes
+    finally:
+        _NOTES.reset(token)
+
+
+def noted(made: Made, node: exp.Expr) -> Made:
+    """Return what was made of the node, having noted it."""
+    notes = _NOTES.get()
+    if notes is not None:
+        notes.append((made, node))
+    return made
+
+
+def names_in(tree: exp.Expr) -> dict[str, int]:
+    """Return where each name stands first; of columns also with the table before it."""
+    found: dict[str, int] = {}
+    for node in nodes_of(tree):
+        if not isinstance(node, exp.Identifier | exp.Column):
+            continue
+        place = place_of(node)
+        if place is not None:
+            for name in _spellings(node):
+                at = packed(place)
+                found[name] = min(found.get(name, at), at)
+    return found
+
+
+def _spellings(node: exp.Expr) -> Iterator[str]:
+    yield node.name.casefold()
+    if isinstance(node, exp.Column) and node.table:
+        yield f"{node.table}.{node.name}".casefold()
+
+
+def places_of(notes: _Notes, names: dict[str, int]) -> Places:
+    """Return the places of what was noted."""
+    known = [(part, node, place_of(node)) for part, node in notes]
+    placed = [(part, node, place) for part, node, place in known if place is not None]
+    return Places(
+        tuple(part for part, _, _ in placed),
+        array("I", [packed(place) for _, _, place in placed]),
+        frozenset(i for i, (_, node, _) in enumerate(placed) if _is_inner(node)),
+        names,
+    )
+
+
+def _is_inner(node: exp.Expr) -> bool:
+    return node.find_ancestor(exp.Subquery, exp.CTE) is not None
