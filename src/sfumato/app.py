@@ -30,7 +30,7 @@ from sfumato.engines.postgres_tables import PostgresTables
 from sfumato.faces.connection_desk import columns_of, taken
 from sfumato.faces.desk import Desk
 from sfumato.faces.local import LocalTransport
-from sfumato.sandbox import Bubblewrap, environment
+from sfumato.sandbox import Bubblewrap, Environments, environment
 from sfumato.services.access import ACTIONS, OWNER, Access, Admission, Caller
 from sfumato.services.anonymity import Anonymity, HandingOut, Recoding
 from sfumato.services.audit import Audit
@@ -298,7 +298,7 @@ def open_house(
     split = engine if isinstance(engine, DuckDBEngine) else Unsplit(NAMES[kind])
     runs = FileDrafts(root / "runs")
     runs.sweep()
-    sandbox = Bubblewrap(partial(environment, vault=root), dice)
+    sandbox = Bubblewrap(partial(environment, vault=root), dice, own=Environments())
     strangers = PipelineDoor(ledger, split, sandbox, pool, runs)
     return House(
         folder=root,

@@ -107,6 +107,7 @@ class BlockJob:
     inputs: tuple[str, ...]  # files of rows, one a block; nobody reads them but the block
     outputs: tuple[Output, ...]
     limits: SandboxLimits
+    own: str = ""  # the name of what the program brings along to run with (core/environment.py)
     laid: Laid | None = None  # by an engine, out of rows; None of what is made up
 
 
@@ -118,6 +119,7 @@ class TrialJob:
     texts: tuple[bytes, ...]  # rows, one a block
     outputs: tuple[Output, ...]
     limits: SandboxLimits
+    own: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,11 +158,15 @@ class Sandbox(Protocol):
         """Return what each block of made-up rows says, openly and at once."""
         ...
 
-    def environment(self) -> str:
-        """Return the digest of what programs run with: interpreter, libraries, list of calls."""
+    def environment(self, own: str = "") -> str:
+        """Return the digest of what programs run with: interpreter, libraries, list of calls.
+
+        With what a program brings along, whose name is a digest, that is part of it; one that is
+        not here is refused.
+        """
         ...
 
-    def check(self, limits: SandboxLimits) -> None:
+    def check(self, limits: SandboxLimits, own: str = "") -> None:
         """Raise `SandboxStopped` if none can be had with so much for each block."""
         ...
 

@@ -114,7 +114,7 @@ def _check_sandbox(sandbox: Sandbox, run: Run) -> None:
     """Refuse, unpaid, where no sandbox starts: nothing is ever run bare."""
     is_there = True
     try:
-        sandbox.check(run.limits)
+        sandbox.check(run.limits, run.program.own)
     except SandboxStopped:
         is_there = False
     if not is_there:
@@ -160,7 +160,8 @@ def _sums(door: PipelineDoor, order: RunOrder, drawn: list[NDArray[np.int64]]) -
         split = _split_order(order, target, door.pool.dice.draw(KEY_BYTES))
         _each_person(door, order, split)
         laid, files = _laid(order), door.engine.split(split)
-        job = BlockJob(_inside(order, GROUP), files, run.program.outputs, run.limits, laid)
+        own, outputs = run.program.own, run.program.outputs
+        job = BlockJob(_inside(order, GROUP), files, outputs, run.limits, own, laid)
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
@@ -185,7 +186,8 @@ def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> None
         return
     laid, turns = _laid(order), door.engine.split_people(split)
     limits = replace(order.run.limits, most_bytes=MOST_KEPT)
-    door.sandbox.run_each(BlockJob(_inside(order, PARTICIPANT), turns, (), limits, laid))
+    inside, own = _inside(order, PARTICIPANT), order.run.program.own
+    door.sandbox.run_each(BlockJob(inside, turns, (), limits, own, laid))
 
 
 def _laid(order: RunOrder) -> Laid:
