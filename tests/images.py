@@ -14,7 +14,7 @@ from sfumato.sandbox.environment import environment
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
-PYTHON = {"LD_LIBRARY_PATH": "/lib64:/opt/python/lib", "PATH": "/opt/python/bin"}
+PYTHON = {"LD_LIBRARY_PATH": "/lib64"}
 
 
 def member(name: str, text: bytes = b"", **said: object) -> tuple[tarfile.TarInfo, bytes]:
@@ -60,7 +60,9 @@ def layout(
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
-        "config": _put(place, json.dumps(config).encode(), "application/vnd.oci.image.config.v1+json"),
+        "config": _put(
+            place, json.dumps(config).encode(), "application/vnd.oci.image.config.v1+json"
+        ),
         "layers": [_put(place, blob, kind) for blob in blobs],
     }
     named = _put(place, json.dumps(manifest).encode(), MANIFEST)
@@ -84,7 +86,7 @@ def python_layer() -> bytes:
     with tarfile.open(fileobj=file, mode="w") as tar:
         tar.add(made.folder / "python", "opt/python", filter=_slim)
         tar.add(made.folder / "libs", "lib64")
-        tar.addfile(link("opt/python/bin/python3", Path(made.python).name)[0])
+        tar.addfile(link("usr/bin/python3", f"/opt/python/bin/{Path(made.python).name}")[0])
     return file.getvalue()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Final, Protocol
 
 from sfumato.core.columns import ColumnType
 from sfumato.core.outputs import Output
@@ -21,6 +21,10 @@ class BlockColumn:
     place: int
     type: ColumnType
     step: Fraction
+
+
+MOST_KEPT: Final = 524_288  # bytes that a person's own run may leave for the group's
+KEPT_PROGRAMS: Final = 4  # of a data set, whose people's own runs are kept: those run last
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,15 @@ class SplitOrder:
     study: StudyOrder | None = None  # None where a block is a table alone
 
 
+def study_room(turns: int, person_mb: int) -> int:
+    """Return the bytes of disk that a run over folders may take: by public numbers alone.
+
+    What is kept, what is said this time, and once more in the blocks; and files, for turns and
+    blocks.
+    """
+    return turns * (3 * MOST_KEPT + 2 * (person_mb << 20))
+
+
 def said_path(turn: str) -> str:
     """Return where what a person's own run has said is left."""
     return turn + ".said"
@@ -70,6 +83,13 @@ class SplitEngine(Protocol):
 
         A person's turn is drawn without regard to anybody else's; it is empty if their run is kept
         from an earlier time.
+        """
+        ...
+
+    def room(self, table: str) -> int:
+        """Return the bytes of disk that are free where that is written.
+
+        How much is kept of earlier runs does not move it: each program's room is taken whole.
         """
         ...
 

@@ -21,6 +21,7 @@ from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import debt_of
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import (
+    MOST_KEPT,
     BlockJob,
     Drafts,
     Laid,
@@ -29,6 +30,7 @@ from sfumato.core.sandbox import (
     SplitEngine,
     SplitOrder,
     StudyOrder,
+    study_room,
 )
 from sfumato.core.twins.written import study_files
 from sfumato.door.accounts import (
@@ -50,7 +52,6 @@ FORMAT: Final = "pipeline/1"
 PATIENCE_S: Final = 24 * 3600  # longer than any job may take
 KEY_BYTES: Final = 32
 GROUP, PARTICIPANT = "group", "participant"  # how BIDS apps call the two levels
-MOST_KEPT: Final = 524_288  # bytes that a person's own run may leave for the group's
 INTERVAL: Final = (
     "95 %, for the noise alone, around the average of blocks; how far that average is from what "
     "the program would say of all the people at once is the bias of blocks, and is not in it"
@@ -89,6 +90,7 @@ def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
     The same program at the same price on the same version is the stored answer, free.
     """
     _check_sandbox(door.sandbox, order.run)
+    _check_room(door.engine, order)
     drawn = [door.pool.take(noise, count) for noise, count in order.run.draws()]
     charge = _charge(order)
     outcome = door.ledger.charge(charge)
@@ -119,6 +121,21 @@ def _check_sandbox(sandbox: Sandbox, run: Run) -> None:
         is_there = False
     if not is_there:
         raise no_sandbox()
+
+
+def _check_room(engine: SplitEngine, order: RunOrder) -> None:
+    """Refuse, unpaid, where the disk has no room for all that people's runs may leave."""
+    folders = order.card.folders
+    if folders is None or not order.run.turns:
+        return
+    needed = study_room(order.run.turns, folders.person_mb)
+    if engine.room(order.table) < needed:
+        raise Refused(
+            "sandbox-missing",
+            f"What people's own runs may leave takes {needed >> 20:,} MB of disk, which are not"
+            " free.",
+            "Ask whoever runs the vault to make room, or to lower the card's bids.people.",
+        )
 
 
 def no_sandbox() -> Refused:

@@ -94,12 +94,16 @@ def with_own(made: Environment, files: Path, *, is_image: bool) -> Environment:
     it: none of the house's is there then, and none is warm.
     """
     house = made.folder / "packages"
-    ours = {place.name for place in house.iterdir()} if house.is_dir() else set()
-    packages = files / "packages"
-    theirs = set() if is_image else {place.name for place in packages.iterdir()}
-    is_alone = is_image or bool(ours & theirs)
+    theirs = set() if is_image else _modules_in(files / "packages")
+    is_alone = is_image or bool(_modules_in(house) & theirs)
     modules = () if is_alone else made.modules
     return replace(made, modules=modules, own=files, is_image=is_image, is_alone=is_alone)
+
+
+def _modules_in(folder: Path) -> set[str]:
+    """Return what can be imported from there, by name; `x`, `x.py` and `x.cpython.so` are x."""
+    places = folder.iterdir() if folder.is_dir() else ()
+    return {place.name.partition(".")[0] for place in places}
 
 
 def environment_digest() -> str:

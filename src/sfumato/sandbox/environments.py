@@ -240,7 +240,9 @@ def _below(folder: Path) -> Iterator[Path]:
     """Yield everything below the folder; links are not followed."""
     left = [folder]
     while left:
-        for entry in os.scandir(left.pop()):
+        with os.scandir(left.pop()) as found:
+            entries = list(found)
+        for entry in entries:
             yield Path(entry.path)
             if entry.is_dir(follow_symlinks=False):
                 left.append(Path(entry.path))

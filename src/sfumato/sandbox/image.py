@@ -29,7 +29,6 @@ def _enter(_job: Job, _text: bytes) -> None:
     _sure(LIBC.mount(None, ROOT.encode(), None, read_only, None))
     for place in (WORK, "/dev"):
         _bind(place, ROOT + place)
-    _bind(TEMPORARY, f"{ROOT}/tmp")  # noqa: S108  # a folder of the image, not of this machine
     os.chdir(ROOT)
     _sure(LIBC.syscall(_PIVOT_ROOT, b".", b"."))
     _sure(LIBC.umount2(b".", _LET_GO))
@@ -52,8 +51,14 @@ def _become(job: Job, _text: bytes) -> NoReturn:
     ours = ["python3", PROGRAM] if job["source"] else job["entry"]
     command = [*ours, SOURCE, TARGET, level]
     settings = dict(one.split("=", 1) for one in job["settings"])
-    settings.setdefault("PATH", _PATH)
-    os.execvpe(command[0], command, {**settings, **_OURS})  # noqa: S606  # the image's own
+    found = _found(command[0], settings.get("PATH", _PATH))
+    os.execve(found, [found, *command[1:]], {**settings, **_OURS})  # noqa: S606  # the image's own
+
+
+def _found(name: str, path: str) -> str:
+    """Return the file of a command; the first on the path, as a shell finds it."""
+    places = [name] if "/" in name else [f"{folder}/{name}" for folder in path.split(":")]
+    return next((place for place in places if os.access(place, os.X_OK)), places[0])
 
 
 _OURS = {

@@ -189,20 +189,21 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
     _furnish(order)
     told, tell = os.pipe()
     hear, say = os.pipe()
+    nowhere = os.open("/dev/null", os.O_RDWR)  # here: the block will hide it
     reader = os.fork()
     if reader == 0:
         try:
             LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the block could send
             job, code = json.loads(_all_of(program)), _filter("filter")
-            say = _alone(say, told, os.open("/dev/null", os.O_RDWR))
+            say = _alone(say, told, nowhere)
             _give_up_rights(order, code)
             if os.read(INPUT, 1) == READY:
                 _write_all(say, RUNS["gather"](job, b""))
         finally:
             os._exit(0)
-    os.close(told)
-    os.close(say)
+    for descriptor in (told, say, nowhere):
+        os.close(descriptor)
     return reader, tell, hear
 
 

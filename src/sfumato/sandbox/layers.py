@@ -11,6 +11,7 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
@@ -193,11 +194,14 @@ def _walked(folder: Folder, place: Path) -> Iterator[tuple[Path, Node]]:
                 left.append((above / name, node))
 
 
-def layers_of(files: Iterable[IO[bytes]], target: Path, bytes_in: Path) -> None:
+def layers_of(
+    files: Iterable[AbstractContextManager[IO[bytes]]], target: Path, bytes_in: Path
+) -> None:
     """Write the merged files of these layers, the lowest first; or refuse."""
     merged = Layers(bytes_in)
-    for file in files:
-        merged.add(file)
+    for one in files:
+        with one as file:
+            merged.add(file)
     merged.write(target)
     for place in os.scandir(bytes_in):
         os.unlink(place.path)

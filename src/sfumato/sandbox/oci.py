@@ -137,23 +137,25 @@ def _read_json(text: bytes) -> Json:
     return found
 
 
-def _layer(layout: Path, said: object, whole: object) -> IO[bytes]:
-    """Return a layer's tar, whose packed and whole bytes are what their digests say; or refuse.
+@contextmanager
+def _layer(layout: Path, said: object, whole: object) -> Iterator[IO[bytes]]:
+    """Give a layer's tar, whose packed and whole bytes are what their digests say; or refuse.
 
     It is unpacked to a file that has no name before a byte of it is looked at.
     """
     kind = _dict(said).get("mediaType")
     if kind not in (*_PLAIN, *_PACKED):
         raise bad_environment("a layer is a tar, plain or by gzip")
-    tar = tempfile.TemporaryFile()  # noqa: SIM115  # who reads it lets it go
-    with _blob(layout, said) as file:
-        packed = _Counted(file)
-        is_read = _unpacked(packed, tar, whole) if kind in _PACKED else _copied(packed, tar, whole)
-        packed.drain()
-    if not is_read or f"sha256:{packed.hash.hexdigest()}" != _dict(said).get("digest"):
-        raise _not_its_digest()
-    tar.seek(0)
-    return tar
+    with tempfile.TemporaryFile() as tar:
+        with _blob(layout, said) as file:
+            packed = _Counted(file)
+            read = _unpacked if kind in _PACKED else _copied
+            is_read = read(packed, tar, whole)
+            packed.drain()
+        if not is_read or f"sha256:{packed.hash.hexdigest()}" != _dict(said).get("digest"):
+            raise _not_its_digest()
+        tar.seek(0)
+        yield tar
 
 
 class _Counted(io.RawIOBase):

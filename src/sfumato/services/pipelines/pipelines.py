@@ -48,6 +48,10 @@ class Unsplit:
         """Refuse."""
         raise _not_on(self.kind)
 
+    def room(self, table: str) -> int:
+        """Return that there is none."""
+        return 0
+
 
 @dataclass(frozen=True)
 class Pipelines:
