@@ -86,7 +86,7 @@ def python_layer() -> bytes:
     with tarfile.open(fileobj=file, mode="w") as tar:
         tar.add(made.folder / "python", "opt/python", filter=_slim)
         tar.add(made.folder / "libs", "lib64")
-        tar.addfile(link("usr/bin/python3", f"/opt/python/bin/{Path(made.python).name}")[0])
+        tar.addfile(link("sbin/python3", f"/opt/python/bin/{Path(made.python).name}")[0])
     return file.getvalue()
 
 

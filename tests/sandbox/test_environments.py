@@ -267,7 +267,7 @@ def pythons(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Return a layout with an image that has an interpreter, and its digest."""
     place = tmp_path_factory.mktemp("image")
     run = member("opt/run.py", OWN_PROGRAM.encode(), mode=0o755)
-    entry = ("/usr/bin/python3", "-I", "/opt/run.py")
+    entry = ("/sbin/python3", "-I", "/opt/run.py")
     layers = [python_layer(), tar_of([run, member("opt/file", b"the image's")])]
     return place, layout(place, layers, entry=entry, settings=PYTHON, packed=False)
 
@@ -278,13 +278,13 @@ source, target, level = sys.argv[1:]
 lines = open(source + "/participants.tsv").read().splitlines()
 os.makedirs(target + "/out")
 bad = 0
-for place in ("/new", "/opt/file", "/tmp/new", "/usr/bin/python3", "/dev/new"):
+for place in ("/new", "/opt/file", "/tmp/new", "/sbin/python3", "/dev/new"):
     try:
         open(place, "wb")
         bad = 50
     except OSError:
         pass
-ours = sorted(os.listdir("/")) == ["dev", "lib64", "opt", "proc", "sys", "tmp", "usr", "work"]
+ours = sorted(os.listdir("/")) == ["dev", "lib64", "opt", "proc", "sbin", "sys", "tmp", "work"]
 with open(target + "/out/answer.json", "w") as file:
     json.dump({"m": bad + len(lines) + 10 * ours + 20 * (level == "group")}, file)
 """
