@@ -213,7 +213,12 @@ def f(rows):
 """
 WRITES = """
 def f(rows):
-    import mine, sys
+    import mine, os
+    for place in ("/env/own", "/env/own/packages", mine.__file__):
+        try:
+            os.chmod(place, 0o777)
+        except OSError:
+            pass
     for place in (mine.__file__, "/env/own/new", "/env/own/packages/new.py"):
         try:
             open(place, "wb")
@@ -254,7 +259,7 @@ def f(rows):
 def test_nothing_that_was_brought_along_is_imported_before_the_block(
     kept: Environments, sandbox: Bubblewrap, rows: Path, tmp_path: Path
 ) -> None:
-    shadows = {"mine": SPY, "runpy": "raise SystemExit", "struct": "raise SystemExit"}
+    shadows = {"mine": SPY, "decimal": "raise SystemExit", "uuid": "raise SystemExit"}
     made = kept.add_folder(folder_of(tmp_path / "folder", **shadows))
     assert said(sandbox, made.name, {"kind": "function", "source": WHOLE}, rows) == 1
     theirs = kept.add_folder(folder_of(tmp_path / "other", pandas="def read_csv(f, sep): return 1"))
@@ -280,7 +285,11 @@ os.makedirs(target + "/out")
 bad = 0
 for place in ("/new", "/opt/file", "/tmp/new", "/sbin/python3", "/dev/new"):
     try:
-        open(place, "wb")
+        os.chmod(os.path.dirname(place), 0o777)
+    except OSError:
+        pass
+    try:
+        open(place, "ab")
         bad = 50
     except OSError:
         pass
@@ -308,6 +317,14 @@ write()
 """
 
 
+INTERRUPTS = """
+import ctypes, os, sys
+os.makedirs(sys.argv[2] + "/out")
+signalled = [ctypes.CDLL(None).syscall(234, 1, 1, number) for number in (0, 2, 9, 15, 10)]
+open(sys.argv[2] + "/out/answer.json", "w").write('{"m": %d}' % (9 if not any(signalled) else 30))
+"""  # to the first process of the room, which reads what is left
+
+
 @needs_bubbles
 @pytest.mark.parametrize(("name", "source", "is_heard"), [
     ("plain", LEAVES, True),
@@ -315,8 +332,7 @@ write()
     ("late", LEAVES + "while True: pass", False),
     ("too much", LEAVES + "open(sys.argv[2] + '/out/answer.json', 'w').write(' ' * 90_000)", False),
     ("a folder", "import os, sys\nos.makedirs(sys.argv[2] + '/out/answer.json')", False),
-    ("interrupts", LEAVES + "import signal\nsignal.pthread_kill\nimport ctypes\n"
-     "ctypes.CDLL(None).syscall(234, 1, 1, 2)\nctypes.CDLL(None).syscall(234, 1, 1, 9)", True),
+    ("interrupts", INTERRUPTS, True),
     ("no program", "raise SystemExit", False),
 ], ids=lambda value: value if isinstance(value, str) and len(value) < 12 else "")  # fmt: skip
 def test_what_an_images_program_leaves_is_read_when_it_is_gone(  # noqa: PLR0917  # cases and fixtures
