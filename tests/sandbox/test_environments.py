@@ -8,6 +8,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,7 +192,7 @@ def said(sandbox: Bubblewrap, own: str, program: dict[str, object], rows: Path) 
         [{"name": "m", "lower": -1, "upper": 100, "step": 1, "path": path, "at": ["m"]}]
     )
     told = {"name": "f", "outputs": ["m"], "paths": [path], **program}
-    job = BlockJob(told, (str(rows),), outputs, LIMITS, own)
+    job = BlockJob(told, (str(rows),), outputs, LIMITS, own=own)
     ran = sandbox._said(job)
     assert ran is not None
     from sfumato.core.outputs import read_said
@@ -375,7 +376,7 @@ def test_another_environment_is_another_program_that_waits(
     as_ria = OpenVault(vault.house, "ria")
     digests = {}
     for own in ("", first.name, second.name):
-        body = {
+        body: dict[str, object] = {
             "data_set": "town", "source": IMPORTS, "name": "f", "environment": own,
             "outputs": [{"name": "m", "lower": 0, "upper": 100}],
         }  # fmt: skip
@@ -391,7 +392,7 @@ def test_another_environment_is_another_program_that_waits(
     other = {**asked, "pipeline": digests[second.name]}
     assert code_of(lambda: as_ria.call("run-pipeline", other)) == "pipeline-waits"
     mine = {**asked, "pipeline": digests[first.name]}
-    answer = as_ria.call("run-pipeline", mine)
+    answer: Any = as_ria.call("run-pipeline", mine)
     assert abs(answer["rows"][0][0] - 50) < 1  # two blocks of ten people
     kept.remove(first.name)
     gone = {**mine, "epsilon": 800}

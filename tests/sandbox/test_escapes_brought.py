@@ -52,7 +52,7 @@ def says(request: pytest.FixtureRequest) -> Iterator[Says]:
                 "kind": "program", "source": program + LEAVES, "name": "f", "outputs": ["m"],
                 "paths": [OUT],
             }  # fmt: skip
-            job = BlockJob(told, (str(rows),), (), SandboxLimits(cpu_s=4.0), own)
+            job = BlockJob(told, (str(rows),), (), SandboxLimits(cpu_s=4.0), own=own)
             found = sandbox._said(job)
             assert found is not None
             return found[1][0].said

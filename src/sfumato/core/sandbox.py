@@ -127,8 +127,8 @@ class BlockJob:
     inputs: tuple[str, ...]  # files of rows, one a block; nobody reads them but the block
     outputs: tuple[Output, ...]
     limits: SandboxLimits
-    own: str = ""  # the name of what the program brings along to run with (core/environment.py)
     laid: Laid | None = None  # by an engine, out of rows; None of what is made up
+    own: str = ""  # the name of what the program brings along to run with (core/environment.py)
 
 
 @dataclass(frozen=True)

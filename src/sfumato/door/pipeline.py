@@ -178,7 +178,7 @@ def _sums(door: PipelineDoor, order: RunOrder, drawn: list[NDArray[np.int64]]) -
         _each_person(door, order, split)
         laid, files = _laid(order), door.engine.split(split)
         own, outputs = run.program.own, run.program.outputs
-        job = BlockJob(_inside(order, GROUP), files, outputs, run.limits, own, laid)
+        job = BlockJob(_inside(order, GROUP), files, outputs, run.limits, laid, own)
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
@@ -204,7 +204,7 @@ def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> None
     laid, turns = _laid(order), door.engine.split_people(split)
     limits = replace(order.run.limits, most_bytes=MOST_KEPT)
     inside, own = _inside(order, PARTICIPANT), order.run.program.own
-    door.sandbox.run_each(BlockJob(inside, turns, (), limits, own, laid))
+    door.sandbox.run_each(BlockJob(inside, turns, (), limits, laid, own))
 
 
 def _laid(order: RunOrder) -> Laid:

@@ -196,8 +196,8 @@ def _make(place: Path, found: dict[str, metadata.Distribution], code: tuple[byte
         (draft / "inside").mkdir()
         for file in _INSIDE:
             shutil.copyfile(file, draft / "inside" / file.name)
-        for name, one in zip(("filter", "filter-image"), code, strict=True):
-            (draft / "inside" / name).write_bytes(one)
+        (draft / "inside" / "filter").write_bytes(code[0])
+        (draft / "inside" / "filter-image").write_bytes(code[1])
         _warm(draft, [name for name in PREFERRED if name in found])
         for path in (draft, *draft.rglob("*")):
             if not path.is_symlink():

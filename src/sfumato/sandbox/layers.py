@@ -136,9 +136,10 @@ class Layers:
             raise bad_environment("a layer puts a file below what is no folder")
         if isinstance(node, tuple):
             above = self._folder(node[:-1], make=False)
-            node = None if above is None or not node else above.inside.get(node[-1])
-            if not isinstance(node, Kept):
+            found = None if above is None or not node else above.inside.get(node[-1])
+            if not isinstance(found, Kept):
                 raise bad_environment("a layer has a hard link to what is no file of the image")
+            node = found
         if isinstance(node, Folder) and isinstance(folder.inside.get(parts[-1]), Folder):
             return  # its contents stay
         folder.inside[parts[-1]] = node
