@@ -120,7 +120,7 @@ APP = """
 import glob, os, sys, time
 source, target, level = sys.argv[1:]
 if level == "participant" and glob.glob(source + "/sub-*"):
-    until = time.process_time() + 1.5
+    until = time.process_time() + 0.8
     while time.process_time() < until:
         pass
     os.makedirs(target + "/" + os.path.basename(glob.glob(source + "/sub-*")[0]))
@@ -130,7 +130,7 @@ elif level == "group":
         file.write(str(len(glob.glob(target + "/sub-*/done.txt"))))
 """
 FOUND = [{"name": "found", "lower": 0, "upper": 4, "step": 1, "path": "group.txt", "at": [0]}]
-TERMS = {"data_set": "cohort", "epsilon": 500, "blocks": 2, "cpu_s": 4}
+TERMS = {"data_set": "cohort", "epsilon": 500, "blocks": 2, "cpu_s": 20}
 
 
 def study(folder: Path) -> Path:
@@ -157,7 +157,7 @@ def burning(bubbles: tuple[int, ...]) -> list[int]:
         below = {pid: children(pid) for pid in children(bubble)}
         for pid, own in below.items():
             above = sum(pid in others for others in below.values())
-            if above >= 2 and not own and cpu_s(pid) > 0.3:
+            if above >= 2 and not own and cpu_s(pid) > 0.2:
                 found.append(pid)
     return found
 
@@ -202,7 +202,7 @@ def test_a_run_that_is_killed_among_peoples_turns_is_resumed_for_what_was_paid(
         "--output", "found:0:4:1@group.txt#0", "--json",
     )  # fmt: skip
     digest = json.loads(handed_in.stdout)["digest"]
-    terms = ("--epsilon", "500", "--blocks", "2", "--cpu", "4", "--op", "mine")
+    terms = ("--epsilon", "500", "--blocks", "2", "--cpu", "6", "--op", "mine")
     begun = subprocess.Popen(
         [*SFUMATO, "pipeline", "run", "cohort", digest, *terms],
         env={**os.environ, "SFUMATO_VAULT": str(vault)},
