@@ -30,7 +30,7 @@ from sfumato.engines.postgres_tables import PostgresTables
 from sfumato.faces.connection_desk import columns_of, taken
 from sfumato.faces.desk import Desk
 from sfumato.faces.local import LocalTransport
-from sfumato.sandbox import Bubblewrap, environment
+from sfumato.sandbox import Bubblewrap, Environments, environment
 from sfumato.services.access import ACTIONS, OWNER, Access, Admission, Caller
 from sfumato.services.anonymity import Anonymity, HandingOut, Recoding
 from sfumato.services.audit import Audit
@@ -89,6 +89,7 @@ class House:
     engine: Engine
     engine_kind: str
     catalogue: SqlCatalogue
+    environments: Environments
     desk: Desk
 
     @property
@@ -178,6 +179,11 @@ class OpenVault(Vault):
     def enrol(self, user: str, group: str) -> None:
         """Put a user into a group that cards let ask."""
         self.owner.data_sets.enrol(user, group)
+
+    @property
+    def environments(self) -> Environments:
+        """Return what programs may bring along to run with here: add, find, remove; an owner's."""
+        return self.owner.environments
 
     @property
     def owner(self) -> House:
@@ -298,7 +304,8 @@ def open_house(
     split = engine if isinstance(engine, DuckDBEngine) else Unsplit(NAMES[kind])
     runs = FileDrafts(root / "runs")
     runs.sweep()
-    sandbox = Bubblewrap(partial(environment, vault=root), dice)
+    brought = Environments()
+    sandbox = Bubblewrap(partial(environment, vault=root), dice, own=brought)
     strangers = PipelineDoor(ledger, split, sandbox, pool, runs)
     return House(
         folder=root,
@@ -306,6 +313,7 @@ def open_house(
         engine=engine,
         engine_kind=kind,
         catalogue=catalogue,
+        environments=brought,
         desk=Desk(
             queries=Queries(door, catalogue, dice),
             data_sets=DataSets(ledger, engine, catalogue, dice, salt, root),

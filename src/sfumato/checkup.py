@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,7 +20,7 @@ from sfumato.core.sandbox import SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.extras import EXTRAS, absent
-from sfumato.sandbox import Bubblewrap, environment, held_in_words, why_not
+from sfumato.sandbox import Bubblewrap, Environments, environment, held_in_words, why_not
 from sfumato.stores.sqlite import create_ledger
 from sfumato.vault_engine import NAMES
 
@@ -63,6 +64,7 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
         _check_sqlite(),
         _check_anchors(),
         _check_sandbox(),
+        _check_environments(),
         *map(_check_extra, EXTRAS),
         *(_check_vault(Path(folder)) if folder else []),
     ]
@@ -131,6 +133,18 @@ def _check_sqlite() -> Finding:
             return Finding("ledger", False, str(wrong))
     version = apsw.sqlite_lib_version()
     return Finding("ledger", True, f"SQLite {version} keeps what it has acknowledged (WAL, FULL)")
+
+
+def _check_environments() -> Finding:
+    """Say what programs may bring along here, and what cannot be added."""
+    kept = Environments()
+    try:
+        says = f"{len(kept.all())} of programs' own in {kept.root}"
+    except (Refused, OSError):
+        return Finding("environments", False, "their folder belongs to somebody else; remove it")
+    if find_spec("pip") is None:
+        says += "; this Python has no pip, so no lock can be added: python -m ensurepip"
+    return Finding("environments", True, says)
 
 
 def _check_sandbox() -> Finding:

@@ -128,3 +128,19 @@ def test_an_output_that_is_not_on_the_whitelist_is_refused(vault: Path) -> None:
     files = str(vault.parent / "pipeline.py"), "--whitelist", str(vault.parent / "whitelist.txt")
     made = run(vault, "pipeline", "submit", "cohort", *files, *OUTPUTS, "--json")
     assert json.loads(made.stdout)["refused"]["code"] == "bad-pipeline"
+
+
+def test_what_programs_bring_along_is_added_listed_and_removed(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.py").write_text(f"X = {str(tmp_path)!r}")
+    given = ("pipeline", "environment", "add", "--folder", str(tmp_path / "mine"))
+    made = json.loads(run(vault, *given, "--note", "of a test", "--json").stdout)
+    try:
+        listed = run(vault, "pipeline", "environment", "list")
+        assert f"{made['name']}, 1 MB of memory a processor: of a test" in listed.stdout
+    finally:
+        removed = run(vault, "pipeline", "environment", "remove", made["name"])
+    assert removed.stdout == f"Removed {made['name']}.\n"
+    again = run(vault, "pipeline", "environment", "remove", made["name"], "--json")
+    assert json.loads(again.stdout)["refused"]["code"] == "bad-environment"

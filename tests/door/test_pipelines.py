@@ -299,7 +299,7 @@ def test_a_program_with_other_libraries_is_another_that_waits(
     ria, sandbox = as_ria(vault), vault.house.desk.pipelines.door.sandbox
     digest = submitted(ria)
     decided(vault, digest, "approved", 1)
-    monkeypatch.setattr(sandbox, "environment", lambda: "newer")
+    monkeypatch.setattr(sandbox, "environment", lambda own="": "newer")
     assert code_of(lambda: run(ria, digest)) == "pipeline-waits"
     newer = ria["town"].submit(people, outputs={"n": (0, 100, 1)})
     assert (newer["state"], newer["environment"]) == ("waiting", "newer")
@@ -331,11 +331,11 @@ class Broken:
     def __init__(self, vault: OpenVault) -> None:
         self._vault = vault
 
-    def environment(self) -> str:
+    def environment(self, own: str = "") -> str:
         """Return something."""
         return "broken"
 
-    def check(self, limits: SandboxLimits) -> None:
+    def check(self, limits: SandboxLimits, own: str = "") -> None:
         """Raise nothing."""
 
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:

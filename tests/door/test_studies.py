@@ -322,3 +322,20 @@ def test_a_folder_is_published_by_the_command_line(tmp_path: Path) -> None:
     done = run(vault, "add", "cohort", str(study), "--card", str(tmp_path / "card.toml"), "--json")
     assert json.loads(done.stdout)["added"] == "cohort"
     assert len(list((vault / "tables").glob("*.folders/*"))) == 2
+
+
+@needs_bubbles
+def test_a_disk_without_room_for_all_that_people_may_leave_is_refused_unpaid(
+    vault: OpenVault,
+) -> None:
+    digest = submitted(vault, APP)
+    engine: Any = vault.house.desk.pipelines.door.engine
+    needed = 8 * (3 * 524_288 + 2 * 2**20)  # by the card's people and megabytes, whoever is there
+    engine.room = lambda _table: needed - 1
+    with pytest.raises(Refused) as refused:
+        ran(vault, digest)
+    assert refused.value.code == "sandbox-missing"
+    assert "MB of disk" in refused.value.cause
+    assert {account.spent.epsilon for account in vault.house.ledger.store.accounts()} <= {0}
+    engine.room = lambda _table: needed
+    assert ran(vault, digest)[0] == pytest.approx(PEOPLE / 2, abs=0.6)

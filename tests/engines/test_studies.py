@@ -11,8 +11,9 @@ import pytest
 
 import sfumato
 from sfumato.app import OpenVault
-from sfumato.core.sandbox import SplitOrder, StudyOrder, said_path
+from sfumato.core.sandbox import MOST_KEPT, SplitOrder, StudyOrder, said_path
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.orders import path_of_turn
 from sfumato.plan.pipeline import block_columns
 from vaults import card, make_vault
 
@@ -142,3 +143,33 @@ def test_whoever_was_stopped_is_missing_this_time_and_nothing_of_them_is_kept(
     assert sum(text.count(b"image of") for text in texts) == PEOPLE
     again = turns(vault, order(vault, tmp_path / "b", 2))
     assert Counter(map(bool, again))[True] == 1
+
+
+def taken(vault: OpenVault) -> int:
+    """Return the bytes of disk that lie beside tables for what is kept."""
+    below = (vault.house.folder / "tables").glob("*.kept/**/*")
+    return sum(path.stat().st_blocks * 512 for path in below if path.is_file())
+
+
+def test_the_room_for_what_is_kept_is_taken_whole_before_a_run_and_says_nothing_of_it(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    each = TURNS * (MOST_KEPT + 2 * 4096)
+    for place, left in enumerate((0, 10, 300_000, MOST_KEPT), start=1):
+        split = order(vault, tmp_path / f"{left}", place, f"program-{left}")
+        turns(vault, split)
+        assert abs(taken(vault) - place * each) < 100_000  # as a disk counts
+        for turn in range(TURNS):
+            Path(said_path(path_of_turn(split.target, turn))).write_bytes(b"x" * left)
+        engine_of(vault).split(split)
+        assert abs(taken(vault) - place * each) < 100_000
+
+
+def test_of_a_data_set_only_the_programs_that_were_run_last_are_kept(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    for place in (0, 1, 2, 3, 0, 4):
+        turns(vault, order(vault, tmp_path / f"{len(list(tmp_path.iterdir()))}", 1, f"p{place}"))
+    (kept,) = (vault.house.folder / "tables").glob("*.kept")
+    names = {path.name for path in kept.iterdir()}
+    assert names == {f"p{place}{end}" for place in (0, 2, 3, 4) for end in ("", ".room")}

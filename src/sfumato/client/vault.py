@@ -134,15 +134,16 @@ class DataSet(Steps):
         outputs: Ranges,
         epsilon: Number,
         columns: Sequence[str] | None = None,
+        environment: str = "",
         **terms: Unpack[RunTerms],
     ) -> Answer:
         """Return the private average, over blocks of people, of what your function says of each.
 
         It travels as source text, gets the rows of a block as a pandas frame and gives a number, or
         numbers by name; `outputs` declares their ranges: name -> (lower, upper[, step]). The owner
-        approves it once.
+        approves it once. `environment` names what it brings along to run with.
         """
-        handed_in = self.submit(function, outputs=outputs, columns=columns)
+        handed_in = self.submit(function, outputs=outputs, columns=columns, environment=environment)
         body = {"data_set": self.name, "pipeline": handed_in["digest"], "epsilon": epsilon}
         with told_by_the_clock("running"):
             return Answer.of(self._vault.call("run-pipeline", {**body, **terms_body(terms)}))
@@ -153,11 +154,13 @@ class DataSet(Steps):
         *,
         outputs: Ranges,
         columns: Sequence[str] | None = None,
+        environment: str = "",
     ) -> Json:
         """Hand in a function for the owner to approve; return its digest, state and errors."""
         body = {"data_set": self.name, **program_body(function, outputs)}
-        named = {} if columns is None else {"columns": list(columns)}
-        return self._vault.call("submit-pipeline", {**body, **named})
+        named: Json = {} if columns is None else {"columns": list(columns)}
+        brought = {"environment": environment} if environment else {}
+        return self._vault.call("submit-pipeline", {**body, **named, **brought})
 
     def plan(
         self,

@@ -10,6 +10,7 @@ CODES: Final[dict[str, str]] = {
     "answer-unknown": "No stored answer stands under that operation.",
     "approval-unknown": "Nothing of that id waits for a second person.",
     "bad-budget": "An epsilon, delta or error is not a number that can be charged.",
+    "bad-environment": "What a program brings along to run with cannot be had as it was pinned.",
     "bad-federation": "The agreement between sites cannot be read, or would not protect them.",
     "bad-pipeline": "The program, its outputs or its blocks are not declared as they should be.",
     "bad-request": "The request is not of the shape that its verb takes.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Final, Protocol
 
 from sfumato.core.columns import ColumnType
 from sfumato.core.outputs import Output
@@ -21,6 +21,10 @@ class BlockColumn:
     place: int
     type: ColumnType
     step: Fraction
+
+
+MOST_KEPT: Final = 524_288  # bytes that a person's own run may leave for the group's
+KEPT_PROGRAMS: Final = 4  # of a data set, whose people's own runs are kept: those run last
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,15 @@ class SplitOrder:
     study: StudyOrder | None = None  # None where a block is a table alone
 
 
+def study_room(turns: int, person_mb: int) -> int:
+    """Return the bytes of disk that a run over folders may take: by public numbers alone.
+
+    What is kept, what is said this time, and once more in the blocks; and files, for turns and
+    blocks.
+    """
+    return turns * (3 * MOST_KEPT + 2 * (person_mb << 20))
+
+
 def said_path(turn: str) -> str:
     """Return where what a person's own run has said is left."""
     return turn + ".said"
@@ -70,6 +83,13 @@ class SplitEngine(Protocol):
 
         A person's turn is drawn without regard to anybody else's; it is empty if their run is kept
         from an earlier time.
+        """
+        ...
+
+    def room(self, table: str) -> int:
+        """Return the bytes of disk that are free where that is written.
+
+        How much is kept of earlier runs does not move it: each program's room is taken whole.
         """
         ...
 
@@ -108,6 +128,7 @@ class BlockJob:
     outputs: tuple[Output, ...]
     limits: SandboxLimits
     laid: Laid | None = None  # by an engine, out of rows; None of what is made up
+    own: str = ""  # the name of what the program brings along to run with (core/environment.py)
 
 
 @dataclass(frozen=True)
@@ -118,6 +139,7 @@ class TrialJob:
     texts: tuple[bytes, ...]  # rows, one a block
     outputs: tuple[Output, ...]
     limits: SandboxLimits
+    own: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,11 +178,15 @@ class Sandbox(Protocol):
         """Return what each block of made-up rows says, openly and at once."""
         ...
 
-    def environment(self) -> str:
-        """Return the digest of what programs run with: interpreter, libraries, list of calls."""
+    def environment(self, own: str = "") -> str:
+        """Return the digest of what programs run with: interpreter, libraries, list of calls.
+
+        With what a program brings along, whose name is a digest, that is part of it; one that is
+        not here is refused.
+        """
         ...
 
-    def check(self, limits: SandboxLimits) -> None:
+    def check(self, limits: SandboxLimits, own: str = "") -> None:
         """Raise `SandboxStopped` if none can be had with so much for each block."""
         ...
 

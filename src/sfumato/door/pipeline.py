@@ -21,6 +21,7 @@ from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import debt_of
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import (
+    MOST_KEPT,
     BlockJob,
     Drafts,
     Laid,
@@ -29,6 +30,7 @@ from sfumato.core.sandbox import (
     SplitEngine,
     SplitOrder,
     StudyOrder,
+    study_room,
 )
 from sfumato.core.twins.written import study_files
 from sfumato.door.accounts import (
@@ -50,7 +52,6 @@ FORMAT: Final = "pipeline/1"
 PATIENCE_S: Final = 24 * 3600  # longer than any job may take
 KEY_BYTES: Final = 32
 GROUP, PARTICIPANT = "group", "participant"  # how BIDS apps call the two levels
-MOST_KEPT: Final = 524_288  # bytes that a person's own run may leave for the group's
 INTERVAL: Final = (
     "95 %, for the noise alone, around the average of blocks; how far that average is from what "
     "the program would say of all the people at once is the bias of blocks, and is not in it"
@@ -89,6 +90,7 @@ def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
     The same program at the same price on the same version is the stored answer, free.
     """
     _check_sandbox(door.sandbox, order.run)
+    _check_room(door.engine, order)
     drawn = [door.pool.take(noise, count) for noise, count in order.run.draws()]
     charge = _charge(order)
     outcome = door.ledger.charge(charge)
@@ -114,11 +116,26 @@ def _check_sandbox(sandbox: Sandbox, run: Run) -> None:
     """Refuse, unpaid, where no sandbox starts: nothing is ever run bare."""
     is_there = True
     try:
-        sandbox.check(run.limits)
+        sandbox.check(run.limits, run.program.own)
     except SandboxStopped:
         is_there = False
     if not is_there:
         raise no_sandbox()
+
+
+def _check_room(engine: SplitEngine, order: RunOrder) -> None:
+    """Refuse, unpaid, where the disk has no room for all that people's runs may leave."""
+    folders = order.card.folders
+    if folders is None or not order.run.turns:
+        return
+    needed = study_room(order.run.turns, folders.person_mb)
+    if engine.room(order.table) < needed:
+        raise Refused(
+            "sandbox-missing",
+            f"What people's own runs may leave takes {needed >> 20:,} MB of disk, which are not"
+            " free.",
+            "Ask whoever runs the vault to make room, or to lower the card's bids.people.",
+        )
 
 
 def no_sandbox() -> Refused:
@@ -160,7 +177,8 @@ def _sums(door: PipelineDoor, order: RunOrder, drawn: list[NDArray[np.int64]]) -
         split = _split_order(order, target, door.pool.dice.draw(KEY_BYTES))
         _each_person(door, order, split)
         laid, files = _laid(order), door.engine.split(split)
-        job = BlockJob(_inside(order, GROUP), files, run.program.outputs, run.limits, laid)
+        own, outputs = run.program.own, run.program.outputs
+        job = BlockJob(_inside(order, GROUP), files, outputs, run.limits, laid, own)
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
@@ -185,7 +203,8 @@ def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> None
         return
     laid, turns = _laid(order), door.engine.split_people(split)
     limits = replace(order.run.limits, most_bytes=MOST_KEPT)
-    door.sandbox.run_each(BlockJob(_inside(order, PARTICIPANT), turns, (), limits, laid))
+    inside, own = _inside(order, PARTICIPANT), order.run.program.own
+    door.sandbox.run_each(BlockJob(inside, turns, (), limits, laid, own))
 
 
 def _laid(order: RunOrder) -> Laid:

@@ -113,6 +113,10 @@ class DuckDBEngine:
         turns = 0 if order.study is None else order.study.turns
         return tuple(path_of_turn(order.target, turn) for turn in range(turns))
 
+    def room(self, table: str) -> int:
+        """Return the bytes of disk that are free where a table and what is kept beside it lie."""
+        return shutil.disk_usage(Path(table).parent).free
+
     def _write_blocks(self, order: SplitOrder, do: str) -> None:
         spill = Path(order.target, "spill")
         spill.mkdir(mode=0o700)

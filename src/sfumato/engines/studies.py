@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from sfumato.core.sandbox import said_path
+from sfumato.core.sandbox import KEPT_PROGRAMS, MOST_KEPT, said_path
 from sfumato.engines.folders import FILE, SAID, files_of, record
 from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room, open_locked
@@ -26,6 +27,9 @@ from sfumato.engines.splitting import header_line, line_of, shows
 from sfumato.plan.lower_from import table_name
 
 ROWS: Final = "participants.tsv"
+_ROOM: Final = ".room"
+_PAGE: Final = 4096
+_MOST_ON_DISK: Final = MOST_KEPT + 2 * _PAGE
 _WHOLE: Final = b"K"  # begins what is kept; a file that the power went away from begins with none
 Body = dict[str, Any]  # Any: a message of our own parent
 
@@ -43,6 +47,7 @@ class _Person:
 def split_people(room: Room, salt: str, request: Header) -> None:
     """Write every turn's file: a person's folder, or nothing where their run is kept."""
     body: Body = request
+    _take_room(body)
     for turn in range(body["study"][0]):
         Path(path_of_turn(body["target"], turn)).touch()
     for person, turn in _with_turns(_people(room, salt, body), body):
@@ -149,6 +154,7 @@ def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
     Whoever was stopped has left nothing: they are missing this time, and run again the next.
     """
     found = {}
+    _take_room(body, _sizes(body["target"], body["study"][0]))
     for person, turn in _with_turns(people, body):
         kept = _kept(person, salt, body)
         fresh = Path(said_path(path_of_turn(body["target"], turn)))
@@ -156,7 +162,47 @@ def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
             _keep(kept, fresh)
         if _is_whole(kept):
             found[person.who] = kept.read_bytes().removeprefix(_WHOLE)
+    _take_room(body)
     return found
+
+
+def _take_room(body: Body, about_to_come: int = 0) -> None:
+    """Take the whole room that a program's kept runs may need, beside what they need so far.
+
+    So what is kept is never too much for the disk, and how much is free says nothing of what people
+    were found to leave. Of a data set, the programs that were run last have a room.
+    """
+    if not body["study"][1]:
+        return
+    folder = kept_of(body["table"])
+    own = folder / str(body["study"][1])
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    room = own.with_suffix(_ROOM)
+    room.touch(mode=0o600)
+    os.utime(room)
+    for other in sorted(folder.glob(f"*{_ROOM}"), key=_last_run)[:-KEPT_PROGRAMS]:
+        shutil.rmtree(other.with_suffix(""), ignore_errors=True)
+        other.unlink()
+    taken = about_to_come + sum(map(_on_disk, own.iterdir()))
+    left = max(0, body["study"][0] * _MOST_ON_DISK - taken)
+    os.truncate(room, min(left, room.stat().st_size))
+    if left:
+        with room.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, left)
+
+
+def _sizes(target: str, turns: int) -> int:
+    """Return what the runs of this time have left, as it would lie on the disk."""
+    said = (Path(said_path(path_of_turn(target, turn))) for turn in range(turns))
+    return sum(_on_disk(one) for one in said if one.exists())
+
+
+def _on_disk(kept: Path) -> int:
+    return -(-(len(_WHOLE) + kept.stat().st_size) // _PAGE) * _PAGE
+
+
+def _last_run(room: Path) -> int:
+    return room.stat().st_mtime_ns
 
 
 def _is_whole(kept: Path) -> bool:

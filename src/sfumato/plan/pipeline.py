@@ -16,6 +16,7 @@ from typing import Any, Final
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import ROW, Card
 from sfumato.core.compose import rho_within
+from sfumato.core.environment import is_image, own_of
 from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import Event, ExponentialEvent, GaussianEvent, JointEvent, PureEvent
 from sfumato.core.noise import gaussian, laplace
@@ -49,8 +50,13 @@ class Program:
     name: str  # of the function, or of the program
     columns: tuple[str, ...]
     outputs: tuple[Output, ...]
-    environment: str = ""  # the digest of interpreter and libraries
+    environment: str = ""  # the digest of interpreter and libraries, and the name of its own
     people: int = 0  # whose folders the card lets in; 0 where a block is a table alone
+
+    @property
+    def own(self) -> str:
+        """Return the name of what it brings along to run with; none, if nothing."""
+        return own_of(self.environment)
 
     @property
     def is_study(self) -> bool:
@@ -236,7 +242,9 @@ class Run:
 def read_program(card: Card, shape: Mapping[str, object], environment: str) -> Program:
     """Return the program that somebody hands in, to be run with those libraries; or refuse."""
     source, name, kind = shape.get("source"), shape.get("name"), shape.get("kind", "function")
-    if not isinstance(source, str) or not 1 <= len(source) <= MOST_SOURCE or not source.isascii():
+    least = 0 if is_image(environment) else 1  # an image has a program of its own
+    is_text = isinstance(source, str) and source.isascii()
+    if not isinstance(source, str) or not is_text or not least <= len(source) <= MOST_SOURCE:
         raise bad_pipeline(f"a program is 1 to {MOST_SOURCE:,} ASCII letters of Python")
     if not isinstance(name, str) or not name.isidentifier():
         raise bad_pipeline("the function has no name")
@@ -250,6 +258,8 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
     if not all(_is_placed(output, kind) for output in outputs):
         raise bad_pipeline("a program's outputs name their files, and a function's do not")
     people = 0 if card.folders is None else card.folders.people
+    if is_image(environment) and (kind == "function" or (kind == "bids" and not people)):
+        raise bad_pipeline("an image runs a program over a folder, and people's runs need files")
     return Program(card.name, kind, source, name, columns, outputs, environment, people)
 
 

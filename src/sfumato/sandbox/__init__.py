@@ -2,6 +2,15 @@
 
 from sfumato.sandbox.bubblewrap import Bubblewrap, slot_s
 from sfumato.sandbox.environment import Environment, environment
+from sfumato.sandbox.environments import Environments
 from sfumato.sandbox.report import held_in_words, why_not
 
-__all__ = ["Bubblewrap", "Environment", "environment", "held_in_words", "slot_s", "why_not"]
+__all__ = [
+    "Bubblewrap",
+    "Environment",
+    "Environments",
+    "environment",
+    "held_in_words",
+    "slot_s",
+    "why_not",
+]

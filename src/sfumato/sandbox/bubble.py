@@ -149,8 +149,10 @@ def _started(
     """Start bubblewrap with an empty environment; as root, under a uid that nothing else has."""
     settings = {
         "control": control.fileno(),
-        "path": ["/env/packages"],
+        "path": [] if made.is_alone else ["/env/packages"],
         "modules": list(made.modules),
+        "own": [] if made.own is None or made.is_image else ["/env/own/packages"],
+        "image": made.is_image,
         "cpus": [cpu],
     }
     # not -I, which would leave the hash seed out; there is no environment but what is set here
@@ -185,11 +187,12 @@ def arguments(made: Environment) -> list[str]:
         *("--uid", "1000", "--gid", "1000", "--hostname", "bubble"),
         *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"),
         "--clearenv",
-        *("--setenv", "LD_LIBRARY_PATH", "/env/libs"),
+        *("--setenv", "LD_LIBRARY_PATH", "/env/libs:/env/own/libs"),
         *("--setenv", "OPENBLAS_NUM_THREADS", "1", "--setenv", "OMP_NUM_THREADS", "1"),
         *("--setenv", "PYTHONHASHSEED", "0", "--setenv", "PYTHONDONTWRITEBYTECODE", "1"),
         *("--setenv", "LC_ALL", "C.UTF-8"),
         *("--ro-bind", str(made.folder), "/from", "--tmpfs", "/env"),
+        *(() if made.own is None else ("--ro-bind", str(made.own), "/own")),
         *("--symlink", "env/libs", "/lib64"),
         *("--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom"),
         *("--dir", "/work", "--remount-ro", "/"),

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from sfumato.core.environment import IMAGE, bound
 from sfumato.core.outputs import read_said
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.sandbox import (
@@ -25,7 +26,8 @@ from sfumato.core.sandbox import (
 )
 from sfumato.core.sealed import Sealed
 from sfumato.sandbox.bubble import DONE, Bubble, BubbleGone, Ran
-from sfumato.sandbox.environment import Environment, environment_digest
+from sfumato.sandbox.environment import Environment, environment_digest, with_own
+from sfumato.sandbox.environments import Environments, missing_environment
 from sfumato.sandbox.machine import memory_mb, one_by_one
 
 _AGAIN: Final = 3  # times that a whole job is run again because the host failed it
@@ -81,28 +83,34 @@ class Bubblewrap:
         made: Callable[[], Environment],
         dice: Dice,
         *,
+        own: Environments | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Start nothing yet."""
         self._made, self._dice, self._sleep = made, dice, sleep
         self._job = threading.Lock()
         self._bubbles: list[Bubble] = []
+        self._own = own or Environments()
+        self._warm_with = ""  # the name of what those bubbles have of a program's own
 
-    def lanes(self, limits: SandboxLimits) -> int:
+    def lanes(self, limits: SandboxLimits, own: str = "") -> int:
         """Return how many blocks run at once: what they may use sums to less than the machine."""
-        each = limits.memory_mb + limits.disk_mb + _OWN_MB
+        found = self._own.find(own)
+        each = limits.memory_mb + limits.disk_mb + _OWN_MB + (found.megabytes if found else 0)
         fitting = int(_MACHINE * memory_mb()) // each
         most = 1 if one_by_one(os.uname().release) else len(os.sched_getaffinity(0))
         return min(most, fitting)
 
-    def environment(self) -> str:
-        """Return the digest of what programs run with here."""
-        return environment_digest()
+    def environment(self, own: str = "") -> str:
+        """Return the digest of what programs run with here, and with it the name of their own."""
+        if own and self._own.find(own) is None:
+            raise missing_environment()
+        return bound(environment_digest(), own)
 
-    def check(self, limits: SandboxLimits) -> None:
+    def check(self, limits: SandboxLimits, own: str = "") -> None:
         """Raise unless every bubble is warm and there is room for a block."""
         with self._job:
-            if self.lanes(limits) < 1 or not self._is_warm():
+            if self.lanes(limits, own) < 1 or not self._is_warm(own):
                 raise SandboxStopped
 
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:
@@ -114,7 +122,7 @@ class Bubblewrap:
             began, said = ran
             steps = [read_said(said[block].said, job.outputs) for block in range(len(job.inputs))]
             files = len({output.path for output in job.outputs})
-            lanes = self.lanes(job.limits)
+            lanes = self.lanes(job.limits, job.own)
             self._wait_out(began, slot_s(len(job.inputs), lanes, job.limits, files))
             shape = len(job.inputs), sum(output.count for output in job.outputs)
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
@@ -133,13 +141,14 @@ class Bubblewrap:
                 if one.ended == DONE and os.path.getsize(job.inputs[turn]) > 0:
                     with open(said_path(job.inputs[turn]), "wb") as file:
                         file.write(one.said)
-            self._wait_out(began, slot_s(len(said), self.lanes(job.limits), job.limits))
+            lanes = self.lanes(job.limits, job.own)
+            self._wait_out(began, slot_s(len(said), lanes, job.limits))
 
     def try_out(self, job: TrialJob) -> IntegerArray:
         """Return what each block of made-up rows says, as soon as it has been said."""
         with self._job:
-            lanes = self.lanes(job.limits)
-            if lanes < 1 or not self._is_warm():
+            lanes = self.lanes(job.limits, job.own)
+            if lanes < 1 or not self._is_warm(job.own):
                 raise SandboxStopped
             with ThreadPoolExecutor(lanes) as threads:
                 begun = [threads.submit(self._tried, job, lane, lanes) for lane in range(lanes)]
@@ -155,7 +164,7 @@ class Bubblewrap:
     def _tried(self, job: TrialJob, lane: int, lanes: int) -> dict[int, list[int]] | None:
         """Return what the blocks of one lane say of made-up rows; None where the host failed."""
         said: dict[int, list[int]] = {}
-        with _in_memory(json.dumps(job.program).encode()) as program:
+        with _in_memory(self._told(job)) as program:
             for block in range(lane, len(job.texts), lanes):
                 try:
                     with _in_memory(job.texts[block]) as rows:
@@ -179,12 +188,17 @@ class Bubblewrap:
         """Return the launchers' process ids."""
         return tuple(bubble.pid for bubble in self._bubbles)
 
-    def _is_warm(self) -> bool:
+    def _is_warm(self, own: str) -> bool:
+        """Say whether there are bubbles with just that of a program's own; start them if not."""
         cpus = sorted(os.sched_getaffinity(0))
-        if len(self._bubbles) == len(cpus) and all(b.is_alive() for b in self._bubbles):
+        is_there = len(self._bubbles) == len(cpus) and all(b.is_alive() for b in self._bubbles)
+        if is_there and self._warm_with == own:
             return True
         self._end()
         made = self._made()
+        if own:
+            made = with_own(made, self._own.files(own), is_image=own.startswith(IMAGE))
+        self._warm_with = own
         try:
             for cpu in cpus:
                 self._bubbles.append(Bubble(made, cpu, self._dice))
@@ -192,6 +206,12 @@ class Bubblewrap:
             self._end()
             return False
         return True
+
+    def _told(self, job: BlockJob | TrialJob) -> bytes:
+        """Return what the inside is told; of an image, what its makers say, too."""
+        found = self._own.find(job.own)
+        image = {"entry": found.entry, "settings": found.settings} if found else {}
+        return json.dumps({**job.program, **image}).encode()
 
     def _end(self) -> None:
         for bubble in self._bubbles:
@@ -205,10 +225,10 @@ class Bubblewrap:
         """
         if job.laid is not None:
             self._wait_out(job.laid.since, lay_s(job.laid))
-        with _in_memory(json.dumps(job.program).encode()) as program:
+        with _in_memory(self._told(job)) as program:
             for _ in range(_AGAIN + 1):
-                lanes = self.lanes(job.limits)
-                if lanes < 1 or not self._is_warm():
+                lanes = self.lanes(job.limits, job.own)
+                if lanes < 1 or not self._is_warm(job.own):
                     return None
                 began = time.monotonic()
                 said = self._once(job, program, lanes, began)

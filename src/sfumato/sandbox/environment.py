@@ -16,14 +16,14 @@ import stat
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 from sfumato.core.refusal import Refused
 from sfumato.sandbox.libraries import LOADER, copy_libraries
-from sfumato.sandbox.syscalls import UnknownMachine, filter_for
+from sfumato.sandbox.syscalls import UnknownMachine, filter_for, image_filter_for
 
 PREFERRED: Final = ("numpy", "pandas")  # what programs may import, where it is installed
 _LEFT_OUT: Final = (
@@ -31,8 +31,10 @@ _LEFT_OUT: Final = (
 )  # fmt: skip
 _LEFT_OUT_TOO: Final = ("_tkinter.*", "nis.*", "*.opt-1.pyc", "*.opt-2.pyc", "site-packages")
 _VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_LAYOUT: Final = "4"  # of the copy; another one is another environment
-_INSIDE: Final = tuple(Path(__file__).with_name(name) for name in ("inside.py", "study.py"))
+_LAYOUT: Final = "5"  # of the copy; another one is another environment
+_INSIDE: Final = tuple(
+    Path(__file__).with_name(name) for name in ("inside.py", "function.py", "study.py", "image.py")
+)
 _HERE, _FROM = "/env", "/from"  # the folder in a bubble: its copy in memory, and what that is of
 _WARM_S: Final = 120
 
@@ -43,6 +45,9 @@ class Environment:
 
     folder: Path
     modules: tuple[str, ...]
+    own: Path | None = None  # what a program brings along: its libraries, or its image
+    is_image: bool = False
+    is_alone: bool = False  # without the house's libraries
 
     @property
     def python(self) -> str:
@@ -63,11 +68,11 @@ class Environment:
 
 def environment(folder: Path | None = None, *, vault: Path | None = None) -> Environment:
     """Return the environment, copied first if it is not there; or refuse."""
-    root = _own_folder(folder or default_folder())
+    root = own_folder(folder or default_folder())
     if vault is not None:
         _check_apart(vault.resolve(), root.resolve())
     code = _code()
-    if not code:
+    if not code[0]:
         raise Refused(
             "sandbox-missing",
             f"There is no list of system calls for a {platform.machine()} processor.",
@@ -81,17 +86,37 @@ def environment(folder: Path | None = None, *, vault: Path | None = None) -> Env
     return Environment(place, modules)
 
 
+def with_own(made: Environment, files: Path, *, is_image: bool) -> Environment:
+    """Return the environment with a program's own files in it.
+
+    Nothing of those is imported before a block has given up every right, for what is imported in
+    the zygote would be there for the next block. If they have a library of the house's, theirs is
+    it: none of the house's is there then, and none is warm.
+    """
+    house = made.folder / "packages"
+    theirs = set() if is_image else _modules_in(files / "packages")
+    is_alone = is_image or bool(_modules_in(house) & theirs)
+    modules = () if is_alone else made.modules
+    return replace(made, modules=modules, own=files, is_image=is_image, is_alone=is_alone)
+
+
+def _modules_in(folder: Path) -> set[str]:
+    """Return what can be imported from there, by name; `x`, `x.py` and `x.cpython.so` are x."""
+    places = folder.iterdir() if folder.is_dir() else ()
+    return {place.name.partition(".")[0] for place in places}
+
+
 def environment_digest() -> str:
     """Return what tells the environment that programs run in from another; makes none."""
     return _digest(_distributions(PREFERRED), _code())
 
 
-def _code() -> bytes:
-    """Return the filter for this machine's processor, or nothing."""
+def _code() -> tuple[bytes, bytes]:
+    """Return the filters for this machine's processor, or nothing."""
     try:
-        return filter_for(platform.machine())
+        return filter_for(platform.machine()), image_filter_for(platform.machine())
     except UnknownMachine:
-        return b""
+        return b"", b""
 
 
 def default_folder() -> Path:
@@ -102,7 +127,7 @@ def default_folder() -> Path:
     return Path(cache) / "sfumato-sandbox"
 
 
-def _own_folder(root: Path) -> Path:
+def own_folder(root: Path) -> Path:
     root.mkdir(mode=0o755, parents=True, exist_ok=True)
     found = root.lstat()
     others_may_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
@@ -150,17 +175,17 @@ def _name(requirement: str) -> str:
     return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower()
 
 
-def _digest(found: dict[str, metadata.Distribution], code: bytes) -> str:
+def _digest(found: dict[str, metadata.Distribution], code: tuple[bytes, bytes]) -> str:
     named = sorted(f"{name}=={one.version}" for name, one in found.items())
     parts = [_LAYOUT, sys.version, sys.base_prefix, *platform.libc_ver(), *named]
-    said = "\n".join(parts).encode() + code + b"".join(file.read_bytes() for file in _INSIDE)
+    said = "\n".join(parts).encode() + b"".join((*code, *(f.read_bytes() for f in _INSIDE)))
     return hashlib.sha256(said).hexdigest()[:24]
 
 
 # --- copying --------------------------------------------------------------------------------------
 
 
-def _make(place: Path, found: dict[str, metadata.Distribution], code: bytes) -> None:
+def _make(place: Path, found: dict[str, metadata.Distribution], code: tuple[bytes, bytes]) -> None:
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place.parent))
     try:
         _copy_python(draft / "python")
@@ -171,7 +196,8 @@ def _make(place: Path, found: dict[str, metadata.Distribution], code: bytes) -> 
         (draft / "inside").mkdir()
         for file in _INSIDE:
             shutil.copyfile(file, draft / "inside" / file.name)
-        (draft / "inside" / "filter").write_bytes(code)
+        (draft / "inside" / "filter").write_bytes(code[0])
+        (draft / "inside" / "filter-image").write_bytes(code[1])
         _warm(draft, [name for name in PREFERRED if name in found])
         for path in (draft, *draft.rglob("*")):
             if not path.is_symlink():

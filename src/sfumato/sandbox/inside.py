@@ -7,8 +7,6 @@ and mounts of its own, counts the block's time and is its only listener. The *bl
 the keeper, reads its rows, gives up every right and only then runs the stranger's program.
 """
 
-import __future__
-
 import ctypes
 import gc
 import importlib
@@ -52,12 +50,16 @@ def carry_in(then: list[str]) -> NoReturn:
     """
     for name in os.listdir("/from"):
         shutil.copytree(f"/from/{name}", f"/env/{name}", symlinks=True)
+    if os.path.isdir("/own"):
+        shutil.copytree("/own", "/env/own", symlinks=True)
     os.execv(then[0], then)  # noqa: S606  # the interpreter of the copy
 
 
 def _let_go_of_the_host() -> None:
     """Take the host's folder away, and let nobody write into the copy."""
     nothing = _REMOUNT | _READ_ONLY | _NOSUID_NODEV
+    if os.path.isdir("/own") and LIBC.umount2(b"/own", 0) != 0:
+        os._exit(1)
     if LIBC.umount2(b"/from", 0) != 0 or LIBC.mount(None, b"/env", None, nothing, None) != 0:
         os._exit(1)
 
@@ -72,7 +74,9 @@ def main() -> None:
     sys.path[:0] = settings["path"]
     for name in settings["modules"]:
         importlib.import_module(name)
-    RUNS.update(_beside("study")["RUNS"])
+    for name in ("function", "study", "image"):
+        RUNS.update(_beside(name)["RUNS"])
+    OWN.update(settings)
     gc.collect()
     gc.freeze()
     control = socket.socket(fileno=settings["control"])
@@ -119,6 +123,8 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
         program, rows, answer = descriptors
         if LIBC.unshare(_NEW_PIDS | _NEW_MOUNTS | _NEW_IPC | _NEW_UTS) != 0:
             os._exit(1)
+        until = time.monotonic() + order["wall_s"]
+        gatherer = _gathering(order, program) if OWN["image"] else None
         hear, say = os.pipe()
         block = os.fork()
         if block == 0:
@@ -127,15 +133,17 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
             _as_block(order, program, rows, say)
         for descriptor in (program, rows, say):
             os.close(descriptor)
-        ended, used, heard = _kept(block, hear, order)
+        ended, used, heard = _kept(block, hear, order, until)
+        if gatherer is not None:
+            ended, heard = _gathered(gatherer, ended, order, until)
         _write_all(answer, _HEAD.pack(ended, used, len(heard)) + heard)
     finally:
         os._exit(0)
 
 
-def _kept(block: int, hear: int, order: Order) -> tuple[int, int, bytes]:
+def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, bytes]:
     """Return how the block ended, its own processor time, and what it said, capped."""
-    most, until = order["most_bytes"], time.monotonic() + order["wall_s"]
+    most = order["most_bytes"]
     heard: list[bytes] = []
     ended = DONE
     watched = os.pidfd_open(block)
@@ -173,6 +181,59 @@ def _kept(block: int, hear: int, order: Order) -> tuple[int, int, bytes]:
     return ended, int(spent * 1e6), said[1:] if ended == DONE else b""
 
 
+def _gathering(order: Order, program: int) -> tuple[int, int, int]:
+    """Start who is to read what an image's program leaves, before that program is there.
+
+    The first process of the room, without a right: it waits for a word, and nobody else's.
+    """
+    _furnish(order)
+    told, tell = os.pipe()
+    hear, say = os.pipe()
+    nowhere = os.open("/dev/null", os.O_RDWR)  # here: the block will hide it
+    reader = os.fork()
+    if reader == 0:
+        try:
+            LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the block could send
+            job, code = json.loads(_all_of(program)), _filter("filter")
+            say = _alone(say, told, nowhere)
+            _give_up_rights(order, code)
+            if os.read(INPUT, 1) == READY:
+                _write_all(say, RUNS["gather"](job, b""))
+        finally:
+            os._exit(0)
+    for descriptor in (told, say, nowhere):
+        os.close(descriptor)
+    return reader, tell, hear
+
+
+def _gathered(
+    gatherer: tuple[int, int, int], ended: int, order: Order, until: float
+) -> tuple[int, bytes]:
+    """Return how it ended, and what the program has left, capped; its process is gone by then."""
+    reader, tell, hear = gatherer
+    said = b""
+    if ended == DONE:
+        os.write(tell, READY)
+        ended, said = _said_by(hear, order["most_bytes"], until)
+    os.kill(reader, signal.SIGKILL)
+    os.waitpid(reader, 0)
+    return ended, said
+
+
+def _said_by(hear: int, most: int, until: float) -> tuple[int, bytes]:
+    poll, said = select.poll(), b""
+    poll.register(hear, select.POLLIN)
+    while poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        part = os.read(hear, 65536)
+        if not part:
+            return DONE, said
+        said += part
+        if len(said) > most:
+            return BROKEN, b""
+    return STALLED, b""
+
+
 def _time_of(process: int) -> float:
     """Return the processor seconds that the process has used, by its own clock."""
     found = ctypes.c_int()
@@ -193,15 +254,24 @@ def _write_all(descriptor: int, message: bytes) -> None:
 def _as_block(order: Order, program: int, rows: int, say: int) -> NoReturn:
     try:
         LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        _furnish(order)
+        if not OWN["image"]:
+            _furnish(order)
         nowhere = os.open("/dev/null", os.O_RDWR)
         _hide_devices()
         job = json.loads(_all_of(program))
         say = _alone(say, rows, nowhere)
         _draw_anew()
-        _give_up_rights(order)
+        code = _filter("filter-image" if OWN["image"] else "filter")
+        if OWN["image"]:
+            RUNS["enter"](job, b"")
+        _give_up_rights(order, code)
         os.write(say, READY)  # from here on rows are read, and no room can be made any more
-        found = RUNS[job["kind"]](job, _rows() if job["kind"] in READ_WHOLE else b"")
+        sys.path[:0] = OWN["own"]
+        rows_text = _rows() if job["kind"] in READ_WHOLE else b""
+        if OWN["image"]:
+            RUNS["lay-out"](job, rows_text)
+            RUNS["become"](job, b"")
+        found = RUNS[job["kind"]](job, rows_text)
         _write_all(say, found if isinstance(found, bytes) else json.dumps(found).encode())
     finally:
         os._exit(0)
@@ -260,7 +330,12 @@ def _draw_anew() -> None:
             sys.modules[name].seed()  # by the kernel
 
 
-def _give_up_rights(order: Order) -> None:
+def _filter(name: str) -> bytes:
+    with open(f"/env/inside/{name}", "rb") as file:
+        return file.read()
+
+
+def _give_up_rights(order: Order, code: bytes) -> None:
     limits = {
         resource.RLIMIT_AS: order["memory_mb"] << 20,
         resource.RLIMIT_CPU: int(order["cpu_s"]) + 2,
@@ -282,58 +357,15 @@ def _give_up_rights(order: Order) -> None:
         os._exit(1)
     if LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         os._exit(1)
-    with open("/env/inside/filter", "rb") as file:
-        code = file.read()
     program = ctypes.create_string_buffer(code, len(code))
     shape = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(program))
     if LIBC.prctl(_SECCOMP, 2, ctypes.c_char_p(shape), 0, 0) != 0:
         os._exit(1)
 
 
-# --- how programs are run -------------------------------------------------------------------------
-
-
-def _function(job: Job, text: bytes) -> dict[str, str]:
-    """Run a function of one argument, the rows; what it gives is one file of numbers."""
-    names: dict[str, Any] = {"__name__": "stranger"}
-    flags = __future__.annotations.compiler_flag  # what a type is called need not be there
-    exec(compile(job["source"], "<function>", "exec", flags), names)  # noqa: S102  # what a bubble is for
-    found = names[job["name"]](_frame(text))
-    if not isinstance(found, dict):
-        found = {job["outputs"][0]: found}
-    paths = job.get("paths", ())
-    arrays = {str(key): value for key, value in found.items() if f"{key}.npy" in paths}
-    plain = {str(key): float(value) for key, value in found.items() if str(key) not in arrays}
-    files = {f"{name}.npy": _array_file(value) for name, value in arrays.items()}
-    return {"answer.json": _written(plain), **files}
-
-
-def _array_file(value: object) -> str:
-    """Return an array as numpy writes it to a file, in hex; as doubles, without a pickle."""
-    import io
-
-    numpy = sys.modules["numpy"]
-    file = io.BytesIO()
-    numpy.save(file, numpy.asarray(value, dtype=numpy.float64), allow_pickle=False)
-    return file.getvalue().hex()
-
-
-def _frame(text: bytes) -> object:
-    """Return the rows as a pandas frame where there is pandas, else as columns by name."""
-    import io
-
-    if "pandas" in sys.modules:
-        return sys.modules["pandas"].read_csv(io.BytesIO(text), sep="\t")
-    lines = [line.split("\t") for line in text.decode().splitlines()]
-    return {name: [line[place] for line in lines[1:]] for place, name in enumerate(lines[0])}
-
-
-def _written(value: object) -> str:
-    return json.dumps(value).encode().hex()
-
-
+OWN: dict[str, Any] = {}  # Any: JSON of the launcher's; what the program has brought along
 READ_WHOLE = ("function", "program", "bids")  # before the program runs; else as it is laid out
-RUNS: dict[str, Callable[[Job, bytes], Any]] = {"function": _function}  # Any: bytes, or files
+RUNS: dict[str, Callable[[Job, bytes], Any]] = {}  # Any: bytes, or files
 
 if __name__ == "__main__":
     main()

@@ -12,7 +12,7 @@ import runpy
 import shutil
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Job = dict[str, Any]  # Any: JSON, as a researcher gave it
@@ -32,13 +32,35 @@ _AT_ONCE = 1 << 20
 
 def _study(job: Job, _text: bytes) -> bytes | dict[str, str]:
     """Run a program at one level over the folder that it is given; give what it has left."""
+    _lay_out(job)
+    _put_program(job)
+    _run_level(SOURCE, job["level"])
+    return _packed() if job["level"] == PARTICIPANT else _results(job)
+
+
+def _laid_out(job: Job, text: bytes) -> None:
+    """Lay out what an image's own program is given: a folder whole, or a table as one."""
+    if job["kind"] == "study":
+        _lay_out(job)
+    else:
+        _write_study(SOURCE, text)
+    if job["source"]:
+        _put_program(job)
+
+
+def _gather(job: Job, _text: bytes) -> bytes:
+    """Return what an image's own program has left."""
+    if job.get("level") == PARTICIPANT:
+        return _packed()
+    return json.dumps(_results(job)).encode()
+
+
+def _lay_out(job: Job) -> None:
+    """Lay out a folder, and let go of where it came from."""
     for name, text in job["study"].items():
         _put(SOURCE, name, [text.encode()])
     _unpack()
     os.close(INPUT)
-    _put_program(job)
-    _run_level(SOURCE, job["level"])
-    return _packed() if job["level"] == PARTICIPANT else _results(job)
 
 
 def _unpack() -> None:
@@ -174,4 +196,6 @@ def _read_out(path: str) -> bytes:
         return file.read(MOST_FILE)
 
 
-RUNS = {"study": _study, "program": _program, "bids": _bids}
+RUNS: dict[str, Callable[[Job, bytes], Any]] = {  # Any: bytes, or files, or nothing
+    "study": _study, "program": _program, "bids": _bids, "lay-out": _laid_out, "gather": _gather,
+}  # fmt: skip

@@ -11,7 +11,7 @@ on a lock all the same is stopped by the keeper's clock (inside.py).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 _ARCH: Final = {"x86_64": 0xC000003E}  # AUDIT_ARCH_*; another machine needs its own numbers
@@ -60,6 +60,7 @@ _DESCRIPTORS: Final = (
     4,
     1030,
 )  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
+_BECOMES: Final = {"execve": 59, "arch_prctl": 158}  # what becoming another program takes
 _MMAP, _HUGE = 9, 0x00040000  # MAP_HUGETLB
 _MADVISE, _ADVICE = 28, (4, 8, 14, 15)  # MADV_DONTNEED, _FREE, _HUGEPAGE, _NOHUGEPAGE: one's own
 _STATX: Final = 332  # tells the number of a mount, which the host counts; there are older ways
@@ -73,6 +74,18 @@ class UnknownMachine(Exception):
 
 def filter_for(machine: str) -> bytes:
     """Return the filter for that kind of processor, as the kernel reads it."""
+    return _filter(machine, ALLOWED.values(), _no_look_at_the_voice())
+
+
+def image_filter_for(machine: str) -> bytes:
+    """Return the filter for an image's own program, which a block becomes: still one process.
+
+    Such a program has no pipe, so what it opens first may have that descriptor.
+    """
+    return _filter(machine, {**ALLOWED, **_BECOMES}.values(), [])
+
+
+def _filter(machine: str, allowed: Iterable[int], voice: Sequence[bytes]) -> bytes:
     if machine not in _ARCH:
         raise UnknownMachine(machine)
     steps = [
@@ -87,12 +100,12 @@ def filter_for(machine: str) -> bytes:
         *_answers((_NANOSLEEP, _CLOCK_NANOSLEEP), _ERROR | 0),  # "slept": at once
         *_no_pages_of_the_pool(),
         *_advice_on_own_pages(),
-        *_no_look_at_the_voice(),
+        *voice,
         *_threads_only(),
         *_reading_limits_only(),
         *_no_locks_on_files(),
         *_private_futexes_only(),
-        *_answers(sorted(ALLOWED.values()), _ALLOW),
+        *_answers(sorted(allowed), _ALLOW),
         _op(_RETURN, _ERROR | _EPERM),
     ]
     return b"".join(steps)

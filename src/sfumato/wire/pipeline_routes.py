@@ -22,8 +22,8 @@ _OUTPUT: Final = shape(
     },
 )
 _RUN: Final = (
-    "anchor-missing", "bad-budget", "bad-pipeline", "ledger-frozen", "noise-out-of-range",
-    "pipeline-unknown", "unknown-column", "unknown-data-set",
+    "anchor-missing", "bad-budget", "bad-environment", "bad-pipeline", "ledger-frozen",
+    "noise-out-of-range", "pipeline-unknown", "unknown-column", "unknown-data-set",
 )  # fmt: skip
 
 PIPELINE_ROUTES: Final[tuple[Route, ...]] = (
@@ -38,7 +38,10 @@ PIPELINE_ROUTES: Final[tuple[Route, ...]] = (
         "ask", _PIPELINE,
         shape(
             {"source": text(200_000), "name": text(), "outputs": listed(_OUTPUT, maxItems=64)},
-            {"columns": listed(text()), "epsilon": NUMBER, "kind": text(10)},
+            {
+                "columns": listed(text()), "epsilon": NUMBER, "kind": text(10),
+                "environment": text(80),
+            },
         ),
         refusals=_RUN,
     ),

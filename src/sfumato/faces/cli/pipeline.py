@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from sfumato.client.answer import Answer
+from sfumato.faces.cli.environment import environment
 from sfumato.faces.cli.researcher import answer_shape
 from sfumato.faces.cli.shell import Shell, command, number, working
 from sfumato.wire import Json, Refused
@@ -20,7 +21,7 @@ def pipeline() -> None:
 
 @pipeline.command("submit")
 @click.argument("data_set")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option("--function", metavar="NAME", help="Its one argument is the rows.")
 @click.option(
     "--output",
@@ -39,14 +40,16 @@ def pipeline() -> None:
     "--participants", is_flag=True, help="Run FILE for each person alone first, then for the group."
 )
 @click.option("--column", "columns", multiple=True, help="A column that it reads; all by default.")
+@click.option("--environment", metavar="NAME", help="What it brings along to run with.")
 @click.option("--epsilon", default="1", metavar="E", help="For the table of errors.")
 @command
-def submit(shell: Shell, data_set: str, file: str, **given: Any) -> None:
+def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     """Hand in the Python program FILE; it waits until the owner has approved it.
 
     With --function it is that function of the rows. Without, FILE is run as it is, as `FILE INPUT
     OUTPUT group`, where INPUT has a participants.tsv of the block's people. With --participants it
-    is run before that as `FILE INPUT OUTPUT participant` for each of them, alone in INPUT.
+    is run before that as `FILE INPUT OUTPUT participant` for each of them, alone in INPUT. An image
+    that is named by --environment has a program of its own, and needs no FILE.
     """
     outputs = [_output(text) for text in given["outputs"]]
     if given["whitelist"] is not None:
@@ -54,12 +57,13 @@ def submit(shell: Shell, data_set: str, file: str, **given: Any) -> None:
     kind = _kind(given["function"], given["participants"])
     body: Json = {
         "data_set": data_set,
-        "source": Path(file).read_text("utf-8"),
+        "source": "" if file is None else Path(file).read_text("utf-8"),
         "kind": kind,
         "name": given["function"] or "group",
         "outputs": outputs,
         "epsilon": number(given["epsilon"], "epsilon"),
         **({"columns": list(given["columns"])} if given["columns"] else {}),
+        **({"environment": given["environment"]} if given["environment"] else {}),
     }
     with shell.open() as vault:
         made = vault.call("submit-pipeline", body)
@@ -233,4 +237,5 @@ def _errors(table: Any) -> str:  # Any: JSON of the service
     return f"Noise at epsilon {table['epsilon']:g}, at 95 %:\n" + "\n".join(rows)
 
 
+pipeline.add_command(environment)
 COMMANDS = (pipeline,)

@@ -10,6 +10,7 @@ from typing import Final
 
 from sfumato.core.access import Caller
 from sfumato.core.budget import read_epsilon
+from sfumato.core.environment import read_own
 from sfumato.core.expression import Json, spelled
 from sfumato.core.outputs import bad_pipeline
 from sfumato.core.pipeline import APPROVED, WAITING, PipelineStore, Submitted
@@ -47,6 +48,10 @@ class Unsplit:
         """Refuse."""
         raise _not_on(self.kind)
 
+    def room(self, table: str) -> int:
+        """Return that there is none."""
+        return 0
+
 
 @dataclass(frozen=True)
 class Pipelines:
@@ -61,7 +66,8 @@ class Pipelines:
     def submit(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
         """Hand in a program; it waits for the owner, unless it is the owner's own."""
         listing, _ = self._listing(caller, data_set)
-        program = read_program(listing.card, shape, self.door.sandbox.environment())
+        own = read_own(shape.get("environment"))
+        program = read_program(listing.card, shape, self.door.sandbox.environment(own))
         errors = _errors(program, shape.get("epsilon", 1), listing.card.delta_per_request)
         found = self.store.find(listing.card.name, program.digest)
         if found is None:
@@ -207,7 +213,7 @@ class Pipelines:
 
     def _check_same(self, found: Submitted, run: Run) -> None:
         """Refuse what is not, to the letter and the library, what the owner approved."""
-        is_here = run.program.environment == self.door.sandbox.environment()
+        is_here = run.program.environment == self.door.sandbox.environment(run.program.own)
         if not is_here or run.program.digest != found.digest:
             raise Refused(
                 "pipeline-waits",

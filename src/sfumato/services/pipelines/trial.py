@@ -64,7 +64,7 @@ def tried(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, seed: 
             mine = {name for name, own in zip(persons, dealt, strict=True) if own == block}
             texts.append(_text(card, run, table, mine))
     program = runs[0].program
-    job = TrialJob(program.inside(), tuple(texts), program.outputs, runs[0].limits)
+    job = TrialJob(program.inside(), tuple(texts), program.outputs, runs[0].limits, program.own)
     whole, *rest = _in_units(sandbox.try_out(job), program.outputs)
     found, place = [], 0
     for run in runs:

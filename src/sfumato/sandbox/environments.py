@@ -1,0 +1,277 @@
+"""Environments of programs' own, on this machine: made once by the owner's side, then only read.
+
+Each is a folder named by what it was made from, that the world may read and nobody may change, with
+the digest of every file in it beside it. Nothing of one is imported or run while it is made: wheels
+are unpacked, folders copied, layers written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.environment import (
+    FOLDER,
+    IMAGE,
+    LOCK,
+    OwnEnvironment,
+    bad_environment,
+    is_name,
+    read_lock,
+)
+from sfumato.core.refusal import Refused
+from sfumato.sandbox.environment import default_folder, own_folder
+from sfumato.sandbox.libraries import copy_libraries
+from sfumato.sandbox.oci import read_image
+
+FILES, PACKAGES, LIBRARIES = "files", "packages", "libs"
+_ABOUT: Final = "about.json"
+_INSTALL_S: Final = 1800
+_MOST_FOLDER: Final = 4 << 30
+_MOST_FILES: Final = 500_000
+_AT_ONCE: Final = 1 << 20
+
+
+class Environments:
+    """Those that have been added here; a name is looked up, never made up."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        """Make nothing yet."""
+        self._root = root
+
+    @property
+    def root(self) -> Path:
+        """Return where they lie, which only we may change."""
+        return own_folder(self._root or own_folder(default_folder()) / "own")
+
+    def add_lock(self, lock: Path, said: str = "") -> OwnEnvironment:
+        """Install what a locked requirements file names, by wheels alone; or refuse."""
+        text = _text_of(lock)
+        lines = read_lock(text)
+        name = f"{LOCK}-{hashlib.sha256(text.encode()).hexdigest()}"
+        return self._added(name, lambda files: _install(lines, files), said)
+
+    def add_folder(self, folder: Path, said: str = "") -> OwnEnvironment:
+        """Copy a folder of modules and files; or refuse."""
+        if not folder.is_dir():
+            raise bad_environment("there is no such folder")
+        with tempfile.TemporaryDirectory(dir=self.root, prefix=".draft-") as draft:
+            copy = Path(draft, PACKAGES)
+            _copy(folder, copy)
+            name = f"{FOLDER}-{contents_of(copy)}"
+            return self._added(name, lambda files: _move(copy, files), said)
+
+    def add_image(self, layout: Path, digest: str, said: str = "") -> OwnEnvironment:
+        """Unpack the image of that digest from an image layout on disk; or refuse."""
+        name = f"{IMAGE}-{digest.removeprefix('sha256:')}"
+
+        def made(files: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+            image = read_image(layout, digest, files)
+            return image.entry, image.settings
+
+        return self._added(name, made, said)
+
+    def all(self) -> tuple[OwnEnvironment, ...]:
+        """Return every one, by name."""
+        names = sorted(place.name for place in self.root.iterdir() if is_name(place.name))
+        return tuple(one for one in map(self.find, names) if one is not None)
+
+    def find(self, name: str) -> OwnEnvironment | None:
+        """Return one by its name, or None."""
+        if not is_name(name):
+            return None
+        try:
+            said = json.loads((self.root / name / _ABOUT).read_text("ascii"))
+        except (OSError, ValueError):
+            return None
+        entry, settings = tuple(said["entry"]), tuple(said["settings"])
+        return OwnEnvironment(**{**said, "entry": entry, "settings": settings})
+
+    def files(self, name: str) -> Path:
+        """Return the files of one, every byte of them as it was laid down; or refuse."""
+        found = self.find(name)
+        place = self.root / name / FILES
+        if found is None or not place.is_dir() or contents_of(place) != found.contents:
+            raise missing_environment()
+        return place
+
+    def remove(self, name: str) -> None:
+        """Let one go; programs that were approved with it can no longer be run."""
+        if self.find(name) is None:
+            raise missing_environment()
+        place = self.root / name
+        gone = place.with_name(f".gone-{name}")
+        place.rename(gone)
+        _let_change(gone)
+        shutil.rmtree(gone)
+
+    def _added(
+        self,
+        name: str,
+        make: Callable[[Path], tuple[tuple[str, ...], tuple[str, ...]]],
+        said: str,
+    ) -> OwnEnvironment:
+        """Return the one of that name, made first if it is not there: whole or not at all."""
+        if not is_name(name):
+            raise bad_environment("an image is named by sha256: and 64 hexadecimal digits")
+        found = self.find(name)
+        if found is not None:
+            return found
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.root))
+        try:
+            entry, settings = make(draft / FILES)
+            _let_nobody_change(draft / FILES)
+            megabytes = 1 + (_size_of(draft / FILES) >> 20)
+            contents = contents_of(draft / FILES)
+            one = OwnEnvironment(name, megabytes, contents, entry, settings, said)
+            (draft / _ABOUT).write_text(json.dumps(asdict(one)), "ascii")
+            draft.chmod(0o755)
+            draft.rename(self.root / name)
+            return one
+        finally:
+            if draft.exists():
+                _let_change(draft)
+                shutil.rmtree(draft, ignore_errors=True)
+
+
+# --- making ---------------------------------------------------------------------------------------
+
+
+def _install(lines: tuple[str, ...], files: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Unpack the wheels that the lines pin; pip checks each hash, and builds and runs nothing."""
+    files.mkdir()
+    lock = files / "lock.txt"
+    lock.write_text("\n".join(lines) + "\n", "ascii")
+    done = subprocess.run(
+        install_command(lock, files / PACKAGES),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        timeout=_INSTALL_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise bad_environment("pip says: " + (said[-1] if said else "nothing")[:300])
+    shutil.rmtree(files / PACKAGES / "bin", ignore_errors=True)
+    copy_libraries((files / PACKAGES).rglob("*.so*"), files, Path(sys.base_prefix, "lib"))
+    return (), ()
+
+
+def install_command(lock: Path, target: Path) -> list[str]:
+    """Return how a lock is installed: pinned hashes, wheels alone, nothing that is not named."""
+    return [
+        *(sys.executable, "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:"),
+        *("--no-deps", "--no-input", "--no-warn-script-location", "--disable-pip-version-check"),
+        *("--quiet", "--target", str(target), "--requirement", str(lock)),
+    ]
+
+
+def _copy(folder: Path, target: Path) -> None:
+    """Copy plain files and folders; refuse a link, for what it leads to is not in the folder."""
+    size = count = 0
+    target.mkdir()
+    for place in _below(folder):
+        found = place.lstat()
+        count, size = count + 1, size + found.st_size
+        if count > _MOST_FILES or size > _MOST_FOLDER:
+            raise bad_environment(f"the folder has more than {_MOST_FOLDER >> 30} GB, or files")
+        to = target / place.relative_to(folder)
+        if stat.S_ISDIR(found.st_mode):
+            to.mkdir()
+        elif stat.S_ISREG(found.st_mode):
+            shutil.copyfile(place, to, follow_symlinks=False)
+            to.chmod(0o755 if found.st_mode & stat.S_IXUSR else 0o644)
+        else:
+            raise bad_environment("the folder has a link, a device or a pipe in it")
+
+
+def _move(copy: Path, files: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    files.mkdir()
+    copy.rename(files / PACKAGES)
+    return (), ()
+
+
+def _text_of(lock: Path) -> str:
+    try:
+        return lock.read_text("utf-8")
+    except (OSError, ValueError):
+        raise bad_environment("the lock cannot be read") from None
+
+
+# --- what lies there ------------------------------------------------------------------------------
+
+
+def contents_of(folder: Path) -> str:
+    """Return the digest of every name, every byte, every link and every right to run below it."""
+    whole = hashlib.sha256()
+    for place in sorted(_below(folder)):
+        mode = place.lstat().st_mode
+        name = os.fsencode(place.relative_to(folder))
+        if stat.S_ISLNK(mode):
+            kind, said = b"l", hashlib.sha256(os.fsencode(os.readlink(place)))
+        elif stat.S_ISDIR(mode):
+            kind, said = b"d", hashlib.sha256()
+        else:
+            kind, said = b"x" if mode & stat.S_IXUSR else b"f", _hashed(place)
+        whole.update(b"%s%d:%s%s" % (kind, len(name), name, said.digest()))
+    return whole.hexdigest()
+
+
+def _hashed(place: Path) -> hashlib._Hash:
+    found = hashlib.sha256()
+    with place.open("rb") as file:
+        while piece := file.read(_AT_ONCE):
+            found.update(piece)
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield everything below the folder; links are not followed."""
+    left = [folder]
+    while left:
+        with os.scandir(left.pop()) as found:
+            entries = list(found)
+        for entry in entries:
+            yield Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                left.append(Path(entry.path))
+
+
+def _size_of(folder: Path) -> int:
+    """Return the memory that a copy needs, a page a file at least."""
+    return sum(4096 + -(-place.lstat().st_size // 4096) * 4096 for place in _below(folder))
+
+
+def _let_nobody_change(folder: Path) -> None:
+    for place in (folder, *_below(folder)):
+        mode = place.lstat().st_mode
+        if not stat.S_ISLNK(mode):
+            place.chmod(0o555 if stat.S_ISDIR(mode) or mode & stat.S_IXUSR else 0o444)
+
+
+def _let_change(folder: Path) -> None:
+    folder.chmod(0o755)
+    for place in _below(folder):
+        if stat.S_ISDIR(place.lstat().st_mode):
+            place.chmod(0o755)
+
+
+def missing_environment() -> Refused:
+    """Return the refusal of one that is not here, or not as it was."""
+    return Refused(
+        "bad-environment",
+        "There is no environment of that name here, or its files are not what they were.",
+        "See `sfumato pipeline environment list`; the owner adds one, or removes it and adds it"
+        " anew.",
+    )

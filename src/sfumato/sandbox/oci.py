@@ -1,0 +1,218 @@
+"""An image from an image layout on disk, by its digest: every blob is what its digest says.
+
+Nothing is fetched, and nothing of the image is run. The rules of the layout: the specification of
+the Open Container Initiative, image-layout.md and layer.md.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import re
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from sfumato.core.environment import bad_environment
+from sfumato.core.refusal import Refused
+from sfumato.sandbox.layers import MOST_BYTES, layers_of
+
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_MOST_TEXT: Final = 4 << 20  # of an index, a manifest or a configuration
+_MOST_LAYERS: Final = 128
+_MOST_UNPACKED: Final = 2 * MOST_BYTES  # of one tar, its padding too
+_INDEX: Final = "application/vnd.oci.image.index.v1+json"
+_MANIFESTS: Final = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+_PLAIN: Final = ("application/vnd.oci.image.layer.v1.tar",)
+_PACKED: Final = (
+    "application/vnd.oci.image.layer.v1.tar+gzip",
+    "application/vnd.docker.image.rootfs.diff.tar.gzip",
+)
+_AT_ONCE: Final = 1 << 20
+Json = dict[str, Any]  # Any: a stranger's JSON, looked at piece by piece
+
+
+@dataclass(frozen=True)
+class Image:
+    """What an image says of itself: what it runs, and the settings that this wants."""
+
+    digest: str
+    entry: tuple[str, ...]
+    settings: tuple[str, ...]
+
+
+def read_image(layout: Path, digest: str, target: Path) -> Image:
+    """Return what the image says, its files written to the target; or refuse."""
+    if _DIGEST.fullmatch(digest) is None:
+        raise bad_environment("an image is named by sha256: and 64 hexadecimal digits")
+    index = _json_of(layout / "index.json")
+    if digest not in _manifests(layout, index, 0):
+        raise bad_environment("the layout's index has no image for amd64 of that digest")
+    manifest = _json_at(layout, {"digest": digest})
+    config = _json_at(layout, manifest.get("config"))
+    if config.get("architecture") != "amd64" or config.get("os") != "linux":
+        raise bad_environment("the image is not for Linux on amd64")
+    layers, whole = manifest.get("layers"), _dict(config.get("rootfs")).get("diff_ids")
+    if not isinstance(layers, list) or not isinstance(whole, list) or len(layers) != len(whole):
+        raise bad_environment("the image does not name its layers twice, packed and whole")
+    if not 1 <= len(layers) <= _MOST_LAYERS:
+        raise bad_environment(f"an image has 1 to {_MOST_LAYERS} layers")
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        pairs = zip(layers, whole, strict=True)
+        layers_of((_layer(layout, one, tar) for one, tar in pairs), target, Path(folder))
+    return _said(digest, _dict(config.get("config")))
+
+
+def _manifests(layout: Path, index: Json, depth: int) -> Iterator[str]:
+    """Yield the digests of the images that an index names, those of the indexes in it too."""
+    listed = index.get("manifests")
+    for one in listed if isinstance(listed, list) and depth < 3 else ():
+        found = _dict(one)
+        place = _dict(found.get("platform"))
+        if place.get("architecture", "amd64") != "amd64" or place.get("os", "linux") != "linux":
+            continue
+        if found.get("mediaType") == _INDEX:
+            yield from _manifests(layout, _json_at(layout, found), depth + 1)
+        elif found.get("mediaType") in _MANIFESTS:
+            yield str(found.get("digest"))
+
+
+def _said(digest: str, config: Json) -> Image:
+    entry = [*_texts(config.get("Entrypoint")), *_texts(config.get("Cmd"))]
+    settings = [one for one in _texts(config.get("Env")) if "=" in one]
+    if any("\0" in text for text in (*entry, *settings)):
+        raise bad_environment("its configuration is malformed")
+    return Image(digest, tuple(entry), tuple(settings))
+
+
+def _texts(value: object) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise bad_environment("its configuration is malformed")
+    return value
+
+
+def _dict(value: object) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+# --- blobs ----------------------------------------------------------------------------------------
+
+
+def _json_at(layout: Path, said: object) -> Json:
+    """Return the JSON blob that a descriptor names, whose bytes have that digest; or refuse."""
+    with _blob(layout, said) as file:
+        text = file.read(_MOST_TEXT + 1)
+    if f"sha256:{hashlib.sha256(text).hexdigest()}" != _dict(said).get("digest"):
+        raise _not_its_digest()
+    return _read_json(text)
+
+
+def _json_of(path: Path) -> Json:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_TEXT + 1)
+    except OSError:
+        text = b""
+    return _read_json(text)
+
+
+def _read_json(text: bytes) -> Json:
+    try:
+        found = json.loads(text) if len(text) <= _MOST_TEXT else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise bad_environment("there is no image layout, or its JSON is malformed")
+    return found
+
+
+@contextmanager
+def _layer(layout: Path, said: object, whole: object) -> Iterator[IO[bytes]]:
+    """Give a layer's tar, whose packed and whole bytes are what their digests say; or refuse.
+
+    It is unpacked to a file that has no name before a byte of it is looked at.
+    """
+    kind = _dict(said).get("mediaType")
+    if kind not in (*_PLAIN, *_PACKED):
+        raise bad_environment("a layer is a tar, plain or by gzip")
+    with tempfile.TemporaryFile() as tar:
+        with _blob(layout, said) as file:
+            packed = _Counted(file)
+            read = _unpacked if kind in _PACKED else _copied
+            is_read = read(packed, tar, whole)
+            packed.drain()
+        if not is_read or f"sha256:{packed.hash.hexdigest()}" != _dict(said).get("digest"):
+            raise _not_its_digest()
+        tar.seek(0)
+        yield tar
+
+
+class _Counted(io.RawIOBase):
+    """A file whose bytes are hashed as they are read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.hash, self._file = hashlib.sha256(), file
+
+    def readable(self) -> bool:
+        """Say that it is."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return that many bytes, hashed."""
+        found = self._file.read(size)
+        self.hash.update(found)
+        return found
+
+    def drain(self) -> None:
+        """Read what is left."""
+        while self.read(_AT_ONCE):
+            pass
+
+
+def _unpacked(packed: _Counted, tar: IO[bytes], whole: object) -> bool:
+    """Say whether the blob is a gzip of what has that digest, which is then in the file."""
+    try:
+        with gzip.GzipFile(fileobj=packed, mode="rb") as file:
+            return _copied(file, tar, whole)
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def _copied(source: Any, tar: IO[bytes], whole: object) -> bool:  # Any: what has `read`
+    """Say whether the bytes have that digest; they are then in the file. No bomb is held whole."""
+    plain, size = hashlib.sha256(), 0
+    while piece := source.read(_AT_ONCE):
+        size += len(piece)
+        if size > _MOST_UNPACKED:
+            raise bad_environment(f"a layer is more than {_MOST_UNPACKED >> 30} GB")
+        plain.update(piece)
+        tar.write(piece)
+    return f"sha256:{plain.hexdigest()}" == whole
+
+
+@contextmanager
+def _blob(layout: Path, said: object) -> Iterator[IO[bytes]]:
+    """Open the blob that a descriptor names; whoever reads it checks its digest."""
+    digest = _dict(said).get("digest")
+    if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
+        raise bad_environment("a blob is not named by a sha256")
+    path = layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
+    if path.is_symlink() or not path.is_file():
+        raise bad_environment("a blob of it is missing")
+    with path.open("rb") as file:
+        yield file
+
+
+def _not_its_digest() -> Refused:
+    return bad_environment("a blob is not what its digest says")

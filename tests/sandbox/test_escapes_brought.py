@@ -1,0 +1,94 @@
+"""The escape kit, unchanged, for programs with a folder or in an image of their own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import sfumato
+from bubbles import ROWS, needs_bubbles
+from escapes import BODIES, SECRET, source
+from images import PYTHON, layout, python_layer
+from sfumato.core.sandbox import BlockJob, SandboxLimits
+from sfumato.dice import SystemDice
+from sfumato.sandbox import Bubblewrap, Environments, environment
+
+pytestmark = needs_bubbles
+Says = Callable[[str], bytes]
+LEAVES = """
+import os, sys
+os.makedirs(sys.argv[2] + "/out")
+with open(sys.argv[2] + "/out/answer.txt", "w") as file:
+    file.write(str(probe(None)))
+"""
+OUT = "out/answer.txt"
+
+
+@pytest.fixture(scope="module", params=["folder", "image"])
+def says(request: pytest.FixtureRequest) -> Iterator[Says]:
+    """Give what runs a probe in a warm bubble with a program's own files, and says what it said."""
+    os.environ["PLANTED"] = SECRET
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        kept = Environments(Path(place, "own"))
+        if request.param == "image":
+            digest = layout(Path(place, "layout"), [python_layer()], settings=PYTHON, packed=False)
+            own = kept.add_image(Path(place, "layout"), digest).name
+        else:
+            Path(place, "mine").mkdir()
+            Path(place, "mine", "mine.py").write_text("X = 1")
+            own = kept.add_folder(Path(place, "mine")).name
+        sandbox = Bubblewrap(environment, SystemDice(), sleep=lambda _: None, own=kept)
+        rows = Path(place, "rows")
+        rows.write_text(ROWS)
+
+        def ran(program: str) -> bytes:
+            told: dict[str, object] = {
+                "kind": "program", "source": program + LEAVES, "name": "f", "outputs": ["m"],
+                "paths": [OUT],
+            }  # fmt: skip
+            job = BlockJob(told, (str(rows),), (), SandboxLimits(cpu_s=4.0), own=own)
+            found = sandbox._said(job)
+            assert found is not None
+            return found[1][0].said
+
+        yield ran
+        sandbox.close()
+        kept.remove(own)
+    del os.environ["PLANTED"]
+
+
+def answer(value: str) -> bytes:
+    return b'{"%s": "%s"}' % (OUT.encode(), value.encode().hex().encode())
+
+
+def test_a_program_does_answer(says: Says) -> None:
+    assert says("def probe(rows): return 1.0") == answer("1.0")
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[dict[str, object]]:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    with listener, tempfile.TemporaryDirectory(prefix="canary-") as folder:
+        Path(folder, "canary").write_text(SECRET)
+        yield {
+            "port": listener.getsockname()[1],
+            "canary": str(Path(folder, "canary")),
+            "code": str(Path(sfumato.__file__)),
+            "folder": "/work/tmp",
+            "mark": os.urandom(6).hex(),
+        }
+
+
+@pytest.mark.parametrize("name", sorted(BODIES))
+def test_what_gets_out_of_a_bare_process_does_not_get_out_of_there(
+    name: str, place: dict[str, object], says: Says
+) -> None:
+    said = says(source(name, **place))
+    assert said in (b"", b"{}", answer("0.0"), answer(""))
+    assert SECRET.encode() not in said

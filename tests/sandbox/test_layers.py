@@ -1,0 +1,209 @@
+"""Layouts and layers of images: every blob is its digest's, and nothing of theirs is followed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from images import blob, layout, link, member, tar_of
+from sfumato.core.refusal import Refused
+from sfumato.sandbox import layers
+from sfumato.sandbox.environments import Environments
+from sfumato.sandbox.oci import read_image
+
+LOWER = tar_of(
+    [
+        member("etc/", type=tarfile.DIRTYPE),
+        member("etc/kept", b"kept"),
+        member("etc/gone", b"gone"),
+        member("old/a", b"a"),
+        member("old/b", b"b"),
+        member("./usr/lib/run", b"#!", mode=0o4755),
+        link("lib", "usr/lib"),
+        member("usr/lib/again", type=tarfile.LNKTYPE, linkname="usr/lib/run"),
+    ]
+)
+UPPER = tar_of(
+    [
+        member("etc/.wh.gone"),
+        member("old/c", b"c"),
+        member("old/.wh..wh..opq"),  # takes away what is below it, whatever stands before it
+        member("lib/more", b"more"),  # through a link of the layer below
+        member("device", type=tarfile.CHRTYPE),
+        member("pipe", type=tarfile.FIFOTYPE),
+    ]
+)
+
+
+def files_of(place: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(place)): path.read_text()
+        for path in place.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+def code_of(place: Path, digest: str, target: Path) -> str:
+    with pytest.raises(Refused) as refused:
+        read_image(place, digest, target / "files")
+    return refused.value.code
+
+
+def test_layers_lie_on_each_other_as_they_say(tmp_path: Path) -> None:
+    digest = layout(tmp_path / "layout", [LOWER, UPPER], entry=["/run"], settings={"A": "b"})
+    image = read_image(tmp_path / "layout", digest, tmp_path / "files")
+    assert (image.entry, image.settings) == (("/run",), ("A=b",))
+    assert files_of(tmp_path / "files") == {
+        "etc/kept": "kept", "old/c": "c", "usr/lib/run": "#!", "usr/lib/again": "#!",
+        "usr/lib/more": "more",
+    }  # fmt: skip
+    assert os.readlink(tmp_path / "files" / "lib") == "usr/lib"
+    modes = {path.lstat().st_mode & 0o7000 for path in (tmp_path / "files").rglob("*")}
+    assert modes == {0}
+    assert sorted(os.listdir(tmp_path)) == ["files", "layout"]
+
+
+@pytest.mark.skipif(shutil.which("umoci") is None, reason="umoci is not installed")
+def test_umoci_unpacks_the_same_files(tmp_path: Path) -> None:
+    place = tmp_path / "layout"
+    digest = layout(place, [LOWER, UPPER])
+    index = json.loads((place / "index.json").read_text())
+    index["manifests"][0]["annotations"] = {"org.opencontainers.image.ref.name": "it"}
+    (place / "index.json").write_text(json.dumps(index))
+    read_image(place, digest, tmp_path / "files")
+    done = subprocess.run(
+        ["umoci", "unpack", "--rootless", "--image", f"{place}:it", str(tmp_path / "theirs")],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    theirs = files_of(tmp_path / "theirs" / "rootfs")
+    assert {name: text for name, text in theirs.items() if name != "device"} == files_of(
+        tmp_path / "files"
+    )
+
+
+def test_a_layer_writes_through_no_link(tmp_path: Path) -> None:
+    host = tmp_path / "host"
+    host.mkdir()
+    (host / "file").write_text("the host's")
+    climbing = "/".join([".."] * 40)
+    lower = tar_of(
+        [
+            link("out", str(host)),
+            link("up", f"{climbing}{host}"),
+            link("file", str(host / "file")),
+            link("into", "/srv/deep"),
+            link("over", f"{climbing}/srv/deep"),
+        ]
+    )
+    upper = tar_of([
+        member("out/planted", b"!"), member("up/climbed", b"!"), member("file", b"ours"),
+        member("out/.wh.file"), member("into/a", b"a"), member("over/b", b"b"),
+    ])  # fmt: skip
+    digest = layout(tmp_path / "layout", [lower, upper])
+    read_image(tmp_path / "layout", digest, tmp_path / "files")
+    assert files_of(host) == {"file": "the host's"}
+    assert files_of(tmp_path / "files") == {
+        "srv/deep/a": "a", "srv/deep/b": "b", "file": "ours",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("hostile", [
+    [member("/etc/absolute", b"!")],
+    [member("a/../../climbs", b"!")],
+    [member("hard", type=tarfile.LNKTYPE, linkname="../../etc/passwd")],
+    [member("hard", type=tarfile.LNKTYPE, linkname="etc/passwd")],
+    [link("l", "/etc"), member("hard", type=tarfile.LNKTYPE, linkname="l/passwd")],
+    [member("file", b"!"), member("file/below", b"!")],
+    [link("a", "b"), link("b", "a"), member("a/file", b"!")],
+    [member("/".join(["d"] * 80), b"!")],
+], ids=range(8))  # fmt: skip
+def test_a_hostile_layer_is_refused(
+    hostile: list[tuple[tarfile.TarInfo, bytes]], tmp_path: Path
+) -> None:
+    digest = layout(tmp_path / "layout", [tar_of(hostile)])
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+    assert not (tmp_path / "files").exists()
+
+
+def test_more_than_there_may_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = layout(tmp_path / "layout", [tar_of([member("a", bytes(6000)), member("b", b"!")])])
+    monkeypatch.setattr(layers, "MOST_BYTES", 6000)
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+    monkeypatch.setattr(layers, "MOST_BYTES", 6001)
+    monkeypatch.setattr(layers, "MOST_ENTRIES", 1)
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+    monkeypatch.setattr(layers, "MOST_ENTRIES", 2)
+    assert read_image(tmp_path / "layout", digest, tmp_path / "files").digest == digest
+
+
+def test_hard_links_count_as_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    links = [member(f"l{i}", type=tarfile.LNKTYPE, linkname="a") for i in range(9)]
+    digest = layout(tmp_path / "layout", [tar_of([member("a", bytes(1000)), *links])])
+    monkeypatch.setattr(layers, "MOST_BYTES", 5000)
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+
+
+@pytest.mark.parametrize("which", ["manifest", "config", "layer", "whole", "cut off"])
+def test_a_blob_that_is_not_its_digest_is_refused(which: str, tmp_path: Path) -> None:
+    place = tmp_path / "layout"
+    digest = layout(place, [LOWER])
+    manifest = json.loads(blob(place, digest).read_text())
+    config, layer = (blob(place, d["digest"]) for d in (manifest["config"], *manifest["layers"]))
+    if which == "manifest":
+        blob(place, digest).write_text(json.dumps({**manifest, "annotations": {}}))
+    elif which == "config":
+        config.write_text(config.read_text() + " ")
+    elif which == "layer":
+        layer.write_bytes(gzip.compress(LOWER, 9))  # the same files, in other bytes
+    elif which == "whole":
+        digest = layout(place, [LOWER, UPPER])
+        other = json.loads(blob(place, digest).read_text())
+        said = json.loads(blob(place, other["config"]["digest"]).read_text())
+        said["rootfs"]["diff_ids"].reverse()
+        digest = _with_config(place, other, said)
+    else:
+        layer.write_bytes(layer.read_bytes()[:-20])
+    assert code_of(place, digest, tmp_path) == "bad-environment"
+
+
+def _with_config(place: Path, manifest: dict[str, object], config: dict[str, object]) -> str:
+    import images
+
+    manifest["config"] = images._put(place, json.dumps(config).encode(), "config")
+    named = images._put(place, json.dumps(manifest).encode(), images.MANIFEST)
+    (place / "index.json").write_text(json.dumps({"manifests": [named]}))
+    return str(named["digest"])
+
+
+def test_an_image_that_the_index_does_not_name_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "layout"
+    digest = layout(place, [LOWER])
+    (place / "index.json").write_text('{"manifests": []}')
+    assert code_of(place, digest, tmp_path) == "bad-environment"
+    assert code_of(tmp_path, digest, tmp_path) == "bad-environment"
+
+
+def test_an_image_is_added_once_and_by_its_digest(tmp_path: Path) -> None:
+    digest = layout(tmp_path / "layout", [LOWER, UPPER])
+    kept = Environments(tmp_path / "own")
+    made = kept.add_image(tmp_path / "layout", digest, "for a test")
+    assert made.name == "image-" + digest.removeprefix("sha256:")
+    shutil.rmtree(tmp_path / "layout")
+    assert kept.add_image(tmp_path / "layout", digest) == made
+    assert kept.all() == (made,)
+    modes = {
+        p.lstat().st_mode & 0o222 for p in kept.files(made.name).rglob("*") if not p.is_symlink()
+    }
+    assert modes == {0}
+    kept.remove(made.name)
+    assert kept.all() == ()
+    assert os.listdir(tmp_path / "own") == []
