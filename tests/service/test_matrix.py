@@ -123,6 +123,11 @@ MATRIX: Final[Mapping[str, Row]] = {
     "run-pipeline": Row(
         (401, 404, 404, 403, 404, 404, 404, 403), {**PATIENTS, "pipeline": "none"}, {"epsilon": 0.1}
     ),
+    "pipeline-rules": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
+    "set-pipeline-rule": Row((401, 422, 404, 403, 403, 403, 403, 403), PATIENTS, {"columns": []}),
+    "end-pipeline-rule": Row(
+        (401, 404, 404, 403, 403, 403, 403, 403), {**PATIENTS, "rule": "none"}
+    ),
     "site-key": Row(same(200)),
     "federations": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
     "join-federation": Row((401, 422, 404, 403, 403, 403, 403, 403), PATIENTS, AGREEMENT),

@@ -231,6 +231,3 @@ def _errors(table: Any) -> str:  # Any: JSON of the service
         for row in table["at"]
     ]
     return f"Noise at epsilon {table['epsilon']:g}, at 95 %:\n" + "\n".join(rows)
-
-
-COMMANDS = (pipeline,)

@@ -18,6 +18,7 @@ from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxStopped, SplitOrder
 from sfumato.door import Asker, PipelineDoor, Release, RunOrder, no_sandbox, run_pipeline
 from sfumato.plan.pipeline import BLOCKS, MEAN, MEDIAN, Program, Run, read_program, read_run
+from sfumato.services.pipelines.rules import PipelineRules, by_rule
 from sfumato.services.pipelines.trial import MOST_CPU_S, MOST_PEOPLE, tried
 
 MOST_WAITING: Final = 100  # of a data set; nobody fills the owner's desk
@@ -57,15 +58,16 @@ class Pipelines:
     catalogue: Catalogue
     clock: Clock
     dice: Dice
+    rules: PipelineRules
 
     def submit(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
-        """Hand in a program; it waits for the owner, unless it is the owner's own."""
-        listing, _ = self._listing(caller, data_set)
+        """Hand in a program; it waits for the owner, unless it is their own or fits a rule."""
+        listing, asker = self._listing(caller, data_set)
         program = read_program(listing.card, shape, self.door.sandbox.environment())
         errors = _errors(program, shape.get("epsilon", 1), listing.card.delta_per_request)
         found = self.store.find(listing.card.name, program.digest)
         if found is None:
-            found = self._taken_in(caller, listing, program)
+            found = self._taken_in(listing, program, asker)
         return {**_shown(found), "errors": errors}
 
     def decide(
@@ -76,7 +78,24 @@ class Pipelines:
         self._check_owner(caller, listing)
         found = self._found(listing, digest)
         most = read_epsilon(most_epsilon) if state == APPROVED else Fraction(0)
-        return _shown(self._decided(caller, found, state, most))
+        return _shown(self._decided(caller.user, found, state, most))
+
+    def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
+        """Let programs that fit be approved by themselves from now on; the owner's act."""
+        listing, _ = self._listing(caller, data_set)
+        self._check_owner(caller, listing)
+        return self.rules.set(caller, listing.card, shape)
+
+    def end_rule(self, caller: Caller, data_set: str, rule: str) -> Json:
+        """End a rule; the owner's act."""
+        listing, _ = self._listing(caller, data_set)
+        self._check_owner(caller, listing)
+        return self.rules.end(caller, listing.card, rule)
+
+    def all_rules(self, caller: Caller, data_set: str) -> Json:
+        """Return the rules of a data set: all to its owner, to others those that name them."""
+        listing, asker = self._listing(caller, data_set)
+        return self.rules.all(caller, listing, asker)
 
     def all(self, caller: Caller, data_set: str) -> Json:
         """Return the programs of a data set: all to its owner, their own to others."""
@@ -152,31 +171,36 @@ class Pipelines:
         _check_approved(found, run)
         self._check_same(found, run)
         op = asked.op if asked.op is not None else self.dice.draw(16).hex()
-        return run_pipeline(self.door, RunOrder(listing.card, listing.table, run, asker, op))
+        with self.rules.taken(found, run, asker, listing.card.version) as rule:
+            order = RunOrder(listing.card, listing.table, run, asker, op, rule)
+            return run_pipeline(self.door, order)
 
     # --- helpers ------------------------------------------------------------------------------
 
-    def _taken_in(self, caller: Caller, listing: Listing, program: Program) -> Submitted:
+    def _taken_in(self, listing: Listing, program: Program, asker: Asker) -> Submitted:
+        rule = None if asker.user == listing.owner else self.rules.fitting(program, asker)
         waiting = [one for one in self.store.of(listing.card.name) if one.state == WAITING]
-        if len(waiting) >= MOST_WAITING:
+        if rule is None and len(waiting) >= MOST_WAITING:
             raise Refused(
                 "too-many", "Too many programs wait for the owner.", "Wait until some are decided."
             )
         text = spelled(program.as_json())
         now = self.clock.now()
-        made = Submitted(program.digest, listing.card.name, text, caller.user, now)
+        made = Submitted(program.digest, listing.card.name, text, asker.user, now)
         self.store.add(made)
-        if caller.user == listing.owner:
+        if asker.user == listing.owner:
             most = listing.card.budget.epsilon
-            return self._decided(caller, made, APPROVED, most)
+            return self._decided(asker.user, made, APPROVED, most)
+        if rule is not None:
+            return self._decided(by_rule(rule), made, APPROVED, rule.most_epsilon)
         return made
 
-    def _decided(self, caller: Caller, found: Submitted, state: str, most: Fraction) -> Submitted:
+    def _decided(self, by: str, found: Submitted, state: str, most: Fraction) -> Submitted:
         made = replace(
             found,
             state=state,
             most_epsilon=most,
-            decided_by=caller.user,
+            decided_by=by,
             decided_at=self.clock.now(),
         )
         program = json.loads(found.program)
@@ -185,7 +209,7 @@ class Pipelines:
             {
                 "data_set": found.data_set,
                 "digest": found.digest,
-                "by": caller.user,
+                "by": by,
                 "most_epsilon": str(most),
                 "columns": program["columns"],
                 "outputs": program["outputs"],
