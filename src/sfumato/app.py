@@ -59,6 +59,7 @@ from sfumato.stores.streams import FileStreams
 from sfumato.vault_engine import NAMES, choose_engine, open_engine
 from sfumato.vault_stores import (
     CATALOGUE,
+    airlock_of,
     ledger_store,
     pipelines_of,
     postgres_store,
@@ -319,6 +320,7 @@ def open_house(
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
             pipelines=pipelines_of(records, strangers, catalogue),
+            airlock=airlock_of(root, records, strangers, catalogue),
             audit=Audit(ledger, catalogue, users),
             access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),
             policy=Policy(ledger, catalogue, users, clock),

@@ -10,10 +10,12 @@ from typing import Final
 from sfumato.clock import SystemClock
 from sfumato.core.ports import Catalogue, LedgerStore
 from sfumato.dice import SystemDice
-from sfumato.door import Ledger, PipelineDoor
+from sfumato.door import AirlockDoor, Ledger, PipelineDoor
 from sfumato.extras import need_package
+from sfumato.services.airlock import Airlock
 from sfumato.services.pipelines import PipelineRules, Pipelines
 from sfumato.services.surveys import Surveys
+from sfumato.stores.airlock import FileAirlock, SqlAirlock
 from sfumato.stores.ballot_keys import FileBallotKeys
 from sfumato.stores.pipeline_rules import SqlPipelineRules
 from sfumato.stores.pipelines import SqlPipelines
@@ -60,3 +62,10 @@ def pipelines_of(records: Records, door: PipelineDoor, catalogue: Catalogue) -> 
     clock, dice = SystemClock(), SystemDice()
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
     return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules)
+
+
+def airlock_of(root: Path, records: Records, door: PipelineDoor, catalogue: Catalogue) -> Airlock:
+    """Return the airlock, whose drafts lie in a private folder of the vault."""
+    clock, dice = SystemClock(), SystemDice()
+    files = FileAirlock(root / "airlock", dice)
+    return Airlock(AirlockDoor(door, files), SqlAirlock(records), catalogue, clock, dice)

@@ -39,6 +39,7 @@ def same(status: int) -> tuple[int, ...]:
 # what an owner does with their own data set, which is not there for another
 OWNERS: Final = (401, 200, 404, 403, 403, 403, 403, 403)
 PATIENTS: Final = {"data_set": "patients"}
+REQUEST: Final = {"request": "none"}
 SURVEY: Final = {"survey": "the owner's"}
 SUM: Final = {"sql": SQL, "epsilon": 0.001, "federation": "none"}
 AGREEMENT: Final = {  # this site is not of it
@@ -128,6 +129,19 @@ MATRIX: Final[Mapping[str, Row]] = {
     "end-pipeline-rule": Row(
         (401, 404, 404, 403, 403, 403, 403, 403), {**PATIENTS, "rule": "none"}
     ),
+    "airlock": Row((401, 200, 404, 404, 200, 404, 404, 404), PATIENTS),
+    "submit-airlock": Row(
+        (401, 422, 404, 403, 422, 404, 404, 403), PATIENTS, {"source": "1", "files": []}
+    ),
+    "show-airlock": Row(same(404), REQUEST),
+    "fetch-airlock": Row(same(404), REQUEST),
+    "run-airlock": Row(same(404), REQUEST, {}),
+    "decline-airlock": Row(same(404), REQUEST, {}),
+    "withdraw-airlock": Row(same(404), REQUEST, {}),
+    "vote-airlock": Row(same(404), REQUEST, {"says": "release", "seal": "x", "draft": 1}),
+    "trim-airlock": Row(same(404), REQUEST, {"path": "x"}),
+    "replace-airlock": Row(same(404), REQUEST, {"path": "x", "base64": "eA=="}),
+    "release-airlock": Row(same(404), REQUEST, {}),
     "site-key": Row(same(200)),
     "federations": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
     "join-federation": Row((401, 422, 404, 403, 403, 403, 403, 403), PATIENTS, AGREEMENT),

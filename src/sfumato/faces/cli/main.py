@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from sfumato.faces.cli import (
+    airlock,
     anonymity,
     federate,
     lab,
@@ -41,7 +42,7 @@ def cli(context: click.Context, vault: str | None, user: str, as_json: bool) -> 
     """Learn from sensitive data without seeing a person in it.
 
     Owners: init, add, enrol, stream, survey, anonymity. Researchers: datasets, card, twin,
-    price, ask, budget, pipeline. Several sites as one: federate.
+    price, ask, budget, pipeline, airlock. Several sites as one: federate.
     The lab, on synthetic data: attack, audit, lab.
     """
     context.obj = Shell(context.obj, vault, user, as_json)
@@ -57,6 +58,7 @@ for _group in (
     stream.COMMANDS,
     survey.COMMANDS,
     pipeline_rules.COMMANDS,
+    airlock.COMMANDS,
     tour.COMMANDS,
     twin.COMMANDS,
     lab.COMMANDS,
