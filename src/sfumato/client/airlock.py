@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import re
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sfumato.client.pipeline import source_of
 from sfumato.client.terms import Json, Number
+from sfumato.client.twin import MOMENT
 from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
@@ -47,22 +50,31 @@ class Files:
         """Return what the checks found, for reviewers."""
         return cast("Sequence[Mapping[str, str]]", self.shape.get("findings", []))
 
+    def archive(self) -> bytes:
+        """Return released files, and the note of what they are, as one archive."""
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+            for path, text in self._all().items():
+                file.writestr(zipfile.ZipInfo(path, MOMENT), text)
+        return made.getvalue()
+
+    def _all(self) -> dict[str, bytes]:
+        """Return the files with the note of what they are; no name leads out of a folder."""
+        if not all(_PATH.fullmatch(path) for path in self.files):
+            raise Refused("bad-request", "A file has no plain name.", "Tell the owner.")
+        if "receipt" in self.shape:
+            card = {"guarantee": self.guarantee, "receipt": self.shape["receipt"]}
+            return {**self.files, RECEIPT: json.dumps(card, indent=2).encode() + b"\n"}
+        return {**self.files, REVIEWERS_ONLY: f"{self.shape.get('label', '')}\n".encode()}
+
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the files into a new folder, with a note of what they are; return where."""
         place = Path(folder)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise Refused("bad-request", f"{place} is there already.", "Name a new folder.")
-        for path, text in self.files.items():
-            if not _PATH.fullmatch(path):
-                raise Refused("bad-request", "A file has no plain name.", "Tell the owner.")
+        for path, text in self._all().items():
             (place / path).parent.mkdir(parents=True, exist_ok=True)
             (place / path).write_bytes(text)
-        place.mkdir(parents=True, exist_ok=True)
-        if "receipt" in self.shape:
-            card = {"guarantee": self.guarantee, "receipt": self.shape["receipt"]}
-            (place / RECEIPT).write_text(json.dumps(card, indent=2) + "\n", "utf-8")
-        else:
-            (place / REVIEWERS_ONLY).write_text(f"{self.shape.get('label', '')}\n", "utf-8")
         return place
 
     def __repr__(self) -> str:

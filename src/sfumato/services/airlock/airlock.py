@@ -315,6 +315,7 @@ def _shown(one: Request, caller: Caller) -> Json:
         "state": one.state,
         "guarantee": GUARANTEE,
         "author": one.author,
+        "owner": one.owner,
         "why": one.why,
         "at": one.at,
         "expires": one.expires,
