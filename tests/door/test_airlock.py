@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,43 @@ def test_two_against_it_end_it_and_nothing_is_left(vault: OpenVault) -> None:
     assert code_of(lambda: call(vault, "owner", "run", request)) == "airlock-waits"
 
 
+class Later:
+    """A clock that is forty days on."""
+
+    def now(self) -> str:
+        return (datetime.now(UTC) + timedelta(days=40)).isoformat()
+
+
+def test_a_request_that_waited_too_long_is_over_and_leaves_no_file(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = reviewed(vault)
+    place = place_of(vault, request)
+    for user in ("rita", "rolf"):
+        vote(vault, request, user)
+    monkeypatch.setitem(vault.house.desk.airlock.__dict__, "clock", Later())
+    assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+    assert call(vault, "ada", "show", request)["state"] == "expired"
+    assert not place.exists()
+    assert "airlock-expired" in notes(vault, request)
+
+
+def test_who_is_not_on_the_card_any_more_has_no_vote(vault: OpenVault, tmp_path: Path) -> None:
+    request = reviewed(vault)
+    for user in ("rita", "rolf"):
+        vote(vault, request, user)
+    rows = [(f"new-{who}", site, wage) for who, site, wage in PEOPLE]
+    source = write_csv(tmp_path / "t.csv", ("who", "site", "wage"), rows)
+    fewer = 'version = "2"\n' + CARD.replace('"rita", ', "")
+    vault.add("town", source, card(fewer))
+    try:
+        assert code_of(lambda: call(vault, "rita", "show", request)) == "airlock-unknown"
+        assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+    finally:
+        vault.add("town", source, card('version = "3"\n' + CARD))
+    call(vault, "owner", "decline", request)
+
+
 def test_who_is_none_of_its_people_finds_no_request(vault: OpenVault) -> None:
     request = submitted(vault)
     for verb in ("show", "fetch", "withdraw", "release", "run", "decline"):
@@ -389,9 +427,11 @@ def test_where_no_sandbox_starts_the_one_run_is_not_used_up(
         {"columns": ["wages"]},
         {"columns": ["wage"], "files": [GROUPED]},  # by a column that it does not read
         {"cpu_s": 0},
+        {"why": "\ud800"},
+        {"files": [{**GROUPED, "count": "\ud800"}]},
         {"source": ""},
     ],
-    ids=str,
+    ids=ascii,
 )
 def test_what_is_not_well_declared_is_no_request(vault: OpenVault, wrong: Any) -> None:
     assert code_of(lambda: submitted(vault, **wrong)) in ("bad-airlock", "unknown-column")

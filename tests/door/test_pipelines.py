@@ -233,7 +233,7 @@ def test_what_leaves_has_the_noise_that_is_paid(vault: OpenVault, delta: str) ->
     outputs: dict[str, Any] = {"x": {"lower": 0, "upper": 10, "step": 1, "shape": (2_000,)}}
     terms: dict[str, Any] = {**QUICK, "epsilon": 50, "delta": float(delta), "blocks": 4}
     answer = vault["town"].run(fives, outputs=outputs, **terms)
-    stored = vault.house.ledger.answer_of("owner", answer.receipt["op"])
+    stored = vault.house.ledger.answer_of("owner", str(answer.receipt["op"]))
     assert stored is not None
     noise = np.array(json.loads(stored)["sums"], dtype=np.int64) - 5 * 4
     if delta == "0":

@@ -36,6 +36,7 @@ from sfumato.door.locks.reviewed import (
     REVIEWERS_ONLY,
     keep,
     let_out,
+    noted,
     receipt,
     released,
 )
@@ -68,7 +69,8 @@ class Draft:
 
 
 def check_airlock(door: AirlockDoor, program: AirlockProgram) -> None:
-    """Refuse where no sandbox starts: nothing is ever run bare, and the one run is not used up."""
+    """Refuse where no sandbox starts, or nothing can be noted; the one run is not used up."""
+    door.programs.ledger.check_history()
     is_there = True
     try:
         door.programs.sandbox.check(program.limits)
@@ -193,8 +195,9 @@ def edited(door: AirlockDoor, draft: Draft, path: str, file: bytes | None) -> st
 # --- leaving --------------------------------------------------------------------------------------
 
 
-def check_releasable(draft: Draft) -> None:
+def check_releasable(door: AirlockDoor, draft: Draft) -> None:
     """Refuse a draft with a file of a wrong kind, or with none: no vote outweighs that."""
+    door.programs.ledger.check_history()
     wrong = stops(draft.findings)
     if wrong or not draft.held.files:
         what = f"{wrong[0].path!r}: {wrong[0].says}" if wrong else "There is no file in it"
@@ -203,7 +206,7 @@ def check_releasable(draft: Draft) -> None:
 
 def release_files(door: AirlockDoor, request: Request, draft: Draft) -> Json:
     """Write the hashes of what was voted on into the ledger, durably; return the receipt."""
-    check_releasable(draft)
+    check_releasable(door, draft)
     if not request.is_cleared(draft.seal):
         raise changed()
     return let_out(door.programs.ledger, request, draft.held, findings_text(draft.findings))
@@ -233,7 +236,9 @@ def fetched(door: AirlockDoor, request: Request, user: str) -> Json:
 
 
 def earlier_of(door: AirlockDoor, request: Request, asked: Sequence[Asked]) -> tuple[Earlier, ...]:
-    """Return a released request's files, for later ones to be compared with; or refuse."""
+    """Return what has left of a request, for later ones to be compared with; or refuse."""
     ledger = door.programs.ledger
+    if noted(ledger, request.id) is None:
+        return ()
     files = released(ledger, request, door.files.read(request.place))
     return tuple(Earlier(request.id, one, files[one.path]) for one in asked if one.path in files)

@@ -79,6 +79,13 @@ def read_airlock_program(
     )
 
 
+def kept_files(said: Any) -> tuple[Asked, ...]:  # Any: what `as_json` has made
+    """Return the files of a request that was kept, whatever its card is by now."""
+    return tuple(
+        Asked(one["path"], tuple(one["by"]), one["count"], one["of"]) for one in said["files"]
+    )
+
+
 def _asked(shape: object, columns: tuple[str, ...]) -> tuple[Asked, ...]:
     if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_FILES:
         raise bad_airlock(f"name 1 to {MOST_FILES} files")
@@ -97,12 +104,16 @@ def _one(shape: object, columns: tuple[str, ...]) -> Asked:
     count, of = (shape.get(key, "") for key in ("count", "of"))
     if not isinstance(by, list) or not all(isinstance(name, str) for name in by):
         raise bad_airlock(f"by of {path!r} is a list of columns")
-    if not isinstance(count, str) or not isinstance(of, str) or len(count) > 200:
+    if not isinstance(count, str) or not isinstance(of, str) or not _is_name(count):
         raise bad_airlock(f"count and of of {path!r} are names of columns")
     unknown = [name for name in (*by, of) if name and name not in columns]
     if unknown:
         raise bad_airlock(f"by and of of {path!r} are columns that the program reads")
     return Asked(path, tuple(by), count, of)
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= 200 and text.isprintable()
 
 
 def _number(shape: Mapping[str, Any], key: str) -> float:  # Any: a researcher's JSON

@@ -34,7 +34,7 @@ from sfumato.door import (
     reviewers_view,
     run_for_review,
 )
-from sfumato.plan.airlock import AirlockProgram, read_airlock_program
+from sfumato.plan.airlock import AirlockProgram, kept_files, read_airlock_program
 
 GUARANTEE: Final = "reviewed (not DP)"
 MOST_OPEN: Final = 100  # requests of a people domain
@@ -59,9 +59,7 @@ class Airlock:
         if terms is None:
             raise _closed()
         program = read_airlock_program(listing.card, shape, self._environment())
-        why = shape.get("why", "")
-        if not isinstance(why, str) or len(why) > 2000:
-            raise bad_airlock("why is a text of up to 2,000 letters")
+        why = _why_of(shape.get("why", ""))
         if sum(one.is_open for one in self.store.of(listing.card.people)) >= MOST_OPEN:
             raise Refused("too-many", "Too many requests are open.", "Wait until some are over.")
         now = self.clock.now()
@@ -150,7 +148,7 @@ class Airlock:
         _check_themselves(caller)
         listing, found = self._found(caller, request)
         seal, draft = seen
-        vote = Vote(caller.user, says, seal, draft, self.clock.now(), why[:2000])
+        vote = Vote(caller.user, says, seal, draft, self.clock.now(), _why_of(why))
         if not found.is_reviewer(caller.user) or found.state != airlock.REVIEW:
             airlock.voted(found, vote, "")  # which refuses, without a look at any file
         made = airlock.voted(found, vote, self._draft(listing, found).seal)
@@ -189,7 +187,7 @@ class Airlock:
         airlock.check_reviewed(found, caller.user)
         draft = self._draft(listing, found)
         made = airlock.let_out(found, caller.user, self.clock.now(), draft.seal)
-        check_releasable(draft)
+        check_releasable(self.door, draft)
         if made is not found:
             self._change(made)
         return {**_shown(made, caller), "receipt": release_files(self.door, made, draft)}
@@ -242,9 +240,8 @@ class Airlock:
         """Return every file that was released about these people before, the newest first."""
         found: list[Earlier] = []
         for one in self.store.of(request.people):
-            listing = self.catalogue.find(one.data_set)
-            if one.state == RELEASED and one.id != request.id and listing is not None:
-                found += earlier_of(self.door, one, self._program(listing, one).asked)
+            if one.state == RELEASED and one.id != request.id:
+                found += earlier_of(self.door, one, kept_files(json.loads(one.program)))
         return tuple(found)
 
     def _program(self, listing: Listing, request: Request) -> AirlockProgram:
@@ -262,7 +259,10 @@ class Airlock:
             raise unknown()
         if not found.may_see(caller.user):
             raise unknown()
-        return listing, self._now(listing, found)
+        now = self._now(listing, found)
+        if not now.may_see(caller.user):
+            raise unknown()
+        return listing, now
 
     def _now(self, listing: Listing, request: Request) -> Request:
         """Return a request with what the card says today, and over if its time is."""
@@ -287,6 +287,12 @@ class Airlock:
             if caller.user == found.owner or found.card.lets_ask(tuple(groups)):
                 return found
         raise _no_data_set()
+
+
+def _why_of(text: object) -> str:
+    if not isinstance(text, str) or len(text) > 2000 or not text.replace("\n", " ").isprintable():
+        raise bad_airlock("why is a text of up to 2,000 letters")
+    return text
 
 
 def _bytes_of(text: str) -> bytes:
