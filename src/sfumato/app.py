@@ -37,7 +37,7 @@ from sfumato.services.audit import Audit
 from sfumato.services.connections import set_up
 from sfumato.services.data_sets import DataSets, Source, card_shape
 from sfumato.services.jobs import Jobs
-from sfumato.services.pipelines import Pipelines, Unsplit
+from sfumato.services.pipelines import Unsplit
 from sfumato.services.policy import Caps, Confirmations, Policy
 from sfumato.services.queries import Queries
 from sfumato.services.streams import Opening, Streams, Unstreamed
@@ -54,11 +54,18 @@ from sfumato.stores.drafts import FileDrafts
 from sfumato.stores.jobs import SqlJobs
 from sfumato.stores.keys import ReceiptKey, make_secret, read_secret
 from sfumato.stores.passwords import Argon2Passwords
-from sfumato.stores.pipelines import SqlPipelines
 from sfumato.stores.sqlite import create_ledger
 from sfumato.stores.streams import FileStreams
 from sfumato.vault_engine import NAMES, choose_engine, open_engine
-from sfumato.vault_stores import CATALOGUE, ledger_store, postgres_store, records_of, surveys_of
+from sfumato.vault_stores import (
+    CATALOGUE,
+    airlock_of,
+    ledger_store,
+    pipelines_of,
+    postgres_store,
+    records_of,
+    surveys_of,
+)
 
 if TYPE_CHECKING:
     from sfumato.core.ports import Engine, LedgerStore
@@ -320,7 +327,8 @@ def open_house(
             streams=Streams(StreamDoor(ledger, counting, pool, kept), catalogue, clock),
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
-            pipelines=Pipelines(strangers, SqlPipelines(records), catalogue, clock, dice),
+            pipelines=pipelines_of(records, strangers, catalogue),
+            airlock=airlock_of(root, records, strangers, catalogue),
             audit=Audit(ledger, catalogue, users),
             access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),
             policy=Policy(ledger, catalogue, users, clock),

@@ -8,12 +8,17 @@ from types import ModuleType
 from typing import Final
 
 from sfumato.clock import SystemClock
-from sfumato.core.ports import LedgerStore
+from sfumato.core.ports import Catalogue, LedgerStore
 from sfumato.dice import SystemDice
-from sfumato.door import Ledger
+from sfumato.door import AirlockDoor, Ledger, PipelineDoor
 from sfumato.extras import need_package
+from sfumato.services.airlock import Airlock
+from sfumato.services.pipelines import PipelineRules, Pipelines
 from sfumato.services.surveys import Surveys
+from sfumato.stores.airlock import FileAirlock, SqlAirlock
 from sfumato.stores.ballot_keys import FileBallotKeys
+from sfumato.stores.pipeline_rules import SqlPipelineRules
+from sfumato.stores.pipelines import SqlPipelines
 from sfumato.stores.records import Records
 from sfumato.stores.sqlite import open_forgetful_records, open_ledger, open_records
 from sfumato.stores.surveys import SqlSurveys
@@ -50,3 +55,17 @@ def surveys_of(root: Path, url: object, ledger: Ledger, salt: bytes) -> Surveys:
     records = records_of(root, url) if url else open_forgetful_records(root / SURVEYS)
     keys = FileBallotKeys(root / "keys" / "ballots", dice)
     return Surveys(ledger, SqlSurveys(records, dice), keys, SystemClock(), dice, salt)
+
+
+def pipelines_of(records: Records, door: PipelineDoor, catalogue: Catalogue) -> Pipelines:
+    """Return the service of programs, with the rules that approve some of them."""
+    clock, dice = SystemClock(), SystemDice()
+    rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
+    return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules)
+
+
+def airlock_of(root: Path, records: Records, door: PipelineDoor, catalogue: Catalogue) -> Airlock:
+    """Return the airlock, whose drafts lie in a private folder of the vault."""
+    clock, dice = SystemClock(), SystemDice()
+    files = FileAirlock(root / "airlock", dice)
+    return Airlock(AirlockDoor(door, files), SqlAirlock(records), catalogue, clock, dice)

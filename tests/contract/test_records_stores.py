@@ -13,17 +13,21 @@ import pytest
 
 import ledgers
 import pg
+from sfumato.core.airlock import Request
 from sfumato.core.approval import Approval
 from sfumato.core.card import Card
 from sfumato.core.confirmation import Confirmation
 from sfumato.core.filters import Cap
 from sfumato.core.job import Job
+from sfumato.core.pipeline_rule import Range, Rule, Spending
 from sfumato.core.refusal import Bug
 from sfumato.stores import postgres, sqlite
+from sfumato.stores.airlock import SqlAirlock
 from sfumato.stores.approvals import SqlApprovals
 from sfumato.stores.catalogue import SqlCatalogue
 from sfumato.stores.confirmations import SqlConfirmations
 from sfumato.stores.jobs import SqlJobs
+from sfumato.stores.pipeline_rules import SqlPipelineRules
 from sfumato.stores.records import Records
 
 JOB = Job("a1", "ada", "t1", "ask", "clinic", "op", '{"epsilon": 0.1}', "2026-11-21T10:00:00.000")
@@ -119,6 +123,50 @@ def test_a_confirmation_is_decided_once_and_the_newest_counts(node: Node) -> Non
     assert first.of_job("j2") is None
     assert first.find("c1") == replace(old, state="declined", decided_by="bob", decided_at=LATER)
     assert [one.id for one in first.all()] == ["c2", "c1"]
+
+
+def test_of_two_changes_to_one_request_one_is_made(node: Node) -> None:
+    first, second = SqlAirlock(node()), SqlAirlock(node())
+    made = Request(
+        "r1", "town", "people", "1", "ada", "owner", ("rita",), 2, "{}", "why", SOON, LAST
+    )
+    first.add(made)
+    assert second.find("r1") == made
+    assert first.change(replace(made, state="running", revision=1))
+    assert not second.change(replace(made, state="declined", revision=1))
+    assert second.of("people") == (replace(made, state="running", revision=1),)
+    assert (second.find("r2"), second.of("others")) == (None, ())
+
+
+def test_runs_at_once_take_no_more_of_a_rule_than_there_is(node: Node) -> None:
+    half = Fraction(1, 2)
+    rule = Rule(
+        "r1", "town", ("ria",), (), ("a",), (Range("n", Fraction(0), half),), half, half * 5
+    )
+    stores = [SqlPipelineRules(node()) for _ in range(4)]
+    stores[0].add(rule)
+    taken: list[bool | None] = []
+
+    def take(store: SqlPipelineRules, name: str) -> None:
+        for number in range(4):
+            taken.append(store.take(Spending("r1", f"{name}{number}", half), rule.most_total))
+
+    threads = [
+        threading.Thread(target=take, args=(s, n)) for s, n in zip(stores, "abcd", strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (taken.count(True), taken.count(None)) == (5, 11)
+    assert stores[1].spent("r1") == rule.most_total
+    assert stores[2].of("town") == (rule,) == (Rule.of_json(rule.as_json()),)
+    over = replace(rule, ended_at=LAST)
+    stores[3].end(over)
+    assert stores[0].find("town", "r1") == over
+    again = [stores[0].take(Spending("r1", f"{n}{k}", half), rule.most_total)
+             for n in "abcd" for k in range(4)]  # fmt: skip
+    assert (again.count(False), again.count(True)) == (5, 0)  # the same again takes nothing
 
 
 def test_a_freeze_is_seen_by_every_node(node: Node) -> None:

@@ -64,7 +64,7 @@ def test_the_python_of_the_page_runs(vault: Path) -> None:
 def test_the_commands_of_the_page_run(vault: Path) -> None:
     (vault.parent / "pipeline.py").write_text(PROGRAM)
     (vault.parent / "whitelist.txt").write_text("derivatives/group/results.tsv\n")
-    (block,) = re.findall(r"```sh\n(.*?)```", TEXT, re.S)
+    block = "".join(re.findall(r"```sh\n(.*?)```", TEXT, re.S))
     digest = ""
     for line in block.replace("\\\n", "").replace('"', "").splitlines():
         words = line.replace("DIGEST", digest).split()

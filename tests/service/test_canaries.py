@@ -169,7 +169,7 @@ def _read_everything(heard: Heard) -> None:
 
 def _pages(heard: Heard) -> dict[str, list[str]]:
     """Return the addresses of each page that is shown, with what there is to be shown."""
-    token, at = heard.service.owner(), "/data-sets/patients"
+    token, at, lock = heard.service.owner(), "/data-sets/patients", "/airlock/none"
     rows = b"patient_id,age\nx,1\n"
     made = heard.service.call("PUT", "/v1/uploads?name=a.csv", rows, token=token)[1]["upload"]
     asked = {"data_set": "patients", "sql": QUESTIONS[0], "epsilon": 0.002, "op": "a job"}
@@ -191,6 +191,9 @@ def _pages(heard: Heard) -> dict[str, list[str]]:
         "/data-sets/{data_set}/ask": [f"{at}/ask"],
         "/data-sets/{data_set}/twin": [f"{at}/twin"],
         "/data-sets/{data_set}/dp-twin": [f"{at}/dp-twin"],
+        "/data-sets/{data_set}/airlock": [f"{at}/airlock"], "/airlock/{request}": [lock],
+        "/airlock/{request}/file": [f"{lock}/file?path=t.csv"],
+        "/airlock/{request}/files": [f"{lock}/files"],
         "/data-sets/{data_set}/manage": [f"{at}/manage"],
         "/data-sets/{data_set}/amend": [f"{at}/amend"],
         "/answer": [f"/answer?op={op}" for op in ops],

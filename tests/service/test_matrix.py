@@ -39,6 +39,8 @@ def same(status: int) -> tuple[int, ...]:
 # what an owner does with their own data set, which is not there for another
 OWNERS: Final = (401, 200, 404, 403, 403, 403, 403, 403)
 PATIENTS: Final = {"data_set": "patients"}
+REQUEST: Final = {"request": "none"}
+THEMSELVES: Final = (401, 404, 404, 404, 404, 404, 403, 404)  # never by a token for programs
 SURVEY: Final = {"survey": "the owner's"}
 SUM: Final = {"sql": SQL, "epsilon": 0.001, "federation": "none"}
 AGREEMENT: Final = {  # this site is not of it
@@ -123,6 +125,24 @@ MATRIX: Final[Mapping[str, Row]] = {
     "run-pipeline": Row(
         (401, 404, 404, 403, 404, 404, 404, 403), {**PATIENTS, "pipeline": "none"}, {"epsilon": 0.1}
     ),
+    "pipeline-rules": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
+    "set-pipeline-rule": Row((401, 422, 404, 403, 403, 403, 403, 403), PATIENTS, {"columns": []}),
+    "end-pipeline-rule": Row(
+        (401, 404, 404, 403, 403, 403, 403, 403), {**PATIENTS, "rule": "none"}
+    ),
+    "airlock": Row((401, 200, 404, 404, 200, 404, 404, 404), PATIENTS),
+    "submit-airlock": Row(
+        (401, 422, 404, 403, 422, 404, 404, 403), PATIENTS, {"source": "1", "files": []}
+    ),
+    "show-airlock": Row(same(404), REQUEST),
+    "fetch-airlock": Row(same(404), REQUEST),
+    "run-airlock": Row(THEMSELVES, REQUEST, {}),
+    "decline-airlock": Row(THEMSELVES, REQUEST, {}),
+    "withdraw-airlock": Row(same(404), REQUEST, {}),
+    "vote-airlock": Row(THEMSELVES, REQUEST, {"says": "release", "seal": "x", "draft": 1}),
+    "trim-airlock": Row(same(404), REQUEST, {"path": "x"}),
+    "replace-airlock": Row(THEMSELVES, REQUEST, {"path": "x", "base64": "eA=="}),
+    "release-airlock": Row(THEMSELVES, REQUEST, {}),
     "site-key": Row(same(200)),
     "federations": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
     "join-federation": Row((401, 422, 404, 403, 403, 403, 403, 403), PATIENTS, AGREEMENT),

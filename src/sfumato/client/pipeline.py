@@ -16,6 +16,12 @@ Ranges = Mapping[str, Sequence[Number] | Mapping[str, Any]]
 
 def program_body(function: Callable[[Any], object], outputs: Ranges) -> Json:
     """Return the function and its outputs as they go over the wire; or refuse."""
+    name, source = source_of(function)
+    return {"source": source, "name": name, "outputs": outputs_body(outputs)}
+
+
+def source_of(function: Callable[..., object]) -> tuple[str, str]:
+    """Return a function's name and its source text, or refuse."""
     name = getattr(function, "__name__", "")
     try:
         source = textwrap.dedent(inspect.getsource(function))
@@ -27,7 +33,7 @@ def program_body(function: Callable[[Any], object], outputs: Ranges) -> Json:
             "The function's source text cannot be had, or it has no name.",
             "Write it as a plain `def` in a file or a cell; it imports what it needs inside.",
         )
-    return {"source": source, "name": name, "outputs": outputs_body(outputs)}
+    return name, source
 
 
 def outputs_body(outputs: Ranges) -> list[Json]:

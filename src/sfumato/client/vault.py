@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Protocol, Unpack
 
+from sfumato.client.airlock import AirlockRoom
 from sfumato.client.answer import Answer
 from sfumato.client.builder import Builder, Steps
 from sfumato.client.pipeline import Ranges, program_body
@@ -176,6 +177,11 @@ class DataSet(Steps):
         body: Json = {"data_set": self.name, "pipeline": digest, "epsilon": epsilon}
         said: Json = {} if people is None else {"people": people}
         return self._vault.call("plan-pipeline", {**body, **said})
+
+    @property
+    def airlock(self) -> AirlockRoom:
+        """Return the way out for files that no noise can make private: others look at them."""
+        return AirlockRoom(self._vault, self.name)
 
     def begun(self) -> Builder:
         """Return a question that asks nothing yet."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+from sfumato.core.airlock_card import AirlockTerms, read_airlock
 from sfumato.core.bids import Folders, read_bids
 from sfumato.core.budget import Budget, read_delta, read_epsilon
 from sfumato.core.card_fields import as_count, as_table, as_text, as_texts, bad_card, check_known
@@ -72,6 +73,9 @@ class Card:
     raised_by_two: bool = False  # no cap of the data set is raised without a second person
     bids: tuple[str, ...] | None = None  # files of each person's folder, if the rows lie in BIDS
     folders: Folders | None = None  # how many people's there may be, if they are kept
+    airlock: AirlockTerms | None = (
+        None  # who reviews what leaves without noise; nobody: nothing does
+    )
 
     @property
     def every_table(self) -> tuple[Table, ...]:
@@ -110,7 +114,7 @@ class Card:
 
 _CARD_KEYS: Final = {
     "unit", "people", "version", "budget", "nulls", "caps", "ask", "columns", "max_groups",
-    "max_rows", "size", "delta_per_request", "limits", "tables", "bids",
+    "max_rows", "size", "delta_per_request", "limits", "tables", "bids", "airlock",
 }  # fmt: skip
 
 
@@ -151,6 +155,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         raised_by_two=_raised_by_two(caps.get("raise", ALONE)),
         bids=bids,
         folders=folders,
+        airlock=read_airlock(shape["airlock"]) if "airlock" in shape else None,
     )
 
 

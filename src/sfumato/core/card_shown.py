@@ -47,6 +47,7 @@ def card_json(card: Card) -> Json:
         "tables": [_table_json(table) for table in card.tables],
         **({} if card.bids is None else {"bids": list(card.bids)}),
         **({} if card.folders is None else {"folders": asdict(card.folders)}),
+        **({} if card.airlock is None else {"airlock": card.airlock.as_json()}),
     }
 
 

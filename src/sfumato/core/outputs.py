@@ -136,7 +136,7 @@ def _read_output(shape: object) -> Output:
     name = shape.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise bad_pipeline("an output's name is letters, digits and _, and begins with no digit")
-    lower, upper = (_bound(shape.get(end), name, end) for end in ("lower", "upper"))
+    lower, upper = (bound_of(shape.get(end), name, end) for end in ("lower", "upper"))
     if lower >= upper:
         raise bad_pipeline(f"lower of output {name!r} is not below its upper")
     step = _step(shape.get("step"), name, lower, upper)
@@ -172,7 +172,8 @@ def _suffix(path: str) -> str:
     return "nii.gz" if lower.endswith(".nii.gz") else lower.rsplit(".", 1)[-1]
 
 
-def _bound(value: object, name: str, end: str) -> Fraction:
+def bound_of(value: object, name: str, end: str) -> Fraction:
+    """Return an end of a range, exactly as it was written, or refuse."""
     exact = _ratio(value) if isinstance(value, str) else _exact(value)
     if isinstance(value, float) and exact is not None:
         exact = Fraction(repr(value))  # as it was written
@@ -187,7 +188,7 @@ def _ratio(text: str) -> Fraction | None:
 
 
 def _step(value: object, name: str, lower: Fraction, upper: Fraction) -> Fraction:
-    step = (upper - lower) / 10_000 if value is None else _bound(value, name, "step")
+    step = (upper - lower) / 10_000 if value is None else bound_of(value, name, "step")
     if step <= 0 or ((upper - lower) / step).denominator != 1 or upper - lower > step * MOST_STEPS:
         raise bad_pipeline(f"the range of output {name!r} is no whole number of steps")
     return step

@@ -6,9 +6,15 @@ from typing import Final
 
 # code -> what it means. The table feeds the CLI, the client, HTTP and docs/codes/.
 CODES: Final[dict[str, str]] = {
+    "airlock-changed": "The files of a request are not what was looked at, or what was released.",
+    "airlock-closed": "The card lets nothing out without noise, or names too few reviewers.",
+    "airlock-unknown": "There is no such request in the airlock for the caller.",
+    "airlock-unsafe": "A file of the request is not what its name says, so it is not let out.",
+    "airlock-waits": "The request has not come so far, or is over.",
     "anchor-missing": "The ledger's anchor file is not where it should be.",
     "answer-unknown": "No stored answer stands under that operation.",
     "approval-unknown": "Nothing of that id waits for a second person.",
+    "bad-airlock": "A request to the airlock is not declared as it should be.",
     "bad-budget": "An epsilon, delta or error is not a number that can be charged.",
     "bad-environment": "What a program brings along to run with cannot be had as it was pinned.",
     "bad-federation": "The agreement between sites cannot be read, or would not protect them.",

@@ -82,6 +82,7 @@ class RunOrder:
     run: Run
     asker: Asker
     op: str
+    rule: str = ""  # that approved the program, if it was not its owner
 
 
 def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
@@ -252,6 +253,7 @@ def _charge(order: RunOrder) -> Charge:
             "delta": str(run.spent_delta),
             "noise": run.noise_json(),
             "selection": None,
+            **({"rule": order.rule} if order.rule else {}),
         },
     )
 
@@ -304,6 +306,7 @@ def _receipt(
         "free": not standing.debited,
         "charged": {name: float(run.epsilon) for name in standing.debited},
         "pipeline": run.as_json(),
+        **({"rule": order.rule} if order.rule else {}),
         "says": run.in_words(),
         "data_set": card.name,
         "version": version,  # that it was answered on

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sfumato.faces import audit_desk, stream_desk, twin_desk
+from sfumato.faces.airlock_desk import AIRLOCK_VERBS
 from sfumato.faces.body import Body, count_of, flag_of, optional_texts, text_of, texts_of
 from sfumato.faces.connection_desk import CONNECTION_VERBS
 from sfumato.faces.job_desk import JOB_VERBS, asked_of
@@ -16,6 +17,7 @@ from sfumato.faces.site_desk import SITE_VERBS
 from sfumato.faces.survey_desk import OPEN_SURVEY_VERBS, SURVEY_VERBS
 from sfumato.faces.upload_desk import UPLOAD_VERBS
 from sfumato.services.access import Access, Caller
+from sfumato.services.airlock import Airlock
 from sfumato.services.audit import Audit
 from sfumato.services.connections import Connections
 from sfumato.services.data_sets import DataSets
@@ -50,6 +52,7 @@ class Desk:
     connections: Connections
     surveys: Surveys
     pipelines: Pipelines
+    airlock: Airlock
     sites: Sites
 
     def admitted(self, verb: str, token: str) -> Caller | None:
@@ -175,6 +178,7 @@ _VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
     **OWNER_VERBS,
     **JOB_VERBS,
     **PIPELINE_VERBS,
+    **AIRLOCK_VERBS,
     **UPLOAD_VERBS,
     **CONNECTION_VERBS,
     **SURVEY_VERBS,

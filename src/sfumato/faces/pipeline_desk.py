@@ -54,6 +54,19 @@ def _all(desk: Desk, caller: Caller, body: Body) -> Json:
     return desk.pipelines.all(caller, text_of(body, "data_set"))
 
 
+def _rules(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.pipelines.all_rules(caller, text_of(body, "data_set"))
+
+
+def _set_rule(desk: Desk, caller: Caller, body: Body) -> Json:
+    said = {key: value for key, value in body.items() if key != "data_set"}
+    return desk.pipelines.set_rule(caller, text_of(body, "data_set"), said)
+
+
+def _end_rule(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.pipelines.end_rule(caller, text_of(body, "data_set"), text_of(body, "rule"))
+
+
 PIPELINE_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
     "pipelines": _all,
     "submit-pipeline": _submit,
@@ -61,4 +74,7 @@ PIPELINE_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
     "price-pipeline": _price,
     "plan-pipeline": _plan,
     "run-pipeline": _run,
+    "pipeline-rules": _rules,
+    "set-pipeline-rule": _set_rule,
+    "end-pipeline-rule": _end_rule,
 }

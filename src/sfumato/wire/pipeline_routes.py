@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import ANSWER, ANY, COUNT, NUMBER, listed, opened, shape, text
+from sfumato.wire.schemas import ANSWER, ANY, COUNT, FLAG, NUMBER, listed, opened, shape, text
 
 _PIPELINE: Final = opened({"digest": text(), "data_set": text(), "state": text()})
 _TERMS: Final = {
@@ -21,6 +21,8 @@ _OUTPUT: Final = shape(
         "shape": listed(COUNT, maxItems=4),
     },
 )
+_RULE: Final = opened({"rule": text(), "data_set": text()})
+_NAMES: Final = listed(text(100), maxItems=200)
 _RUN: Final = (
     "anchor-missing", "bad-budget", "bad-environment", "bad-pipeline", "ledger-frozen",
     "noise-out-of-range", "pipeline-unknown", "unknown-column", "unknown-data-set",
@@ -71,5 +73,34 @@ PIPELINE_ROUTES: Final[tuple[Route, ...]] = (
             *_RUN, "budget-exceeded", "data-set-frozen", "op-reused", "pipeline-waits",
             "question-failed", "question-frozen", "sandbox-missing",
         ),
+    ),
+    Route(
+        "pipeline-rules", "GET", "/v1/data-sets/{data_set}/pipeline-rules",
+        "Rules by which programs are approved: all to the owner, to you those that name you.",
+        "read", opened({"rules": listed(_RULE)}), refusals=("unknown-data-set",),
+    ),
+    Route(
+        "set-pipeline-rule", "POST", "/v1/data-sets/{data_set}/pipeline-rules",
+        "Let programs that fit be approved by themselves from now on.", "own", _RULE,
+        shape(
+            {
+                "columns": _NAMES,
+                "outputs": listed(
+                    shape({"name": text(63), "lower": ANY, "upper": ANY}), maxItems=200
+                ),
+                "most_epsilon": NUMBER,
+                "most_total": NUMBER,
+            },
+            {
+                "users": _NAMES, "groups": _NAMES, "texts": _NAMES, "most_delta": NUMBER,
+                "takes_files": FLAG,
+            },
+        ),
+        refusals=(*_RUN, "bad-card"),
+    ),
+    Route(
+        "end-pipeline-rule", "DELETE", "/v1/data-sets/{data_set}/pipeline-rules/{rule}",
+        "End a rule: it approves nothing more, and nothing runs by it.", "own", _RULE,
+        refusals=_RUN,
     ),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from sfumato.wire.airlock_routes import AIRLOCK_ROUTES
 from sfumato.wire.audit_routes import AUDIT_ROUTES
 from sfumato.wire.job_routes import job_routes
 from sfumato.wire.owner_routes import OWNER_ROUTES
@@ -154,6 +155,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *SITE_ROUTES,
     *TWIN_ROUTES,
     *PIPELINE_ROUTES,
+    *AIRLOCK_ROUTES,
     *AUDIT_ROUTES,
 )  # fmt: skip
 BY_VERB: Final[Mapping[str, Route]] = {route.verb: route for route in ROUTES}

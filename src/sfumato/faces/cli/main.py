@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import click
 
 from sfumato.faces.cli import (
+    airlock,
     anonymity,
     federate,
     lab,
     lab_audit,
     ledger,
     owner,
-    pipeline,
+    pipeline_rules,
     researcher,
     serve,
     sheets,
@@ -43,7 +44,7 @@ def cli(context: click.Context, vault: str | None, user: str, as_json: bool) -> 
     """Learn from sensitive data without seeing a person in it.
 
     Owners: init, add, enrol, stream, survey, anonymity. Researchers: datasets, card, twin,
-    price, ask, budget, pipeline. Several sites as one: federate.
+    price, ask, budget, pipeline, airlock. Several sites as one: federate.
     The lab, on synthetic data: attack, audit, lab.
     """
     context.obj = Shell(context.obj, vault, user, as_json)
@@ -58,7 +59,8 @@ for _group in (
     signing.COMMANDS,
     stream.COMMANDS,
     survey.COMMANDS,
-    pipeline.COMMANDS,
+    pipeline_rules.COMMANDS,
+    airlock.COMMANDS,
     tour.COMMANDS,
     twin.COMMANDS,
     lab.COMMANDS,

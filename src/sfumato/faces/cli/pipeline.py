@@ -238,4 +238,3 @@ def _errors(table: Any) -> str:  # Any: JSON of the service
 
 
 pipeline.add_command(environment)
-COMMANDS = (pipeline,)

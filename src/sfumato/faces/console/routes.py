@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from sfumato.faces.console import (
     account,
+    airlock,
     amend,
     answers,
     ask,
@@ -42,6 +43,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *entry.PAGES,
     *data_sets.PAGES,
     *twins.PAGES,
+    *airlock.PAGES,
     *ask.PAGES,
     *answers.PAGES,
     *record.PAGES,

@@ -1,0 +1,236 @@
+"""Files that a program hands to the airlock: which it may, and whether one is what it says it is.
+
+Everything in them is a stranger's. Nothing here runs, follows or unpickles anything; what does not
+look exactly like its kind is not released, whoever wants it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from xml.parsers import expat
+
+from sfumato.core.npy import read_npy
+from sfumato.core.refusal import Refused
+
+MOST_FILES: Final = 16
+MOST_BYTES: Final = 2 * 1024 * 1024  # of all files together
+KINDS: Final = ("png", "svg", "csv", "tsv", "json", "txt", "npy", "safetensors")
+TABLES: Final = {"csv": ",", "tsv": "\t"}
+_PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}")
+_HEAD: Final = struct.Struct("<HQ")
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_PNG_PARTS: Final = frozenset(
+    {
+        b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"sBIT",
+        b"bKGD",
+    }
+)  # fmt: skip
+_SVG_TAGS: Final = frozenset(
+    {
+        "svg", "g", "path", "rect", "circle", "ellipse", "line", "polyline", "polygon", "text",
+        "tspan", "defs", "clipPath", "use", "style", "title", "desc", "linearGradient",
+        "radialGradient", "stop", "marker", "symbol", "pattern", "mask", "metadata", "RDF", "Work",
+        "type", "date", "format", "creator", "Agent",
+    }
+)  # fmt: skip
+_REACHES_OUT: Final = re.compile(r"url\s*\(\s*['\"]?(?!#)|@import|expression\s*\(|\\", re.I)
+_SIZES: Final = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
+    "BOOL": 1,
+}  # fmt: skip
+
+
+def kind_of(path: str) -> str:
+    """Return the kind of a file, by its name."""
+    return path.rsplit(".", 1)[-1].lower() if "." in path else ""
+
+
+def is_airlock_path(path: str) -> bool:
+    """Say whether a file of that name can be asked for."""
+    return len(path) <= 200 and _PATH.fullmatch(path) is not None and kind_of(path) in KINDS
+
+
+def bad_airlock(cause: str) -> Refused:
+    """Return the refusal of a request that is not declared as it should be."""
+    return Refused("bad-airlock", f"The request is not well declared: {cause}.", "Correct it.")
+
+
+# --- what came out of the sandbox -----------------------------------------------------------------
+
+
+def joined(said: bytes, pieces: tuple[str, ...]) -> bytes:
+    """Return what was sent in pieces, as one; never raises: what is malformed did not come."""
+    try:
+        body = json.loads(said)
+        return b"".join(bytes.fromhex(body[name]) for name in pieces if name in body)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return b""
+
+
+def unpacked(whole: bytes, paths: tuple[str, ...]) -> dict[str, bytes]:
+    """Return those of the files that came whole; never raises either."""
+    found: dict[str, bytes] = {}
+    place = 0
+    while place < len(whole):
+        try:
+            length, size = _HEAD.unpack_from(whole, place)
+            start = place + _HEAD.size + length
+            path = whole[start - length : start].decode("ascii")
+        except (ValueError, struct.error):
+            break
+        place = start + size
+        if place <= len(whole) and path in paths:
+            found.setdefault(path, whole[start:place])
+    return found
+
+
+# --- whether a file is what it says ---------------------------------------------------------------
+
+
+def fault_of(path: str, file: bytes) -> str | None:
+    """Return why the file cannot be released as what its name says, or None."""
+    check = _CHECKS.get(kind_of(path))
+    if check is None:
+        return "it is of no kind that is let out"
+    if not file:
+        return "it is empty"
+    try:
+        return check(file)
+    except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError, struct.error):
+        return "it is malformed"
+    except expat.ExpatError:
+        return "it is malformed"
+
+
+def _png(file: bytes) -> str | None:
+    if not file.startswith(_PNG):
+        return "it is no PNG"
+    place, parts = len(_PNG), []
+    while place < len(file):
+        (size,) = struct.unpack_from(">I", file, place)
+        name, body = file[place + 4 : place + 8], file[place + 8 : place + 8 + size]
+        (check,) = struct.unpack_from(">I", file, place + 8 + size)
+        if zlib.crc32(name + body) != check:
+            return "a part of it is damaged"
+        if name not in _PNG_PARTS:
+            return f"it carries a part {name.decode('ascii', 'replace')!r} that is no picture"
+        parts.append(name)
+        place += 12 + size
+        if name == b"IEND" and place != len(file):
+            return "there is more behind the picture"
+    return None if parts[:1] == [b"IHDR"] and parts[-1:] == [b"IEND"] else "it is no whole PNG"
+
+
+def _svg(file: bytes) -> str | None:
+    faults: list[str] = []
+    parser = expat.ParserCreate("utf-8", namespace_separator=" ")
+
+    def begin(name: str, attributes: Mapping[str, str]) -> None:
+        if name.rsplit(" ", 1)[-1] not in _SVG_TAGS:
+            faults.append(f"it has an element {name.rsplit(' ', 1)[-1][:40]!r}")
+        for key, value in attributes.items():
+            short = key.rsplit(" ", 1)[-1].lower()
+            if short.startswith("on") or _REACHES_OUT.search(value):
+                faults.append("it has a script, or reaches out of itself")
+            if short == "href" and not value.startswith("#"):
+                faults.append("it points out of itself")
+
+    def within(text: str) -> None:
+        if _REACHES_OUT.search(text):
+            faults.append("it reaches out of itself")
+
+    def other(*_: object) -> None:
+        faults.append("it declares entities or instructions")
+
+    parser.StartElementHandler = begin
+    parser.CharacterDataHandler = within
+    parser.EntityDeclHandler = other
+    parser.ProcessingInstructionHandler = other
+    parser.buffer_text = True
+    parser.Parse(file, True)
+    return faults[0] if faults else None
+
+
+def text_of(file: bytes) -> str:
+    """Return the file as text, or raise ValueError: UTF-8 without control characters."""
+    text = file.decode("utf-8")
+    if any(ord(letter) < 32 and letter not in "\n\r\t" for letter in text):
+        raise ValueError
+    return text
+
+
+def rows_of(path: str, file: bytes) -> list[list[str]]:
+    """Return the lines of a table, or raise ValueError."""
+    lines = text_of(file).splitlines()
+    try:
+        read = list(csv.reader(lines, delimiter=TABLES[kind_of(path)], strict=True))
+    except csv.Error:
+        read = None
+    if not read or any(len(row) != len(read[0]) for row in read):
+        raise ValueError
+    return read
+
+
+def _table(path: str) -> Callable[[bytes], str | None]:
+    def check(file: bytes) -> str | None:
+        for row in rows_of(path, file):
+            for cell in row:
+                if cell[:1] in "=@" and cell:
+                    return "a cell of it begins like a formula, which programs would run"
+        return None
+
+    return check
+
+
+def _text(file: bytes) -> str | None:
+    text_of(file)
+    return None
+
+
+def _json(file: bytes) -> str | None:
+    json.loads(text_of(file), parse_constant=_no_number)
+    return None
+
+
+def _no_number(_text: str) -> None:
+    raise ValueError
+
+
+def _npy(file: bytes) -> str | None:
+    array = read_npy(file)
+    width = int(array.kind[1:])
+    count = 1
+    for side in array.shape:
+        count *= side
+    return None if array.start + width * count == len(file) else "there is more behind the array"
+
+
+def _safetensors(file: bytes) -> str | None:
+    (size,) = struct.unpack_from("<Q", file)
+    if size > min(100_000, len(file) - 8):
+        return "its head is longer than a model's"
+    head: Any = json.loads(file[8 : 8 + size])  # Any: JSON of a stranger's
+    if "__metadata__" in head:
+        return "its head carries texts beside the tensors"
+    place = 0
+    for one in sorted(head.values(), key=lambda one: int(one["data_offsets"][0])):
+        count = _SIZES[one["dtype"]]
+        for side in one["shape"]:
+            count *= int(side)
+        begin, end = one["data_offsets"]
+        if (begin, end) != (place, place + count):
+            return "its tensors do not lie one behind the other"
+        place = end
+    return None if 8 + size + place == len(file) else "there is more behind the tensors"
+
+
+_CHECKS: Final[Mapping[str, Callable[[bytes], str | None]]] = {
+    "png": _png, "svg": _svg, "csv": _table("t.csv"), "tsv": _table("t.tsv"), "json": _json,
+    "txt": _text, "npy": _npy, "safetensors": _safetensors,
+}  # fmt: skip

@@ -1,0 +1,96 @@
+"""The texts that run in the sandbox for the airlock: a stranger's in a wrapper, a count of ours.
+
+Both are run as programs over a folder are (`sandbox/study.py`); what they leave is packed into
+pieces that the sandbox sends. The wrapper protects nothing: whatever comes out is a stranger's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sfumato.core.airlock_checks import Asked
+from sfumato.core.airlock_files import MOST_BYTES
+
+_PIECE: Final = 65_536  # the most of a file that a sandbox sends
+PIECES: Final = tuple(f"piece-{place:03d}" for place in range(MOST_BYTES // _PIECE + 1))
+MOST_SAID: Final = 2 * len(PIECES) * _PIECE + 4096  # in hex, with the names
+MOST_GROUPS: Final = 10_000  # of one table that are counted
+
+_SEND: Final = """
+def _send(whole):
+    for place, name in enumerate(PIECES):
+        piece = whole[place * SIZE : (place + 1) * SIZE]
+        if piece:
+            with open(os.path.join(sys.argv[2], name), "wb") as file:
+                file.write(piece)
+"""
+_WRAPPER: Final = (
+    """
+import contextlib, os, struct, sys
+"""
+    + _SEND
+    + """
+def _packed():
+    parts = []
+    for path in PATHS:
+        place = os.path.join(sys.argv[2], path)
+        if os.path.isfile(place):
+            with open(place, "rb") as file:
+                text = file.read(MOST + 1)
+            parts.append(struct.pack("<HQ", len(path), len(text)) + path.encode() + text)
+    return b"".join(parts)
+with contextlib.suppress(BaseException):
+    exec(compile(SOURCE, "program.py", "exec", dont_inherit=True), {"__name__": "__main__"})
+_send(_packed())
+"""
+)
+_COUNT: Final = (
+    """
+import csv, json, os, sys
+from collections import defaultdict
+"""
+    + _SEND
+    + """
+def _parts(people):
+    parts = sorted((abs(part) for part in people.values()), reverse=True)
+    return [len(people), *(parts + [0.0, 0.0])[:2], sum(parts)]
+def _part(text):
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+with open(os.path.join(sys.argv[1], "participants.tsv"), newline="") as file:
+    rows = csv.reader(file, delimiter="\\t", quoting=csv.QUOTE_NONE)
+    heads = next(rows)
+    where = {head: place for place, head in enumerate(heads)}
+    everybody = set()
+    tables = {path: defaultdict(lambda: defaultdict(float)) for path, by, of in TABLES}
+    for row in rows:
+        everybody.add(row[0])
+        for path, by, of in TABLES:
+            key = tuple(row[where[name]] for name in by)
+            part = _part(row[where[of]]) if of else 0.0
+            tables[path][key][row[0]] += part
+said = {"people": len(everybody), "tables": {
+    path: [[list(key), *_parts(people)] for key, people in list(groups.items())[:GROUPS]]
+    for path, groups in tables.items()}}
+_send(json.dumps(said).encode())
+"""
+)
+
+
+def wrapped(source: str, paths: Sequence[str]) -> str:
+    """Return the program text that runs a stranger's and packs the files on the list."""
+    return _with(_WRAPPER, SOURCE=source, PATHS=list(paths), MOST=MOST_BYTES)
+
+
+def counting(asked: Sequence[Asked]) -> str:
+    """Return the program text that counts each table's groups in the real rows."""
+    tables = [(one.path, list(one.by), one.of) for one in asked if one.is_table and one.by]
+    return _with(_COUNT, TABLES=tables, GROUPS=MOST_GROUPS)
+
+
+def _with(text: str, **names: object) -> str:
+    said = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    return f"PIECES = {PIECES!r}\nSIZE = {_PIECE}\n{said}{text}"

@@ -1,0 +1,244 @@
+"""The airlock at the door: a program is run once on real rows, and its files stay in here.
+
+They are seen by reviewers alone, labelled, and leave by `locks/reviewed.py`. What an author is told
+before is the same whatever the program has done, so failing says nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.airlock import RELEASED, AirlockFiles, Held, Request, changed, seal_of, sum_of
+from sfumato.core.airlock_checks import (
+    Asked,
+    Earlier,
+    Finding,
+    checked,
+    findings_text,
+    read_measured,
+    stops,
+)
+from sfumato.core.airlock_files import joined, unpacked
+from sfumato.core.airlock_programs import MOST_SAID, PIECES, counting, wrapped
+from sfumato.core.card import Card
+from sfumato.core.expression import Json
+from sfumato.core.refusal import Refused
+from sfumato.core.sandbox import BlockJob, Laid, SandboxStopped, SplitOrder, StudyOrder, said_path
+from sfumato.core.sealed import Sealed
+from sfumato.core.twins.written import study_files
+from sfumato.door.locks.reviewed import (
+    GUARANTEE,
+    REVIEWERS_ONLY,
+    keep,
+    let_out,
+    noted,
+    receipt,
+    released,
+)
+from sfumato.door.pipeline import GROUP, KEY_BYTES, PipelineDoor, no_sandbox
+from sfumato.plan.airlock import AirlockProgram
+from sfumato.plan.pipeline import block_columns
+
+NONCE_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class AirlockDoor:
+    """What the airlock needs: all that runs programs, and a private place for what they leave."""
+
+    programs: PipelineDoor
+    files: AirlockFiles
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a reviewer looks at, all of it from real rows: files, and what was found in them."""
+
+    held: Held
+    findings: tuple[Finding, ...]
+
+    @property
+    def seal(self) -> str:
+        """Return what a vote on this very draft names."""
+        return seal_of(self.held, findings_text(self.findings))
+
+
+def check_airlock(door: AirlockDoor, program: AirlockProgram) -> None:
+    """Refuse where no sandbox starts, or nothing can be noted; the one run is not used up."""
+    door.programs.ledger.check_history()
+    is_there = True
+    try:
+        door.programs.sandbox.check(program.limits)
+    except SandboxStopped:
+        is_there = False
+    if not is_there:
+        raise no_sandbox()
+
+
+def run_for_review(
+    door: AirlockDoor, card: Card, table: str, program: AirlockProgram
+) -> str | None:
+    """Return the place of what the program left of everybody's rows; None where it could not run.
+
+    Whatever the program does it gives a place: that files are missing, reviewers see.
+    """
+    found = None
+    try:
+        found = _found(door.programs, card, table, program)
+    except Exception:  # noqa: BLE001  # the door is where everything else is caught
+        found = None
+    return None if found is None else keep(door.files, found)
+
+
+def _found(door: PipelineDoor, card: Card, table: str, program: AirlockProgram) -> Sealed[Held]:
+    with door.drafts.draft() as target:
+        began = time.monotonic()
+        megabytes = 0 if card.folders is None else card.folders.people * card.folders.person_mb
+        (block,) = door.engine.split(_everybody(door, card, table, program, target))
+        laid = Laid(began, 0, megabytes)
+        paths = tuple(one.path for one in program.asked)
+        said = _said(door, card, program, wrapped(program.source, paths), block, laid)
+        counted = _said(door, card, program, counting(program.asked), block, None)
+    files = unpacked(joined(said, PIECES), paths)
+    measured = joined(counted, PIECES).decode("utf-8", "replace")
+    return Sealed(Held(door.pool.dice.draw(NONCE_BYTES).hex(), files, measured))
+
+
+def _everybody(
+    door: PipelineDoor, card: Card, table: str, program: AirlockProgram, target: str
+) -> SplitOrder:
+    columns = block_columns(card, program.columns)
+    study = None if card.folders is None else StudyOrder(card.folders.people)
+    key = door.pool.dice.draw(KEY_BYTES)
+    return SplitOrder(table, card.unit, columns, 1, key, target, card.limits.rows, study)
+
+
+def _said(  # noqa: PLR0913, PLR0917  # one block's run, whole
+    door: PipelineDoor,
+    card: Card,
+    program: AirlockProgram,
+    text: str,
+    block: str,
+    laid: Laid | None,
+) -> bytes:
+    inside: dict[str, object] = {
+        "kind": "program", "source": text, "name": GROUP, "outputs": [], "paths": list(PIECES),
+    }  # fmt: skip
+    if card.folders is not None:
+        inside |= {"kind": "study", "level": GROUP, "study": study_files(card)}
+    limits = replace(program.limits, most_bytes=MOST_SAID)
+    door.sandbox.run_each(BlockJob(inside, (block,), (), limits, laid))
+    said = Path(said_path(block))
+    if not said.exists():
+        return b""
+    found = said.read_bytes()
+    said.unlink()
+    return found
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+def draft_of(
+    door: AirlockDoor,
+    card: Card,
+    request: Request,
+    program: AirlockProgram,
+    past: Sequence[Earlier],
+) -> Draft:
+    """Return what there is to be looked at; for services that show it to reviewers alone."""
+    held = door.files.read(request.place)
+    if held is None or card.airlock is None:
+        raise changed()
+    measured = read_measured(held.measured)
+    found = checked(program.asked, held.files, card.airlock, measured, past)
+    return Draft(held, found)
+
+
+def reviewers_view(request: Request, user: str, draft: Draft) -> Json:
+    """Return the draft for a reviewer's eyes, as text that nothing renders; or refuse others."""
+    if not request.is_reviewer(user):
+        raise Refused(
+            "not-allowed", "Files are looked at by their reviewers.", "They are on the card."
+        )
+    return {
+        "label": REVIEWERS_ONLY,
+        "seal": draft.seal,
+        "draft": request.draft,
+        "files": [
+            {
+                "path": path,
+                "sha256": sum_of(file),
+                "bytes": len(file),
+                "base64": base64.b64encode(file).decode(),
+            }
+            for path, file in sorted(draft.held.files.items())
+        ],
+        "findings": [one.as_json() for one in draft.findings],
+    }
+
+
+def edited(door: AirlockDoor, draft: Draft, path: str, file: bytes | None) -> str:
+    """Return the place of the draft with that file in, or out; under a seal of its own."""
+    files = {name: text for name, text in draft.held.files.items() if name != path}
+    if file is not None:
+        files[path] = file
+    nonce = door.programs.pool.dice.draw(NONCE_BYTES).hex()
+    return door.files.put(Held(nonce, files, draft.held.measured))
+
+
+# --- leaving --------------------------------------------------------------------------------------
+
+
+def check_releasable(door: AirlockDoor, draft: Draft) -> None:
+    """Refuse a draft with a file of a wrong kind, or with none: no vote outweighs that."""
+    door.programs.ledger.check_history()
+    wrong = stops(draft.findings)
+    if wrong or not draft.held.files:
+        what = f"{wrong[0].path!r}: {wrong[0].says}" if wrong else "There is no file in it"
+        raise Refused("airlock-unsafe", f"{what}.", "Take it out with `sfumato airlock trim`.")
+
+
+def release_files(door: AirlockDoor, request: Request, draft: Draft) -> Json:
+    """Write the hashes of what was voted on into the ledger, durably; return the receipt."""
+    check_releasable(door, draft)
+    if not request.is_cleared(draft.seal):
+        raise changed()
+    return let_out(door.programs.ledger, request, draft.held, findings_text(draft.findings))
+
+
+def fetched(door: AirlockDoor, request: Request, user: str) -> Json:
+    """Return released files and their receipt to whoever the request is there for; or refuse."""
+    if request.state != RELEASED or not request.may_see(user):
+        raise Refused(
+            "airlock-waits", f"The request's state is: {request.state}.", "It is not released."
+        )
+    ledger = door.programs.ledger
+    files = released(ledger, request, door.files.read(request.place))
+    return {
+        "guarantee": GUARANTEE,
+        "files": [
+            {
+                "path": path,
+                "sha256": sum_of(file),
+                "guarantee": GUARANTEE,
+                "base64": base64.b64encode(file).decode(),
+            }
+            for path, file in sorted(files.items())
+        ],
+        "receipt": receipt(ledger, request),
+    }
+
+
+def earlier_of(door: AirlockDoor, request: Request, asked: Sequence[Asked]) -> tuple[Earlier, ...]:
+    """Return what has left of a request, for later ones to be compared with; or refuse."""
+    ledger = door.programs.ledger
+    if noted(ledger, request.id) is None:
+        return ()
+    files = released(ledger, request, door.files.read(request.place))
+    return tuple(Earlier(request.id, one, files[one.path]) for one in asked if one.path in files)

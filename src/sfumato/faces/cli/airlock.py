@@ -1,0 +1,196 @@
+"""The airlock: files without noise, which others than their author let out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sfumato.client.airlock import Files
+from sfumato.faces.cli.shell import Shell, command, number, working
+from sfumato.wire import Json, Refused
+
+NOTE = "Computed from real rows without noise: show it to nobody."
+
+
+@click.group("airlock")
+def airlock() -> None:
+    """Let files out that cannot have noise: hand in, run once, look, vote, release, fetch."""
+
+
+@airlock.command("submit")
+@click.argument("data_set")
+@click.argument("program", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--file",
+    "files",
+    required=True,
+    multiple=True,
+    metavar="PATH[:by=A,B][:count=N][:of=C]",
+    help="A file it leaves; what its lines are groups of, with how many people, what is added up.",
+)
+@click.option("--column", "columns", multiple=True, help="A column that it reads; all by default.")
+@click.option("--why", default="", help="For whoever decides.")
+@click.option("--cpu", "cpu_s", default="10", metavar="S", help="Processor seconds.")
+@command
+def submit(shell: Shell, data_set: str, program: str, **given: Any) -> None:
+    """Hand in PROGRAM, run as `PROGRAM INPUT OUTPUT group` once the owner lets it."""
+    body: Json = {
+        "data_set": data_set,
+        "source": Path(program).read_text("utf-8"),
+        "files": [_file(text) for text in given["files"]],
+        "why": given["why"],
+        "cpu_s": number(given["cpu_s"], "cpu"),
+        **({"columns": list(given["columns"])} if given["columns"] else {}),
+    }
+    with shell.open() as vault:
+        made = vault.call("submit-airlock", body)
+    shell.show(made, f"{_line(made)}\nNext, the owner: sfumato airlock run {made['request']}")
+
+
+@airlock.command("list")
+@click.argument("data_set")
+@click.option("--source", is_flag=True, help="Print each program whole.")
+@command
+def list_(shell: Shell, data_set: str, source: bool) -> None:
+    """List the requests about a data set that are yours to see."""
+    with shell.open() as vault:
+        found = vault.call("airlock", {"data_set": data_set})
+    lines = [
+        _line(one) + (f"\n{one['program']['source']}" if source else "")
+        for one in found["requests"]
+    ]
+    shell.show(found, "\n".join(lines) or "None.")
+
+
+@airlock.command("run")
+@click.argument("request")
+@command
+def run(shell: Shell, request: str) -> None:
+    """Let a program run on the real rows, once; what it leaves waits for reviewers."""
+    with shell.open() as vault, working("Running"):
+        made = vault.call("run-airlock", {"request": request})
+    shell.show(made, _line(made))
+
+
+@airlock.command("show")
+@click.argument("request")
+@click.option("-o", "--output", metavar="FOLDER", help="Write the files there, to look at them.")
+@command
+def show(shell: Shell, request: str, output: str | None) -> None:
+    """Show a request: to its reviewers with what the checks found, and its files."""
+    with shell.open() as vault:
+        found = vault.call("show-airlock", {"request": request})
+    lines = [_line(found)]
+    if "seal" in found:
+        lines += [f"  {one['path']} {one['bytes']:,} bytes" for one in found["files"]]
+        lines += [f"  ! {one['path']}: {one['says']} ({one['check']})" for one in found["findings"]]
+        lines += [NOTE, f"Vote on this with --seal {found['seal']} --draft {found['draft']}"]
+        if output is not None:
+            lines.append(f"Written to {Files(found).save(output)}.")
+    shell.show(found, "\n".join(lines))
+
+
+@airlock.command("vote")
+@click.argument("request")
+@click.argument("says", type=click.Choice(["release", "reject"]))
+@click.option("--seal", required=True, help="Of what you saw: `sfumato airlock show` prints it.")
+@click.option("--draft", required=True, type=int, help="Which draft it was.")
+@click.option("--why", default="", help="For the other reviewers.")
+@command
+def vote(shell: Shell, request: str, **said: Any) -> None:
+    """Say whether exactly what you saw may leave; your last word counts."""
+    with shell.open() as vault:
+        made = vault.call("vote-airlock", {"request": request, **said})
+    shell.show(made, _line(made))
+
+
+@airlock.command("edit")
+@click.argument("request")
+@click.argument("path")
+@click.option(
+    "--with",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A file of yours in its place, on which you have no vote; left out, it is taken out.",
+)
+@command
+def edit(shell: Shell, request: str, path: str, file: str | None) -> None:
+    """Take the file PATH out, or replace it; every vote is gone."""
+    import base64
+
+    body: Json = {"request": request, "path": path}
+    with shell.open() as vault:
+        if file is None:
+            made = vault.call("trim-airlock", body)
+        else:
+            text = base64.b64encode(Path(file).read_bytes()).decode()
+            made = vault.call("replace-airlock", {**body, "base64": text})
+    shell.show(made, _line(made))
+
+
+@airlock.command("release")
+@click.argument("request")
+@command
+def release(shell: Shell, request: str) -> None:
+    """Let the files out, if enough reviewers have said so of exactly these."""
+    with shell.open() as vault:
+        made = vault.call("release-airlock", {"request": request})
+    shell.show(made, f"{_line(made)}\n{made['guarantee']}, entry {made['receipt']['seq']}.")
+
+
+@airlock.command("fetch")
+@click.argument("request")
+@click.option("-o", "--output", required=True, metavar="FOLDER", help="A new folder.")
+@command
+def fetch(shell: Shell, request: str, output: str) -> None:
+    """Write the files of a released request, and the signed receipt, into a new folder."""
+    with shell.open() as vault:
+        found = vault.call("fetch-airlock", {"request": request})
+    place = Files(found).save(output)
+    shell.show(found, f"Written to {place}: {found['guarantee']}.")
+
+
+@airlock.command("decline")
+@click.argument("request")
+@command
+def decline(shell: Shell, request: str) -> None:
+    """Let a request go no further; the owner's act."""
+    with shell.open() as vault:
+        made = vault.call("decline-airlock", {"request": request})
+    shell.show(made, _line(made))
+
+
+@airlock.command("withdraw")
+@click.argument("request")
+@command
+def withdraw(shell: Shell, request: str) -> None:
+    """Take a request of your own back."""
+    with shell.open() as vault:
+        made = vault.call("withdraw-airlock", {"request": request})
+    shell.show(made, _line(made))
+
+
+def _file(text: str) -> Json:
+    path, *parts = text.split(":")
+    made: Json = {"path": path}
+    for part in parts:
+        key, _, value = part.partition("=")
+        if key not in ("by", "count", "of") or not value:
+            raise Refused("bad-airlock", "A file is PATH[:by=A,B][:count=N][:of=C].", "Correct it.")
+        made[key] = value.split(",") if key == "by" else value
+    return made
+
+
+def _line(one: Any) -> str:  # Any: JSON of the service
+    files = ", ".join(file["path"] for file in one["program"]["files"])
+    votes = one.get("votes", [])
+    said = "".join(f", {vote['user']} says {vote['says']}" for vote in votes)
+    return (
+        f"{one['request']} {one['state']}: {files}, of {one['author']} on {one['data_set']}; "
+        f"{one['guarantee']}{said}"
+    )
+
+
+COMMANDS = (airlock,)

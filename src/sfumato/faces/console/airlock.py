@@ -1,0 +1,110 @@
+"""The airlock's pages: requests, what reviewers look at, and their words; no file is rendered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from starlette.responses import Response
+
+from sfumato.client.airlock import Files
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.visit import Visit
+from sfumato.wire import Refused, bad_request
+
+WAITS: Final = ("waiting", "running", "in review")
+
+
+async def requests(visit: Visit) -> Response:
+    """Show the requests about a data set that are the caller's to see."""
+    name = visit.at("data_set")
+    found = await visit.call("airlock", {"data_set": name})
+    return visit.page("airlock.html", data_set=name, requests=found["requests"])
+
+
+async def request(visit: Visit) -> Response:
+    """Show one request; to its reviewers with what was found, and the files to save."""
+    return await _page(visit, None)
+
+
+async def act(visit: Visit) -> Response:
+    """Do what the caller has chosen about a request."""
+    verb, body = visit.form.text("do"), _BODIES.get(visit.form.text("do"))
+    if body is None:
+        raise bad_request("there is no such act")
+    said, refused = await visit.tried(
+        f"{verb}-airlock", lambda: {"request": visit.at("request"), **body(visit)}
+    )
+    if said is None:
+        return await _page(visit, refused)
+    return visit.go(f"/airlock/{said['request']}")
+
+
+async def draft_file(visit: Visit) -> Response:
+    """Send one file of a draft to a reviewer, as bytes to be saved: nothing here opens it."""
+    files = Files(await visit.call("show-airlock", {"request": visit.at("request")})).files
+    path = visit.request.query_params.get("path", "")
+    if path not in files:
+        raise Refused("unknown-page", "There is no such file to look at.", "See the request.")
+    return _attachment(files[path], f"REVIEWERS-ONLY-{path.rsplit('/', 1)[-1]}")
+
+
+async def fetched(visit: Visit) -> Response:
+    """Send the files of a released request as one archive, with the receipt in it."""
+    found = Files(await visit.call("fetch-airlock", {"request": visit.at("request")}))
+    return _attachment(found.archive(), f"reviewed-not-dp-{found.shape['request']}.zip")
+
+
+def _attachment(text: bytes, name: str) -> Response:
+    headers = {"Content-Disposition": f"attachment; filename={json.dumps(name)}"}
+    return Response(text, media_type="application/octet-stream", headers=headers)
+
+
+def _vote(visit: Visit) -> dict[str, object]:
+    sent = visit.form
+    return {
+        "says": sent.text("says"),
+        "seal": sent.text("seal"),
+        "draft": sent.count("draft"),
+        "why": sent.text("why"),
+    }
+
+
+def _nothing(_visit: Visit) -> dict[str, object]:
+    return {}
+
+
+_BODIES: Final[Mapping[str, Callable[[Visit], dict[str, object]]]] = {
+    "run": _nothing,
+    "decline": _nothing,
+    "withdraw": _nothing,
+    "release": _nothing,
+    "vote": _vote,
+    "trim": lambda visit: {"path": visit.form.text("path")},
+}
+
+
+async def _page(visit: Visit, refused: Refused | None) -> Response:
+    found = await visit.call("show-airlock", {"request": visit.at("request")})
+    is_author = found["author"] == visit.me["user"]
+    return visit.page(
+        "airlock_request.html",
+        refused,
+        one=found,
+        is_author=is_author,
+        is_owner=found["owner"] == visit.me["user"],
+        is_reviewer=visit.me["user"] in found["reviewers"],
+        is_open=found["state"] in WAITS,
+    )
+
+
+_AT: Final = "/airlock/{request}"
+_ACTS: Final = tuple(f"{verb}-airlock" for verb in _BODIES)
+PAGES: Final = (
+    Page("GET", "/data-sets/{data_set}/airlock", requests, ("airlock",)),
+    Page("GET", _AT, request, ("show-airlock",)),
+    Page("POST", _AT, act, ("show-airlock", *_ACTS)),
+    Page("GET", f"{_AT}/file", draft_file, ("show-airlock",)),
+    Page("GET", f"{_AT}/files", fetched, ("fetch-airlock",)),
+)

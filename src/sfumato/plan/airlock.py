@@ -1,0 +1,125 @@
+"""A program whose files are to be reviewed: what is run, and what it may leave; before any row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from sfumato.core.airlock_checks import Asked
+from sfumato.core.airlock_files import MOST_FILES, bad_airlock, is_airlock_path
+from sfumato.core.card import ROW, Card
+from sfumato.core.expression import Json, spelled
+from sfumato.core.sandbox import SandboxLimits
+from sfumato.plan.pipeline import MOST_SOURCE, block_columns
+
+_LIMITS: Final = {
+    "cpu_s": (1, 600, 10),
+    "memory_mb": (256, 16_384, 2048),
+    "disk_mb": (16, 4096, 256),
+}
+_KEYS: Final = {"path", "by", "count", "of"}
+
+
+@dataclass(frozen=True)
+class AirlockProgram:
+    """A program that is run once on everybody's rows, and the files that are taken of it."""
+
+    source: str
+    columns: tuple[str, ...]
+    asked: tuple[Asked, ...]
+    limits: SandboxLimits
+    environment: str
+
+    def as_json(self) -> Json:
+        """Return it as it is kept, and as whoever decides reads it."""
+        return {
+            "source": self.source,
+            "columns": list(self.columns),
+            "files": [
+                {"path": one.path, "by": list(one.by), "count": one.count, "of": one.of}
+                for one in self.asked
+            ],
+            "cpu_s": self.limits.cpu_s,
+            "memory_mb": self.limits.memory_mb,
+            "disk_mb": self.limits.disk_mb,
+            "environment": self.environment,
+        }
+
+    @property
+    def digest(self) -> str:
+        """Return what tells this program, with its files and libraries, from every other."""
+        return hashlib.sha256(spelled(self.as_json()).encode()).hexdigest()
+
+
+def read_airlock_program(
+    card: Card, shape: Mapping[str, object], environment: str
+) -> AirlockProgram:
+    """Return the program that somebody hands in, or refuse."""
+    source = shape.get("source")
+    if not isinstance(source, str) or not 1 <= len(source) <= MOST_SOURCE or not source.isascii():
+        raise bad_airlock(f"a program is 1 to {MOST_SOURCE:,} ASCII letters of Python")
+    if card.unit == ROW:
+        raise bad_airlock("the card's unit is a row, and groups of people are what is looked for")
+    columns = tuple(column.name for column in block_columns(card, shape.get("columns")))
+    limits = {key: _number(shape, key) for key in _LIMITS}
+    return AirlockProgram(
+        source,
+        columns,
+        _asked(shape.get("files"), columns),
+        SandboxLimits(
+            cpu_s=limits["cpu_s"],
+            memory_mb=int(limits["memory_mb"]),
+            disk_mb=int(limits["disk_mb"]),
+        ),
+        environment,
+    )
+
+
+def kept_files(said: Any) -> tuple[Asked, ...]:  # Any: what `as_json` has made
+    """Return the files of a request that was kept, whatever its card is by now."""
+    return tuple(
+        Asked(one["path"], tuple(one["by"]), one["count"], one["of"]) for one in said["files"]
+    )
+
+
+def _asked(shape: object, columns: tuple[str, ...]) -> tuple[Asked, ...]:
+    if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_FILES:
+        raise bad_airlock(f"name 1 to {MOST_FILES} files")
+    asked = tuple(_one(one, columns) for one in shape)
+    if len({one.path.casefold() for one in asked}) < len(asked):
+        raise bad_airlock("two files have one name")
+    return asked
+
+
+def _one(shape: object, columns: tuple[str, ...]) -> Asked:
+    if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
+        raise bad_airlock("a file has a path, and perhaps by, count and of")
+    path, by = shape.get("path"), shape.get("by", [])
+    if not isinstance(path, str) or not is_airlock_path(path):
+        raise bad_airlock("a file's path is plain, inside the output folder, of a kind let out")
+    count, of = (shape.get(key, "") for key in ("count", "of"))
+    if not isinstance(by, list) or not all(isinstance(name, str) for name in by):
+        raise bad_airlock(f"by of {path!r} is a list of columns")
+    if not isinstance(count, str) or not isinstance(of, str) or not _is_name(count):
+        raise bad_airlock(f"count and of of {path!r} are names of columns")
+    unknown = [name for name in (*by, of) if name and name not in columns]
+    if unknown:
+        raise bad_airlock(f"by and of of {path!r} are columns that the program reads")
+    return Asked(path, tuple(by), count, of)
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= 200 and text.isprintable()
+
+
+def _number(shape: Mapping[str, Any], key: str) -> float:  # Any: a researcher's JSON
+    least, most, usual = _LIMITS[key]
+    value = shape.get(key, usual)
+    is_number = isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:
+        raise bad_airlock(f"{key} is a number from {least} to {most}")
+    return float(value)

@@ -1,0 +1,165 @@
+"""Rules of owners: which programs are approved by themselves, and what their runs may take."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sfumato.core.access import Caller
+from sfumato.core.card import Card
+from sfumato.core.expression import Json, spelled
+from sfumato.core.outputs import bad_pipeline
+from sfumato.core.pipeline import APPROVED, Submitted
+from sfumato.core.pipeline_rule import (
+    HandedIn,
+    Rule,
+    RuleStore,
+    Spending,
+    beyond,
+    misfit,
+    read_rule,
+)
+from sfumato.core.ports import Clock, Dice, Listing
+from sfumato.core.refusal import Refused
+from sfumato.door import Asker, Ledger
+from sfumato.plan.pipeline import Program, Run
+
+MOST_RULES: Final = 100  # of a data set
+_BY: Final = "rule:"  # before the id of the rule that has decided
+_UNPAID: Final = ("budget-exceeded", "sandbox-missing")  # what refuses before anything is charged
+
+
+@dataclass(frozen=True)
+class PipelineRules:
+    """The rules of one vault."""
+
+    ledger: Ledger
+    store: RuleStore
+    clock: Clock
+    dice: Dice
+
+    def set(self, caller: Caller, card: Card, shape: object) -> Json:
+        """Make a rule; it is about what is handed in from now on, and the ledger says so first."""
+        if sum(not one.is_over for one in self.store.of(card.name)) >= MOST_RULES:
+            raise bad_pipeline(f"a data set has up to {MOST_RULES} rules; end some")
+        made = self.dice.draw(8).hex(), caller.user, self.clock.now()
+        rule = read_rule(card, shape, made)
+        self.ledger.note("pipeline-rule", rule.as_json())
+        self.store.add(rule)
+        return self._shown(rule)
+
+    def end(self, caller: Caller, card: Card, rule: str) -> Json:
+        """Let a rule approve nothing any more; what it has approved is not run any more either."""
+        found = self.store.find(card.name, rule)
+        if found is None or found.is_over:
+            raise _unknown()
+        ended = replace(found, ended_at=self.clock.now())
+        self.ledger.note(
+            "pipeline-rule-ended", {"rule": rule, "data_set": card.name, "by": caller.user}
+        )
+        self.store.end(ended)
+        return self._shown(ended)
+
+    def all(self, caller: Caller, listing: Listing, asker: Asker) -> Json:
+        """Return the rules of a data set: all to its owner, to others those that name them."""
+        found = [
+            one
+            for one in self.store.of(listing.card.name)
+            if caller.user == listing.owner or _names(one, asker)
+        ]
+        return {"rules": [self._shown(one) for one in found]}
+
+    def fitting(self, program: Program, asker: Asker) -> Rule | None:
+        """Return the oldest rule that the program fits, or None: then it waits."""
+        one = _handed_in(program, asker)
+        rules = self.store.of(program.data_set)
+        return next((rule for rule in rules if misfit(rule, one) is None), None)
+
+    @contextmanager
+    def taken(self, found: Submitted, run: Run, asker: Asker, version: str) -> Iterator[str]:
+        """Hold the run's part of the rule that approved its program; give the rule's id, or "".
+
+        What is not within the rule now is refused, and so is whoever it does not name.
+        """
+        if not is_by_rule(found):
+            yield ""
+            return
+        rule = self._rule_of(found)
+        if not _names(rule, asker):
+            raise _others(rule)
+        refused = beyond(rule, run.epsilon, run.spent_delta)
+        if refused is not None:
+            raise refused
+        spending = Spending(rule.id, _run_key(run, version), run.epsilon)
+        is_new = self.store.take(spending, rule.most_total)
+        if is_new is None:
+            raise _used_up(rule)
+        try:
+            yield rule.id
+        except Refused as stopped:
+            if is_new and stopped.code in _UNPAID:
+                self.store.give_back(spending)
+            raise
+
+    def _rule_of(self, found: Submitted) -> Rule:
+        rule = self.store.find(found.data_set, found.decided_by.removeprefix(_BY))
+        if rule is None:
+            raise _unknown()
+        return rule
+
+    def _shown(self, rule: Rule) -> Json:
+        return {**rule.as_json(), "spent": str(self.store.spent(rule.id))}
+
+
+def by_rule(rule: Rule) -> str:
+    """Return what stands where the name of who decided does, if it was a rule."""
+    return _BY + rule.id
+
+
+def is_by_rule(found: Submitted) -> bool:
+    """Say whether a rule has approved the program."""
+    return found.state == APPROVED and found.decided_by.startswith(_BY)
+
+
+def _handed_in(program: Program, asker: Asker) -> HandedIn:
+    text = hashlib.sha256(program.source.encode()).hexdigest()
+    return HandedIn(
+        asker.user, asker.groups, text, program.columns, program.outputs, program.is_study
+    )
+
+
+def _names(rule: Rule, asker: Asker) -> bool:
+    return asker.user in rule.users or bool(set(asker.groups) & set(rule.groups))
+
+
+def _run_key(run: Run, version: str) -> str:
+    """Return what tells a run from all others; the same on the same version is paid once."""
+    said = json.loads(spelled(run.as_json()))
+    return hashlib.sha256(spelled({"run": said, "version": version}).encode()).hexdigest()
+
+
+def _others(rule: Rule) -> Refused:
+    return Refused(
+        "pipeline-waits",
+        f"Rule {rule.id}, which approved the program, does not name you.",
+        "Ask the owner to approve the program themselves.",
+    )
+
+
+def _used_up(rule: Rule) -> Refused:
+    return Refused(
+        "pipeline-waits",
+        f"Runs that rule {rule.id} lets happen cost epsilon {float(rule.most_total):g} together,"
+        " and less than this run's is left.",
+        "Pay less, or ask the owner to approve the program themselves.",
+    )
+
+
+def _unknown() -> Refused:
+    return Refused(
+        "pipeline-unknown", "The data set has no such rule.", "See `sfumato pipeline rules`."
+    )

@@ -1,0 +1,87 @@
+"""Rules that approve programs, and what runs have taken of them."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.expression import spelled
+from sfumato.core.pipeline_rule import Rule, Spending
+from sfumato.stores.records import Records
+
+_TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS pipeline_rules (
+        id TEXT NOT NULL PRIMARY KEY, data_set TEXT NOT NULL, body TEXT NOT NULL,
+        made_at TEXT NOT NULL
+    ){table_end}""",
+    """CREATE TABLE IF NOT EXISTS pipeline_rule_runs (
+        rule TEXT NOT NULL, run TEXT NOT NULL, epsilon TEXT NOT NULL, PRIMARY KEY (rule, run)
+    ){table_end}""",
+)
+_TAKEN: Final = "SELECT run, epsilon FROM pipeline_rule_runs WHERE rule = ?"
+
+
+class SqlPipelineRules:
+    """A RuleStore over the vault's records."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._lock = records.lock_rows
+        records.make(_TABLES)
+
+    def add(self, rule: Rule) -> None:
+        """Remember a rule."""
+        values = rule.id, rule.data_set, spelled(rule.as_json()), rule.at
+        with self._records.change() as link:
+            link.change(
+                "INSERT INTO pipeline_rules (id, data_set, body, made_at) VALUES (?, ?, ?, ?)",
+                values,
+            )
+
+    def find(self, data_set: str, rule: str) -> Rule | None:
+        """Return one by its id, or None."""
+        found = [one for one in self.of(data_set) if one.id == rule]
+        return found[0] if found else None
+
+    def of(self, data_set: str) -> tuple[Rule, ...]:
+        """Return every rule of a data set, the oldest first."""
+        sql = "SELECT body FROM pipeline_rules WHERE data_set = ? ORDER BY made_at, id"
+        rows = self._records.rows(sql, (data_set,))
+        return tuple(Rule.of_json(json.loads(body)) for (body,) in rows)
+
+    def end(self, rule: Rule) -> None:
+        """Put down that it is over."""
+        with self._records.change() as link:
+            link.change(
+                "UPDATE pipeline_rules SET body = ? WHERE id = ?",
+                (spelled(rule.as_json()), rule.id),
+            )
+
+    def spent(self, rule: str) -> Fraction:
+        """Return what runs have taken of it."""
+        return sum((Fraction(e) for _, e in self._records.rows(_TAKEN, (rule,))), Fraction(0))
+
+    def take(self, spending: Spending, most: Fraction) -> bool | None:
+        """Let a run take its part, if all together stay within `most`."""
+        with self._records.change() as link:
+            # the rule's own row is held, so that no two runs look at once
+            link.rows(f"SELECT id FROM pipeline_rules WHERE id = ?{self._lock}", (spending.rule,))
+            taken = dict(link.rows(_TAKEN, (spending.rule,)))
+            if spending.run in taken:
+                return False
+            if sum(map(Fraction, taken.values()), spending.epsilon) > most:
+                return None
+            link.change(
+                "INSERT INTO pipeline_rule_runs (rule, run, epsilon) VALUES (?, ?, ?)",
+                (spending.rule, spending.run, str(spending.epsilon)),
+            )
+            return True
+
+    def give_back(self, spending: Spending) -> None:
+        """Undo the taking of a part."""
+        with self._records.change() as link:
+            link.change(
+                "DELETE FROM pipeline_rule_runs WHERE rule = ? AND run = ?",
+                (spending.rule, spending.run),
+            )

@@ -1,0 +1,256 @@
+"""What the airlock's checks find, and which files are not let out whoever wants it."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.core.airlock_card import AirlockTerms, read_airlock
+from sfumato.core.airlock_checks import (
+    STOPS,
+    Asked,
+    Earlier,
+    Measured,
+    checked,
+    read_measured,
+    stops,
+)
+from sfumato.core.airlock_files import KINDS, fault_of, joined, unpacked
+from sfumato.core.refusal import Refused
+
+TERMS = AirlockTerms(("rita", "rolf"))
+ASKED = Asked("t.csv", ("site",), "n", "wage")
+MANY: dict[tuple[str, ...], tuple[int, float, float, float]] = {
+    ("a",): (40, 10.0, 10.0, 400.0),
+    ("b",): (40, 10.0, 10.0, 400.0),
+}
+REAL = Measured(1000, {"t.csv": MANY})
+
+
+def found(
+    text: str, asked: Asked = ASKED, real: Measured | None = REAL, earlier: tuple[Earlier, ...] = ()
+) -> set[str]:
+    return {
+        one.check for one in checked([asked], {asked.path: text.encode()}, TERMS, real, earlier)
+    }
+
+
+def table(*lines: str, head: str = "site,n,wage") -> str:
+    return "\n".join([head, *lines]) + "\n"
+
+
+GOOD = table("a,40,1200", "b,40,1300")
+
+
+def test_a_table_of_many_rounded_people_has_nothing_to_find() -> None:
+    assert found(GOOD) == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "check"),
+    [
+        ("b,5,1300", "small-count"),
+        ("b,41,1300", "unrounded"),
+        ("b,40,1300.5", "unrounded"),
+        ("b,many,1300", "uncounted"),
+        ("c,40,1300", "undeclared"),
+        ("b,40,A7f3kQ99zzt01bbX", "coded"),
+    ],
+)
+def test_one_line_that_says_too_much_is_found(line: str, check: str) -> None:
+    assert check in found(table("a,40,1200", line))
+
+
+@pytest.mark.parametrize("count", range(1, 15))
+def test_the_threshold_of_a_group_is_the_cards(count: int) -> None:
+    real = Measured(1000, {"t.csv": {**MANY, ("b",): (count, 1.0, 1.0, 90.0)}})
+    assert ("small-group" in found(GOOD, real=real)) == (count < TERMS.smallest)
+    said = found(table("a,40,1200", f"b,{count},1300"))
+    assert ("small-count" in said) == (count < TERMS.smallest)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "total", "is_found"),
+    [
+        (80.0, 10.0, 100.0, False),  # 90 percent, and the rest is an eighth of the largest
+        (80.1, 10.0, 100.0, True),
+        (50.0, 41.0, 100.0, True),
+        (80.0, 12.0, 100.0, True),
+        (60.0, 30.0, 96.0, True),  # 94 percent
+        (0.0, 0.0, 0.0, False),
+    ],
+)
+def test_one_or_two_people_who_are_most_of_a_sum_are_found(
+    first: float, second: float, total: float, is_found: bool
+) -> None:
+    real = Measured(1000, {"t.csv": {**MANY, ("b",): (40, first, second, total)}})
+    assert ("dominance" in found(GOOD, real=real)) == is_found
+
+
+@pytest.mark.parametrize("more", [1, 9, 10, 20])
+def test_a_difference_of_few_people_is_found_in_lines_sums_and_totals(more: int) -> None:
+    old = Earlier("r0", ASKED, GOOD.encode())
+    now = table(f"a,{40 + more},1200", "b,40,1300")
+    assert ("difference" in found(now, earlier=(old,))) == (more < 10)
+    # another table, by age: only the totals can be compared
+    by_age = Asked("t.csv", ("age",), "n")
+    ages = table("young,20,1", f"old,{60 + more},1", head="age,n,wage")
+    said = found(ages, by_age, Measured(1000, {}), (old,))
+    assert ("difference" in said) == (more < 10)
+    # tables that say nothing of themselves: their lines
+    plain = Asked("t.csv")
+    said = found(now, plain, REAL, (Earlier("r0", plain, GOOD.encode()),))
+    assert ("difference" in said) == (more < 10)
+
+
+def test_a_table_of_people_and_an_undeclared_one_are_found() -> None:
+    people = table(*(f"p{n},40,1200" for n in range(101)))
+    assert {"many-lines", "undeclared"} <= found(people)
+    assert {"uncounted", "undeclared"} <= found(GOOD, Asked("t.csv"))
+    assert "unmeasured" in found(GOOD, real=None)
+    assert "undeclared" in found(table("a,40", head="place,n"))
+    assert found("", Asked("u.csv")) == {"kind"}
+    assert {one.check for one in checked([ASKED], {}, TERMS, REAL, ())} == {"missing"}
+
+
+def test_numbers_are_looked_at_wherever_they_stand() -> None:
+    exact = json.dumps({"m": 170.123456, "n": 40})
+    assert found(exact, Asked("m.json")) == {"unrounded"}
+    assert found("the mean is 171 of 3", Asked("m.txt")) == {"small-number"}
+    file = io.BytesIO()
+    np.save(file, np.array([1.23456789, 400.0]))
+    got = checked([Asked("m.npy")], {"m.npy": file.getvalue()}, TERMS, REAL, ())
+    assert [one.check for one in got] == ["unrounded"]
+
+
+# --- kinds ----------------------------------------------------------------------------------------
+
+
+def part(name: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+
+HEAD = part(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
+PIXEL = part(b"IDAT", zlib.compress(b"\0\0"))
+PNG = b"\x89PNG\r\n\x1a\n" + HEAD + PIXEL + part(b"IEND", b"")
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg'>%s</svg>"
+TENSOR = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+MODEL = struct.pack("<Q", len(TENSOR)) + TENSOR + bytes(8)
+
+
+def array(values: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=True)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("path", "file"),
+    [
+        ("a.png", PNG),
+        ("a.svg", SVG % b"<g><path d='M0 0' style='fill:url(#a)'/><use href='#a'/></g>"),
+        ("a.svg", b"<?xml version='1.0'?><!DOCTYPE svg><svg><text>40</text></svg>"),
+        ("a.csv", b"a,b\n1,-2\n"),
+        ("a.tsv", b"a\tb\n1\t2\n"),
+        ("a.json", b'{"a": [1, 2.5]}'),
+        ("a.txt", "Größe\n".encode()),
+        ("a.npy", array(np.zeros((2, 3)))),
+        ("a.safetensors", MODEL),
+    ],
+)
+def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> None:
+    assert fault_of(path, file) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "file"),
+    [
+        ("a.png", PNG + b"more"),
+        ("a.png", PNG[:-12]),
+        ("a.png", PNG.replace(PIXEL, part(b"tEXt", b"Comment\0name"))),
+        ("a.png", PNG.replace(PIXEL, PIXEL[:-1] + b"\0")),
+        ("a.png", SVG % b""),
+        ("a.svg", SVG % b"<script>1</script>"),
+        ("a.svg", SVG % b"<g onload='x()'/>"),
+        ("a.svg", SVG % b"<foreignObject/>"),
+        ("a.svg", SVG % b"<use href='https://elsewhere/x'/>"),
+        ("a.svg", SVG % b"<g style='fill:url(http://elsewhere)'/>"),
+        ("a.svg", SVG % b"<style>@import 'x';</style>"),
+        ("a.svg", SVG % b"<style>a{b:u\\72l(x)}</style>"),
+        ("a.svg", b"<!DOCTYPE svg [<!ENTITY a 'b'>]><svg>&a;</svg>"),
+        ("a.svg", b"<?xml-stylesheet href='x'?><svg/>"),
+        ("a.svg", b"<html/>"),
+        ("a.csv", b"a,b\n=cmd(),2\n"),
+        ("a.csv", b"a,b\n1\n"),
+        ("a.csv", b"a,b\n1,\x1b[2J\n"),
+        ("a.txt", b"\xff\xfe"),
+        ("a.json", b'{"a": NaN}'),
+        ("a.json", b"[" * 100_000),
+        ("a.npy", array(np.array([{}], dtype=object))),
+        ("a.npy", array(np.zeros(2)) + b"more"),
+        ("a.safetensors", MODEL + b"more"),
+        ("a.safetensors", MODEL[:-1]),
+        ("a.safetensors", b"\xff" * 40),
+        ("a.pkl", b"x"),
+        ("a.txt", b""),
+    ],
+)
+def test_a_file_that_is_not_what_it_says_is_stopped(path: str, file: bytes) -> None:
+    assert fault_of(path, file) is not None
+    got = checked([Asked(path)], {path: file}, TERMS, REAL, ())
+    assert [one.weight for one in stops(got)] == [STOPS]
+
+
+@given(file=st.binary(max_size=300), kind=st.sampled_from(KINDS))
+@settings(max_examples=200, deadline=None)
+def test_no_file_makes_a_check_fail(file: bytes, kind: str) -> None:
+    for made in (file, PNG[:8] + file, MODEL[:8] + file, b"\x93NUMPY\x01\x00" + file):
+        path = f"a.{kind}"
+        checked([Asked(path, ("site",), "n")], {path: made}, TERMS, REAL, ())
+
+
+@given(said=st.binary(max_size=200))
+@settings(max_examples=200, deadline=None)
+def test_whatever_a_program_says_it_only_leaves_files_that_were_asked_for(said: bytes) -> None:
+    whole = joined(said, ("p0", "p1"))
+    assert set(unpacked(whole + said, ("t.csv",))) <= {"t.csv"}
+    assert read_measured(said.decode("latin-1")) is None or said
+
+
+def test_files_come_whole_or_not_at_all() -> None:
+    def one(path: str, file: bytes) -> bytes:
+        return struct.pack("<HQ", len(path), len(file)) + path.encode() + file
+
+    whole = one("a.csv", b"1") + one("x.csv", b"2") + one("a.csv", b"3") + one("b.csv", b"45")
+    assert unpacked(whole, ("a.csv", "b.csv")) == {"a.csv": b"1", "b.csv": b"45"}
+    assert unpacked(whole[:-1], ("a.csv", "b.csv")) == {"a.csv": b"1"}
+    said = json.dumps({"p1": b"cd".hex(), "p0": b"ab".hex(), "more": "ff"}).encode()
+    assert joined(said, ("p0", "p1")) == b"abcd"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"reviewers": []},
+        {"reviewers": ["a"], "needed": 1},
+        {"reviewers": ["a"], "needed": 3},
+        {"reviewers": ["a"], "smallest": 2},
+        {"reviewers": ["a"], "dominance": 100},
+        {"reviewers": ["a"], "allow": True},
+        {"reviewers": "a"},
+    ],
+    ids=str,
+)
+def test_a_card_that_names_too_few_reviewers_is_none(wrong: object) -> None:
+    with pytest.raises(Refused) as refused:
+        read_airlock(wrong)
+    assert refused.value.code == "bad-card"

@@ -1,0 +1,437 @@
+"""The airlock whole: a program runs once in the sandbox, people look, and only then bytes leave."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sfumato
+from bubbles import needs_bubbles
+from sfumato.app import OpenVault
+from sfumato.core.access import Caller
+from sfumato.core.airlock import sum_of
+from sfumato.core.ports import IntegerArray
+from sfumato.core.refusal import Refused
+from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped, TrialJob, said_path
+from sfumato.core.sealed import Sealed
+from sfumato.door.airlock import AirlockDoor
+from sfumato.door.pipeline import PipelineDoor
+from vaults import card, make_vault, write_csv
+
+CARD = """
+unit = "who"
+people = "town"
+budget = { epsilon = 10, delta = 0 }
+[ask]
+who = ["researchers"]
+[airlock]
+reviewers = ["rita", "rolf", "rosa"]
+smallest = 10
+[columns.site]
+type = "text"
+keys = ["north", "south", "east"]
+[columns.wage]
+type = "number"
+lower = 0
+upper = 100000
+step = 1
+"""
+PEOPLE = [
+    (f"canary-{n:03d}", ("north", "south")[n % 2] if n < 56 else "east", 90_000 if n == 0 else 100)
+    for n in range(60)
+]
+TABLE = """
+import csv, os, sys
+from collections import defaultdict
+rows = list(csv.DictReader(open(sys.argv[1] + "/participants.tsv"), delimiter="\\t"))
+groups = defaultdict(list)
+for row in rows:
+    groups[row["site"]].append(float(row["wage"]))
+with open(sys.argv[2] + "/table.csv", "w") as file:
+    file.write("site,n,wage\\n")
+    for site in sorted(groups):
+        file.write("%s,%d,%d\\n" % (site, len(groups[site]), sum(groups[site])))
+open(sys.argv[2] + "/figure.svg", "w").write("<svg xmlns='http://www.w3.org/2000/svg'><g/></svg>")
+open(sys.argv[2] + "/unasked.txt", "w").write("canary")
+print("canary", file=sys.stderr)
+sys.exit(3)
+"""
+GROUPED = {"path": "table.csv", "by": ["site"], "count": "n", "of": "wage"}
+FIGURE = {"path": "figure.svg"}
+SMALL = "import sys; open(sys.argv[2] + '/t.csv', 'w').write('site,n\\nnorth,50\\nsouth,%d\\n')"
+
+
+class Bare:
+    """A sandbox that holds nobody: for what becomes of files, once a program has run."""
+
+    def environment(self) -> str:
+        """Return something."""
+        return "bare"
+
+    def check(self, limits: SandboxLimits) -> None:
+        """Raise nothing."""
+
+    def run_each(self, job: BlockJob) -> None:
+        """Run the program as a bubble would, in a process that may do anything."""
+        paths: Any = job.program["paths"]
+        for block in job.inputs:
+            with tempfile.TemporaryDirectory() as folder:
+                place = Path(folder)
+                for name in ("in", "out"):
+                    (place / name).mkdir()
+                (place / "in" / "participants.tsv").write_bytes(Path(block).read_bytes())
+                (place / "program.py").write_text(str(job.program["source"]))
+                words = [
+                    sys.executable,
+                    *(str(place / n) for n in ("program.py", "in", "out")),
+                    "group",
+                ]
+                subprocess.run(words, stderr=subprocess.DEVNULL, check=False)
+                left = {name: place / "out" / name for name in paths}
+                said = {name: p.read_bytes().hex() for name, p in left.items() if p.is_file()}
+            Path(said_path(block)).write_text(json.dumps(said))
+
+    def run(self, job: BlockJob) -> Sealed[IntegerArray]:
+        raise AssertionError
+
+    def try_out(self, job: TrialJob) -> IntegerArray:
+        raise AssertionError
+
+    def close(self) -> None:
+        """Have nothing to let go of."""
+
+
+@pytest.fixture(scope="module")
+def vault(real: OpenVault) -> OpenVault:
+    """Return the vault with programs that run quickly."""
+    return real
+
+
+@pytest.fixture(autouse=True)
+def bare(request: pytest.FixtureRequest, real: OpenVault) -> None:
+    """Give every test the quick sandbox, but for those that need a real one."""
+    door = real.house.desk.airlock.door
+    programs, is_real = real.house.desk.pipelines.door, request.node.get_closest_marker("skipif")
+    if is_real is None:
+        programs = PipelineDoor(
+            programs.ledger, programs.engine, Bare(), programs.pool, programs.drafts
+        )
+    real.house.desk.airlock.__dict__["door"] = AirlockDoor(programs, door.files)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
+    folder = tmp_path_factory.mktemp("airlock")
+    source = write_csv(folder / "t.csv", ("who", "site", "wage"), PEOPLE)
+    with sfumato.open(make_vault(folder)) as made:
+        made.add("town", source, card(CARD))
+        text = CARD.replace('"town"', '"others"').split("[airlock]")[0]
+        made.add("shut", source, card(text), different_people="the test")
+        for user in ("ada", "ben"):
+            made.enrol(user, "researchers")
+        made.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of Bubblewrap
+        yield made
+
+
+def of(vault: OpenVault, user: str) -> OpenVault:
+    return OpenVault(vault.house, user)
+
+
+def call(vault: OpenVault, user: str, verb: str, request: str, **more: Any) -> Any:
+    return of(vault, user).call(f"{verb}-airlock", {"request": request, **more})
+
+
+def code_of(act: Callable[[], object]) -> str:
+    with pytest.raises(Refused) as refused:
+        act()
+    assert refused.value.__context__ is None
+    return refused.value.code
+
+
+def submitted(vault: OpenVault, source: str = TABLE, user: str = "ada", **other: Any) -> str:
+    body = {"data_set": "town", "source": source, "files": [GROUPED, FIGURE], "cpu_s": 5, **other}
+    made = of(vault, user).call("submit-airlock", body)
+    return str(made["request"])
+
+
+def reviewed(vault: OpenVault, source: str = TABLE, **other: Any) -> str:
+    request = submitted(vault, source, **other)
+    assert call(vault, "owner", "run", request)["state"] == "in review"
+    return request
+
+
+def vote(vault: OpenVault, request: str, user: str, says: str = "release") -> Any:
+    seen = call(vault, user, "show", request)
+    said = {"seal": seen["seal"], "draft": seen["draft"]}
+    return call(vault, user, "vote", request, says=says, **said)
+
+
+def notes(vault: OpenVault, request: str) -> list[str]:
+    entries = vault.house.ledger.store.entries()
+    return [entry.kind for entry in entries if request in entry.body]
+
+
+def place_of(vault: OpenVault, request: str) -> Path:
+    found = vault.house.desk.airlock.store.find(request)
+    assert found is not None
+    return vault.house.folder / "airlock" / found.place
+
+
+@needs_bubbles
+def test_what_two_others_have_seen_leaves_and_the_chain_has_its_hash(vault: OpenVault) -> None:
+    request = reviewed(vault)
+    for user in ("ada", "rita"):
+        assert code_of(lambda user=user: call(vault, user, "fetch", request)) == "airlock-waits"  # type: ignore[misc]  # bound at once
+    shown = call(vault, "rita", "show", request)
+    assert shown["label"].startswith("reviewers-only")
+    checks = {(one["path"], one["check"]) for one in shown["findings"]}
+    assert checks >= {
+        ("table.csv", "small-group"),  # four people in the east
+        ("table.csv", "small-count"),
+        ("table.csv", "unrounded"),  # 28 people are no multiple of five
+        ("table.csv", "dominance"),  # one wage of 90,000 among those of 100
+        ("figure.svg", "eyes"),
+    }
+    assert [one["path"] for one in shown["files"]] == ["figure.svg", "table.csv"]
+    vote(vault, request, "rita")
+    assert code_of(lambda: call(vault, "rita", "release", request)) == "airlock-waits"
+    vote(vault, request, "rita")
+    assert code_of(lambda: call(vault, "rita", "release", request)) == "airlock-waits"
+    vote(vault, request, "owner")
+    receipt = call(vault, "rita", "release", request)["receipt"]
+    found = call(vault, "ada", "fetch", request)
+    table = base64.b64decode({f["path"]: f["base64"] for f in found["files"]}["table.csv"])
+    assert table.decode().splitlines()[1:] == ["east,4,400", "north,28,92700", "south,28,2800"]
+    entry = vault.house.ledger.store.entry(receipt["seq"])
+    assert entry is not None
+    body = json.loads(entry.body)
+    assert (entry.kind, body["guarantee"]) == ("not-dp-release", "reviewed (not DP)")
+    assert body["files"]["table.csv"] == sum_of(table) == receipt["files"]["table.csv"]
+    assert body["reviewers"] == ["owner", "rita"]
+    assert "non-DP releases exist" in receipt["not_dp"]
+    marks = {found["guarantee"], found["files"][0]["guarantee"], found["receipt"]["guarantee"]}
+    assert marks == {"reviewed (not DP)"}
+    answer = vault["town"].ask("SELECT COUNT(*) FROM town", epsilon=0.1)
+    assert "non-DP" in str(answer.receipt["not_dp"])
+    kinds = notes(vault, request)
+    assert kinds.index("airlock-run") < kinds.index("airlock-vote") < kinds.index("not-dp-release")
+    assert vault.house.ledger.verified()["ok"]
+
+
+def test_an_author_is_shown_the_same_whatever_the_program_has_done(vault: OpenVault) -> None:
+    shown = []
+    for source in (TABLE, "raise SystemExit(1)", "import os; os._exit(4)"):
+        request = reviewed(vault, source)
+        seen = call(vault, "ada", "show", request)
+        shown.append(
+            {k: v for k, v in seen.items() if k not in ("request", "at", "expires", "program")}
+        )
+        assert not {"files", "findings", "seal", "votes", "draft"} & set(seen)
+        call(vault, "ada", "withdraw", request)
+        assert not (vault.house.folder / "airlock" / "x").exists()
+    assert shown[0] == shown[1] == shown[2]
+
+
+def test_bytes_that_were_swapped_after_the_votes_do_not_leave(vault: OpenVault) -> None:
+    request = reviewed(vault)
+    vote(vault, request, "rita")
+    vote(vault, request, "rolf")
+    file = place_of(vault, request) / "1"
+    kept = file.read_bytes()
+    file.write_bytes(kept.replace(b"2800", b"2801"))
+    assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+    file.write_bytes(kept)
+    call(vault, "owner", "release", request)
+    file.write_bytes(kept.replace(b"2800", b"2801"))  # after the release, before the fetch
+    assert code_of(lambda: call(vault, "ada", "fetch", request)) == "airlock-changed"
+    file.write_bytes(kept)
+    assert call(vault, "ada", "fetch", request)["state"] == "released"
+
+
+def test_a_state_that_the_chain_does_not_know_gives_nothing_away(vault: OpenVault) -> None:
+    request = reviewed(vault)
+    store = vault.house.desk.airlock.store
+    found = store.find(request)
+    assert found is not None
+    assert store.change(replace(found, state="released", revision=found.revision + 1))
+    assert code_of(lambda: call(vault, "ada", "fetch", request)) == "airlock-changed"
+    assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+    assert store.change(replace(found, state="in review", revision=found.revision + 2))
+    call(vault, "owner", "decline", request)
+
+
+def test_an_edit_takes_votes_back_and_its_editor_has_none(vault: OpenVault) -> None:
+    request = reviewed(vault)
+    vote(vault, request, "rita")
+    vote(vault, request, "rolf")
+    old = place_of(vault, request)
+    call(vault, "rosa", "trim", request, path="figure.svg")
+    assert not old.exists()
+    assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+    blunt = base64.b64encode(b"site,n,wage\nnorth,30,120000\nsouth,30,28000\n").decode()
+    call(vault, "rosa", "replace", request, path="table.csv", base64=blunt)
+    assert code_of(lambda: vote(vault, request, "rosa")) == "not-allowed"
+    vote(vault, request, "rita")
+    assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+    vote(vault, request, "rolf")
+    call(vault, "owner", "release", request)
+    files = call(vault, "ada", "fetch", request)["files"]
+    assert [(one["path"], one["base64"]) for one in files] == [("table.csv", blunt)]
+
+
+def test_a_file_of_a_wrong_kind_does_not_leave_whoever_wants_it(vault: OpenVault) -> None:
+    source = TABLE.replace("<g/>", "<script>1</script>")
+    request = reviewed(vault, source)
+    for user in ("rita", "rolf", "owner"):
+        vote(vault, request, user)
+    assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-unsafe"
+    assert "not-dp-release" not in notes(vault, request)
+    call(vault, "ada", "trim", request, path="figure.svg")  # without having seen it
+    assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+    call(vault, "owner", "decline", request)
+
+
+def test_what_differs_by_few_people_from_an_earlier_release_is_found(vault: OpenVault) -> None:
+    files = [{"path": "t.csv", "by": ["site"], "count": "n"}]
+    first = reviewed(vault, SMALL % 30, files=files)
+    second = reviewed(vault, SMALL % 31, files=files)
+    for request, users in ((second, ("rita",)), (first, ("rita", "rolf"))):
+        for user in users:
+            vote(vault, request, user)
+    call(vault, "owner", "release", first)
+    shown = call(vault, "rolf", "show", second)
+    found = [one for one in shown["findings"] if one["check"] == "difference"]
+    assert any(first in one["says"] for one in found)
+    said = {"seal": shown["seal"], "draft": shown["draft"]}
+    call(vault, "rolf", "vote", second, says="release", **said)
+    # rita voted before there was anything to differ from, so her word is on something else
+    assert code_of(lambda: call(vault, "owner", "release", second)) == "airlock-waits"
+    vote(vault, second, "rita")
+    call(vault, "owner", "release", second)
+
+
+def test_two_against_it_end_it_and_nothing_is_left(vault: OpenVault) -> None:
+    request = reviewed(vault)
+    place = place_of(vault, request)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert stat.S_IMODE((place / "1").stat().st_mode) == 0o600
+    vote(vault, request, "rita", "reject")
+    assert vote(vault, request, "rolf", "reject")["state"] == "rejected"
+    assert not place.exists()
+    assert code_of(lambda: call(vault, "ada", "fetch", request)) == "airlock-waits"
+    assert code_of(lambda: call(vault, "owner", "run", request)) == "airlock-waits"
+
+
+class Later:
+    """A clock that is forty days on."""
+
+    def now(self) -> str:
+        return (datetime.now(UTC) + timedelta(days=40)).isoformat()
+
+
+def test_a_request_that_waited_too_long_is_over_and_leaves_no_file(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = reviewed(vault)
+    place = place_of(vault, request)
+    for user in ("rita", "rolf"):
+        vote(vault, request, user)
+    monkeypatch.setitem(vault.house.desk.airlock.__dict__, "clock", Later())
+    assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+    assert call(vault, "ada", "show", request)["state"] == "expired"
+    assert not place.exists()
+    assert "airlock-expired" in notes(vault, request)
+
+
+def test_who_is_not_on_the_card_any_more_has_no_vote(vault: OpenVault, tmp_path: Path) -> None:
+    request = reviewed(vault)
+    for user in ("rita", "rolf"):
+        vote(vault, request, user)
+    rows = [(f"new-{who}", site, wage) for who, site, wage in PEOPLE]
+    source = write_csv(tmp_path / "t.csv", ("who", "site", "wage"), rows)
+    fewer = 'version = "2"\n' + CARD.replace('"rita", ', "")
+    vault.add("town", source, card(fewer))
+    try:
+        assert code_of(lambda: call(vault, "rita", "show", request)) == "airlock-unknown"
+        assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+    finally:
+        vault.add("town", source, card('version = "3"\n' + CARD))
+    call(vault, "owner", "decline", request)
+
+
+def test_who_is_none_of_its_people_finds_no_request(vault: OpenVault) -> None:
+    request = submitted(vault)
+    for verb in ("show", "fetch", "withdraw", "release", "run", "decline"):
+        assert code_of(lambda verb=verb: call(vault, "ben", verb, request)) == "airlock-unknown"  # type: ignore[misc]  # bound at once
+    assert of(vault, "ben").call("airlock", {"data_set": "town"}) == {"requests": []}
+    assert code_of(lambda: call(vault, "rita", "run", request)) == "not-allowed"
+    assert "files" not in call(vault, "rita", "show", request)
+    call(vault, "ada", "withdraw", request)
+
+
+def test_a_token_for_programs_decides_nothing(vault: OpenVault) -> None:
+    request = submitted(vault)
+    desk = vault.house.desk
+    token = Caller("owner", frozenset({"own", "read", "ask"}), None, "t", is_themselves=False)
+    acts = (
+        lambda: desk.airlock.run(token, request),
+        lambda: desk.airlock.decline(token, request),
+        lambda: desk.airlock.vote(token, request, "release", ("s", 1), ""),
+        lambda: desk.airlock.release(token, request),
+    )
+    assert [code_of(act) for act in acts] == ["not-allowed"] * 4
+    call(vault, "ada", "withdraw", request)
+
+
+def test_a_card_that_says_nothing_lets_nothing_out(vault: OpenVault) -> None:
+    body: dict[str, object] = {"data_set": "shut", "source": "1", "files": [FIGURE]}
+    assert code_of(lambda: of(vault, "ada").call("submit-airlock", body)) == "airlock-closed"
+    assert code_of(lambda: of(vault, "nobody").call("submit-airlock", body)) == "unknown-data-set"
+
+
+def test_where_no_sandbox_starts_the_one_run_is_not_used_up(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = submitted(vault)
+
+    def stopped(_limits: SandboxLimits) -> None:
+        raise SandboxStopped
+
+    monkeypatch.setattr(vault.house.desk.airlock.door.programs.sandbox, "check", stopped)
+    assert code_of(lambda: call(vault, "owner", "run", request)) == "sandbox-missing"
+    assert call(vault, "ada", "show", request)["state"] == "waiting"
+    call(vault, "ada", "withdraw", request)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"files": []},
+        {"files": [{"path": "../t.csv"}]},
+        {"files": [{"path": "t.pkl"}]},
+        {"files": [{"path": "t.html"}]},
+        {"files": [FIGURE, FIGURE]},
+        {"files": [{**GROUPED, "by": ["who"]}]},
+        {"files": [{**GROUPED, "more": 1}]},
+        {"columns": ["wages"]},
+        {"columns": ["wage"], "files": [GROUPED]},  # by a column that it does not read
+        {"cpu_s": 0},
+        {"why": "\ud800"},
+        {"files": [{**GROUPED, "count": "\ud800"}]},
+        {"source": ""},
+    ],
+    ids=ascii,
+)
+def test_what_is_not_well_declared_is_no_request(vault: OpenVault, wrong: Any) -> None:
+    assert code_of(lambda: submitted(vault, **wrong)) in ("bad-airlock", "unknown-column")

@@ -1,0 +1,311 @@
+"""Rules that approve programs by themselves: one step outside of any of their limits waits."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sfumato
+from bubbles import needs_bubbles
+from sfumato.app import OpenVault
+from sfumato.core.ports import IntegerArray
+from sfumato.core.refusal import Refused
+from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped, TrialJob
+from sfumato.core.sealed import Sealed
+from sfumato.door.pipeline import PipelineDoor
+from vaults import card, make_vault, write_csv
+
+CARD = """
+unit = "who"
+people = "town"
+budget = { epsilon = 1000, delta = 1e-5 }
+[ask]
+who = ["researchers", "guests"]
+[columns.name]
+type = "text"
+[columns.height]
+type = "number"
+lower = 100
+upper = 220
+step = 0.5
+"""
+RULE: dict[str, Any] = {
+    "users": ["ria"],
+    "columns": ["height"],
+    "outputs": [{"name": "n", "lower": 0, "upper": 100}],
+    "most_epsilon": 2,
+    "most_total": 5,
+}
+OUTPUTS: dict[str, Any] = {"n": (0, 100, 1)}
+
+
+class Quiet:
+    """A sandbox in which every block says the lower end."""
+
+    def __init__(self) -> None:
+        self.is_there = True
+
+    def environment(self) -> str:
+        """Return something."""
+        return "quiet"
+
+    def check(self, limits: SandboxLimits) -> None:
+        """Raise if it was taken away."""
+        if not self.is_there:
+            raise SandboxStopped
+
+    def run(self, job: BlockJob) -> Sealed[IntegerArray]:
+        numbers = sum(output.count for output in job.outputs)
+        return Sealed(np.zeros((len(job.inputs), numbers), dtype=np.int64))
+
+    def run_each(self, job: BlockJob) -> None:
+        raise AssertionError
+
+    def try_out(self, job: TrialJob) -> IntegerArray:
+        raise AssertionError
+
+    def close(self) -> None:
+        """Have nothing to let go of."""
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[OpenVault]:
+    rows = [(f"n{place:02d}", f"n{place:02d}", 150 + place / 2) for place in range(24)]
+    source = write_csv(tmp_path / "t.csv", ("who", "name", "height"), rows)
+    with sfumato.open(make_vault(tmp_path)) as made:
+        made.add("town", source, card(CARD))
+        made.enrol("ria", "researchers")
+        made.enrol("sue", "researchers")
+        made.enrol("gus", "guests")
+        yield made
+
+
+@pytest.fixture
+def vault(real: OpenVault) -> OpenVault:
+    door = real.house.desk.pipelines.door
+    real.house.desk.pipelines.__dict__["door"] = PipelineDoor(
+        door.ledger, door.engine, Quiet(), door.pool, door.drafts
+    )
+    return real
+
+
+def people(rows: Any) -> float:
+    return float(len(rows))
+
+
+def others(rows: Any) -> float:
+    return float(rows["height"].nunique())
+
+
+def looks(rows: Any) -> float:
+    return 90.0 if list(rows.columns) == ["who", "height"] else 10.0
+
+
+def of(vault: OpenVault, user: str) -> OpenVault:
+    return OpenVault(vault.house, user)
+
+
+def ruled(vault: OpenVault, **other: Any) -> Any:
+    body = {key: value for key, value in {**RULE, **other}.items() if value is not None}
+    return vault.call("set-pipeline-rule", {"data_set": "town", **body})["rule"]
+
+
+def handed_in(
+    vault: OpenVault, user: str = "ria", function: Any = people, **other: Any
+) -> Any:  # Any: JSON of the service
+    how = {"outputs": OUTPUTS, "columns": ["height"], **other}
+    return of(vault, user)["town"].submit(function, **how)
+
+
+def run(vault: OpenVault, digest: object, user: str = "ria", **terms: Any) -> Any:
+    body = {"data_set": "town", "pipeline": digest, "epsilon": 1, "blocks": 4, **terms}
+    return of(vault, user).call("run-pipeline", body)
+
+
+def refusal(vault: OpenVault, *args: Any, **terms: Any) -> str:
+    with pytest.raises(Refused) as refused:
+        run(vault, *args, **terms)
+    return refused.value.code
+
+
+def spent(vault: OpenVault) -> float:
+    accounts = vault.house.ledger.store.accounts()
+    return sum(a.spent.epsilon / 1e9 for a in accounts if a.name == "data-set:town")
+
+
+def notes(vault: OpenVault, kind: str) -> list[Any]:
+    entries = vault.house.ledger.store.entries()
+    return [json.loads(entry.body) for entry in entries if entry.kind == kind]
+
+
+def test_what_fits_is_approved_and_the_rule_stands_in_the_chain(vault: OpenVault) -> None:
+    rule = ruled(vault)
+    made = handed_in(vault)
+    assert (made["state"], made["decided_by"]) == ("approved", f"rule:{rule}")
+    (approved,) = notes(vault, "pipeline-approved")
+    assert (approved["by"], approved["digest"]) == (f"rule:{rule}", made["digest"])
+    answer = run(vault, made["digest"], epsilon=2)
+    assert answer["receipt"]["rule"] == rule
+    (charge,) = notes(vault, "charged")
+    assert charge["body"]["rule"] == rule
+    (said,) = notes(vault, "pipeline-rule")
+    assert (said["rule"], said["most_total"], said["columns"]) == (rule, "5", ["height"])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"user": "sue"},
+        {"user": "gus"},
+        {"columns": ["height", "name"]},
+        {"columns": ["name"]},
+        {"columns": None},  # all of the card's
+        {"outputs": {"n": (0, 101, 1)}},
+        {"outputs": {"n": (-1, 100, 1)}},
+        {"outputs": {"m": (0, 100, 1)}},
+        {"outputs": {"n": (0, 100, 1), "m": (0, 100, 1)}},
+    ],
+    ids=str,
+)
+def test_one_step_outside_a_limit_waits(vault: OpenVault, how: dict[str, Any]) -> None:
+    ruled(vault)
+    made = handed_in(vault, **how)
+    assert (made["state"], made["decided_by"]) == ("waiting", "")
+    assert handed_in(vault, function=others)["state"] == "approved"
+
+
+def test_a_rule_can_be_for_a_group_and_only_for_that(vault: OpenVault) -> None:
+    ruled(vault, users=None, groups=["guests"])
+    assert handed_in(vault, "gus")["state"] == "approved"
+    assert handed_in(vault, "ria", others)["state"] == "waiting"
+
+
+def test_a_rule_can_be_about_one_text_with_whatever_libraries(vault: OpenVault) -> None:
+    text = hashlib.sha256(inspect.getsource(people).encode()).hexdigest()
+    ruled(vault, texts=[text])
+    assert handed_in(vault)["state"] == "approved"
+    assert handed_in(vault, function=others)["state"] == "waiting"
+
+
+def test_a_run_is_held_to_the_price_of_a_run_and_to_its_delta(vault: OpenVault) -> None:
+    ruled(vault)
+    digest = handed_in(vault, outputs={"n": (0, 100, 1)})["digest"]
+    assert refusal(vault, digest, epsilon=2.001) == "pipeline-waits"
+    wide = {"n": {"lower": 0, "upper": 100, "step": 1, "shape": (400,)}}
+    array = handed_in(vault, function=others, outputs=wide)["digest"]
+    assert refusal(vault, array, epsilon=2, delta=1e-6) == "pipeline-waits"
+    assert spent(vault) == 0
+    assert run(vault, digest, epsilon=2)
+    assert run(vault, array, epsilon=2)
+    assert spent(vault) == 4
+
+
+def test_all_runs_together_are_held_to_the_rules_total(vault: OpenVault) -> None:
+    ruled(vault)
+    first, second = handed_in(vault)["digest"], handed_in(vault, function=others)["digest"]
+    run(vault, first, epsilon=2)
+    run(vault, second, epsilon=2)
+    assert refusal(vault, second, epsilon=1.001) == "pipeline-waits"
+    assert run(vault, first, epsilon=2)["receipt"]["free"]  # the same again is the stored answer
+    run(vault, first, epsilon=1)
+    assert refusal(vault, first, epsilon=0.001) == "pipeline-waits"
+    assert spent(vault) == 5
+    shown: Any = vault.call("pipeline-rules", {"data_set": "town"})["rules"]
+    assert [Fraction(one["spent"]) for one in shown] == [5]
+
+
+def test_what_was_never_charged_takes_nothing_of_the_total(vault: OpenVault) -> None:
+    ruled(vault)
+    digest = handed_in(vault)["digest"]
+    sandbox: Any = vault.house.desk.pipelines.door.sandbox
+    sandbox.is_there = False
+    assert refusal(vault, digest, epsilon=2) == "sandbox-missing"
+    sandbox.is_there = True
+    run(vault, digest, epsilon=2)
+    run(vault, digest, epsilon=1.5)
+    run(vault, digest, epsilon=1.25)
+    assert refusal(vault, digest, epsilon=0.5) == "pipeline-waits"
+
+
+def test_whom_the_rule_does_not_name_runs_nothing_by_it(vault: OpenVault) -> None:
+    ruled(vault)
+    digest = handed_in(vault)["digest"]
+    assert refusal(vault, digest, "sue") == "pipeline-waits"
+    body = {"data_set": "town", "pipeline": digest, "state": "approved", "most_epsilon": 9}
+    vault.call("decide-pipeline", body)  # the owner's own word is for all who may ask
+    assert run(vault, digest, "sue", epsilon=9)
+
+
+def test_a_new_rule_approves_nothing_that_was_handed_in_before(vault: OpenVault) -> None:
+    made = handed_in(vault)
+    ruled(vault)
+    assert handed_in(vault) == made
+    assert made["state"] == "waiting"
+    assert refusal(vault, made["digest"]) == "pipeline-waits"
+
+
+def test_an_ended_rule_approves_nothing_and_lets_nothing_run(vault: OpenVault) -> None:
+    rule = ruled(vault)
+    digest = handed_in(vault)["digest"]
+    vault.call("end-pipeline-rule", {"data_set": "town", "rule": rule})
+    assert refusal(vault, digest) == "pipeline-waits"
+    assert handed_in(vault, function=others)["state"] == "waiting"
+    ruled(vault, most_epsilon=3)  # a wider one is another one
+    assert refusal(vault, digest) == "pipeline-waits"
+    assert len(notes(vault, "pipeline-rule-ended")) == 1
+
+
+def test_only_the_owner_makes_and_ends_rules_and_others_see_their_own(vault: OpenVault) -> None:
+    rule = ruled(vault)
+    for verb, more in (("set-pipeline-rule", RULE), ("end-pipeline-rule", {"rule": rule})):
+        with pytest.raises(Refused) as refused:
+            of(vault, "ria").call(verb, {"data_set": "town", **more})
+        assert refused.value.code == "not-allowed"
+    seen = {
+        user: of(vault, user).call("pipeline-rules", {"data_set": "town"})["rules"]
+        for user in ("ria", "sue")
+    }
+    assert [len(seen[user]) for user in ("ria", "sue")] == [1, 0]  # type: ignore[arg-type]  # JSON
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"users": []},
+        {"users": [], "groups": ["strangers"]},
+        {"columns": []},
+        {"columns": ["wage"]},
+        {"outputs": []},
+        {"outputs": [{"name": "n", "lower": 5, "upper": 5}]},
+        {"outputs": [{"name": "n", "lower": 0}]},
+        {"most_epsilon": 6},
+        {"most_epsilon": 0},
+        {"texts": ["abc"]},
+        {"takes_files": "yes"},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_rule_that_is_not_well_made_is_none(vault: OpenVault, wrong: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        ruled(vault, **wrong)
+    assert handed_in(vault)["state"] == "waiting"
+
+
+@needs_bubbles
+def test_a_column_that_the_rule_does_not_list_is_not_in_the_programs_input(
+    real: OpenVault,
+) -> None:
+    real.house.desk.pipelines.door.sandbox._sleep = lambda _: None  # type: ignore[attr-defined]  # of Bubblewrap
+    ruled(real, most_epsilon=900, most_total=900)
+    digest = handed_in(real, function=looks)["digest"]
+    found = run(real, digest, epsilon=900, cpu_s=3)
+    assert found["rows"][0][0] == pytest.approx(90, abs=5)
