@@ -114,7 +114,7 @@ def people_for(network: Network, count: int, seed: int = 4) -> tuple[Numbers, Pe
     outs = network.widths[-1]
     shape = (count, 4)
     target = drawn.integers(0, outs, shape) if outs > 1 else drawn.random(shape)
-    counts = 1.0 + np.arange(count) % 4
+    counts = (1 + np.arange(count) % 4).astype(np.float64)
     return flat, People(inputs_of(rows), target.astype(np.float64), counts)
 
 

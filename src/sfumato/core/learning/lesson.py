@@ -73,7 +73,7 @@ class Lesson:
 
         A lesson of sites is then spelled as it was before there was another.
         """
-        each: dict[str, Json] = {} if self.each == SITE else {"each": self.each}
+        each = {} if self.each == SITE else {"each": self.each}
         return {
             "name": self.name,
             "features": list(self.features),

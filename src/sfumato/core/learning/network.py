@@ -237,4 +237,4 @@ def _shortened(moved: Numbers, clip: float) -> NDArray[np.int64]:
     units = np.ceil(np.ldexp(np.abs(moved), _NORM_BITS - bits))
     norms = np.ldexp(np.sqrt(np.square(units).sum(axis=1, keepdims=True)), bits - _NORM_BITS)
     scale = np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS))
-    return np.trunc(moved * scale * 2.0**SUM_BITS).astype(np.int64)
+    return np.asarray(np.trunc(moved * scale * 2.0**SUM_BITS), dtype=np.int64)
