@@ -154,4 +154,4 @@ def _split(inks: Numbers, shown: Numbers, seed: int) -> Pictures:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
+    return f"{round(100 * share, 1) + 0.0:.1f}"  # no minus before a zero

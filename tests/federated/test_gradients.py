@@ -193,13 +193,30 @@ def test_a_token_that_is_none_is_taken_for_the_nearest() -> None:
         lambda: [Conv(2, 2, 3, groups=2), Flatten(), Linear(32, 3)],
         lambda: [Conv(2, 2, 3, padding=1, padding_mode="circular"), Flatten(), Linear(72, 3)],
         lambda: [Linear(3, 3), ReLU(inplace=True), Linear(3, 3)],
+        lambda: [Linear(3, 3), Flatten(0)],
     ],
-    ids=["rows mixed", "twice", "tokens late", "rows moved", "groups", "round", "written over"],
+    ids=["rows mixed", "twice", "tokens late", "rows moved", "groups", "round", "written over",
+         "rows joined"],
 )  # fmt: skip
 def test_layers_whose_norms_would_be_wrong_are_refused(layers: Any) -> None:
     with pytest.raises(Refused, match="remote-refused"):
         clipped_sum(
             torch.nn.Sequential(*layers()), torch.rand(5, 3), torch.zeros(5), "cross_entropy", 1.0
+        )
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        lambda: [Conv(5, 5, 2), Flatten(), Linear(9, 3)],
+        lambda: [torch.nn.AvgPool2d(2), Flatten(), Linear(4, 3)],
+    ],
+    ids=["convolution", "pool"],
+)
+def test_rows_that_would_be_taken_for_colours_of_one_picture_are_refused(layers: Any) -> None:
+    with pytest.raises(Refused, match="pictures are rows"):
+        clipped_sum(
+            torch.nn.Sequential(*layers()), torch.rand(5, 4, 4), torch.zeros(5), "cross_entropy", 1
         )
 
 

@@ -94,6 +94,8 @@ def check(model: Any) -> list[Any]:
             raise malformed(f"sites do not train a layer of type {type(layer).__name__}")
         if isinstance(layer, Embedding) and (learnt or layer.max_norm is not None):
             raise malformed("an embedding comes first, and keeps its rows as they are")
+        if isinstance(layer, torch.nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
+            raise malformed("rows are flattened one by one")
         if isinstance(layer, Conv2d) and (layer.groups != 1 or layer.padding_mode != "zeros"):
             raise malformed("a convolution is of one group, with zeros around")
         learnt += [layer] if isinstance(layer, LEARNT) else []
@@ -111,8 +113,10 @@ def _is(layer: Any, kind: Any) -> bool:
 def entered(layer: Any, value: Any) -> Any:
     """Return what goes into a layer: itself, or tokens, of which one that is none is the nearest.
 
-    To fail would tell of the row.
+    To fail would tell of the row. Three sides would be taken for one picture, its rows for colours.
     """
+    if isinstance(layer, (Conv2d, *POOLS.values())) and value.dim() != 4:
+        raise malformed("pictures are rows of colours, heights and widths")
     if not isinstance(layer, Embedding):
         return value
     return torch.nan_to_num(value).clamp(0, layer.num_embeddings - 1).long()
