@@ -24,6 +24,8 @@ BENCHES = (
     "lab",
     "local",
     "federated",
+    "learning",
+    "digits",
     "surveys",
     "twins",
     "crowd",

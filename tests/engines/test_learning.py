@@ -74,20 +74,22 @@ def sums_of(
 
 def test_whoever_is_left_out_moves_the_sum_by_no_more_than_the_clip(tmp_path: Path) -> None:
     """The neighbours of rules 1, one by one: rows twice, missing, far out, too many, of nobody."""
-    plans = [a_plan(max_rows=1), a_plan(max_rows=2)]
+    own: dict[str, Any] = {"local": 3, "rate": 1, "each": "person"}
+    plans = [a_plan(max_rows=1), a_plan(max_rows=2), a_plan(**own)]
+    places = range(len(plans))
     engine = DuckDBEngine(bytes(32))
     try:
         whole = sums_of(engine, tmp_path / "whole", ROWS, plans)
         nobody = sums_of(engine, tmp_path / "nobody", [r for r in ROWS if not r[0]], plans)
-        longest = [0, 0]
+        longest = [0] * len(plans)
         for who in ("p0", "p1", "p2"):
             rest = sums_of(engine, tmp_path / who, [r for r in ROWS if r[0] != who], plans)
-            own = sums_of(
+            alone = sums_of(
                 engine, tmp_path / f"{who} alone", [r for r in ROWS if r[0] == who], plans
             )
-            for place in range(2):
-                assert (whole[place] - rest[place] == own[place]).all()
-                squared = sum(int(one) ** 2 for one in own[place])
+            for place in places:
+                assert (whole[place] - rest[place] == alone[place]).all()
+                squared = sum(int(one) ** 2 for one in alone[place])
                 longest[place] = max(longest[place], squared)
     finally:
         engine.close()
@@ -100,18 +102,21 @@ def test_whoever_is_left_out_moves_the_sum_by_no_more_than_the_clip(tmp_path: Pa
 def test_nothing_hangs_on_how_many_rows_are_fetched_or_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans = [a_plan(), a_plan(local=2, rate=Fraction(1, 2))]
+    plans = [a_plan(), a_plan(local=2, rate=Fraction(1, 2)), a_plan(local=2, rate=1, each="person")]
     engine = DuckDBEngine(bytes(32))
     try:
         whole = sums_of(engine, tmp_path / "whole", ROWS, plans)
         monkeypatch.setattr(learning, "_CELLS", 6)
         few = sums_of(engine, tmp_path / "few", ROWS, plans)
+        monkeypatch.setattr(learning, "_OWN", 1)
+        alone = sums_of(engine, tmp_path / "alone", ROWS, plans)
         monkeypatch.setattr(learning, "_HELD", 10**12)
         kept = sums_of(engine, tmp_path / "kept", ROWS, plans)
     finally:
         engine.close()
-    for place in range(2):
+    for place in range(3):
         assert (whole[place] == few[place]).all()
+        assert (whole[place] == alone[place]).all()
         assert (whole[place] == kept[place]).all()
 
 
@@ -126,5 +131,26 @@ def test_a_lesson_has_ten_times_what_it_needs_by_the_card() -> None:
     more = a_plan(a_card(), hidden=[900], max_rows=1, local=100, rate=1)
     steps = more.order("", bytes(4 * more.size)).row_s
     assert steps == pytest.approx(100 * order.row_s)
+    own = a_plan(a_card(), hidden=[900], max_rows=1, local=100, rate=1, each="person")
+    assert own.order("", bytes(4 * own.size)).row_s > 2 * steps
     assert Limits().deadline_of(10**9, steps) == 86_400
     assert Limits(deadline_s=3).deadline_of(10**9, steps) == 3
+
+
+def test_a_row_is_a_person_where_a_card_knows_no_other(tmp_path: Path) -> None:
+    """Then its own steps are those of one row, whatever the rows beside it."""
+    card = a_card(unit="row", max_rows=1)
+    plan = a_plan(card, local=2, rate=1, each="person", max_rows=1)
+    engine, found = DuckDBEngine(bytes(32)), []
+    try:
+        for name, rows in (("two", ROWS[2:7]), ("one", ROWS[2:3]), ("other", ROWS[3:7])):
+            folder = tmp_path / name
+            folder.mkdir()
+            table, _ = prepare(engine, write_source(folder / "rows.csv", HEADER, rows), card)
+            flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4")
+            with duckdb.connect(table, read_only=True) as connection:
+                found.append(learnt(connection, plan.order(table, flat.tobytes())))
+    finally:
+        engine.close()
+    assert (found[0] == found[1] + found[2]).all()
+    assert found[1].any()

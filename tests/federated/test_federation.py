@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 
 from sfumato.core.refusal import Refused  # noqa: E402
 from sfumato.federated import federate, nn  # noqa: E402
-from sfumato.federated.federation import Federation, Round  # noqa: E402
+from sfumato.federated.federation import Federation, Round, layers_of  # noqa: E402
 from sfumato.federated.trainee import sum_words  # noqa: E402
 
 WEIGHTS = torch.tensor([[1.0], [-2.0], [0.5]])
@@ -152,3 +152,41 @@ def test_nothing_else_of_the_sites_comes_back() -> None:
     for worker in federation.workers.values():
         with pytest.raises(Refused, match="remote-private"):
             (worker.table("x").T @ worker.table("y")).get()
+
+
+def test_sites_learn_from_pictures_by_convolutions() -> None:
+    torch.manual_seed(1)
+    tables = {}
+    for i in range(4):
+        x, y = torch.rand(300, 1, 4, 4) / 4, torch.arange(300) % 2
+        x[y == 1, :, :, 1] += 0.75  # a line down, or none
+        tables[f"site{i}"] = {"x": x, "y": y}
+    torch.manual_seed(3)
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(8, 2),
+    )  # fmt: skip
+    federation = federate(tables, epsilon=20, delta=1e-5, people=300)
+    federation.train(model, data="x", target="y", rounds=12, rate=1.5, loss="cross_entropy")
+    right = (model(tables["site0"]["x"]).argmax(1) == tables["site0"]["y"]).double().mean()
+    assert float(right) > 0.9
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.Linear(3, 2, bias=False),
+        lambda: nn.Conv2d(1, 1, (2, 3)),
+        lambda: nn.Conv2d(1, 1, 3, dilation=2),
+        lambda: nn.Conv2d(2, 2, 3, groups=2),
+        lambda: nn.Conv2d(1, 1, 3, padding="same"),
+        lambda: nn.Conv2d(1, 1, 3, padding_mode="circular"),
+        lambda: nn.Embedding(3, 2, padding_idx=1),
+        lambda: nn.MaxPool2d(2, stride=1),
+        lambda: nn.Flatten(0),
+    ],
+    ids=["bias", "oblong", "dilation", "groups", "same", "round", "padding", "stride", "from rows"],
+)
+def test_a_layer_that_words_would_not_say_is_refused(layer: Any) -> None:
+    with pytest.raises(Refused, match="sites do not train"):
+        layers_of(nn.Sequential(layer()))

@@ -84,3 +84,144 @@ def test_a_class_that_is_none_is_taken_for_one(bad: float) -> None:
 def test_a_target_that_would_mix_rows_is_refused(target: tuple[int, ...], loss: str) -> None:
     with pytest.raises(Refused, match="target"):
         clipped_sum(net(3, 1), torch.rand(5, 3), torch.rand(target), loss, 1.0)
+
+
+Conv, Linear, ReLU = torch.nn.Conv2d, torch.nn.Linear, torch.nn.ReLU
+Flatten, Tanh, Embedding = torch.nn.Flatten, torch.nn.Tanh, torch.nn.Embedding
+PICTURES = (2, 6, 6)
+# name -> layers, and the shape of a row (None: tokens)
+NETS: dict[str, tuple[Any, tuple[int, ...] | None]] = {
+    "many places": (lambda: [Conv(2, 3, 3, padding=1), Tanh(), Flatten(), Linear(108, 3)],
+                    PICTURES),
+    "few places": (lambda: [Conv(2, 8, 5), ReLU(), Flatten(), Linear(32, 3)], PICTURES),
+    "one place": (lambda: [Conv(2, 4, 6), Tanh(), Flatten(), Linear(4, 3)], PICTURES),
+    "strides": (lambda: [Conv(2, 3, (3, 2), (2, 1), (0, 1), dilation=(1, 2)), Flatten(),
+                         Linear(36, 3)], PICTURES),
+    "two of them, pools": (
+        lambda: [Conv(2, 3, 3, padding=1), ReLU(), torch.nn.MaxPool2d(2), Conv(3, 2, 2), Tanh(),
+                 torch.nn.AvgPool2d(2), Flatten(), Linear(2, 3)], PICTURES),
+    "no biases": (lambda: [Conv(2, 3, 3, bias=False), Flatten(), Linear(48, 3, bias=False)],
+                  PICTURES),
+    "a sequence": (lambda: [Linear(4, 6), Tanh(), Linear(6, 3), Flatten(), Linear(15, 3)], (5, 4)),
+    "a long sequence": (lambda: [Linear(2, 2), Flatten(), Linear(40, 3)], (20, 2)),
+    "tokens": (lambda: [Embedding(4, 5), Flatten(), Tanh(), Linear(35, 3)], None),
+    "tokens, some of them nothing": (
+        lambda: [Embedding(4, 5, padding_idx=2), Flatten(), Linear(35, 3)], None),
+}  # fmt: skip
+NAMED = pytest.mark.parametrize("name", NETS)
+
+
+def made(name: str) -> tuple[Any, Any]:
+    """The model, and twelve rows for it; tokens come several times in a row."""
+    torch.manual_seed(5)
+    layers, shape = NETS[name]
+    rows = torch.randint(0, 4, (12, 7)) if shape is None else torch.randn(12, *shape)
+    return torch.nn.Sequential(*layers()).double(), rows
+
+
+def gradients(model: Any, rows: Any, target: Any) -> np.ndarray:
+    """Every row's own gradient, by autograd, a row at a time."""
+    found = []
+    for x, y in zip(rows, target, strict=True):
+        model.zero_grad()
+        said = model(x[None] if x.dtype == torch.int64 else x[None].double())
+        torch.nn.functional.cross_entropy(said, y[None]).backward()
+        found.append(torch.cat([p.grad.reshape(-1) for p in model.parameters()]).numpy())
+    return np.array(found)
+
+
+@NAMED
+def test_the_clipped_sum_of_any_layers_is_that_of_gradients_made_one_by_one(name: str) -> None:
+    """At clips that shorten all rows, some, and none."""
+    model, rows = made(name)
+    target = torch.arange(12) % 3
+    alone = gradients(model, rows, target)
+    norms = np.linalg.norm(alone, axis=1)
+    for clip in (float(norms.min()) / 2, float(np.median(norms)), 1e6):
+        wanted = (alone * np.minimum(1, clip / norms)[:, None]).sum(axis=0)
+        found = clipped_sum(model, rows, target, "cross_entropy", clip)
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+@NAMED
+def test_each_layers_share_of_a_norm_is_exact(name: str) -> None:
+    """Of one layer at a time, so that no part hides behind a larger one."""
+    from sfumato.federated.gradients import _passed
+    from sfumato.federated.layers import check, squared_norms
+
+    model, rows = made(name)
+    target = torch.arange(12) % 3
+    alone = gradients(model, rows, target)
+    ins, backs = _passed(model, rows.double(), target, "cross_entropy")
+    start = 0
+    for layer, into, back in zip(check(model), ins, backs, strict=True):
+        end = start + sum(p.numel() for p in layer.parameters())
+        wanted = np.square(alone[:, start:end]).sum(axis=1)
+        found = squared_norms(layer, into, back).detach().numpy()
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-15)
+        start = end
+
+
+@NAMED
+def test_a_spoilt_row_adds_nothing_whatever_the_layers(name: str) -> None:
+    model, rows = made(name)
+    target = torch.arange(12) % 3
+    rows = rows.double()
+    others = clipped_sum(model, rows[1:], target[1:], "cross_entropy", 0.1)
+    rows[0] = float("nan")
+    whole = clipped_sum(model, rows, target, "cross_entropy", 0.1)
+    assert np.isfinite(whole).all()
+    assert np.linalg.norm(whole - others) <= 0.1 * (1 + 1e-9)
+
+
+def test_a_token_that_is_none_is_taken_for_the_nearest() -> None:
+    model, rows = made("tokens")
+    far, target = rows.double(), torch.arange(12) % 3
+    far[0, 0], far[1, 0], far[2, 0] = 99.0, -3.0, float("inf")
+    found = clipped_sum(model, far, target, "cross_entropy", 1.0)
+    rows[0, 0], rows[1, 0], rows[2, 0] = 3, 0, 3
+    np.testing.assert_array_equal(found, clipped_sum(model, rows, target, "cross_entropy", 1.0))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        lambda: [Linear(3, 3), torch.nn.BatchNorm1d(3)],
+        lambda: [Linear(3, 3)] * 2,
+        lambda: [Linear(3, 3), Embedding(2, 3)],
+        lambda: [Embedding(4, 3, max_norm=1.0), Flatten(), Linear(21, 3)],
+        lambda: [Conv(2, 2, 3, groups=2), Flatten(), Linear(32, 3)],
+        lambda: [Conv(2, 2, 3, padding=1, padding_mode="circular"), Flatten(), Linear(72, 3)],
+        lambda: [Linear(3, 3), ReLU(inplace=True), Linear(3, 3)],
+        lambda: [Linear(3, 3), Flatten(0)],
+    ],
+    ids=["rows mixed", "twice", "tokens late", "rows moved", "groups", "round", "written over",
+         "rows joined"],
+)  # fmt: skip
+def test_layers_whose_norms_would_be_wrong_are_refused(layers: Any) -> None:
+    with pytest.raises(Refused, match="remote-refused"):
+        clipped_sum(
+            torch.nn.Sequential(*layers()), torch.rand(5, 3), torch.zeros(5), "cross_entropy", 1.0
+        )
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        lambda: [Conv(5, 5, 2), Flatten(), Linear(9, 3)],
+        lambda: [torch.nn.AvgPool2d(2), Flatten(), Linear(4, 3)],
+    ],
+    ids=["convolution", "pool"],
+)
+def test_rows_that_would_be_taken_for_colours_of_one_picture_are_refused(layers: Any) -> None:
+    with pytest.raises(Refused, match="pictures are rows"):
+        clipped_sum(
+            torch.nn.Sequential(*layers()), torch.rand(5, 4, 4), torch.zeros(5), "cross_entropy", 1
+        )
+
+
+def test_weights_that_two_layers_share_are_refused() -> None:
+    model = net(3, 3, 3)
+    model[2].weight = model[0].weight
+    with pytest.raises(Refused, match="used twice"):
+        clipped_sum(model, torch.rand(5, 3), torch.zeros(5), "cross_entropy", 1.0)

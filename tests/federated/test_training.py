@@ -134,6 +134,20 @@ def test_the_noise_of_a_round_is_what_all_sites_shares_make(
     assert 0.85 < moved.var() / expected < 1.15  # six of its own deviations, and the gradient
 
 
+def test_sums_of_peoples_own_steps_are_federated_too(sites: Sites) -> None:
+    """DP-FedAvg: with the noise that a person needs, and not that which a site does."""
+    more: dict[str, Any] = {"local": 2, "local_rate": 2, "each": "person", "rounds": 12}
+    model, steps = train(sites, epsilon=60, hidden=[], **more)
+    rows = public_rows()
+    most = max(sum(row["ill"] for row in rows), sum(not row["ill"] for row in rows)) / len(rows)
+    assert model.accuracy(rows) > most + 0.1
+    assert model.loss(rows) < steps[0].model.loss(rows)
+    assert model.card["bounding"] == (
+        "at most 1 rows a person, whose whole update has a norm of at most 1 in every round"
+    )
+    assert model.card["lesson"]["each"] == "person"
+
+
 def a_round(sites: Sites) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the site west was asked in the first round: to join, and for its numbers."""
     ways = listening(sites)

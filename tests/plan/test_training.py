@@ -67,6 +67,23 @@ def test_a_whole_update_is_charged_as_one_that_becomes_any_other() -> None:
     assert skellam.epsilon_of(l1, l2_squared, made.sum.variance, made.delta, 10) <= 3
 
 
+def test_a_persons_own_update_is_charged_as_one_that_is_there_or_not() -> None:
+    """Half of what a whole site's costs: and as much as a gradient of the same clip."""
+    by_person = card(unit="who", max_rows=4)
+    own = plan(by_person, local=2, rate=Fraction(1, 2), each="person", max_rows=4)
+    one = plan(by_person, max_rows=4)
+    assert (own.sum.moves, own.sum.variance) == (1, one.sum.variance)
+    assert own.order("", bytes(1)).clip == 1
+    assert one.order("", bytes(1)).clip == 1 / 4
+    assert isinstance(own.sum.grid, DitheredGrid)
+    assert own.sum.grid.people == by_person.limits.rows  # a person has one row at least
+
+
+def test_a_lesson_of_sites_is_spelled_as_before_there_was_another() -> None:
+    assert "each" not in str(plan(local=2, rate=1).lesson.as_json())
+    assert plan(local=2, rate=1).about != plan(local=2, rate=1, each="person").about
+
+
 def test_a_person_with_several_rows_moves_no_more_than_one_with_one() -> None:
     by_person = card(unit="who", max_rows=4)
     one, four = plan(by_person), plan(by_person, max_rows=4)
@@ -106,6 +123,10 @@ def test_budgets_limits_and_people_of_a_card_do_not() -> None:
         ({"hidden": [1024, 1024]}, "question-too-large"),
         ({"epsilon": 1, "rounds": 10_000, "hidden": [1024]}, "noise-out-of-range"),
         ({"weights": {"zz": 1}}, "bad-request"),
+        ({"each": "person"}, "bad-request"),
+        ({"each": "row", "local": 1, "rate": 1}, "bad-request"),
+        ({"each": "person", "local": 1, "rate": 1, "weights": {"ab": 1}}, "bad-request"),
+        ({"each": "person", "local": 1, "rate": 1, "max_rows": 4097}, "bad-request"),
         ({"weights": {"zz": 1}, "local": 1, "rate": 1}, "bad-request"),
         ({"local": 1}, "bad-request"),
         ({"rate": 1}, "bad-request"),

@@ -196,7 +196,8 @@ def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
 def says(plan: TrainPlan) -> str:
     """Return what is learnt, in words."""
     lesson, agreement = plan.lesson, plan.agreement
-    how = f"{lesson.local} steps at each site" if lesson.local else "one step along all rows"
+    where = "at each site" if lesson.is_of_sites else "of each person's own"
+    how = f"{lesson.local} steps {where}" if lesson.local else "one step along all rows"
     return (
         f"A network of {plan.size:,} numbers learns {lesson.target} from {len(lesson.features)} "
         f"columns in at most {lesson.rounds} rounds ({how} a round), "
@@ -207,8 +208,13 @@ def says(plan: TrainPlan) -> str:
 def bounding(plan: TrainPlan) -> str:
     """Return, in words, what one person can move at most."""
     lesson = plan.lesson
-    if lesson.local:
+    if lesson.is_of_sites:
         return f"a site's whole update has a norm of at most {float(lesson.clip):g}"
+    if lesson.local:
+        return (
+            f"at most {lesson.max_rows} rows a person, whose whole update has a norm of at most "
+            f"{float(lesson.clip):g} in every round"
+        )
     return (
         f"at most {lesson.max_rows} rows a person, whose gradients together have a norm of at most "
         f"{float(lesson.clip):g} in every round"

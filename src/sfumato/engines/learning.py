@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.learning import Field, LearnOrder, Network, Weights, unpacked
+from sfumato.core.learning import Field, LearnOrder, Network, People, Walk, Weights, unpacked
 from sfumato.core.learning.lesson import CLASSES
-from sfumato.core.learning.network import SUM_BITS, Numbers
+from sfumato.core.learning.network import SUM_BITS, Numbers, inputs_of
 from sfumato.engines.frames import Header
 from sfumato.plan.lower_from import table_name
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 1 << 16  # rows that are fetched, or fewer:
 _CELLS: Final = 1 << 22  # so many numbers, so that memory hangs on the order and not on the rows
 _HELD: Final = 1 << 24  # numbers by the card that are kept for the next step, not fetched again
+_OWN: Final = 1 << 20  # numbers of people's own models at once
 _MOST: Final = 1 << 20  # of an update's number, which is clipped again where it is rounded
 
 
@@ -78,7 +79,24 @@ def learnt(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> NDArray[
         for rows, target in _slices(connection, order):
             total += network.clipped_sum(weights, rows, target, order.clip)
         return total
+    if order.is_of_people:
+        return _of_people(connection, network, begin, order)
     return _update(connection, network, begin, order)
+
+
+def _of_people(
+    connection: duckdb.DuckDBPyConnection, network: Network, begin: Numbers, order: LearnOrder
+) -> NDArray[np.int64]:
+    """Return the sum of how far everybody's own steps go down, each clipped."""
+    walk = Walk(order.local, order.rate, order.proximal, order.clip)
+    total = np.zeros(network.size, dtype=np.int64)
+    at_once = max(1, _OWN // network.size)
+    for people in _people(connection, order):
+        for start in range(0, len(people.counts), at_once):
+            part = slice(start, start + at_once)
+            some = People(people.rows[part], people.target[part], people.counts[part])
+            total += network.people_sum(begin, some, walk)
+    return total
 
 
 def _update(
@@ -111,28 +129,60 @@ def _slices(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder
 ) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield features from 0 to 1, and targets; rows without a value somewhere are left out."""
+    at_once = min(AT_ONCE, _CELLS // len(order.features))
+    for columns in _fetched(connection, order, "rowid", at_once):
+        yield _features(columns, order), _target(columns, order)
+
+
+def _people(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[People]:
+    """Yield rows by person: nobody is in two of them, and rows in excess fill up with nothing."""
+    key = "rowid" if order.max_rows is None else "person"
+    at_once = max(1, _CELLS // (len(order.features) * (order.max_rows or 1)))
+    for columns in _fetched(connection, order, key, min(AT_ONCE, at_once)):
+        whose = columns[key]
+        if not len(whose):
+            continue
+        in_order = np.argsort(whose, kind="stable")
+        _, starts, counts = np.unique(whose[in_order], return_index=True, return_counts=True)
+        person = np.repeat(np.arange(len(counts)), counts)
+        place = np.arange(len(whose)) - np.repeat(starts, counts)
+        rows = np.zeros((len(counts), int(counts.max()), len(order.features)))
+        target = np.zeros(rows.shape[:2])
+        rows[person, place] = inputs_of(_features(columns, order)[in_order])
+        target[person, place] = _target(columns, order)[in_order]
+        yield People(rows, target, counts.astype(np.float64))
+
+
+def _fetched(
+    connection: duckdb.DuckDBPyConnection, order: LearnOrder, key: str, at_once: int
+) -> Iterator[dict[str, NDArray[Any]]]:  # Any: whole steps of some width
+    """Yield the columns of so many keys at a time: rows that count, with a value everywhere."""
     fields = (*order.features, order.target)
     names = sorted({field.column for field in fields})
     known = " AND ".join(f"{name} IS NOT NULL" for name in names)
     counted, bound = ("true", []) if order.max_rows is None else ("rr <= ?", [order.max_rows])
     table = table_name("duckdb", 0)
-    found = connection.execute(f"SELECT max(rowid) FROM {table}").fetchone()
+    found = connection.execute(f"SELECT max({key}) FROM {table}").fetchone()
     last = -1 if found is None or found[0] is None else int(found[0])
-    at_once = min(AT_ONCE, _CELLS // len(order.features))
     for start in range(0, last + 1, at_once):
-        columns = connection.execute(
-            f"SELECT {', '.join(names)} FROM {table}"
-            f" WHERE rowid >= ? AND rowid < ? AND {counted} AND {known}",
+        yield connection.execute(
+            f"SELECT {key}, {', '.join(names)} FROM {table}"
+            f" WHERE {key} >= ? AND {key} < ? AND {counted} AND {known}",
             [start, start + at_once, *bound],
         ).fetchnumpy()
-        rows = np.stack([_scaled(columns[one.column], one) for one in order.features], axis=1)
-        target = columns[order.target.column]
-        if order.loss == CLASSES:
-            yield rows, target.astype(np.float64) - order.target.lower
-        else:
-            yield rows, _scaled(target, order.target)
 
 
-def _scaled(column: NDArray[Any], field: Field) -> Numbers:  # Any: whole steps of some width
+def _features(columns: dict[str, NDArray[Any]], order: LearnOrder) -> Numbers:  # Any: as above
+    return np.stack([_scaled(columns[one.column], one) for one in order.features], axis=1)
+
+
+def _target(columns: dict[str, NDArray[Any]], order: LearnOrder) -> Numbers:  # Any: as above
+    target = columns[order.target.column]
+    if order.loss == CLASSES:
+        return np.asarray(target.astype(np.float64) - order.target.lower)
+    return _scaled(target, order.target)
+
+
+def _scaled(column: NDArray[Any], field: Field) -> Numbers:  # Any: as above
     span = field.upper - field.lower
     return np.asarray((column.astype(np.float64) - field.lower) / span)

@@ -26,6 +26,7 @@ from sfumato.core.secure import (
 )
 from sfumato.dice import SystemDice
 from sfumato.federated.frames import malformed
+from sfumato.federated.layers import words_of
 from sfumato.federated.trainee import Lesson, Offer, sum_words
 from sfumato.federated.virtual import VirtualWorker
 
@@ -183,17 +184,7 @@ def layers_of(model: Any) -> tuple[tuple[Any, ...], ...]:
     """Return a sequence of plain layers as words; other models are refused."""
     if not isinstance(model, torch.nn.Sequential):
         raise malformed("sites train a Sequential of plain layers")
-    return tuple(_layer(layer) for layer in model)
-
-
-def _layer(layer: Any) -> tuple[Any, ...]:
-    match layer:
-        case torch.nn.Linear(bias=torch.nn.Parameter()):
-            return ("linear", layer.in_features, layer.out_features)
-        case torch.nn.ReLU() | torch.nn.Tanh() | torch.nn.Sigmoid() | torch.nn.Flatten():
-            kinds = (torch.nn.ReLU, torch.nn.Tanh, torch.nn.Sigmoid, torch.nn.Flatten)
-            return (next(k.__name__.lower() for k in kinds if isinstance(layer, k)),)
-    raise malformed(f"sites do not train a layer of type {type(layer).__name__}")
+    return tuple(words_of(layer) for layer in model)
 
 
 def _add(model: Any, update: np.ndarray) -> None:

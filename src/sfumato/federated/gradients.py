@@ -1,10 +1,9 @@
 """The sum over people of gradients, each clipped, without making any person's gradient.
 
-For a linear layer a person's gradient is the outer product of what comes back to the layer and
-what went in, so its norm is the product of two norms, and the clipped sum is one matrix product:
-no more work than the ordinary gradient (closed form; `tests/federated/test_gradients.py` holds it
-against gradients made one by one). In doubles, so that one person moves the others' part by less
-than half a step of the grid.
+A first pass gives what comes back to each layer, from which each person's norm follows
+(`layers.py`); a second product of matrices adds up the gradients, each scaled. That is about the
+work of one ordinary gradient (`tests/federated/test_gradients.py` holds it against gradients made
+one by one).
 """
 
 from __future__ import annotations
@@ -15,41 +14,60 @@ import numpy as np
 import torch
 
 from sfumato.federated.frames import malformed
+from sfumato.federated.layers import LEARNT, check, entered, squared_norms, summed
 
 
 def clipped_sum(model: Any, data: Any, target: Any, loss: str, clip: float) -> np.ndarray:
     """Return the sum of the rows' gradients, each clipped to that norm; a row is a person.
 
-    The model is a sequence of linear layers and of functions of each row alone. Rows with numbers
-    that are not finite add nothing; nothing here fails because of what a row holds.
+    In doubles, so that one person moves the others' part by less than half a step of the grid.
     """
-    model = model.double()
-    layers = [layer for layer in model if isinstance(layer, torch.nn.Linear)]
-    outs: list[Any] = []
+    parts = clipped_parts(model.double(), data.double(), target, loss, clip)
+    return np.asarray(torch.cat([part.reshape(-1) for part in parts]).numpy())
+
+
+def clipped_parts(model: Any, data: Any, target: Any, loss: str, clip: float) -> list[Any]:
+    """Return the same for each parameter, in the numbers that the model has.
+
+    The model is a sequence of layers of a closed list (`layers.py`). Rows with numbers that are not
+    finite add nothing; nothing here fails because of what a row holds.
+    """
+    layers = check(model)
+    ins, backs = _passed(model, data, target, loss)
+    triples = list(zip(layers, ins, backs, strict=True))
+    squares = sum(squared_norms(layer, into, back) for layer, into, back in triples)
+    norms = torch.sqrt(torch.as_tensor(squares))
+    whole = torch.isfinite(norms)
+    scale = torch.where(norms > clip, clip / norms, torch.ones_like(norms))
+    is_spoilt = not bool(whole.all())
+    parts: list[Any] = []
+    for layer, into, back in triples:
+        scaled = back * _beside(scale, back)
+        if is_spoilt:
+            scaled = torch.where(_beside(whole, back), scaled, 0)
+            into = torch.where(_beside(whole, into), into, 0)  # noqa: PLW2901  # 0 times NaN is NaN
+        parts += summed(layer, into, scaled)
+    return parts
+
+
+def _passed(model: Any, data: Any, target: Any, loss: str) -> tuple[list[Any], list[Any]]:
+    """Return what goes into each layer that learns, and what comes back to it."""
     ins: list[Any] = []
-    value = data.double()
+    outs: list[Any] = []
+    value = data
     for layer in model:
-        if isinstance(layer, torch.nn.Linear):
+        value = entered(layer, value)
+        if isinstance(layer, LEARNT):
             ins.append(value.detach())
         value = layer(value)
-        if isinstance(layer, torch.nn.Linear):
+        if isinstance(layer, LEARNT):
             outs.append(value)
-    backs = torch.autograd.grad(_loss(value, target, loss), outs)
-    squares = sum(
-        back.square().sum(1) * (into.square().sum(1) + 1)  # the 1 is the bias
-        for into, back in zip(ins, backs, strict=True)
-    )
-    norms = torch.sqrt(squares)
-    scale = torch.where(norms > clip, clip / norms, torch.ones_like(norms))
-    whole = torch.isfinite(norms)
-    parts = []
-    for into, back, layer in zip(ins, backs, layers, strict=True):
-        scaled = torch.where(whole[:, None], back * scale[:, None], 0)
-        kept = torch.where(whole[:, None], into, 0)
-        parts += [(scaled.T @ kept).reshape(-1), scaled.sum(0)]
-        if layer.bias is None:
-            raise malformed("a linear layer has no bias")
-    return np.asarray(torch.cat(parts).numpy())
+    return ins, list(torch.autograd.grad(_loss(value, target, loss), outs))
+
+
+def _beside(one_each: Any, many: Any) -> Any:
+    """Return one number of each row in the shape in which it meets all of the row's."""
+    return one_each.reshape(-1, *[1] * (many.dim() - 1))
 
 
 def _loss(said: Any, target: Any, loss: str) -> Any:
@@ -59,7 +77,7 @@ def _loss(said: Any, target: Any, loss: str) -> Any:
     if loss == "mse":
         if target.shape != said.shape:
             raise malformed("the target has another shape than what the model gives")
-        return (said - target.double()).square().sum()
+        return (said - target.to(said.dtype)).square().sum()
     if target.shape != said.shape[:1]:
         raise malformed("the target is not one class for each row")
     # a class that is none is taken for the nearest: to fail would tell of the row

@@ -23,14 +23,8 @@ from sfumato.core.renyi import ORDERS, epsilon_beside
 from sfumato.core.secure import NoisySum, Participant, PeopleGrid, Trust
 from sfumato.federated.frames import malformed
 from sfumato.federated.gradients import clipped_sum
+from sfumato.federated.layers import made_of
 
-LAYERS: Final = {
-    "linear": torch.nn.Linear,
-    "relu": torch.nn.ReLU,
-    "tanh": torch.nn.Tanh,
-    "sigmoid": torch.nn.Sigmoid,
-    "flatten": torch.nn.Flatten,
-}
 LOSSES: Final = ("cross_entropy", "mse")
 MOST_LAYERS: Final = 100
 MOST_DIGITS: Final = 700
@@ -181,16 +175,7 @@ def _model(lesson: Lesson, weights: list[Any]) -> torch.nn.Module:
     """Return the model of the lesson with these weights."""
     if len(lesson.layers) > MOST_LAYERS:
         raise malformed("a model has too many layers")
-    made: list[torch.nn.Module] = []
-    for layer in lesson.layers:
-        match layer:
-            case ("linear", int(ins), int(outs)) if 0 < ins * outs < 1 << 26:
-                made.append(torch.nn.Linear(ins, outs))
-            case ("relu" | "tanh" | "sigmoid" | "flatten" as name,):
-                made.append(LAYERS[name]())
-            case _:
-                raise malformed("a layer is not one that it knows")
-    model = torch.nn.Sequential(*made)
+    model = torch.nn.Sequential(*(made_of(layer) for layer in lesson.layers))
     parameters = list(model.parameters())
     if [tuple(p.shape) for p in parameters] != [tuple(getattr(w, "shape", ())) for w in weights]:
         raise malformed("the weights do not fit the layers")

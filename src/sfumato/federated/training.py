@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.learning.lesson import CLASSES
+from sfumato.core.learning.lesson import CLASSES, SITE
 from sfumato.core.learning.network import Network, Numbers
 from sfumato.core.refusal import Refused
 from sfumato.federated.convener import Convener, Json, Round
@@ -49,6 +49,7 @@ class Course:
     local_rate: Any = 0
     proximal: Any = 0
     weights: Mapping[str, Any] = field(default_factory=dict)
+    each: str = SITE  # or "person": whose local steps are clipped
 
     def lesson(self, name: str) -> Json:
         """Return the part of it that every site signs."""
@@ -66,6 +67,7 @@ class Course:
             "proximal": self.proximal,
             "max_rows": self.max_rows,
             "weights": dict(self.weights),
+            **({} if self.each == SITE else {"each": self.each}),
         }
 
 
@@ -155,7 +157,7 @@ class _Pupil:
 
     def _move(self, total: Numbers, survivors: tuple[str, ...]) -> None:
         course = self.course
-        if course.local:
+        if course.local and course.each == SITE:
             whole = sum(float(course.weights.get(site, 1)) for site in survivors)
             step = total / whole
         else:

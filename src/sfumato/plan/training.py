@@ -98,10 +98,11 @@ class TrainPlan:
     def order(self, table: str, weights: bytes) -> LearnOrder:
         """Return what the engine is to do for one round."""
         lesson = self.lesson
+        clip = float(lesson.clip) if lesson.local else self.row_clip
         return LearnOrder(
             table, self.features, self.target, lesson.loss, lesson.hidden, lesson.activation,
             weights, lesson.max_rows if self.card.by_person else None, self.card.limits.rows,
-            0.0 if lesson.local else self.row_clip,
+            0.0 if lesson.is_of_sites else clip,
             lesson.local, float(lesson.rate), float(lesson.proximal),
         )  # fmt: skip
 
@@ -214,10 +215,10 @@ def _grids(
     card: Card, lesson: Lesson, size: int, chance: Fraction, epsilon: Fraction
 ) -> tuple[Callable[[int], Grid | DitheredGrid], int]:
     """Return the grid at a shift, and how many clips a person's absence moves the sum by."""
-    if lesson.local:
+    if lesson.is_of_sites:
         steps = lesson.clip * (1 << UNIT_BITS)
         return lambda shift: Grid(lesson.clip, max(1, int(steps / (1 << shift))), size), 2
-    people = -(-card.limits.rows // lesson.max_rows)
+    people = card.limits.rows if lesson.local else -(-card.limits.rows // lesson.max_rows)
     if lesson.clip * people * (1 << UNIT_BITS) >= MOST_UNITS:
         raise Refused(
             "numbers-too-large",

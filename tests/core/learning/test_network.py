@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sfumato.core.learning import unpacked
-from sfumato.core.learning.network import SUM_BITS, Network, Numbers, Weights
+from sfumato.core.learning.network import (
+    SUM_BITS,
+    Network,
+    Numbers,
+    People,
+    Walk,
+    Weights,
+    _shortened,
+    inputs_of,
+)
 from sfumato.core.refusal import Refused
 
 NETWORKS = [
@@ -35,10 +46,16 @@ def in_floats(
     network: Network, weights: Weights, row: Numbers, target: float, clip: float
 ) -> Numbers:
     """One row's clipped gradient by the chain rule in plain floats: the reference."""
+    layers = [(matrix * 2.0**-16, bias * 2.0**-16) for matrix, bias in weights]
+    whole = gradient(network, layers, row, target)
+    return np.asarray(whole * min(1.0, clip / float(np.linalg.norm(whole))))
+
+
+def gradient(network: Network, weights: Weights, row: Numbers, target: float) -> Numbers:
     value, ins = row, []
     for place, (matrix, bias) in enumerate(weights):
         ins.append(value)
-        value = matrix * 2.0**-16 @ value + bias * 2.0**-16
+        value = matrix @ value + bias
         if place < len(weights) - 1:
             value = np.tanh(value) if network.activation == "tanh" else np.maximum(value, 0)
     if network.loss == "squares":
@@ -50,9 +67,8 @@ def in_floats(
     for place in range(len(weights) - 1, -1, -1):
         parts = [np.outer(back, ins[place]).ravel(), back, *parts]
         slope = 1 - ins[place] ** 2 if network.activation == "tanh" else ins[place] > 0
-        back = (back @ (weights[place][0] * 2.0**-16)) * slope
-    whole = np.concatenate(parts)
-    return np.asarray(whole * min(1.0, clip / float(np.linalg.norm(whole))))
+        back = (back @ weights[place][0]) * slope
+    return np.concatenate(parts)
 
 
 @WHICH
@@ -88,6 +104,84 @@ def test_nobody_adds_more_than_the_clip(network: Network, clip: float) -> None:
         found = network.clipped_sum(weights, row[None, :], np.array([one]), clip)
         squared = sum(int(number) ** 2 for number in found)
         assert squared <= int(clip * 2**SUM_BITS) ** 2
+
+
+def people_for(network: Network, count: int, seed: int = 4) -> tuple[Numbers, People]:
+    """A model, and people of one to four rows; what fills their places up is nobody's."""
+    drawn = np.random.default_rng(seed)
+    flat = drawn.normal(size=network.size) * 0.25
+    rows = drawn.random((count, 4, network.widths[0]))
+    outs = network.widths[-1]
+    shape = (count, 4)
+    target = drawn.integers(0, outs, shape) if outs > 1 else drawn.random(shape)
+    counts = (1 + np.arange(count) % 4).astype(np.float64)
+    return flat, People(inputs_of(rows), target.astype(np.float64), counts)
+
+
+def some(people: People, which: Any) -> People:
+    return People(people.rows[which], people.target[which], people.counts[which])
+
+
+def steps_in_floats(network: Network, begin: Numbers, one: People, walk: Walk) -> Numbers:
+    """How far one person's steps go down, clipped at the end: plain floats, a row at a time."""
+    rows, target, now = one.rows[0] * 2.0**-12, one.target[0], begin
+    for _ in range(walk.steps):
+        layers = [(m * 2.0**-16, b * 2.0**-16) for m, b in network.weights(now)]
+        each = range(int(one.counts[0]))
+        whole = sum((gradient(network, layers, rows[n], target[n]) for n in each), np.zeros(1))
+        now = now - walk.rate * (whole / one.counts[0] + walk.proximal * (now - begin))
+    return np.asarray((begin - now) * min(1.0, walk.clip / float(np.linalg.norm(begin - now))))
+
+
+@WHICH
+@pytest.mark.parametrize("walk", [Walk(1, 1.0, 0.0, 0.3), Walk(5, 0.1, 0.2, 8.0)], ids=["1", "5"])
+def test_a_persons_own_steps_are_what_plain_floats_give(network: Network, walk: Walk) -> None:
+    begin, people = people_for(network, 12)
+    found = network.people_sum(begin, people, walk) * 2.0**-SUM_BITS
+    alone = [some(people, slice(n, n + 1)) for n in range(12)]
+    wanted = sum(steps_in_floats(network, begin, one, walk) for one in alone)
+    assert np.abs(found - wanted).max() < 12 * walk.steps * 4e-4
+
+
+@WHICH
+def test_no_person_moves_what_others_steps_come_to_not_by_one_bit(network: Network) -> None:
+    begin, people = people_for(network, 300)
+    walk = Walk(3, 1.0, 0.1, 0.5)
+    whole = network.people_sum(begin, people, walk)
+    shuffled = np.random.default_rng(2).permutation(300)
+    assert (network.people_sum(begin, some(people, shuffled), walk) == whole).all()
+    for gone in (0, 1, 150, 299):
+        rest = np.delete(np.arange(300), gone)
+        own = network.people_sum(begin, some(people, [gone]), walk)
+        assert (network.people_sum(begin, some(people, rest), walk) + own == whole).all()
+
+
+@WHICH
+@pytest.mark.parametrize("clip", [2.0**-8, 0.1, 4.0])
+@pytest.mark.parametrize("rate", [1.0, 100.0])
+def test_nobodys_steps_come_farther_than_the_clip(
+    network: Network, clip: float, rate: float
+) -> None:
+    begin, people = people_for(network, 30)
+    walk = Walk(40, rate, 100.0, clip)  # so far drawn back that numbers grow without end
+    longest = 0
+    for n in range(30):
+        own = network.people_sum(begin, some(people, [n]), walk)
+        longest = max(longest, sum(int(number) ** 2 for number in own))
+    assert longest <= int(clip * 2**SUM_BITS) ** 2
+    assert longest > (0.9 * clip * 2**SUM_BITS) ** 2
+
+
+def test_a_norm_is_never_taken_for_too_small() -> None:
+    """Numbers of very different sizes, many of them tiny; and none at all."""
+    drawn = np.random.default_rng(6)
+    far = drawn.normal(size=(20, 5000)) * 10.0 ** drawn.integers(-12, 6, (20, 5000))
+    even = np.full((1, 60_000), 1e-3)
+    for moved, most in ((far, 0.25), (even, 0.25), (even, 4.0), (np.zeros((1, 9)), 1.0)):
+        for clipped, was in zip(_shortened(moved, most), moved, strict=True):
+            length = math.sqrt(sum(int(number) ** 2 for number in clipped)) / 2**SUM_BITS
+            wanted = min(most, float(np.linalg.norm(was)))
+            assert wanted * 0.997 <= length <= most
 
 
 def test_weights_that_are_far_out_are_cut_to_what_sums_can_hold() -> None:

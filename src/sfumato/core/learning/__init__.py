@@ -1,7 +1,7 @@
 """Learning from rows that stay: what sites are to learn, and exact arithmetic to learn it with."""
 
 from sfumato.core.learning.lesson import Lesson, read_lesson
-from sfumato.core.learning.network import Network, Weights, unpacked
+from sfumato.core.learning.network import Network, People, Walk, Weights, unpacked
 from sfumato.core.learning.order import Field, LearnEngine, LearnOrder
 
 __all__ = [
@@ -10,6 +10,8 @@ __all__ = [
     "LearnOrder",
     "Lesson",
     "Network",
+    "People",
+    "Walk",
     "Weights",
     "read_lesson",
     "unpacked",

@@ -16,6 +16,7 @@ from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
 
 CLASSES, SQUARES = "classes", "squares"
+SITE, PERSON = "site", "person"
 ACTIVATIONS: Final = ("relu", "tanh")
 MOST_FEATURES: Final = 4096
 MOST_WIDTH: Final = 1024  # of a hidden layer, and of classes: sums stay exact (network.py)
@@ -24,10 +25,11 @@ MOST_SIZE: Final = 60_000  # numbers of a model: what fits a message of a servic
 MOST_ROUNDS: Final = 10_000
 MOST_LOCAL: Final = 1000
 MOST_CLIP: Final = 4
+MOST_OF_ONE: Final = 4096  # rows of a person who takes steps of their own
 NAME_DIGITS: Final = 64
 _KEYS: Final = {
     "name", "features", "target", "hidden", "activation", "loss", "rounds", "clip", "local",
-    "rate", "proximal", "max_rows", "weights",
+    "rate", "proximal", "max_rows", "weights", "each",
 }  # fmt: skip
 
 
@@ -37,7 +39,9 @@ class Lesson:
 
     Without local steps a round adds up the rows' gradients, each clipped (DP-SGD, all rows at
     once). With them a site takes so many steps by itself, and its whole update is clipped (DP-
-    FedAvg; FedProx where `proximal` draws it back to the model that all began with).
+    FedAvg; FedProx where `proximal` draws it back to the model that all began with); or, where
+    `each` is a person, so many steps are taken on each person's rows alone, each person's whole
+    update is clipped, and a site sends their sum.
     """
 
     name: str  # 64 digits in hex, drawn anew for each training
@@ -53,13 +57,23 @@ class Lesson:
     proximal: Fraction = Fraction(0)
     max_rows: int = 1
     weights: tuple[tuple[str, Fraction], ...] = ()  # of sites in an average, at most 1, public
+    each: str = SITE  # whose whole update is clipped, where there are local steps
 
     def weight_of(self, site: str) -> Fraction:
         """Return how much of the site's update counts."""
         return dict(self.weights).get(site, Fraction(1))
 
+    @property
+    def is_of_sites(self) -> bool:
+        """Say whether a site's update is clipped as a whole, its people's together."""
+        return bool(self.local) and self.each == SITE
+
     def as_json(self) -> Json:
-        """Return the lesson as it travels and as it is signed."""
+        """Return the lesson as it travels and as it is signed; `each` only where it is a person.
+
+        A lesson of sites is then spelled as it was before there was another.
+        """
+        each = {} if self.each == SITE else {"each": self.each}
         return {
             "name": self.name,
             "features": list(self.features),
@@ -74,6 +88,7 @@ class Lesson:
             "proximal": str(self.proximal),
             "max_rows": self.max_rows,
             "weights": {site: str(weight) for site, weight in self.weights},
+            **each,
         }
 
 
@@ -98,11 +113,17 @@ def read_lesson(shape: object) -> Lesson:
         proximal=_number(shape.get("proximal", 0), "proximal", Fraction(0), Fraction(100)),
         max_rows=_count(shape.get("max_rows", 1), "max_rows", 1, 10**6),
         weights=_weights(shape.get("weights", {})),
+        each=_one_of(shape.get("each", SITE), (SITE, PERSON), "each"),
     )
     if bool(made.local) != bool(made.rate):
         raise bad_lesson("a rate is of local steps; a convener's own rate is no part of a lesson")
     if (made.proximal or made.weights) and not made.local:
         raise bad_lesson("proximal and weights are of local steps")
+    if made.each == PERSON and (made.weights or not made.local or made.max_rows > MOST_OF_ONE):
+        raise bad_lesson(
+            "each person's update is of local steps, of sites without weights, and of at most"
+            f" {MOST_OF_ONE:,} rows"
+        )
     return made
 
 

@@ -31,6 +31,33 @@ _EDGE: Final = 4.0 * 2.0**BACK_BITS
 AT_ONCE: Final = 4096  # rows: 2**12 products of 2**37 stay below 2**53
 _SHORTER: Final = 1 - 2.0**-40  # more than what a norm in floats can be off by
 _EXP_BITS: Final = 30
+_MOST: Final = 2.0**20  # of a number that moved, before the whole is clipped
+_NORM_BITS: Final = 17  # so many of the largest number: 2**16 squares of 2**34 stay below 2**53
+
+
+@dataclass(frozen=True)
+class People:
+    """Rows by person: people x rows x features, on the grid of inputs, and how many are theirs."""
+
+    rows: Numbers
+    target: Numbers  # people x rows
+    counts: Numbers  # of each person's rows, one at least; what stands after them counts nothing
+
+    @property
+    def kept(self) -> Numbers:
+        """Return 1 for each row that is a person's, and 0 for what fills the place of one."""
+        places = np.arange(self.rows.shape[1])
+        return (places < self.counts[:, None]).astype(np.float64)[..., None]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The steps that everybody takes on their own rows, and how far they may come in the end."""
+
+    steps: int
+    rate: float
+    proximal: float
+    clip: float
 
 
 @dataclass(frozen=True)
@@ -47,13 +74,15 @@ class Network:
         return sum(ins * outs + outs for ins, outs in pairwise(self.widths))
 
     def weights(self, flat: Numbers) -> Weights:
-        """Return the layers of a flat model, cut to the grid of weights."""
+        """Return the layers of a flat model, or of several, cut to the grid of weights."""
         made: Weights = []
         start = 0
         for ins, outs in pairwise(self.widths):
-            matrix = flat[start : start + ins * outs].reshape(outs, ins)
+            matrix = flat[..., start : start + ins * outs]
+            matrix = matrix.reshape(*flat.shape[:-1], outs, ins)
             start += ins * outs
-            made.append((_cut(matrix, WEIGHT_BITS), _cut(flat[start : start + outs], WEIGHT_BITS)))
+            bias = flat[..., start : start + outs]
+            made.append((_cut(matrix, WEIGHT_BITS), _cut(bias, WEIGHT_BITS)))
             start += outs
         return made
 
@@ -81,14 +110,30 @@ class Network:
             total += self._flat(ins, backs)
         return total
 
+    def people_sum(self, weights: Numbers, people: People, walk: Walk) -> NDArray[np.int64]:
+        """Return the sum of how far people's own steps go *down*, each clipped; in 2**-30; exact.
+
+        Every person begins with the same numbers and has layers of their own after the first step.
+        """
+        begin = np.broadcast_to(weights, (len(people.counts), self.size))
+        now = begin
+        rate, drawn = walk.rate, walk.proximal
+        with np.errstate(over="ignore", invalid="ignore"):  # steps that are too long go anywhere
+            for _ in range(walk.steps):
+                ins, backs = self._gradients(self.weights(now), people.rows, people.target)
+                own = [back * people.kept for back in backs]
+                slope = self._sums(ins, own) * 2.0**-SUM_BITS / people.counts[:, None]
+                now = now - rate * (slope + drawn * (now - begin))
+            moved = np.nan_to_num(begin - now, nan=0.0, posinf=_MOST, neginf=-_MOST)
+        return np.asarray(_shortened(moved, walk.clip).sum(axis=0))
+
     def _forward(self, weights: Weights, entered: Numbers) -> tuple[list[Numbers], Numbers]:
         """Return what goes into each layer, in 2**-12, and what comes out of the last."""
         ins, value = [], entered
         for place, (matrix, bias) in enumerate(weights):
             ins.append(value)
-            before = (value @ matrix.T + bias * 2.0**INPUT_BITS) * 2.0 ** -(
-                INPUT_BITS + WEIGHT_BITS
-            )
+            products = value @ np.swapaxes(matrix, -1, -2) + bias[..., None, :] * 2.0**INPUT_BITS
+            before = products * 2.0 ** -(INPUT_BITS + WEIGHT_BITS)
             if place < len(weights) - 1:
                 after = np.tanh(before) if self.activation == "tanh" else np.maximum(before, 0.0)
                 value = np.floor(np.clip(after, -_FARTHEST, _FARTHEST) * 2.0**INPUT_BITS)
@@ -119,18 +164,24 @@ class Network:
     def _back(self, said: Numbers, target: Numbers) -> Numbers:
         """Return the loss's derivative by what was said, in 2**-18."""
         if self.loss == SQUARES:
-            off = 2 * (said - inputs_of(target[:, None]) * 2.0**-INPUT_BITS)
+            off = 2 * (said - inputs_of(target[..., None]) * 2.0**-INPUT_BITS)
             return np.trunc(np.clip(off * 2.0**BACK_BITS, -_EDGE, _EDGE))
-        grown = np.floor(np.exp(said - said.max(axis=1, keepdims=True)) * 2.0**_EXP_BITS)
-        share = grown / grown.sum(axis=1, keepdims=True)  # the sum is of whole numbers
-        wanted = np.arange(said.shape[1])[None, :] == target[:, None]
+        grown = np.floor(np.exp(said - said.max(axis=-1, keepdims=True)) * 2.0**_EXP_BITS)
+        share = grown / grown.sum(axis=-1, keepdims=True)  # the sum is of whole numbers
+        wanted = np.arange(said.shape[-1]) == target[..., None]
         return np.asarray(np.trunc((share - wanted) * 2.0**BACK_BITS))
 
     def _flat(self, ins: Sequence[Numbers], backs: Sequence[Numbers]) -> NDArray[np.int64]:
+        return self._sums(ins, backs).astype(np.int64)
+
+    def _sums(self, ins: Sequence[Numbers], backs: Sequence[Numbers]) -> Numbers:
+        """Return the gradients, added up over the rows: flat, and of each person if there are."""
         parts = []
         for into, back in zip(ins, backs, strict=True):
-            parts += [(back.T @ into).ravel(), back.sum(axis=0) * 2.0**INPUT_BITS]
-        return np.concatenate(parts).astype(np.int64)
+            whole = np.swapaxes(back, -1, -2) @ into
+            flat = whole.reshape(*whole.shape[:-2], -1)
+            parts += [flat, back.sum(axis=-2) * 2.0**INPUT_BITS]
+        return np.concatenate(parts, axis=-1)
 
 
 def inputs_of(rows: Numbers) -> Numbers:
@@ -174,3 +225,16 @@ def _clipped(ins: Sequence[Numbers], backs: Sequence[Numbers], clip: float) -> l
     norms = np.sqrt(squares) * 2.0**-SUM_BITS
     scale = np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS))
     return [np.trunc(back * scale[:, None]) for back in backs]
+
+
+def _shortened(moved: Numbers, clip: float) -> NDArray[np.int64]:
+    """Return each person's numbers in 2**-30, so much shorter that all are at most `clip` long.
+
+    The norm is of the numbers rounded away from zero, in whole units that follow the largest: it is
+    never too small, and no order of adding up moves it.
+    """
+    _, bits = np.frexp(np.abs(moved).max(axis=1, keepdims=True))
+    units = np.ceil(np.ldexp(np.abs(moved), _NORM_BITS - bits))
+    norms = np.ldexp(np.sqrt(np.square(units).sum(axis=1, keepdims=True)), bits - _NORM_BITS)
+    scale = np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS))
+    return np.asarray(np.trunc(moved * scale * 2.0**SUM_BITS), dtype=np.int64)

@@ -10,6 +10,7 @@ from sfumato.core.ports import IntegerArray
 from sfumato.core.sealed import Sealed
 
 _NUMBER_S: Final = 3e-9  # of a model, there and back
+_OWN_NUMBER_S: Final = 60e-9  # of a model of a person's own, in each of their steps
 _WIDTH_S: Final = 100e-9  # of what goes through a layer, and of what is fetched
 
 
@@ -35,17 +36,24 @@ class LearnOrder:
     weights: bytes  # of the model, as they travel
     max_rows: int | None  # None where a row is all there is of a person
     most_rows: int  # that the table may have by the card; what it may take follows from it
-    clip: float = 0.0  # of a row's gradient; 0 where a whole update is clipped instead
+    # of a row's gradient, or of what a person's own steps come to; 0 where a site's are clipped
+    clip: float = 0.0
     local: int = 0
     rate: float = 0.0
     proximal: float = 0.0
+
+    @property
+    def is_of_people(self) -> bool:
+        """Say whether everybody takes steps of their own."""
+        return bool(self.local and self.clip)
 
     @property
     def row_s(self) -> float:
         """Return how long a row takes at most on one slow core; a function of the order alone."""
         outs = self.target.upper - self.target.lower + 1 if self.loss == CLASSES else 1
         width = len(self.features) + sum(self.hidden) + outs
-        step = _NUMBER_S * (len(self.weights) // 4) + _WIDTH_S * width
+        number_s = _OWN_NUMBER_S if self.is_of_people else _NUMBER_S
+        step = number_s * (len(self.weights) // 4) + _WIDTH_S * width
         return step * max(1, self.local)
 
 

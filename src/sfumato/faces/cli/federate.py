@@ -144,6 +144,12 @@ def ask(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> 
 @click.option("--rate", type=float, default=2.0, show_default=True)
 @click.option("--local", type=click.IntRange(0), default=0, help="Steps of a site's own (FedAvg).")
 @click.option("--local-rate", default="0", help="How far each of them goes.")
+@click.option(
+    "--each",
+    type=click.Choice(("site", "person")),
+    default="site",
+    help="Whose own steps these are, and whose update is clipped.",
+)
 @click.option("--proximal", default="0", help="What draws them back (FedProx).")
 @click.option("--key", "key_file", required=True, metavar="FILE", help="The convener's key.")
 @click.option(
@@ -173,7 +179,7 @@ def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any
 
 
 _NUMBERS: Final = ("epsilon", "delta", "clip", "local_rate", "proximal")
-_AS_GIVEN: Final = ("rounds", "people", "activation", "loss", "rate", "local")
+_AS_GIVEN: Final = ("rounds", "people", "activation", "loss", "rate", "local", "each")
 
 
 def told_step(step: Any, rows: Any) -> str:  # Any: federated.training.Step, and public rows
