@@ -18,9 +18,10 @@ from sfumato.dice import SystemDice
 from sfumato.door import Door, SumDoor, TrainDoor
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated.convener import Convener, Progress
+from sfumato.federated.rooms import RoomLimits, Rooms
 from sfumato.federated.trained import TrainedModel
 from sfumato.federated.training import Course, Step, train
-from sfumato.services.federated import Sites
+from sfumato.services.federated import Sites, Tensors
 from sfumato.stores.keys import make_secret, read_secret, site_secret
 from sfumato.stores.rounds import SqlNonces
 from sfumato.wire import refusal_shape
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from sfumato.stores.records import Records
 
 
-def site_of(root: Path, door: Door, catalogue: Catalogue, records: Records) -> Sites:
-    """Return what the vault in that folder does as a site."""
+def site_of(
+    root: Path, door: Door, catalogue: Catalogue, records: Records, rooms: RoomLimits | None = None
+) -> Sites:
+    """Return what the vault in that folder does as a site; it holds tensors if there are rooms."""
     dice = SystemDice()
 
     @cache
@@ -49,7 +52,8 @@ def site_of(root: Path, door: Door, catalogue: Catalogue, records: Records) -> S
         trainer = TrainDoor(
             door.ledger, door.engine, dice, lambda round_: nonces().take(round_), door.code
         )
-    return Sites(sums, catalogue, nonces, identity, trainer)
+    tensors = Tensors(None if rooms is None else Rooms(rooms))
+    return Sites(sums, catalogue, nonces, identity, trainer, tensors=tensors)
 
 
 def new_convener(path: str | os.PathLike[str]) -> str:

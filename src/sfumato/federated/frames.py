@@ -50,6 +50,15 @@ def decode(message: bytes) -> Words:
     return None
 
 
+def answered(message: bytes, who: str) -> Words:
+    """Return what a worker has said, or raise what it has refused."""
+    answer = decode(message)
+    if "refused" in answer:
+        code, cause, next_step = answer["refused"]
+        raise Refused(code, f"{who}: {cause}", next_step)
+    return answer["said"]
+
+
 def malformed(why: str) -> Refused:
     """Return the refusal of a message that is none."""
     return Refused(
