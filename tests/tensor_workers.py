@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import sfumato
 from certificates import write_certificate
 from served import Service, sited
-from vaults import make_vault, write_csv
+from vaults import card, make_vault, write_csv
 
 if TYPE_CHECKING:
+    from sfumato.app import OpenVault
     from sfumato.federated.site import Site
     from sfumato.federated.worker import Worker
 
@@ -74,14 +76,23 @@ def write_ages(folder: Path) -> tuple[Path, Path]:
 
 
 @contextmanager
+def make_plain_vault(folder: Path) -> Iterator[OpenVault]:
+    """Open a vault with the same rows that is no site."""
+    rows, card_file = write_ages(folder)
+    with sfumato.open(make_vault(folder)) as vault:
+        vault.add("ages", rows, card(card_file.read_text()))
+        yield vault
+
+
+@contextmanager
 def real_site(folder: Path, workers: int = 3, *options: str) -> Iterator[RealSite]:
     """Serve a vault as a site, with researchers who have tokens there, until the block ends."""
     from sfumato.federated import Site
 
     kept, secret = write_certificate(folder / "tls")
-    rows, card = write_ages(folder)
+    rows, card_file = write_ages(folder)
     vault = make_vault(folder)
-    how = ("--data", f"ages={rows}", "--card", str(card), "--quantum", "0", *options)
+    how = ("--data", f"ages={rows}", "--card", str(card_file), "--quantum", "0", *options)
     with ExitStack() as held:
         held.enter_context(pytest.MonkeyPatch.context()).setenv("SSL_CERT_FILE", str(kept))
         tls = ("--tls-cert", str(kept), "--tls-key", str(secret))

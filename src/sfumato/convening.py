@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from sfumato.client.columns import col
 from sfumato.client.vault import Vault
 from sfumato.core.federation import read_agreement
 from sfumato.core.refusal import Refused
@@ -18,6 +20,7 @@ from sfumato.dice import SystemDice
 from sfumato.door import Door, SumDoor, TrainDoor
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated.convener import Convener, Progress
+from sfumato.federated.quantiles import BinnedQuantile, Bins, check_shares, quantiles_of
 from sfumato.federated.rooms import RoomLimits, Rooms
 from sfumato.federated.trained import TrainedModel
 from sfumato.federated.training import Course, Step, train
@@ -27,7 +30,8 @@ from sfumato.stores.rounds import SqlNonces
 from sfumato.wire import refusal_shape
 
 if TYPE_CHECKING:
-    from sfumato.client.terms import Json
+    from sfumato.client.answer import Answer
+    from sfumato.client.terms import Json, Number
     from sfumato.core.ports import Catalogue
     from sfumato.stores.records import Records
 
@@ -98,6 +102,25 @@ class FederatedVault(Vault):
         """Return the epsilon that each site's data set has spent, whoever asked it."""
         return self.convener.spent(data_set)
 
+    def quantiles(
+        self, data_set: str, column: str, at: Sequence[float], *, width: Number, **terms: Any
+    ) -> Quantiles:
+        """Return the bins of that width in which shares of all sites' rows are reached.
+
+        One sum over the sites, of each bin's count with its noise; it is paid as any question is.
+        """
+        check_shares(at)
+        binned = self[data_set].group_by(start=col(column).bins(width)).count(name="rows")
+        counts = binned.ask(**terms)
+        told = [place for place, row in enumerate(counts.rows) if row[0] is not None]
+        bins = Bins(
+            [float(str(counts.rows[place][0])) for place in told],
+            [float(str(counts.rows[place][1])) for place in told],
+            [counts.std[place][1] or 0.0 for place in told],
+            float(width),
+        )
+        return Quantiles(quantiles_of(bins, at), counts)
+
     def train(
         self, data_set: str, *, heard: Callable[[Step], None] = lambda _: None, **course: Any
     ) -> TrainedModel:
@@ -106,6 +129,14 @@ class FederatedVault(Vault):
         Each site pays once, for all rounds, in the first round that it is in.
         """
         return train(self.convener, Course(data_set, **course), heard)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Quantiles of a column over sites, and the answer whose counts they are read off."""
+
+    of: tuple[BinnedQuantile, ...]
+    counts: Answer
 
 
 class _Transport:

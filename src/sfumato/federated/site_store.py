@@ -77,6 +77,8 @@ class SiteStore:
                 self._sources = {k: s for k, s in self._sources.items() if k.startswith(TABLE)}
                 self._values.do(words)
                 return self._shapes.do(words)
+            case {"do": "list"}:
+                return self._shapes.do(words)
             case {"do": "table" | "train"}:
                 raise malformed("it knows no such request")
             case {"do": "put", "value": torch.Tensor() as value}:
