@@ -164,6 +164,18 @@ def test_a_result_that_is_too_large_is_refused_before_it_is_made(small: SiteStor
     assert len(told(small, do="list")["said"]) == 2
 
 
+def test_what_is_no_message_ends_nothing(small: SiteStore) -> None:
+    text = b'{"dict":{"do":"put","value":{"tensor":["float32",[0,%d],0,0,false]}}}' % (1 << 70)
+    message = len(text).to_bytes(4, "little") + text
+    assert decode(small.handle(message))["refused"][0] == "remote-refused"
+    key = told(small, do="put", value=torch.ones(1))["said"]["key"]
+    for wrong in ((key, 1 << 80), (key, None), (key, "x"), ("x", key), (key, -(1 << 70))):
+        said = told(small, do="call", name="expand", args=wrong, named={})
+        assert said["refused"][0] == "remote-refused"
+    wide = told(small, do="call", name="expand", args=(key, 1 << 25), named={})["said"]["key"]
+    assert "slices" in told(small, do="get", key=wide.key)["refused"][1]
+
+
 def test_what_failed_with_values_leaves_nothing_behind(small: SiteStore) -> None:
     x = told(small, do="put", value=torch.ones(2, 2))["said"]["key"]
     classes = told(small, do="put", value=torch.tensor([7, 7]))["said"]["key"]

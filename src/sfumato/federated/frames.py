@@ -43,7 +43,7 @@ def decode(message: bytes) -> Words:
     """Return the words of a message, or refuse it."""
     try:
         return _read(message)
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+    except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, MemoryError):
         is_read = False
     if not is_read:
         raise malformed("the bytes are no message")

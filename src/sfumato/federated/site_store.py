@@ -19,6 +19,7 @@ from sfumato.federated.store import Store
 from sfumato.federated.worker import TABLE
 
 ALL: Final = slice(None)
+MOST_GIVEN: Final = 64 << 20
 REDUCED: Final = ("mean", "sum")
 
 
@@ -118,6 +119,8 @@ class SiteStore:
 
     def _give(self, key: str) -> torch.Tensor:
         self._shapes.check_free(key)
+        if self._values.bytes_of(key) > MOST_GIVEN:
+            raise malformed(f"more than {MOST_GIVEN >> 20} MB are not given at once; take slices")
         given = self._values.do({"do": "get", "key": key})
         self._drop([key])
         if not isinstance(given, torch.Tensor):

@@ -128,6 +128,7 @@ def _warm() -> None:
 
 def _seclude(most: int) -> None:
     """Let it have so much memory, start nothing, and open nothing any more."""
+    os.nice(10)  # whoever asks the site a question goes first
     space = most * _OVER + (RESERVE_MB << 20)
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

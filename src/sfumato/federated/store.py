@@ -20,6 +20,9 @@ from sfumato.federated.trainee import Offer, Trainee
 from sfumato.federated.worker import TABLE
 
 MOST_OBJECTS: Final = 100_000
+FAILURES: Final = (  # of an operation that was asked for wrongly, or that there is no room for
+    RuntimeError, IndexError, ValueError, TypeError, AttributeError, OverflowError, MemoryError,
+)  # fmt: skip
 
 
 class Store:
@@ -43,6 +46,11 @@ class Store:
         held = [*self._objects.values(), *_gradients(self._objects.values())]
         memories = {_memory(one): one.untyped_storage().nbytes() for one in held}
         return sum(memories.values())
+
+    def bytes_of(self, key: str) -> int:
+        """Return how many bytes an object is when it is given."""
+        found = self._objects.get(key)
+        return 0 if found is None else found.nbytes
 
     def handle(self, message: bytes) -> bytes:
         """Return the answer to a message: words, or a refusal."""
@@ -192,8 +200,8 @@ class Store:
         """Return what the operation gives; why it fails is told only where nothing is private."""
         try:
             return operation(*args, **named)
-        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as wrong:
-            why = "" if self.is_touched else f": {str(wrong).splitlines()[0][:300]}"
+        except FAILURES as wrong:
+            why = "" if self.is_touched else f": {f'{wrong} '.splitlines()[0][:300].rstrip()}"
         raise malformed(f"the operation cannot be carried out{why}")
 
     def _held(self, words: Any) -> Any:
