@@ -101,6 +101,14 @@ def served(vault: Path, *options: str, **environment: str) -> Iterator[Service]:
 
 
 @contextmanager
+def sited(vault: Path, *options: str) -> Iterator[Service]:
+    """Serve the vault as a site, by `sfumato site`, until the block ends."""
+    command = [sys.executable, "-c", _COMMAND, "site", "--vault", str(vault), "--port", "0"]
+    with _ended(_begun([*command, *options], {})) as service:
+        yield service
+
+
+@contextmanager
 def _ended(service: Service) -> Iterator[Service]:
     try:
         yield service

@@ -30,6 +30,7 @@ from sfumato.engines.postgres_tables import PostgresTables
 from sfumato.faces.connection_desk import columns_of, taken
 from sfumato.faces.desk import Desk
 from sfumato.faces.local import LocalTransport
+from sfumato.federated.rooms import RoomLimits
 from sfumato.sandbox import Bubblewrap, Environments, environment
 from sfumato.services.access import ACTIONS, OWNER, Access, Admission, Caller
 from sfumato.services.anonymity import Anonymity, HandingOut, Recoding
@@ -286,7 +287,11 @@ def local_survey(design: Mapping[str, object]) -> LocalSurvey:
 
 
 def open_house(
-    folder: Path, *, most_upload: int = MOST, connections: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    most_upload: int = MOST,
+    connections: Mapping[str, str] | None = None,
+    rooms: RoomLimits | None = None,
 ) -> House:
     """Return the vault's services; a ledger that its anchor contradicts is frozen first."""
     root = folder.absolute()
@@ -338,7 +343,7 @@ def open_house(
             uploads=Uploads(root / "incoming", dice, clock, most_upload),
             connections=set_up(connections or {}, PostgresTables()),
             surveys=surveys_of(root, url, ledger, salt),
-            sites=site_of(root, door, catalogue, records),
+            sites=site_of(root, door, catalogue, records, rooms),
         ),
     )
 

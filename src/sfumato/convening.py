@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from sfumato.client.columns import col
 from sfumato.client.vault import Vault
 from sfumato.core.federation import read_agreement
 from sfumato.core.refusal import Refused
@@ -18,21 +20,26 @@ from sfumato.dice import SystemDice
 from sfumato.door import Door, SumDoor, TrainDoor
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated.convener import Convener, Progress
+from sfumato.federated.quantiles import BinnedQuantile, Bins, check_shares, quantiles_of
+from sfumato.federated.rooms import RoomLimits, Rooms
 from sfumato.federated.trained import TrainedModel
 from sfumato.federated.training import Course, Step, train
-from sfumato.services.federated import Sites
+from sfumato.services.federated import Sites, Tensors
 from sfumato.stores.keys import make_secret, read_secret, site_secret
 from sfumato.stores.rounds import SqlNonces
 from sfumato.wire import refusal_shape
 
 if TYPE_CHECKING:
-    from sfumato.client.terms import Json
+    from sfumato.client.answer import Answer
+    from sfumato.client.terms import Json, Number
     from sfumato.core.ports import Catalogue
     from sfumato.stores.records import Records
 
 
-def site_of(root: Path, door: Door, catalogue: Catalogue, records: Records) -> Sites:
-    """Return what the vault in that folder does as a site."""
+def site_of(
+    root: Path, door: Door, catalogue: Catalogue, records: Records, rooms: RoomLimits | None = None
+) -> Sites:
+    """Return what the vault in that folder does as a site; it holds tensors if there are rooms."""
     dice = SystemDice()
 
     @cache
@@ -49,7 +56,8 @@ def site_of(root: Path, door: Door, catalogue: Catalogue, records: Records) -> S
         trainer = TrainDoor(
             door.ledger, door.engine, dice, lambda round_: nonces().take(round_), door.code
         )
-    return Sites(sums, catalogue, nonces, identity, trainer)
+    tensors = Tensors(None if rooms is None else Rooms(rooms))
+    return Sites(sums, catalogue, nonces, identity, trainer, tensors=tensors)
 
 
 def new_convener(path: str | os.PathLike[str]) -> str:
@@ -94,6 +102,25 @@ class FederatedVault(Vault):
         """Return the epsilon that each site's data set has spent, whoever asked it."""
         return self.convener.spent(data_set)
 
+    def quantiles(
+        self, data_set: str, column: str, at: Sequence[float], *, width: Number, **terms: Any
+    ) -> Quantiles:
+        """Return the bins of that width in which shares of all sites' rows are reached.
+
+        One sum over the sites, of each bin's count with its noise; it is paid as any question is.
+        """
+        check_shares(at)
+        binned = self[data_set].group_by(start=col(column).bins(width)).count(name="rows")
+        counts = binned.ask(**terms)
+        told = [place for place, row in enumerate(counts.rows) if row[0] is not None]
+        bins = Bins(
+            [float(str(counts.rows[place][0])) for place in told],
+            [float(str(counts.rows[place][1])) for place in told],
+            [counts.std[place][1] or 0.0 for place in told],
+            float(width),
+        )
+        return Quantiles(quantiles_of(bins, at), counts)
+
     def train(
         self, data_set: str, *, heard: Callable[[Step], None] = lambda _: None, **course: Any
     ) -> TrainedModel:
@@ -102,6 +129,14 @@ class FederatedVault(Vault):
         Each site pays once, for all rounds, in the first round that it is in.
         """
         return train(self.convener, Course(data_set, **course), heard)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Quantiles of a column over sites, and the answer whose counts they are read off."""
+
+    of: tuple[BinnedQuantile, ...]
+    counts: Answer
 
 
 class _Transport:

@@ -26,6 +26,7 @@ from typing import Final
 
 from sfumato.core.refusal import Refused
 from sfumato.extras import need
+from sfumato.federated.rooms import RoomLimits
 
 LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
 PAUSE_S: Final = 0.5  # before a child that died is started again
@@ -57,6 +58,8 @@ class Serving:
     body_s: float = 60.0
     connections: int = 2000
     of_one_place: int = 1000
+    tensor_rooms: int = 0  # callers whose tensors are held at once; none, unless it is a site
+    tensor_mb: int = 256  # of each of them
     sources: tuple[tuple[str, str], ...] = ()  # connections: their names, and the files of each
 
     @property
@@ -74,7 +77,7 @@ class Serving:
 
 def check(serving: Serving) -> None:
     """Refuse to be reached from other machines in clear text."""
-    need("serve")
+    need("serve", *(("federated",) if serving.tensor_rooms else ()))
     from sfumato.faces.http.headers import is_loopback
 
     if (serving.tls_cert is None) != (serving.tls_key is None):
@@ -283,6 +286,7 @@ def _be_door(serving: Serving, line: Path) -> None:
         Path(serving.vault),
         most_upload=serving.max_upload_mb * 10**6,
         connections=dict(serving.sources),
+        rooms=_rooms(serving),
     )
     link = house.desk.access.owner_link() or ""
     tally = Tally(to_standard_error if serving.is_logged else to_nowhere)
@@ -292,6 +296,12 @@ def _be_door(serving: Serving, line: Path) -> None:
             loop.run(_until_told(end.serve(line, lambda: _tell({"ready": link}))))
     finally:
         house.close()
+
+
+def _rooms(serving: Serving) -> RoomLimits | None:
+    if not serving.tensor_rooms:
+        return None
+    return RoomLimits(serving.tensor_rooms, serving.tensor_mb)
 
 
 async def _until_told(work) -> None:  # type: ignore[no-untyped-def]

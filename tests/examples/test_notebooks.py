@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,13 @@ def code_cells(notebook: Any) -> list[Any]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-BUBBLES = "8-my-first-pipeline"  # runs a program in a sandbox
-RUN = [
-    pytest.param(path, marks=needs_bubbles if path.stem == BUBBLES else ()) for path in NOTEBOOKS
-]
+NEEDS = {
+    "8-my-first-pipeline": needs_bubbles,  # runs a program in a sandbox
+    "9-only-the-average": pytest.mark.skipif(
+        find_spec("torch") is None, reason="torch is not installed: make .venv/torch.done"
+    ),
+}
+RUN = [pytest.param(path, marks=NEEDS.get(path.stem, ())) for path in NOTEBOOKS]
 
 
 @pytest.mark.parametrize("path", RUN, ids=NAMES)

@@ -1,4 +1,7 @@
-"""Tensors at workers: sent, computed with, trained on and brought back."""
+"""Tensors at workers: sent, computed with, trained on and brought back.
+
+Everything here holds for workers in this process and for real sites alike (conftest.py).
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
 from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.federated import VirtualWorker, nn, tensor  # noqa: E402
+from sfumato.federated import nn, tensor  # noqa: E402
 from sfumato.federated.models import get, send  # noqa: E402
+from tensor_workers import Make  # noqa: E402
 
 F = torch.nn.functional
 
 
-def test_what_is_sent_is_computed_with_there_and_comes_back() -> None:
-    bob = VirtualWorker(id="bob")
+def test_what_is_sent_is_computed_with_there_and_comes_back(worker: Make) -> None:
+    bob = worker("bob")
     x, y = tensor([1, 2, 3, 4, 5]).send(bob), tensor([1, 1, 1, 1, 1]).send(bob)
     z = x + y
     assert z.location is bob
@@ -30,8 +34,8 @@ def test_what_is_sent_is_computed_with_there_and_comes_back() -> None:
     assert bob.objects_count() == 2
 
 
-def test_a_tensor_comes_back_once() -> None:
-    x = tensor([1.0]).send(VirtualWorker(id="bob"))
+def test_a_tensor_comes_back_once(worker: Make) -> None:
+    x = tensor([1.0]).send(worker("bob"))
     x.get()
     with pytest.raises(Refused, match="remote-unknown"):
         x.get()
@@ -39,9 +43,9 @@ def test_a_tensor_comes_back_once() -> None:
         x + 1
 
 
-def test_what_was_sent_is_a_copy() -> None:
+def test_what_was_sent_is_a_copy(worker: Make) -> None:
     here = tensor([1.0, 2.0])
-    there = here.send(VirtualWorker(id="bob"))
+    there = here.send(worker("bob"))
     here.fill_(9)
     there.add_(1)
     assert there.get().tolist() == [2, 3]
@@ -87,9 +91,9 @@ SAME: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_a_worker_computes_what_pytorch_computes(name: str) -> None:
+def test_a_worker_computes_what_pytorch_computes(worker: Make, name: str) -> None:
     here = torch.tensor(A)
-    there = SAME[name](tensor(A).send(VirtualWorker(id="bob")))
+    there = SAME[name](tensor(A).send(worker("bob")))
     expected = SAME[name](here)
     assert there.shape == expected.shape
     assert there.dtype == expected.dtype
@@ -100,16 +104,18 @@ def test_a_worker_computes_what_pytorch_computes(name: str) -> None:
     "dtype", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool"]
 )
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3, 4)], ids=str)
-def test_values_of_every_kind_travel_unchanged(dtype: str, shape: tuple[int, ...]) -> None:
+def test_values_of_every_kind_travel_unchanged(
+    worker: Make, dtype: str, shape: tuple[int, ...]
+) -> None:
     value = (torch.rand(shape) * 10).to(getattr(torch, dtype))
-    back = tensor(value.tolist(), dtype=value.dtype).reshape(shape).send(VirtualWorker("b")).get()
+    back = tensor(value.tolist(), dtype=value.dtype).reshape(shape).send(worker("b")).get()
     assert back.dtype == value.dtype
     assert back.shape == value.shape
     assert (back == value).all()
 
 
-def test_tensors_of_two_workers_are_not_computed_with() -> None:
-    bob, alice = VirtualWorker(id="bob"), VirtualWorker(id="alice")
+def test_tensors_of_two_workers_are_not_computed_with(worker: Make) -> None:
+    bob, alice = worker("bob"), worker("alice")
     x, y = tensor([1.0]).send(bob), tensor([1.0]).send(alice)
     with pytest.raises(Refused, match=r"remote-elsewhere.*'bob' and 'alice'.*move"):
         x + y
@@ -118,21 +124,21 @@ def test_tensors_of_two_workers_are_not_computed_with() -> None:
     assert (x + y.move(bob)).get().tolist() == [2]
 
 
-def test_workers_of_the_same_name_are_two_workers() -> None:
-    x, y = (tensor([1.0]).send(VirtualWorker(id="bob")) for _ in range(2))
+def test_workers_of_the_same_name_are_two_workers(worker: Make) -> None:
+    x, y = (tensor([1.0]).send(worker("bob")) for _ in range(2))
     with pytest.raises(Refused, match="remote-elsewhere"):
         x + y
 
 
-def test_a_tensor_that_is_here_is_sent_first() -> None:
-    x = tensor([1.0]).send(VirtualWorker(id="bob"))
+def test_a_tensor_that_is_here_is_sent_first(worker: Make) -> None:
+    x = tensor([1.0]).send(worker("bob"))
     for act in (lambda: x + tensor([1.0]), lambda: torch.ones(1) * x):
         with pytest.raises(Refused, match=r"remote-elsewhere.*Send the one that is here"):
             act()
 
 
-def test_moving_takes_it_from_the_first_worker() -> None:
-    bob, alice = VirtualWorker(id="bob"), VirtualWorker(id="alice")
+def test_moving_takes_it_from_the_first_worker(worker: Make) -> None:
+    bob, alice = worker("bob"), worker("alice")
     x = tensor([1, 2]).send(bob)
     y = x.move(alice)
     assert (bob.objects_count(), alice.objects_count()) == (0, 1)
@@ -140,19 +146,19 @@ def test_moving_takes_it_from_the_first_worker() -> None:
     assert y.get().tolist() == [1, 2]
 
 
-def test_a_cleared_worker_holds_nothing() -> None:
-    with VirtualWorker(id="bob") as bob:
+def test_a_cleared_worker_holds_nothing(worker: Make) -> None:
+    with worker("bob") as bob:
         x = tensor([1.0]).send(bob)
         assert bob.clear_objects() is bob
-        assert bob.objects() == ()
+        assert bob.objects() == tuple(f"table:{name}" for name in bob.tables)
         with pytest.raises(Refused, match="remote-unknown"):
             x.get()
         tensor([1.0]).send(bob)
     assert bob.objects_count() == 0
 
 
-def test_what_nobody_speaks_of_any_more_is_dropped() -> None:
-    bob = VirtualWorker(id="bob")
+def test_what_nobody_speaks_of_any_more_is_dropped(worker: Make) -> None:
+    bob = worker("bob")
     x = tensor([1.0]).send(bob)
     for _ in range(50):
         x = x + 1
@@ -161,8 +167,8 @@ def test_what_nobody_speaks_of_any_more_is_dropped() -> None:
     assert x.get().item() == 51
 
 
-def test_gradients_are_computed_there() -> None:
-    bob = VirtualWorker(id="bob")
+def test_gradients_are_computed_there(worker: Make) -> None:
+    bob = worker("bob")
     x = tensor([1.0, 2.0], requires_grad=True).send(bob)
     assert x.requires_grad
     assert x.grad is None
@@ -197,10 +203,10 @@ def net(module: Any) -> Any:
     ],
     ids=["sgd", "momentum", "adam"],
 )
-def test_training_there_is_training_here(optimiser: Callable[[Any], Any]) -> None:
+def test_training_there_is_training_here(worker: Make, optimiser: Callable[[Any], Any]) -> None:
     torch.manual_seed(0)
     data, target = torch.rand(8, 3), torch.rand(8, 1)
-    here, there, bob = net(torch.nn), net(nn), VirtualWorker(id="bob")
+    here, there, bob = net(torch.nn), net(nn), worker("bob")
     trained(here, data, target, optimiser(here.parameters()))
     steps = optimiser(there.parameters())  # made before the model is sent
     there.send(bob)
@@ -215,8 +221,8 @@ def test_training_there_is_training_here(optimiser: Callable[[Any], Any]) -> Non
         torch.testing.assert_close(ours, theirs)
 
 
-def test_any_module_of_pytorch_can_be_sent() -> None:
-    model, bob = torch.nn.Linear(2, 1), VirtualWorker(id="bob")
+def test_any_module_of_pytorch_can_be_sent(worker: Make) -> None:
+    model, bob = torch.nn.Linear(2, 1), worker("bob")
     before = model.weight.detach().clone()
     send(model, bob)
     assert isinstance(model.weight, torch.nn.Parameter)
@@ -224,7 +230,7 @@ def test_any_module_of_pytorch_can_be_sent() -> None:
     assert bob.objects_count() == 0
 
 
-def test_a_model_of_ones_own_and_one_with_tied_parameters_can_be_sent() -> None:
+def test_a_model_of_ones_own_and_one_with_tied_parameters_can_be_sent(worker: Make) -> None:
     class Tied(nn.Module):  # type: ignore[name-defined]  # made on demand
         def __init__(self) -> None:
             super().__init__()
@@ -234,7 +240,7 @@ def test_a_model_of_ones_own_and_one_with_tied_parameters_can_be_sent() -> None:
         def forward(self, x: Any) -> Any:
             return self.two(torch.relu(self.one(x)))
 
-    model, bob = Tied(), VirtualWorker(id="bob")
+    model, bob = Tied(), worker("bob")
     model.send(bob)
     assert bob.objects_count() == 3
     model(tensor([[1.0, 1.0]]).send(bob)).sum().backward()
@@ -242,28 +248,28 @@ def test_a_model_of_ones_own_and_one_with_tied_parameters_can_be_sent() -> None:
     assert model.two.weight is model.one.weight
 
 
-def test_a_copy_stays_here() -> None:
+def test_a_copy_stays_here(worker: Make) -> None:
     model = nn.Linear(2, 1)
-    other = model.copy().send(VirtualWorker(id="bob"))
+    other = model.copy().send(worker("bob"))
     assert model.location is None
     assert other.location is not None
     assert model(torch.ones(1, 2)).shape == (1, 1)
 
 
-def test_a_model_moves_from_worker_to_worker() -> None:
-    bob, alice = VirtualWorker(id="bob"), VirtualWorker(id="alice")
+def test_a_model_moves_from_worker_to_worker(worker: Make) -> None:
+    bob, alice = worker("bob"), worker("alice")
     model = nn.Linear(2, 1).send(bob).move(alice)
     assert model.location is alice
     assert bob.objects_count() == 0
 
 
-def test_a_model_is_sent_whole_or_not_at_all() -> None:
-    bob = VirtualWorker(id="bob")
+def test_a_model_is_sent_whole_or_not_at_all(worker: Make) -> None:
+    bob = worker("bob")
     with pytest.raises(Refused, match="buffers"):
         nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).send(bob)
     model = nn.Linear(2, 1).send(bob)
     with pytest.raises(Refused, match="already"):
-        model.send(VirtualWorker(id="alice"))
+        model.send(worker("alice"))
     with pytest.raises(Refused, match="remote-elsewhere"):
         model(torch.ones(1, 2))
     assert bob.objects_count() == 2
@@ -292,22 +298,22 @@ FORBIDDEN: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("name", FORBIDDEN)
-def test_nothing_turns_a_remote_tensor_into_values_here(name: str) -> None:
-    x = tensor(A).send(VirtualWorker(id="bob"))
+def test_nothing_turns_a_remote_tensor_into_values_here(worker: Make, name: str) -> None:
+    x = tensor(A).send(worker("bob"))
     with pytest.raises((Refused, TypeError)):
         FORBIDDEN[name](x)
     assert (x.get() == torch.tensor(A)).all()
 
 
-def test_it_is_printed_by_where_it_is() -> None:
-    x = tensor([1.0, 2.0]).send(VirtualWorker(id="bob"))
+def test_it_is_printed_by_where_it_is(worker: Make) -> None:
+    x = tensor([1.0, 2.0]).send(worker("bob"))
     assert repr(x) == f"[remote tensor (2,) | bob:{x.id_at_location}]"
-    assert str(x.location) == "<VirtualWorker id='bob'>"
+    assert str(x.location) == f"<{type(x.location).__name__} id='bob'>"
     assert repr(tensor([1.5])) == "tensor([1.5000])"
     assert copy.deepcopy(x).get().tolist() == [1, 2]
 
 
-def test_what_goes_wrong_with_your_own_tensors_is_told() -> None:
-    bob = VirtualWorker(id="bob")
+def test_what_goes_wrong_with_your_own_tensors_is_told(worker: Make) -> None:
+    bob = worker("bob")
     with pytest.raises(Refused, match=r"remote-refused.*size"):
         tensor([1.0, 2.0]).send(bob) @ tensor([1.0, 2.0, 3.0]).send(bob)

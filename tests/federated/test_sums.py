@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,28 @@ def test_odds_learnt_in_rounds_over_sites_are_those_of_all_rows(sites: Sites) ->
 def _coefficients(fit: Any) -> dict[str, float]:
     made = {"(intercept)": fit.intercept.value}
     return made | {name: one.value for name, one in fit.coefficients.items()}
+
+
+SHARES = (0, 0.1, 0.25, 0.5, 0.9, 1)
+
+
+@pytest.mark.usefixtures("without_noise")
+def test_without_noise_a_quantile_lies_in_the_pooled_ones_bin(sites: Sites) -> None:
+    ages = sorted(r[1] for r in pooled())
+    said = sites.together().quantiles("patients", "age", SHARES, width=5, **ASK)
+    for share, found in zip(SHARES, said.of, strict=True):
+        place = max(0, math.ceil(share * len(ages)) - 1)  # the least age with that share up to it
+        assert found.start == ages[place] // 5 * 5
+        assert found.end == found.start + 5
+        assert found.low <= found.start < found.end <= found.high
+    assert said.counts.receipt["guarantee"] == "central-dp"
+
+
+def test_a_quantile_beyond_all_rows_is_refused_before_it_is_paid(sites: Sites) -> None:
+    before = sites.spent()
+    with refused("not-in-language"):
+        sites.together().quantiles("patients", "age", [1.5], width=5, **ASK)
+    assert sites.spent() == before
 
 
 def test_the_noise_of_the_sum_is_what_all_sites_shares_make(sites: Sites) -> None:

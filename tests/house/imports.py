@@ -38,7 +38,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
         "core.survey_tally",
     ),
     "lab": ("lab", "client", "core", "extras"),
-    "federated": ("federated", "core", "dice"),
+    "federated": ("federated", "core", "dice", "client.remote"),
     "convening": EVERYTHING,  # a part of the app: what a vault is as a site, and who convenes
     "dice": (),
     "clock": (),

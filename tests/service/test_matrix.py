@@ -159,6 +159,12 @@ MATRIX: Final[Mapping[str, Row]] = {
     "show-sum": Row(
         (401, 404, 404, 403, 404, 404, 404, 403), PATIENTS, {**SUM, "total": [1], "sites": 3}
     ),
+    "tensor-call": Row(  # nobody has made it a site
+        (401, 422, 422, 403, 422, 422, 422, 403), body={"session": "s", "number": 1, "message": ""}
+    ),
+    "tensor-table": Row(
+        (401, 422, 404, 403, 422, 404, 404, 403), PATIENTS, {"session": "s", "number": 1}
+    ),
     "grants": Row(OWNERS, PATIENTS),
     "grant": Row(OWNERS, {**PATIENTS, "user": "spare"}, {"group": "researchers"}),
     "revoke-grant": Row(OWNERS, {**PATIENTS, "user": "spare"}),

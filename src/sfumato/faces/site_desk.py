@@ -7,9 +7,9 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from sfumato.faces.body import Body, count_of, text_of
+from sfumato.faces.body import Body, count_of, flag_of, text_of
 from sfumato.services.access import Caller
-from sfumato.services.federated import STAGES, Asked
+from sfumato.services.federated import MOST_NUMBER, STAGES, Asked, Said
 from sfumato.wire import Json, bad_request, read_number
 
 if TYPE_CHECKING:
@@ -66,6 +66,25 @@ def _show(desk: Desk, caller: Caller, body: Body) -> Json:
     return desk.sites.answer(caller, _asked(body), total, sites)
 
 
+def _call(desk: Desk, caller: Caller, body: Body) -> Json:
+    is_part = flag_of(body, "more") if "more" in body else False
+    number = count_of(body, "number", 1, MOST_NUMBER)
+    said = Said(_session(body), number, _bytes_of(body), is_part)
+    return _sent({"message": desk.sites.tensors.call(caller, said)})
+
+
+def _table(desk: Desk, caller: Caller, body: Body) -> Json:
+    said = Said(_session(body), count_of(body, "number", 1, MOST_NUMBER))
+    return _sent({"message": desk.sites.table(caller, text_of(body, "data_set"), said)})
+
+
+def _session(body: Body) -> str:
+    session = text_of(body, "session")
+    if not 1 <= len(session) <= 64:
+        raise bad_request("session is a text of up to 64 letters")
+    return session
+
+
 def _bytes_of(body: Body, name: str = "message") -> bytes:
     text, found = text_of(body, name), None
     try:
@@ -92,4 +111,6 @@ SITE_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
     "join-sum": _begin,
     "go-on-with-sum": _go_on,
     "show-sum": _show,
+    "tensor-call": _call,
+    "tensor-table": _table,
 }

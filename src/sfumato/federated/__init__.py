@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sfumato.federated.local import LocalTensor, tensor
     from sfumato.federated.models import nn
     from sfumato.federated.remote import RemoteTensor
+    from sfumato.federated.site import Site, connect
     from sfumato.federated.virtual import VirtualWorker
 
 _WHERE = {
@@ -21,7 +22,9 @@ _WHERE = {
     "federate": "federation",
     "LocalTensor": "local",
     "RemoteTensor": "remote",
+    "Site": "site",
     "VirtualWorker": "virtual",
+    "connect": "site",
     "nn": "models",
     "tensor": "local",
 }
@@ -29,7 +32,9 @@ __all__ = [
     "Federation",
     "LocalTensor",
     "RemoteTensor",
+    "Site",
     "VirtualWorker",
+    "connect",
     "federate",
     "nn",
     "tensor",

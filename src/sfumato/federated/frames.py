@@ -43,11 +43,20 @@ def decode(message: bytes) -> Words:
     """Return the words of a message, or refuse it."""
     try:
         return _read(message)
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+    except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, MemoryError):
         is_read = False
     if not is_read:
         raise malformed("the bytes are no message")
     return None
+
+
+def answered(message: bytes, who: str) -> Words:
+    """Return what a worker has said, or raise what it has refused."""
+    answer = decode(message)
+    if "refused" in answer:
+        code, cause, next_step = answer["refused"]
+        raise Refused(code, f"{who}: {cause}", next_step)
+    return answer["said"]
 
 
 def malformed(why: str) -> Refused:

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from sfumato.federated.remote import RemoteTensor, put
-from sfumato.federated.virtual import VirtualWorker
+from sfumato.federated.worker import Worker
 
 
 class LocalTensor(torch.Tensor):
     """A tensor of PyTorch with one word more: `send`."""
 
-    def send(self, worker: VirtualWorker) -> RemoteTensor:
+    def send(self, worker: Worker) -> RemoteTensor:
         """Return the tensor at the worker; this one stays as it is."""
         return put(worker, self)
 

@@ -14,13 +14,13 @@ import torch
 
 from sfumato.federated.frames import malformed
 from sfumato.federated.remote import RemoteParameter, put
-from sfumato.federated.virtual import Ref, VirtualWorker
+from sfumato.federated.worker import Ref, Worker
 
 
 class Sendable:
     """What a module can do besides what PyTorch's can."""
 
-    def send(self, worker: VirtualWorker) -> Self:
+    def send(self, worker: Worker) -> Self:
         """Send every parameter to the worker, in place."""
         return send(self, worker)
 
@@ -28,7 +28,7 @@ class Sendable:
         """Bring every parameter back, in place; all or none."""
         return get(self)
 
-    def move(self, worker: VirtualWorker) -> Self:
+    def move(self, worker: Worker) -> Self:
         """Bring the model from one worker to another."""
         return send(get(self), worker)
 
@@ -37,12 +37,12 @@ class Sendable:
         return copy.deepcopy(self)
 
     @property
-    def location(self) -> VirtualWorker | None:
+    def location(self) -> Worker | None:
         """Return the worker where the model is, or None if it is here."""
         return location(self)
 
 
-def location(model: Any) -> VirtualWorker | None:
+def location(model: Any) -> Worker | None:
     """Return the worker where the model is, or None if it is here."""
     for parameter in model.parameters():
         if isinstance(parameter, RemoteParameter):
@@ -50,7 +50,7 @@ def location(model: Any) -> VirtualWorker | None:
     return None
 
 
-def send(model: Any, worker: VirtualWorker) -> Any:
+def send(model: Any, worker: Worker) -> Any:
     """Send every parameter of a module to the worker, in place; return the module."""
     if next(model.buffers(), None) is not None:
         raise malformed("a model with buffers (batch norms) is not sent: they carry data")

@@ -14,7 +14,7 @@ import torch
 
 from sfumato.core.refusal import Refused
 from sfumato.federated.language import IN_PLACE, name_of
-from sfumato.federated.virtual import Ref, VirtualWorker
+from sfumato.federated.worker import Ref, Worker
 
 KNOWN_HERE: Final = frozenset({
     "shape", "dtype", "ndim", "device", "layout", "is_sparse", "is_cuda", "is_complex", "is_leaf",
@@ -32,7 +32,7 @@ class RemoteTensor(torch.Tensor):
     _needs_grad: bool
 
     @property
-    def location(self) -> VirtualWorker:
+    def location(self) -> Worker:
         """Return the worker where the values lie."""
         return self._ref.worker
 
@@ -49,11 +49,18 @@ class RemoteTensor(torch.Tensor):
         self._ref.is_open = False
         return local(held)
 
-    def move(self, worker: VirtualWorker) -> RemoteTensor:
+    def release(self, *, epsilon: Any, delta: Any = None) -> Any:
+        """Return what the site's door gives for it at that price, noised: a sum or mean of a table.
+
+        The values stay where they are; what comes back is a tensor with the `answer` beside it.
+        """
+        return self._ref.worker.release(self._ref.key, epsilon=epsilon, delta=delta)
+
+    def move(self, worker: Worker) -> RemoteTensor:
         """Return the tensor at another worker; this one keeps it no longer."""
         return self if worker is self.location else put(worker, self.get())
 
-    def send(self, worker: VirtualWorker) -> RemoteTensor:
+    def send(self, worker: Worker) -> RemoteTensor:
         """Return the tensor at that worker."""
         return self.move(worker)
 
@@ -91,7 +98,7 @@ class RemoteParameter(RemoteTensor, torch.nn.Parameter):
     """A parameter of a model that was sent; keeps its identity, so that optimisers know it."""
 
 
-def remote(worker: VirtualWorker, told: Any) -> RemoteTensor:
+def remote(worker: Worker, told: Any) -> RemoteTensor:
     """Return the tensor of which the worker told."""
     blank = torch.empty(told["shape"], dtype=told["dtype"], device="meta")
     made = blank.as_subclass(RemoteTensor)
@@ -99,7 +106,7 @@ def remote(worker: VirtualWorker, told: Any) -> RemoteTensor:
     return made
 
 
-def put(worker: VirtualWorker, value: torch.Tensor) -> RemoteTensor:
+def put(worker: Worker, value: torch.Tensor) -> RemoteTensor:
     """Return the value at the worker; the one here stays as it is."""
     return remote(worker, worker.ask(do="put", value=value))
 
@@ -172,7 +179,7 @@ def _backward(loss: RemoteTensor, *args: Any, **named: Any) -> None:
     loss._ref.worker.ask(do="backward", key=loss._ref.key, args=words, named=more)
 
 
-def _one_worker(words: Any) -> VirtualWorker:
+def _one_worker(words: Any) -> Worker:
     workers = {id(worker): worker for worker in _workers(words)}
     if len(workers) != 1:
         names = " and ".join(repr(worker.id) for worker in workers.values())
@@ -184,7 +191,7 @@ def _one_worker(words: Any) -> VirtualWorker:
     return next(iter(workers.values()))
 
 
-def _workers(words: Any) -> list[VirtualWorker]:
+def _workers(words: Any) -> list[Worker]:
     match words:
         case RemoteTensor():
             return [words._ref.worker]

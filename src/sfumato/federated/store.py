@@ -8,8 +8,7 @@ unsafe (`tests/federated/test_private.py` has the ways round it that were tried)
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -18,9 +17,12 @@ from sfumato.core.refusal import Refused
 from sfumato.federated.frames import Reference, decode, encode, malformed
 from sfumato.federated.language import IN_PLACE, OPERATIONS, WRITES
 from sfumato.federated.trainee import Offer, Trainee
+from sfumato.federated.worker import TABLE
 
 MOST_OBJECTS: Final = 100_000
-TABLE: Final = "table:"
+FAILURES: Final = (  # of an operation that was asked for wrongly, or that there is no room for
+    RuntimeError, IndexError, ValueError, TypeError, AttributeError, OverflowError, MemoryError,
+)  # fmt: skip
 
 
 class Store:
@@ -31,18 +33,34 @@ class Store:
         self._tables = {f"{TABLE}{name}": held.detach().clone() for name, held in tables.items()}
         self._objects: dict[str, torch.Tensor] = {}
         self._free: set[str] = set()
-        self._is_touched = False
+        self.is_touched = False
         self._of_grads: set[int] = set()  # memory in which gradients have been
-        self._numbers = itertools.count(1)
+        self.last = 0  # the number of the newest object
+
+    def declare(self, name: str, shape: torch.Tensor) -> None:
+        """Let it have a table of which nothing but the shape is here."""
+        self._tables[TABLE + name] = shape
+
+    def bytes_held(self) -> int:
+        """Return how many bytes the objects and their gradients take, or would if they had any."""
+        held = [*self._objects.values(), *_gradients(self._objects.values())]
+        memories = {_memory(one): one.untyped_storage().nbytes() for one in held}
+        return sum(memories.values())
+
+    def bytes_of(self, key: str) -> int:
+        """Return how many bytes an object is when it is given."""
+        found = self._objects.get(key)
+        return 0 if found is None else found.nbytes
 
     def handle(self, message: bytes) -> bytes:
         """Return the answer to a message: words, or a refusal."""
         try:
-            return encode({"said": self._do(decode(message))})
+            return encode({"said": self.do(decode(message))})
         except Refused as refusal:
             return encode({"refused": [refusal.code, refusal.cause, refusal.next_step]})
 
-    def _do(self, words: Any) -> Any:  # Any: JSON
+    def do(self, words: Any) -> Any:  # Any: JSON
+        """Return what the worker says to the words, or refuse."""
         match words:
             case {"do": "put", "value": torch.Tensor() as value}:
                 return self._told(self._keep(value, is_free=True))
@@ -63,14 +81,20 @@ class Store:
                 self._forget(key)
                 return None
             case {"do": "clear"}:
-                self._objects.clear()
-                self._free.clear()
+                self._clear()
                 return None
             case {"do": "train", "stage": str(stage), "said": dict(said)}:
                 return self._train(stage, said)
             case {"do": "list"}:
                 return [*self._tables, *self._objects]
         raise malformed("it knows no such request")
+
+    def _clear(self) -> None:
+        """Forget all; what was computed of a table is gone too, so nothing is touched."""
+        self._objects.clear()
+        self._free.clear()
+        self._of_grads.clear()
+        self.is_touched = False
 
     def _train(self, stage: str, said: dict[str, Any]) -> Any:
         if self._trainee is None:
@@ -80,7 +104,8 @@ class Store:
     def _keep(self, value: torch.Tensor, is_free: bool) -> str:
         if len(self._objects) >= MOST_OBJECTS:
             raise malformed("it holds too many objects; clear some")
-        key = f"{next(self._numbers)}"
+        self.last += 1
+        key = f"{self.last}"
         self._objects[key] = value
         if is_free:
             self._free.add(key)
@@ -99,7 +124,7 @@ class Store:
 
     def _find(self, key: str) -> torch.Tensor:
         """Return the object; whoever finds a table has touched what is private."""
-        self._is_touched |= key in self._tables
+        self.is_touched |= key in self._tables
         found = self._tables.get(key, self._objects.get(key))
         if found is None:
             raise Refused(
@@ -114,7 +139,7 @@ class Store:
         if grad is None:
             return None
         self._of_grads.add(_memory(grad))
-        return self._told(self._keep(grad, key in self._free and not self._is_touched))
+        return self._told(self._keep(grad, key in self._free and not self.is_touched))
 
     def _set_grad(self, key: str, to: Reference | None) -> None:
         grad = None if to is None else self._find(to.key)
@@ -138,7 +163,7 @@ class Store:
             raise malformed("an operation writes to its first argument only")
         for key in used:
             self._find(key)
-        is_free = not self._is_touched and all(key in self._free for key in used)
+        is_free = not self.is_touched and all(key in self._free for key in used)
         if name in IN_PLACE:
             return self._write(operation, args, named, is_free)
         _check_index(name, args)
@@ -164,7 +189,7 @@ class Store:
     def _backward(self, key: str, args: Any, named: Any) -> None:
         """Compute gradients; where one is added to, what shares its memory is no longer free."""
         loss, more, terms = self._find(key), self._held(args), self._held(named)
-        if self._is_touched:
+        if self.is_touched:
             self._keep_back(self._of_grads)
         self._run(torch.Tensor.backward, (loss, *more), terms)
 
@@ -175,8 +200,8 @@ class Store:
         """Return what the operation gives; why it fails is told only where nothing is private."""
         try:
             return operation(*args, **named)
-        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as wrong:
-            why = "" if self._is_touched else f": {str(wrong).splitlines()[0][:300]}"
+        except FAILURES as wrong:
+            why = "" if self.is_touched else f": {f'{wrong} '.splitlines()[0][:300].rstrip()}"
         raise malformed(f"the operation cannot be carried out{why}")
 
     def _held(self, words: Any) -> Any:
@@ -194,15 +219,21 @@ class Store:
                 return {key: self._held(part) for key, part in words.items()}
         return words
 
-    def _give(self, key: str) -> torch.Tensor:
-        held = self._find(key)
+    def check_free(self, key: str) -> None:
+        """Refuse what is not given back."""
+        self._find(key)
         if key not in self._free:
             raise Refused(
                 "remote-private",
                 "It was computed from a table that belongs to the site.",
-                "Ask the site's vault, whose door prices what leaves, or let several sites train"
-                " and take only the secure sum of their updates.",
+                "Ask the site's door, which prices what leaves (.release(epsilon=...) of a sum or a"
+                " mean of a table), or let several sites train and take only the secure sum of"
+                " their updates.",
             )
+
+    def _give(self, key: str) -> torch.Tensor:
+        self.check_free(key)
+        held = self._find(key)
         self._forget(key)
         return held.detach().requires_grad_(held.requires_grad and held.is_leaf)
 
@@ -230,5 +261,10 @@ def _check_index(name: str, args: tuple[Any, ...]) -> None:
         raise malformed("a tensor is no index; use numbers and slices")
 
 
+def _gradients(held: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    grads = (one.grad for one in held if one.is_leaf)
+    return [grad for grad in grads if grad is not None]
+
+
 def _memory(held: torch.Tensor) -> int:
-    return int(held.untyped_storage().data_ptr())
+    return int(held.untyped_storage()._cdata)  # shared by views; also where there are no values

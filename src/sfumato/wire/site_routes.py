@@ -8,6 +8,7 @@ from sfumato.wire.route import Route
 from sfumato.wire.schemas import (
     ANSWER,
     COUNT,
+    FLAG,
     NUMBER,
     OBJECT,
     Schema,
@@ -43,6 +44,8 @@ _ROUND: Final = (
     *_SUM, "budget-exceeded", "op-reused", "question-failed", "question-frozen",
     "sum-message-refused", "sum-not-trusted", "sum-too-few",
 )  # fmt: skip
+_TENSORS: Final = ("remote-private", "remote-refused", "remote-unknown")
+_SAID: Final = {"session": text(64), "number": COUNT}
 _OF: Final = "/v1/data-sets/{data_set}"
 
 SITE_ROUTES: Final[tuple[Route, ...]] = (
@@ -92,5 +95,16 @@ SITE_ROUTES: Final[tuple[Route, ...]] = (
         "A finished sum as a table: arithmetic on released numbers, free.", "ask", ANSWER,
         shape({**_ASKED, "total": listed({"type": "integer"}), "sites": COUNT}, _TERMS),
         refusals=(*_SUM, "sum-not-trusted"),
+    ),
+    Route(
+        "tensor-call", "POST", "/v1/tensors",
+        "Have this token's own process do something with the tensors that it was sent.", "ask",
+        opened({"message": _MESSAGE}), shape({**_SAID, "message": _MESSAGE}, {"more": FLAG}),
+        refusals=_TENSORS,
+    ),
+    Route(
+        "tensor-table", "POST", f"{_OF}/tensors",
+        "Let this token's own process know a table by its declared shape; no row is read.", "ask",
+        opened({"message": _MESSAGE}), shape(_SAID), refusals=(*_TENSORS, "unknown-data-set"),
     ),
 )  # fmt: skip

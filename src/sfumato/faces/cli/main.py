@@ -20,6 +20,7 @@ from sfumato.faces.cli import (
     serve,
     sheets,
     signing,
+    site,
     stream,
     survey,
     tour,
@@ -44,7 +45,7 @@ def cli(context: click.Context, vault: str | None, user: str, as_json: bool) -> 
     """Learn from sensitive data without seeing a person in it.
 
     Owners: init, add, enrol, stream, survey, anonymity. Researchers: datasets, card, twin,
-    price, ask, budget, pipeline, airlock. Several sites as one: federate.
+    price, ask, budget, pipeline, airlock. Several sites as one: site, federate.
     The lab, on synthetic data: attack, audit, lab.
     """
     context.obj = Shell(context.obj, vault, user, as_json)
@@ -67,6 +68,7 @@ for _group in (
     lab_audit.COMMANDS,
     anonymity.COMMANDS,
     federate.COMMANDS,
+    site.COMMANDS,
 ):
     for _command in _group:
         cli.add_command(_command)

@@ -78,7 +78,7 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
             rows = Path(source, "participants.tsv") if Path(source).is_dir() else source
             guided_card(shell, vault, name, str(rows), options["table"])
             return
-        shape = _read_toml(card)
+        shape = read_toml(card)
         with working("Preparing the rows"):
             signed = vault.add(name, source, shape, **_where(shell, options))
     shell.show(
@@ -122,7 +122,8 @@ def _tables(pairs: tuple[str, ...]) -> dict[str, str]:
     return {name: path for name, _, path in read}
 
 
-def _read_toml(path: str) -> dict[str, Any]:
+def read_toml(path: str) -> dict[str, Any]:
+    """Return a card as its file says, or refuse."""
     try:
         return tomllib.loads(Path(path).read_text("utf-8"), parse_float=Decimal)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, ArithmeticError) as wrong:

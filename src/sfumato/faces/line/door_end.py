@@ -36,6 +36,7 @@ QUICK: Final = 8  # threads for what reads no rows
 TELLING: Final = frozenset({"answer", "history"})  # whether a question is over; at the beat only
 REPORT: Final = "survey-report"  # many come at once, and are counted in one go
 SHEET: Final = "survey-sheet"  # many at once wait for one commit
+TENSORS: Final = frozenset({"tensor-call", "tensor-table"})  # no rows, but they may take long
 HEAVY: Final = frozenset({"price", "begin", "amend"})  # which read none, but think for long
 
 
@@ -97,6 +98,8 @@ class DoorEnd:
         self._reports = Lane(self._taken, Threads(2, "reports"))  # one reads while one waits
         self._heavy_turns = Turns(Most(2, 1))
         self._heavy = Threads(2, "heavy")
+        self._tensor_turns = Turns(Most(4, 1))
+        self._tensors = Threads(4, "tensors")
         self._files = Receiver(desk)
         rooms = {
             ASK: Room(self._turns, self._long),
@@ -171,6 +174,9 @@ class DoorEnd:
         if call.verb in HEAVY and caller is not None:
             async with self._heavy_turns.turn(caller.user):
                 return await self._heavy.done(self._still, call, frame.body)
+        if call.verb in TENSORS and caller is not None:
+            async with self._tensor_turns.turn(caller.user):
+                return await self._tensors.done(self._still, call, frame.body)
         if call.verb in TELLING:
             await self._wait_for_the_beat()
         if call.verb == SHEET:

@@ -53,6 +53,7 @@ from sfumato.door import (
 from sfumato.plan.summed import SumPlan, plan_sum
 from sfumato.plan.training import TrainPlan, plan_training
 from sfumato.services.federated.rounds import JOIN, Round, Rounds, hash_of
+from sfumato.services.federated.tensors import Said, Tensors
 
 STAGES: Final = ("share", "mask", "agree", "reveal")
 
@@ -85,6 +86,7 @@ class Sites:
     trainer: TrainDoor | None = None  # None where the rows lie in an engine that cannot learn
     plans: Plans = field(default_factory=Plans)
     rounds: Rounds = field(default_factory=Rounds)
+    tensors: Tensors = field(default_factory=Tensors)
 
     # --- agreements ---------------------------------------------------------------------------
 
@@ -181,6 +183,11 @@ class Sites:
         if not sum_.agreement.floor <= sites <= most:
             raise _malformed("so many sites are not of the agreement, or below its floor")
         return summed_answer(sum_, np.array(total, dtype=np.int64), sites)
+
+    def table(self, caller: Caller, data_set: str, said: Said) -> bytes:
+        """Return what the caller's own tensors are told of a data set: its declared shape."""
+        listing, _ = self._listing(caller, data_set)
+        return self.tensors.declare(caller, listing.card, said)
 
     # --- helpers ------------------------------------------------------------------------------
 

@@ -1,0 +1,86 @@
+"""Quantiles over sites, read off one noisy histogram: arithmetic on released counts, so free.
+
+What is summed over the sites are the counts of bins, each with its noise share. A quantile is the
+first bin up to which that share of all rows lies; where noise lets the running sum fall, it stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from sfumato.core.refusal import Refused
+
+Z: Final = 1.959963984540054  # of 95 %
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Released counts of bins of one width, in their order, and how far off each is (std)."""
+
+    starts: Sequence[float]
+    counts: Sequence[float]
+    stds: Sequence[float]
+    width: float
+
+
+@dataclass(frozen=True)
+class BinnedQuantile:
+    """One quantile: the bin that it lies in, and between which bins at 95 %, by the noise alone."""
+
+    p: float
+    start: float
+    end: float
+    low: float
+    high: float
+
+    @property
+    def value(self) -> float:
+        """Return the middle of the bin."""
+        return (self.start + self.end) / 2
+
+
+def quantiles_of(bins: Bins, shares: Sequence[float]) -> tuple[BinnedQuantile, ...]:
+    """Return the bins in which these shares of all rows are reached."""
+    check_shares(shares)
+    return tuple(_quantile(bins, share) for share in shares)
+
+
+def check_shares(shares: Sequence[float]) -> None:
+    """Refuse what is no share; looked at before anything is paid."""
+    if not shares or not all(0 <= share <= 1 for share in shares):
+        raise Refused(
+            "not-in-language",
+            "A quantile is a share from 0 to 1 of the rows.",
+            "Give shares such as 0.25, 0.5 and 0.75.",
+        )
+
+
+def _quantile(bins: Bins, share: float) -> BinnedQuantile:
+    total = max(0.0, math.fsum(bins.counts))
+    running = [0.0, *accumulate(bins.counts)][1:]
+    over = [count - share * total for count in running]
+    doubt = _doubts(bins.stds, share)
+    here = _first(
+        [o >= 0 and count > 0 for o, count in zip(over, running, strict=True)], len(over) - 1
+    )
+    low = _first([o + Z * d >= 0 for o, d in zip(over, doubt, strict=True)], here)
+    high = _first([o - Z * d >= 0 for o, d in zip(over, doubt, strict=True)], len(over) - 1)
+    low, high = min(low, here), max(high, here)
+    ends = [start + bins.width for start in bins.starts]
+    return BinnedQuantile(share, bins.starts[here], ends[here], bins.starts[low], ends[high])
+
+
+def _doubts(stds: Sequence[float], share: float) -> list[float]:
+    """Return how far off each running sum less that share of the total is: bins are independent."""
+    squares = [std**2 for std in stds]
+    whole = math.fsum(squares)
+    below = [0.0, *accumulate(squares)][1:]
+    return [math.sqrt((1 - share) ** 2 * b + share**2 * max(0.0, whole - b)) for b in below]
+
+
+def _first(claims: Sequence[bool], otherwise: int) -> int:
+    return next((place for place, is_so in enumerate(claims) if is_so), otherwise)

@@ -1,0 +1,181 @@
+"""The processes in which a site computes with callers' tensors: one for each token, never ours.
+
+PyTorch is imported there and not here, so a door that holds no tensors weighs what it did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sfumato.core.refusal import Refused
+from sfumato.federated.site_worker import LENGTHS
+
+_START: Final = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
+    "from sfumato.federated.site_worker import main; main()"
+)
+_HOME: Final = str(Path(__file__).resolve().parents[2])
+MOST_REPLY: Final = 128 << 20
+OF_ONE_USER: Final = 2
+Caller = tuple[str, str]  # a user, and the id of the token that let them in
+
+
+@dataclass(frozen=True)
+class RoomLimits:
+    """How much of a site's machine callers' tensors may take."""
+
+    rooms: int = 4
+    memory_mb: int = 256
+    idle_s: float = 1800.0
+    answer_s: float = 60.0
+    start_s: float = 300.0
+
+
+class Rooms:
+    """The rooms that are open; has state."""
+
+    def __init__(self, limits: RoomLimits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._open: dict[Caller, _Room] = {}
+
+    def say(self, caller: Caller, header: Mapping[str, Any], body: bytes) -> bytes:
+        """Return what the caller's own process answers, or refuse."""
+        room = self._room(caller)
+        with room.lock:
+            answer = room.ask(header, body)
+        if answer is None:
+            self._close(caller, room)
+            raise Refused(
+                "remote-refused",
+                "The worker was ended: it took too long, or too much memory. What it held is gone.",
+                "Send it again, and ask for less at once.",
+            )
+        return answer
+
+    def close(self) -> None:
+        """End all of them."""
+        with self._lock:
+            rooms, self._open = list(self._open.values()), {}
+        for room in rooms:
+            room.end()
+
+    def _room(self, caller: Caller) -> _Room:
+        with self._lock:
+            for key in [key for key, room in self._open.items() if not room.is_alive()]:
+                self._open.pop(key).end()
+            found = self._open.get(caller)
+            if found is None:
+                own = sum(user == caller[0] for user, _ in self._open)
+                if len(self._open) >= self._limits.rooms or own >= OF_ONE_USER:
+                    raise Refused(
+                        "too-many",
+                        "As many workers hold tensors here as the owner lets there be.",
+                        "Try again when one was idle for a while, or with a token that has one.",
+                    )
+                found = self._open[caller] = _Room(self._limits)
+            return found
+
+    def _close(self, caller: Caller, room: _Room) -> None:
+        with self._lock:
+            if self._open.get(caller) is room:
+                del self._open[caller]
+        room.end()
+
+
+class _Room:
+    """One process and its two pipes; has state."""
+
+    def __init__(self, limits: RoomLimits) -> None:
+        self.lock = threading.Lock()
+        self._limits = limits
+        self._has_begun = False
+        # -I: neither the environment nor the current folder decides what is imported
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _START, _HOME],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            close_fds=True,
+            cwd="/",
+            env={},
+            start_new_session=True,
+        )
+        self._inward = _number(self._process.stdin)
+        self._outward = _number(self._process.stdout)
+        os.set_blocking(self._inward, False)
+
+    def is_alive(self) -> bool:
+        """Say whether the process still runs."""
+        return self._process.poll() is None
+
+    def ask(self, header: Mapping[str, Any], body: bytes) -> bytes | None:
+        """Return the answer, or None; without one the process is of no more use."""
+        within = self._limits.answer_s if self._has_begun else self._limits.start_s
+        until = time.monotonic() + within
+        try:
+            if not self._has_begun:
+                limits = {"memory_mb": self._limits.memory_mb, "idle_s": self._limits.idle_s}
+                self._write(limits, b"", until)
+            self._write(header, body, until)
+            answer = self._answer(until)
+        except (OSError, ValueError, EOFError):
+            return None
+        self._has_begun = True
+        return answer
+
+    def end(self) -> None:
+        """End the process at once; let go of the pipes."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _write(self, header: Mapping[str, Any], body: bytes, until: float) -> None:
+        text = json.dumps(header).encode()
+        view = memoryview(LENGTHS.pack(len(text), len(body)) + text + body)
+        while view:
+            _wait(self._inward, select.POLLOUT, until)
+            view = view[os.write(self._inward, view[:65536]) :]
+
+    def _answer(self, until: float) -> bytes:
+        header, body = LENGTHS.unpack(self._read(LENGTHS.size, until))
+        if header + body > MOST_REPLY:
+            raise ValueError
+        return self._read(header + body, until)[header:]
+
+    def _read(self, count: int, until: float) -> bytes:
+        parts: list[bytes] = []
+        while count > 0:
+            _wait(self._outward, select.POLLIN, until)
+            part = os.read(self._outward, min(count, 1 << 20))
+            if not part:
+                raise EOFError
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+
+def _wait(descriptor: int, event: int, until: float) -> None:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    if not poll.poll(max(0, int((until - time.monotonic()) * 1000))):
+        raise TimeoutError
+
+
+def _number(pipe: Any) -> int:  # Any: a pipe of Popen's, or None
+    if pipe is None:
+        raise OSError("no pipe to the worker")
+    return int(pipe.fileno())

@@ -1,0 +1,142 @@
+"""A site that another machine serves, as a worker: the same words, over HTTP, with a token.
+
+What is sent lies in a process of that token's own. The site's tables are known by the shape that
+their cards declare; what of them leaves is asked of the site's door, which charges its ledger.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+import torch
+
+from sfumato.core.refusal import Refused
+from sfumato.dice import SystemDice
+from sfumato.federated.frames import answered, encode
+from sfumato.federated.worker import Worker
+
+PART: Final = 500_000  # bytes of a message that one request carries
+_SQL: Final = {"mean": "AVG", "sum": "SUM"}
+
+
+class Served(Protocol):
+    """A vault that is served: its verbs, and its data sets to be asked."""
+
+    def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:  # Any: JSON
+        """Return what the verb gives, or raise its refusal."""
+        ...
+
+    def __getitem__(self, name: str) -> Any:  # Any: the client's data set
+        """Return the data set of that name."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        ...
+
+
+class Site(Worker):
+    """A real site: `Site("https://...", token=...)`; has state, the messages that it has sent."""
+
+    def __init__(self, url: str, *, token: str, id: str | None = None) -> None:  # noqa: A002
+        from sfumato.client import remote
+
+        draw = SystemDice().draw
+        self.id = id or urlsplit(url).hostname or url
+        self.vault: Served = remote.connect(url, token=token, draw=draw)
+        self._session = draw(16).hex()
+        self._number = 0
+        self._lock = threading.RLock()
+        self._dropped: deque[str] = deque()
+
+    def ask(self, **words: Any) -> Any:
+        """Return the worker's answer to a request, or raise its refusal."""
+        with self._lock:
+            dropped = [self._dropped.popleft() for _ in range(len(self._dropped))]
+            beside = {"grads": torch.is_grad_enabled(), "dropped": dropped}
+            message = encode({**words, **beside})
+            while len(message) > PART:
+                self._sent("tensor-call", {"message": _text(message[:PART]), "more": True})
+                message = message[PART:]
+            said = self._sent("tensor-call", {"message": _text(message)})
+        return answered(said, f"Site {self.id!r}")
+
+    def drop(self, key: str) -> None:
+        """Let the site forget an object with the next request: it is no haste."""
+        self._dropped.append(key)
+
+    def told_of_table(self, name: str) -> Any:
+        """Return the key and the declared shape of one of the site's data sets."""
+        said = None
+        with self._lock:
+            try:
+                said = self._sent("tensor-table", {"data_set": name})
+            except Refused as refused:
+                if refused.code != "unknown-data-set":
+                    raise
+        if said is None:
+            raise Refused(
+                "remote-unknown",
+                f"Site {self.id!r} has no table {name!r} that you may ask.",
+                "See what there is with .tables.",
+            )
+        return answered(said, f"Site {self.id!r}")
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Return the names of the data sets that you may ask."""
+        found = self.vault.call("data-sets", {})["data_sets"]
+        return tuple(str(card["name"]) for card in found)
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns, in their order: those of numbers with bounds."""
+        card = self.vault.call("card", {"data_set": table})
+        return tuple(str(one["name"]) for one in card["columns"] if _is_bounded(one))
+
+    def release(self, key: str, **terms: Any) -> Any:
+        """Return sums or means of a table's columns, noised and paid by the site's own door."""
+        from sfumato.federated.local import local
+
+        source = self.ask(do="source", key=key)
+        how, names = _SQL[source["how"]], source["columns"]
+        cells = ", ".join(f"{how}({_quoted(name)}) AS c{n}" for n, name in enumerate(names))
+        asked = f"SELECT {cells} FROM {_quoted(source['table'])}"
+        given = {name: term for name, term in terms.items() if term is not None}
+        answer = self.vault[source["table"]].ask(asked, **given)
+        values = [float(value) for value in answer.rows[0]]
+        made = local(torch.tensor(values, dtype=torch.float64))
+        made = made[0] if source["is_one"] else made
+        made.answer = answer
+        return made
+
+    def close(self) -> None:
+        """Let go of the connections; what was sent is forgotten there when it was idle for long."""
+        self.vault.close()
+
+    def _sent(self, verb: str, body: Mapping[str, Any]) -> bytes:
+        self._number += 1
+        numbered = {**body, "session": self._session, "number": self._number}
+        return base64.b64decode(self.vault.call(verb, numbered)["message"])
+
+
+def connect(url: str, *, token: str, id: str | None = None) -> Site:  # noqa: A002
+    """Return the site that is served at the URL, for whoever the token was made for."""
+    return Site(url, token=token, id=id)
+
+
+def _is_bounded(column: Mapping[str, Any]) -> bool:
+    bounds = column.get("lower"), column.get("upper")
+    return column.get("type") in ("integer", "number") and None not in bounds
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(message: bytes) -> str:
+    return base64.b64encode(message).decode("ascii")

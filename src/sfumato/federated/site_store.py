@@ -1,0 +1,206 @@
+"""What a site's worker holds for one caller: the values of what they sent, and shapes of the rest.
+
+Two stores are told the same. One has values, of what the caller sent and computed of it. The other
+has shapes alone (PyTorch's `meta` device), of everything, and in it alone stand the site's tables,
+with the shape that their card declares. From the first touch of a table on only shapes are
+computed: the site's rows are not here, so nothing that goes wrong here can show one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from sfumato.core.refusal import Refused
+from sfumato.federated.frames import Reference, decode, encode, malformed
+from sfumato.federated.store import Store
+from sfumato.federated.worker import TABLE
+
+ALL: Final = slice(None)
+MOST_GIVEN: Final = 64 << 20
+REDUCED: Final = ("mean", "sum")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What of a site's table an object is: some of its columns, or their sums or means."""
+
+    table: str
+    columns: tuple[str, ...]
+    how: str | None = None
+    is_one: bool = False  # one column by itself, not a table of one
+
+    def words(self) -> dict[str, Any]:
+        """Return the source as it travels."""
+        columns, is_one = list(self.columns), self.is_one
+        return {"table": self.table, "columns": columns, "how": self.how, "is_one": is_one}
+
+
+class SiteStore:
+    """What one caller has at a site's worker. Speaks bytes; has state."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._shapes, self._values = Store({}), Store({})
+        self._sources: dict[str, Source] = {}
+
+    def declare(self, name: str, rows: int, columns: tuple[str, ...]) -> bytes:
+        """Return what is told of a table of the site's, whose shape its card declares."""
+        shape = torch.empty((rows, len(columns)), device="meta")
+        self._shapes.declare(name, shape)
+        self._sources[TABLE + name] = Source(name, columns)
+        return encode({"said": self._shapes.do({"do": "table", "name": name})})
+
+    def handle(self, message: bytes) -> bytes:
+        """Return the answer to a message: words, or a refusal."""
+        try:
+            words = decode(message)
+            if not isinstance(words, dict):
+                raise malformed("it knows no such request")
+            self._drop(words.pop("dropped", ()))
+            with torch.set_grad_enabled(
+                words.pop("grads", True) is True
+            ):  # as it is with the caller
+                said = self._do(words)
+            return encode({"said": said})
+        except Refused as refusal:
+            return encode({"refused": [refusal.code, refusal.cause, refusal.next_step]})
+
+    def _do(self, words: Any) -> Any:  # Any: JSON
+        match words:
+            case {"do": "get", "key": str(key)}:
+                return self._give(key)
+            case {"do": "source", "key": str(key)}:
+                return self._source(key)
+            case {"do": "clear"}:
+                self._sources = {k: s for k, s in self._sources.items() if k.startswith(TABLE)}
+                self._values.do(words)
+                return self._shapes.do(words)
+            case {"do": "list"}:
+                return self._shapes.do(words)
+            case {"do": "table" | "train"}:
+                raise malformed("it knows no such request")
+            case {"do": "put", "value": torch.Tensor() as value}:
+                return self._put(words, value)
+        return self._both(words)
+
+    def _put(self, words: Any, value: torch.Tensor) -> Any:
+        """Keep what was sent, also after a table was touched: it is the caller's own."""
+        self._check_room(self._values.bytes_held() + value.nbytes)
+        told = self._shapes.do({**words, "value": _shape_of(value)})
+        self._values.last = self._shapes.last - 1
+        self._values.do(words)
+        return told
+
+    def _check_room(self, bytes_held: int) -> None:
+        if bytes_held > self._most_bytes:
+            raise malformed("it would hold more than its owner lets it; clear some")
+
+    def _both(self, words: Any) -> Any:
+        """Have both stores do it; what fails, or would be too large, leaves no object behind."""
+        before = self._shapes.last
+        told = self._shapes.do(words)
+        self._note_source(words, told)
+        if self._shapes.is_touched:
+            return told
+        try:
+            self._check_room(self._shapes.bytes_held())
+            self._values.last = before
+            if _plain(self._values.do(words)) != _plain(told):
+                raise malformed("the operation has another result than its shapes foretell")
+        except Refused as refusal:
+            wrong = refusal
+        else:
+            return told
+        self._drop([f"{number}" for number in range(before + 1, self._shapes.last + 1)])
+        raise wrong
+
+    def _give(self, key: str) -> torch.Tensor:
+        self._shapes.check_free(key)
+        if self._values.bytes_of(key) > MOST_GIVEN:
+            raise malformed(f"more than {MOST_GIVEN >> 20} MB are not given at once; take slices")
+        given = self._values.do({"do": "get", "key": key})
+        self._drop([key])
+        if not isinstance(given, torch.Tensor):
+            raise malformed("it knows no such request")
+        return given
+
+    def _drop(self, keys: Any) -> None:
+        if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+            raise malformed("it knows no such request")
+        for key in keys:
+            if not key.startswith(TABLE):
+                self._sources.pop(key, None)
+            for store in (self._shapes, self._values):
+                store.do({"do": "drop", "key": key})
+
+    # --- what a door could release ------------------------------------------------------------
+
+    def _source(self, key: str) -> Any:
+        found = self._sources.get(key)
+        if found is None or found.how is None:
+            raise Refused(
+                "remote-private",
+                "The site's door prices sums and means of a table's columns, and this is neither.",
+                "Ask the site's vault in SQL, or let several sites train (docs/federated.md).",
+            )
+        return found.words()
+
+    def _note_source(self, words: Any, told: Any) -> None:
+        """Remember what of a table an object is, if it is one of the few things to release."""
+        match words, told:
+            case (
+                {"do": "call", "name": str(name), "args": (Reference() as of, *rest),
+                 "named": dict(named)},
+                {"key": Reference() as made},
+            ):  # fmt: skip
+                found = self._sources.get(of.key)
+                source = None if found is None else _derived(found, name, tuple(rest), named)
+                if source is not None and made.key != of.key:
+                    self._sources[made.key] = source
+
+
+def _derived(of: Source, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Source | None:
+    """Return what an operation makes of a table's columns, or None if it is nothing to release."""
+    if of.how is not None:
+        return None
+    if name == "__getitem__" and not named:
+        return _columns(of, args)
+    if name in REDUCED and (args, named) in ALONG[of.is_one]:
+        return Source(of.table, of.columns, name, of.is_one)
+    return None
+
+
+# by whether it is one column: the arguments of a sum over all rows, and over nothing else
+ALONG: Final[dict[bool, tuple[tuple[tuple[Any, ...], dict[str, Any]], ...]]] = {
+    False: (((0,), {}), ((), {"dim": 0})),
+    True: (((), {}), ((0,), {}), ((), {"dim": 0})),
+}
+
+
+def _columns(of: Source, args: tuple[Any, ...]) -> Source | None:
+    match args:
+        case ((slice() as rows, int(place)),) if rows == ALL and not of.is_one:
+            return Source(of.table, (of.columns[place],), None, is_one=True)
+        case ((slice() as rows, slice() as places),) if rows == ALL and not of.is_one:
+            return Source(of.table, of.columns[places])
+    return None
+
+
+def _shape_of(value: torch.Tensor) -> torch.Tensor:
+    made = torch.empty(value.shape, dtype=value.dtype, device="meta")
+    return made.requires_grad_(value.requires_grad)
+
+
+def _plain(told: Any) -> Any:
+    """Return what a store has told as what can be compared."""
+    match told:
+        case Reference():
+            return told.key
+        case list():
+            return [_plain(part) for part in told]
+        case dict():
+            return {key: _plain(part) for key, part in told.items()}
+    return told
