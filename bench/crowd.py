@@ -1,4 +1,6 @@
-"""Anonymity on Adult-like people: python -m bench.crowd [--peers]; synthetic, the same for all.
+"""Anonymity on Adult-like people: python -m bench.crowd [--peers] [--page]; the same for all.
+
+The people are synthetic.
 
 Seconds are of the processor (one thread), the best of a few: a busy machine changes them little.
 Ratios are of one run on one machine. The loss is the normalised certainty
@@ -13,7 +15,6 @@ import csv
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bench.__main__ import table
+from bench.page import show
 from bench.peers.environments import ROOT, python_of
 from sfumato.core.crowd.check import check
 from sfumato.core.crowd.coded import Table
@@ -177,5 +178,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--small", action="store_true", help="without the million rows")
-    asked = parser.parse_args(sys.argv[1:])
-    print(table(run(asked.peers, not asked.small)))
+    parser.add_argument("--page", action="store_true", help="write it into docs/figures.md too")
+    asked = parser.parse_args()
+    show(
+        "anonymity beside other libraries" if asked.peers else "crowd",
+        "python -m bench.crowd --peers" if asked.peers else "python -m bench crowd",
+        lambda: run(asked.peers, not asked.small),
+        asked.page,
+    )
