@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from bench import page as figures
 from bench import quote
 from bench.__main__ import BENCHES
 from bench.page import page_of, table
 
 README = quote.README.read_text("utf-8")
-PAGE = quote.PAGE.read_text("utf-8")
-RUNS = [
+PAGE = figures.PAGE.read_text("utf-8")
+RUNS: list[dict[str, object]] = [
     {"name": "one", "peer": "sfumato", "seconds": 0.5, "ours": None},
     {"name": "one", "peer": "other", "seconds": 1234.5},
     {"name": "one", "peer": "fallen", "seconds": ""},

@@ -78,7 +78,7 @@ def priced_request(card: Card, request: Request, earlier: Earlier | None = None)
         raise Refused(
             "bad-budget",
             "A question needs either an epsilon or an error.",
-            "Give --epsilon 0.5, or --error COLUMN=X.",
+            "Give an epsilon, such as 0.5, or how far off a column may be (--error COLUMN=X).",
         )
     if request.epsilon is not None:
         return price_at(plan, request.epsilon, delta)
