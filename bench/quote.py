@@ -112,18 +112,18 @@ def replaced(readme: str, made: str) -> str:
 
 
 def line_of(quote: Quote, page: str) -> dict[str, object] | None:
-    """Return the line of a quote; None where the page has no such section or row."""
+    """Return the line of a quote; None where the page has no such section, row or column."""
     text = sections(page).get(quote.section, "")
     head, rows = _HEAD.match(text), rows_of(text)
     found = _with(rows, quote.cells)
     if head is None or not found:
         return None
-    return {
-        "what": quote.what,
-        "figure": quote.said.format_map(found[0]),
-        "beside it": _beside(quote.beside, found[0], rows),
-        "measured by": f"`{head['command']}`, {head['day']}, busy {head['busy']}",
-    }
+    try:
+        said, beside = quote.said.format_map(found[0]), _beside(quote.beside, found[0], rows)
+    except KeyError:
+        return None
+    by = f"`{head['command']}`, {head['day']}, busy {head['busy']}"
+    return {"what": quote.what, "figure": said, "beside it": beside, "measured by": by}
 
 
 def rows_of(text: str) -> list[Cells]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,10 @@ def test_a_line_is_said_in_the_cells_of_its_row_and_of_the_rows_beside_it() -> N
         "beside it": "other 1,230",
         "measured by": "`python -m x`, 2026-01-02, busy 0.1",
     }
+
+
+def test_a_column_that_a_bench_has_no_more_loses_its_quote() -> None:
+    assert quote.line_of(replace(ONE, said="{hours} h"), page(RUNS)) is None
 
 
 def test_what_was_not_measured_is_left_out_and_named(
