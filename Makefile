@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK := requirements
 UV_FLAGS := -q --require-hashes --no-deps
 
-.PHONY: demo test check slow docs wheel sbom bench bench-large bench-peers image system lock clean doctor
+.PHONY: demo test check slow docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
 
 demo: .venv/core.done
 	@$(BIN)/sfumato demo
@@ -33,6 +33,10 @@ bench-peers: .venv/dev.done
 	@$(BIN)/python -m bench.peers --page $(ARGS)
 	$(if $(ARGS),,@$(BIN)/python -m bench.peers.surveys --page)
 	$(if $(ARGS),,@$(BIN)/python -m bench.crowd --peers --page)
+
+# The README's figures, from docs/figures.md.
+figures: .venv/dev.done
+	@$(BIN)/python -m bench.quote
 
 # All pages, the reference and the proofs, as a site that needs no network: dist/docs/index.html
 docs: .venv/dev.done

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import platform
+import sys
 import time
+import traceback
 from collections.abc import Sequence
 
 from bench.page import show, table
@@ -33,11 +35,18 @@ BENCHES = (
 )
 
 
-def main(names: Sequence[str], *, on_page: bool = False) -> None:
-    """Print the tables of the named benchmarks, or of all; and put them on the page of figures."""
+def main(names: Sequence[str], *, on_page: bool = False) -> list[str]:
+    """Print the tables of the named benchmarks, or of all; return the names of those that fell."""
     print(f"Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}")
+    fell = []
     for name in names or BENCHES:
-        show(name, f"python -m bench {name}", importlib.import_module(f"bench.{name}").run, on_page)
+        try:
+            run = importlib.import_module(f"bench.{name}").run
+            show(name, f"python -m bench {name}", run, on_page)
+        except Exception:  # noqa: BLE001  the others' minutes are not lost by it
+            traceback.print_exc()
+            fell.append(name)
+    return fell
 
 
 if __name__ == "__main__":
@@ -47,4 +56,5 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     if unknown := sorted({*asked.names} - {*BENCHES}):
         parser.error(f"there is no bench {unknown[0]}")
-    main(asked.names, on_page=asked.page)
+    if fallen := main(asked.names, on_page=asked.page):
+        sys.exit(f"These fell: {', '.join(fallen)}")

@@ -1,4 +1,6 @@
-"""Anonymity on Adult-like people: python -m bench.crowd [--peers]; synthetic, the same for all.
+"""Anonymity on Adult-like people: python -m bench.crowd [--peers] [--page]; the same for all.
+
+The people are synthetic.
 
 Seconds are of the processor (one thread), the best of a few: a busy machine changes them little.
 Ratios are of one run on one machine. The loss is the normalised certainty
@@ -178,5 +180,9 @@ if __name__ == "__main__":
     parser.add_argument("--small", action="store_true", help="without the million rows")
     parser.add_argument("--page", action="store_true", help="write it into docs/figures.md too")
     asked = parser.parse_args()
-    command = "python -m bench.crowd" + " --peers" * asked.peers + " --small" * asked.small
-    show("crowd", command, lambda: run(asked.peers, not asked.small), asked.page)
+    show(
+        "anonymity beside other libraries" if asked.peers else "crowd",
+        "python -m bench.crowd --peers" if asked.peers else "python -m bench crowd",
+        lambda: run(asked.peers, not asked.small),
+        asked.page,
+    )

@@ -65,7 +65,16 @@ def table(rows: Rows) -> str:
 
 
 def _cell(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return figure(value)
+    return "" if value is None else str(value).replace("|", "/").replace("\n", " ")
+
+
+def figure(value: float) -> str:
+    """Return a number as a reader wants it: three digits, and no powers of ten."""
+    if not 1000 <= abs(value) < 1e9:
+        return f"{value:.3g}"
+    return f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _when_and_where(busy: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.core.local.ballot import Randomiser, Sampled, Split, arity, choices
+from sfumato.core.local.ballot import Sampled, Split, arity, choices
 from sfumato.core.local.binary import Binary
 from sfumato.core.local.duchi import Duchi
 from sfumato.core.local.hadamard import Hadamard
@@ -20,7 +20,7 @@ from sfumato.core.local.hashing import Hashing
 from sfumato.core.local.hybrid import Hybrid
 from sfumato.core.local.k_ary import KAry
 from sfumato.core.local.number import Numbers
-from sfumato.core.local.oracle import Oracle
+from sfumato.core.local.oracle import Oracle, Randomiser
 from sfumato.core.local.permanent import Waves
 from sfumato.core.local.piecewise import Piecewise
 from sfumato.core.local.projective import Projective

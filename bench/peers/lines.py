@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from bench.page import figure
+
 OURS: Final = "ours"
 TASKS: Final = {
     "declared": "count and sum by 10 declared keys",
@@ -86,10 +88,10 @@ def _row(line: Line, ours: Line | None) -> dict[str, object]:
     if line.failed:
         return {**row, "differs": f"no figure: {line.failed}"}
     if ours is not None and line.peer != OURS:
-        row |= {"ours": f"{ours.s:.3g}", "ratio": f"{line.s / ours.s:.3g}"}
+        row |= {"ours": figure(ours.s), "ratio": figure(line.s / ours.s)}
     if line.task != "noise":
-        row |= {"ready s": f"{line.load_s:.3g}", "keys": str(line.keys)}
-    return {**row, "version": line.version, "seconds": f"{line.s:.3g}", "differs": line.differs}
+        row |= {"ready s": figure(line.load_s), "keys": str(line.keys)}
+    return {**row, "version": line.version, "seconds": figure(line.s), "differs": line.differs}
 
 
 def without_rows(line: Line) -> Line:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.page import show
+from bench.page import figure, show
 from bench.peers.environments import ROOT, python_of
 from bench.peers.survey_script import TASKS
 
@@ -101,15 +101,15 @@ def row(task: str, peer: str, ours: Took, took: Took) -> dict[str, object]:
         "version": "",
         "seconds": "",
         "measured on": "",
-        "ours": f"{ours.million_s:.3g}",
+        "ours": figure(ours.million_s),
         "ratio": "",
     }
     if took.failed:
         return line | {"measured on": took.failed}
     ratio = took.million_s / ours.million_s
     return line | {
-        "version": took.version, "seconds": f"{took.million_s:.3g}",
-        "measured on": f"{took.people:,} people", "ratio": f"{ratio:.3g}",
+        "version": took.version, "seconds": figure(took.million_s),
+        "measured on": f"{took.people:,} people", "ratio": figure(ratio),
     }  # fmt: skip
 
 

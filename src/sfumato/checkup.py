@@ -19,7 +19,7 @@ from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
 from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.extras import EXTRAS, absent
+from sfumato.extras import EXTRAS, absent, is_checkout, make_of, pip_of
 from sfumato.sandbox import Bubblewrap, Environments, environment, held_in_words, why_not
 from sfumato.stores.sqlite import create_ledger
 from sfumato.vault_engine import NAMES
@@ -53,7 +53,6 @@ PACKAGES: Final[Mapping[str, str]] = {
     "sandbox": "bubblewrap",
     "spark": "default-jre-headless",
 }
-_CHECKOUT: Final = Path(__file__).parents[2]
 
 
 def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
@@ -79,19 +78,17 @@ def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
     says = f"{', '.join(wanted)}: absent, and needed only for what is said there; all at once"
     extras = [name for name in wanted if name in EXTRAS and name != "federated"]
     packages = [PACKAGES[name] for name in wanted if name in PACKAGES]
-    if (_CHECKOUT / "Makefile").is_file():
+    if is_checkout():
         return [Finding("all of it", True, says, "make .venv/torch.done system")]
-    commands = [_pip(*extras)] if extras else []
+    commands = [pip_of(*extras)] if extras else []
     commands += [f"sudo apt-get install {' '.join(packages)}"] if packages else []
-    commands += [_pip("federated")] if "federated" in wanted else []
+    commands += [pip_of("federated")] if "federated" in wanted else []
     return [Finding("all of it", True, says, " && ".join(commands))]
 
 
-def _pip(*extras: str) -> str:
-    """Return what brings these extras: in a checkout, its own environment is filled."""
-    if (_CHECKOUT / "Makefile").is_file():
-        return f"make .venv/{'torch' if 'federated' in extras else 'dev'}.done"
-    return f'pip install "sfumato[{",".join(extras)}]"'
+def _bringing(extra: str) -> str:
+    """Return what brings an extra: in a checkout, its own environment is filled."""
+    return make_of(extra) if is_checkout() else pip_of(extra)
 
 
 def _check_python() -> Finding:
@@ -166,7 +163,7 @@ def _check_extra(extra: str) -> Finding:
     """Say what an extra is for, and whether all of it is here."""
     missing, what = absent(extra), FOR[extra]
     if missing:
-        return Finding(extra, True, f"{', '.join(missing)} not installed: {what}", _pip(extra))
+        return Finding(extra, True, f"{', '.join(missing)} not installed: {what}", _bringing(extra))
     if extra == "spark" and shutil.which("java") is None:
         says = f"pyspark is here and Java is not: {what}"
         return Finding(extra, True, says, f"sudo apt-get install {PACKAGES[extra]}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.refusal import Refused
 
+CHECKOUT: Final = Path(__file__).parents[2]
 # extra -> the modules that it brings, as they are imported
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "serve": (
@@ -52,8 +54,24 @@ def extra_module(name: str, extra: str) -> Any:  # a module that may be absent
 
 def missing(name: str, *extras: str) -> Refused:
     """Return the refusal of what is not installed, and what brings it."""
+    here = f" In this checkout: {make_of(*extras)}." if is_checkout() else ""
     return Refused(
         "not-installed",
-        f"{name} is not installed.",
-        f'Install it with pip install "sfumato[{",".join(extras)}]".',
+        f"{name.partition('.')[0]} is not installed.",
+        f"Install it with {pip_of(*extras)}.{here}",
     )
+
+
+def is_checkout() -> bool:
+    """Say whether this is a clone of the repository, whose environment `make` fills."""
+    return (CHECKOUT / "Makefile").is_file()
+
+
+def make_of(*extras: str) -> str:
+    """Return what brings these extras into a checkout."""
+    return f"make .venv/{'torch' if 'federated' in extras else 'dev'}.done"
+
+
+def pip_of(*extras: str) -> str:
+    """Return what brings these extras anywhere else."""
+    return f'pip install "sfumato[{",".join(extras)}]"'

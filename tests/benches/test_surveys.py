@@ -27,7 +27,7 @@ def test_a_script_that_falls_is_quoted_and_one_without_the_oracle_says_so() -> N
 
 def test_a_row_says_on_how_many_people_it_was_measured() -> None:
     line = row("k-ary 2", "pure_ldp", Took(1_000_000, 0.01), Took(10_000, 0.5, "1.2.0"))
-    assert (line["seconds"], line["measured on"], line["ratio"]) == ("50", "10,000 people", "5e+03")
+    assert (line["seconds"], line["measured on"], line["ratio"]) == ("50", "10,000 people", "5,000")
     failed = row("k-ary 2", "pure_ldp", Took(1_000_000, 0.01), Took(failed="no"))
     assert (failed["seconds"], failed["measured on"]) == ("", "no")
 

@@ -40,6 +40,11 @@ def test_the_contracts_card_is_read() -> None:
     assert card.who == ("researchers",)
 
 
+def test_a_card_without_a_budget_is_told_what_to_write() -> None:
+    with pytest.raises(Refused, match=r"write budget = \{ epsilon = 1\.0, delta = 0 \}"):
+        read('unit = "row"')
+
+
 def test_people_are_called_like_the_data_set_unless_said_otherwise() -> None:
     assert read("budget = { epsilon = 1 }").people == "clinic"
 

@@ -39,7 +39,7 @@ def test_the_extras_are_those_of_the_package() -> None:
 def test_what_is_absent_is_named_with_what_it_is_for_and_what_brings_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(checkup, "_CHECKOUT", tmp_path)
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)
     found = {name: (well, says, get) for name, well, says, get in checkup.checkup(None)}
     assert all(well for well, _, _ in found.values())
     for extra, modules in EXTRAS.items():
@@ -69,7 +69,20 @@ def test_a_part_that_needs_extras_is_refused_by_the_command_that_brings_them() -
     with pytest.raises(Refused) as refused:
         extras.need("serve", "lab")
     assert refused.value.code == "not-installed"
-    assert 'pip install "sfumato[serve,lab]"' in refused.value.next_step
+    step = refused.value.next_step
+    assert step.startswith('Install it with pip install "sfumato[serve,lab]".')
+    assert step.endswith(" In this checkout: make .venv/dev.done.")
+
+
+@pytest.mark.usefixtures("bare")
+def test_outside_of_a_checkout_no_refusal_speaks_of_make(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)
+    with pytest.raises(Refused) as refused:
+        extras.need("federated")
+    assert refused.value.cause == "torch is not installed."
+    assert refused.value.next_step == 'Install it with pip install "sfumato[federated]".'
 
 
 def test_a_place_for_anchors_that_cannot_be_written_is_said(

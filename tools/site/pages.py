@@ -10,6 +10,12 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 START: Final = ("README.md", "docs/start-here.md")
 HOW: Final = ("owner", "researcher", "respondent", "auditor", "teacher")
+# What a reader needs first stands first; a page that is not named here comes after these.
+GUIDES: Final = (
+    "sharp-edges", "questions", "serving", "console", "surveys", "twins", "pipelines", "anonymity",
+    "sites", "federated", "local", "lab", "lab-attacks", "lab-attacks-models", "lab-bounds",
+    "lab-audit", "audit", "figures",
+)  # fmt: skip
 INSIDE: Final = ("docs/house.md", "INVARIANTS.md", "docs/decisions/dependencies.md", "CHANGELOG.md")
 
 
@@ -38,12 +44,11 @@ def written_pages() -> Iterator[Page]:
         yield _page(path, "Start")
     for role in HOW:
         yield _page(f"docs/how-to-{role}.md", "How to, by role")
-    guides = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
-    placed = {*START, *INSIDE, *(f"docs/how-to-{role}.md" for role in HOW), "docs/sharp-edges.md"}
-    yield _page("docs/sharp-edges.md", "Guides")
-    for path in guides:
-        if path not in placed:
-            yield _page(path, "Guides")
+    written = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
+    placed = {*START, *INSIDE, *(f"docs/how-to-{role}.md" for role in HOW)}
+    first = [f"docs/{name}.md" for name in GUIDES]
+    for path in first + [path for path in written if path not in {*placed, *first}]:
+        yield _page(path, "Guides")
     for path in INSIDE:
         yield _page(path, "Inside")
     yield from _folder("docs/codes", "Refusals", "docs/codes/index.md")

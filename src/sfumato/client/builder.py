@@ -324,6 +324,11 @@ class Builder(Steps):
     table: str = ""
     joins: tuple[Joined, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return what it would ask, and how it is asked."""
+        names = ", ".join(one.name for one in self.outputs) or "nothing yet"
+        return f"<a question of {self.data_set!r}: {names}; .price(epsilon=1) or .ask(epsilon=1)>"
+
     def begun(self) -> Builder:
         """Return this."""
         return self

@@ -233,6 +233,9 @@ def _optional_budget(caps: Mapping[str, object], key: str, delta: Fraction) -> B
 
 
 def _budget(shape: object, name: str, delta: Fraction) -> Budget:
+    if not isinstance(shape, Mapping):
+        word = name.rpartition(".")[2]
+        raise bad_card(f"{name} is no table: write {word} = {{ epsilon = 1.0, delta = 0 }}")
     body = as_table(shape, name, {"epsilon", "delta"})
     if "epsilon" not in body:
         raise bad_card(f"{name} needs an epsilon")

@@ -91,7 +91,7 @@ def _priced(card: Card, request: Request, plan: Plan, earlier: Earlier | None) -
         raise Refused(
             "bad-budget",
             "A question needs either an epsilon or an error.",
-            "Give --epsilon 0.5, or --error COLUMN=X.",
+            "Give an epsilon, such as 0.5, or how far off a column may be (--error COLUMN=X).",
         )
     if request.epsilon is not None:
         return price_at(plan, request.epsilon, delta)

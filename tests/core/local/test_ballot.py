@@ -11,7 +11,6 @@ import pytest
 
 from chance import CountingDice, SeededDice
 from sfumato.core.local.ballot import (
-    Randomiser,
     Sampled,
     Split,
     arity,
@@ -25,7 +24,7 @@ from sfumato.core.local.hybrid import Hybrid
 from sfumato.core.local.k_ary import KAry
 from sfumato.core.local.kinds import randomiser_of
 from sfumato.core.local.mean import estimate_mean, tally_numbers
-from sfumato.core.local.oracle import tally
+from sfumato.core.local.oracle import Randomiser, tally
 from sfumato.core.local.ranking import (
     answers_by_pairs,
     by_pairs,

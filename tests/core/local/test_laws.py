@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_laws import draws, law_by_words
-from sfumato.core.local.ballot import Randomiser, Sampled, Split
+from sfumato.core.local.ballot import Sampled, Split
 from sfumato.core.local.binary import Binary
 from sfumato.core.local.duchi import Duchi
 from sfumato.core.local.hadamard import Hadamard
@@ -20,6 +20,7 @@ from sfumato.core.local.hashing import Hashing, cells_of
 from sfumato.core.local.hybrid import Hybrid
 from sfumato.core.local.k_ary import KAry
 from sfumato.core.local.law import epsilon_of, worst_ratio
+from sfumato.core.local.oracle import Randomiser
 from sfumato.core.local.permanent import Waves
 from sfumato.core.local.piecewise import Piecewise
 from sfumato.core.local.projective import Projective

@@ -5,7 +5,7 @@ puts questions together, `kinds.py` reads parameters; `choose.py` takes the best
 which word does what, for clients in other languages.
 """
 
-from sfumato.core.local.ballot import Randomiser, Sampled, Split, choices, leaves, randomise_ballots
+from sfumato.core.local.ballot import Sampled, Split, choices, leaves, randomise_ballots
 from sfumato.core.local.choose import best, best_ballot, best_numbers, candidates
 from sfumato.core.local.estimate import Shares
 from sfumato.core.local.kinds import numbers_of, oracle_of, randomiser_of
@@ -21,6 +21,7 @@ from sfumato.core.local.mean import (
 from sfumato.core.local.number import Numbers
 from sfumato.core.local.oracle import (
     Oracle,
+    Randomiser,
     Tally,
     nothing,
     randomise,

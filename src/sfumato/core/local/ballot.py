@@ -15,55 +15,17 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import Protocol
 
 import numpy as np
 
 from sfumato.core.local.k_ary import KAry
 from sfumato.core.local.law import epsilon_of
-from sfumato.core.local.oracle import Booleans, Parameters, Reports
+from sfumato.core.local.oracle import Booleans, Parameters, Randomiser, Reports
 from sfumato.core.local.words import Integers, Words, among, drawn
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
 
 MOST: int = 1 << 16  # questions: which one it is takes two bytes
-
-
-class Randomiser(Protocol):
-    """What the randomisers of one answer, of numbers and of ballots have in common."""
-
-    @property
-    def words(self) -> int:
-        """Return how many 32-bit words a report takes."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """Return how many bytes a report has."""
-        ...
-
-    @property
-    def parameters(self) -> Parameters:
-        """Return what a report has to carry to be read."""
-        ...
-
-    @property
-    def ratio(self) -> Fraction:
-        """Return the largest ratio of chances, exact."""
-        ...
-
-    @property
-    def epsilon(self) -> Fraction:
-        """Return the logarithm of that ratio, rounded up to billionths."""
-        ...
-
-    def say(self, values: Integers, words: Words) -> Reports:
-        """Return the reports for these answers and words."""
-        ...
-
-    def are_valid(self, reports: Reports) -> Booleans:
-        """Say of each row of bytes whether a client could have made it."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sfumato.core.local.ballot import MOST, Randomiser, Sampled, Split
+from sfumato.core.local.ballot import MOST, Sampled, Split
 from sfumato.core.local.binary import Binary
 from sfumato.core.local.duchi import Duchi
 from sfumato.core.local.hadamard import Hadamard
@@ -13,7 +13,7 @@ from sfumato.core.local.hashing import Hashing
 from sfumato.core.local.hybrid import Hybrid
 from sfumato.core.local.k_ary import KAry
 from sfumato.core.local.number import Numbers
-from sfumato.core.local.oracle import Oracle, Parameters
+from sfumato.core.local.oracle import Oracle, Parameters, Randomiser
 from sfumato.core.local.permanent import Waves
 from sfumato.core.local.piecewise import Piecewise
 from sfumato.core.local.projective import Projective

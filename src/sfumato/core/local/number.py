@@ -15,13 +15,15 @@ from typing import Protocol
 
 import numpy as np
 
-from sfumato.core.local.law import Law
-from sfumato.core.local.oracle import Booleans, Parameters, Reports
-from sfumato.core.local.words import Integers, Words
+from sfumato.core.local.oracle import Booleans, Counting
+from sfumato.core.local.words import Integers
 
 
-class Numbers(Protocol):
-    """A randomiser of a number on a grid; what it says has a straight line as its mean."""
+class Numbers(Counting, Protocol):
+    """A randomiser of a number on a grid; what it says has a straight line as its mean.
+
+    Its counts are, for each way: reports, the silent, the sum of places and that of their squares.
+    """
 
     @property
     def steps(self) -> int:
@@ -29,50 +31,8 @@ class Numbers(Protocol):
         ...
 
     @property
-    def words(self) -> int:
-        """Return how many 32-bit words a report takes."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """Return how many bytes a report has."""
-        ...
-
-    @property
-    def parameters(self) -> Parameters:
-        """Return what a report has to carry to be read."""
-        ...
-
-    @property
-    def law(self) -> Law:
-        """Return the chance of every report under every number; for short grids."""
-        ...
-
-    @property
-    def ratio(self) -> Fraction:
-        """Return the largest ratio of chances, exact."""
-        ...
-
-    @property
-    def epsilon(self) -> Fraction:
-        """Return the logarithm of that ratio, rounded up to billionths."""
-        ...
-
-    @property
     def lines(self) -> tuple[Line, ...]:
         """Return the straight line of each way to answer, with how often it is taken."""
-        ...
-
-    def say(self, values: Integers, words: Words) -> Reports:
-        """Return the reports for these numbers and words."""
-        ...
-
-    def are_valid(self, reports: Reports) -> Booleans:
-        """Say of each row of bytes whether a client could have made it."""
-        ...
-
-    def counts(self, reports: Reports) -> Integers:
-        """Return for each way: reports, the silent, the sum of places, the sum of their squares."""
         ...
 
 

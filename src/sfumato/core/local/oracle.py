@@ -31,13 +31,8 @@ _WORDS_AT_ONCE: Final = 1 << 18  # a block that stays near the processor
 _BYTES_AT_ONCE: Final = 1 << 20  # of reports, before they are counted: counting has a price too
 
 
-class Oracle(Protocol):
-    """A randomiser of one answer among several, and the counts behind its estimates."""
-
-    @property
-    def size(self) -> int:
-        """Return how many answers there are, silence among them."""
-        ...
+class Randomiser(Protocol):
+    """What the randomisers of one answer, of numbers and of ballots have in common."""
 
     @property
     def words(self) -> int:
@@ -55,11 +50,6 @@ class Oracle(Protocol):
         ...
 
     @property
-    def law(self) -> Law:
-        """Return the chance of everything that can be said under every answer; for few answers."""
-        ...
-
-    @property
     def ratio(self) -> Fraction:
         """Return the largest ratio of the chances of a report under two answers, exact."""
         ...
@@ -67,16 +57,6 @@ class Oracle(Protocol):
     @property
     def epsilon(self) -> Fraction:
         """Return the logarithm of that ratio, rounded up to billionths."""
-        ...
-
-    @property
-    def contrast(self) -> Fraction:
-        """Return by how much likelier a report speaks for its giver's answer than for another."""
-        ...
-
-    @property
-    def by_chance(self) -> Floats:
-        """Return for each answer the chance that a report of somebody else speaks for it."""
         ...
 
     def say(self, values: Integers, words: Words) -> Reports:
@@ -87,8 +67,36 @@ class Oracle(Protocol):
         """Say of each row of bytes whether a client could have made it."""
         ...
 
+
+class Counting(Randomiser, Protocol):
+    """A randomiser whose reports are counted: its law can be written down, its counts added."""
+
+    @property
+    def law(self) -> Law:
+        """Return the chance of everything that can be said under every answer; for few answers."""
+        ...
+
     def counts(self, reports: Reports) -> Integers:
         """Return what is kept of valid reports; counts of different reports may be added."""
+        ...
+
+
+class Oracle(Counting, Protocol):
+    """A randomiser of one answer among several, and the counts behind its estimates."""
+
+    @property
+    def size(self) -> int:
+        """Return how many answers there are, silence among them."""
+        ...
+
+    @property
+    def contrast(self) -> Fraction:
+        """Return by how much likelier a report speaks for its giver's answer than for another."""
+        ...
+
+    @property
+    def by_chance(self) -> Floats:
+        """Return for each answer the chance that a report of somebody else speaks for it."""
         ...
 
     def supports(self, counts: Integers) -> Integers:

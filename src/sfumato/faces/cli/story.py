@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
@@ -41,7 +43,14 @@ def tell(app: App) -> None:
     """Print the story; everything in it runs for real, on synthetic data only."""
     for chapter in (_a_person_is_found, _the_door(app), _heights(app)):
         chapter()
-    _say("The end. Yours: sfumato init DIR, then sfumato add NAME SOURCE. `sfumato doctor` helps.")
+    me = _command()
+    _say(f"The end. Yours: {me} init DIR, then {me} add NAME SOURCE. `{me} doctor` helps.")
+
+
+def _command() -> str:
+    """Return how this command is called here: by its name, if the shell finds it."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "sfumato" and not shutil.which("sfumato") else "sfumato"
 
 
 def _a_person_is_found() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.local.ballot import Randomiser, Sampled, Split
+from sfumato.core.local.ballot import Sampled, Split
 from sfumato.core.local.binary import Binary
 from sfumato.core.local.duchi import Duchi
 from sfumato.core.local.hadamard import Hadamard
@@ -22,7 +22,7 @@ from sfumato.core.local.hashing import Hashing
 from sfumato.core.local.heavy_hitters import Growing
 from sfumato.core.local.hybrid import Hybrid
 from sfumato.core.local.k_ary import KAry
-from sfumato.core.local.oracle import Reports
+from sfumato.core.local.oracle import Randomiser, Reports
 from sfumato.core.local.permanent import Waves
 from sfumato.core.local.piecewise import Piecewise
 from sfumato.core.local.projective import Projective

@@ -70,3 +70,264 @@ class Pipelines:
         listing, asker = self._listing(caller, data_set)
         own = read_own(shape.get("environment"))
         program = read_program(listing.card, shape, self.door.sandbox.environment(own))
+        errors = _errors(program, shape.get("epsilon", 1), listing.card.delta_per_request)
+        found = self.store.find(listing.card.name, program.digest)
+        if found is None:
+            found = self._taken_in(listing, program, asker)
+        return {**_shown(found), "errors": errors}
+
+    def decide(
+        self, caller: Caller, data_set: str, digest: str, state: str, most_epsilon: object
+    ) -> Json:
+        """Approve a program up to a price for each run, or decline it; the ledger says so first."""
+        listing, _ = self._listing(caller, data_set)
+        self._check_owner(caller, listing)
+        found = self._found(listing, digest)
+        most = read_epsilon(most_epsilon) if state == APPROVED else Fraction(0)
+        return _shown(self._decided(caller.user, found, state, most))
+
+    def set_rule(self, caller: Caller, data_set: str, shape: object) -> Json:
+        """Let programs that fit be approved by themselves from now on; the owner's act."""
+        listing, _ = self._listing(caller, data_set)
+        self._check_owner(caller, listing)
+        return self.rules.set(caller, listing.card, shape)
+
+    def end_rule(self, caller: Caller, data_set: str, rule: str) -> Json:
+        """End a rule; the owner's act."""
+        listing, _ = self._listing(caller, data_set)
+        self._check_owner(caller, listing)
+        return self.rules.end(caller, listing.card, rule)
+
+    def all_rules(self, caller: Caller, data_set: str) -> Json:
+        """Return the rules of a data set: all to its owner, to others those that name them."""
+        listing, asker = self._listing(caller, data_set)
+        return self.rules.all(caller, listing, asker)
+
+    def all(self, caller: Caller, data_set: str) -> Json:
+        """Return the programs of a data set: all to its owner, their own to others."""
+        listing, _ = self._listing(caller, data_set)
+        found = self.store.of(listing.card.name)
+        mine = [one for one in found if caller.user in (listing.owner, one.by)]
+        return {"pipelines": [_shown(one) for one in mine]}
+
+    def price(self, caller: Caller, asked: Asked) -> Json:
+        """Return what a run costs and how far off its noise would be; nothing is spent."""
+        listing, _ = self._listing(caller, asked.data_set)
+        found = self._found(listing, asked.digest)
+        self._check_seen(caller, listing, found)
+        run = read_run(_program_of(found, listing), asked.terms, listing.card.delta_per_request)
+        return {
+            "epsilon": float(run.epsilon),
+            "delta": float(run.spent_delta),
+            "mechanism": run.mechanism,
+            "error": run.margins(),
+            "error_is": "ranks" if run.take == MEDIAN else "values",
+            "says": run.in_words(),
+            "blocks": run.blocks,
+            "state": found.state,
+            "spent": False,
+        }
+
+    def plan(self, caller: Caller, asked: Asked, people: object, seed: object) -> Json:
+        """Return noise and bias for several numbers of blocks; bias on made-up people, unpaid."""
+        listing, _ = self._listing(caller, asked.data_set)
+        card, found = listing.card, self._found(listing, asked.digest)
+        self._check_seen(caller, listing, found)
+        program = _program_of(found, listing)
+        if program.is_study:
+            raise bad_pipeline("made-up people have no files that a program could be tried on")
+        count = _people(card.size if people is None else people)
+        runs = [_planned(program, asked, blocks, card.delta_per_request) for blocks in BLOCKS]
+        if runs[0].limits.cpu_s > MOST_CPU_S:
+            raise bad_pipeline(f"a plan gives a block {MOST_CPU_S} processor seconds at most")
+        said = seed if isinstance(seed, str) and seed else self.dice.draw(8).hex()
+        lines = None
+        try:
+            lines = tried(self.door.sandbox, card, runs, count, said)
+        except SandboxStopped:
+            lines = None
+        if lines is None:
+            raise no_sandbox()
+        best = min(lines, key=lambda line: line.together)
+        return {
+            "epsilon": float(runs[0].epsilon),
+            "people": count,
+            "seed": said,
+            "at": [line.as_json() for line in lines],
+            "proposed": best.run.blocks,
+            "says": "bias is of made-up people, whom the card alone describes: of the real ones "
+            "it can be larger, and no interval covers it",
+            "spent": False,
+        }
+
+    def run(self, caller: Caller, asked: Asked) -> Release:
+        """Return the private averages of a program that the owner approved at that price."""
+        if isinstance(self.door.engine, Unsplit):
+            raise _not_on(self.door.engine.kind)
+        listing, asker = self._listing(caller, asked.data_set)
+        if self.catalogue.is_frozen(listing.card.name):
+            raise Refused(
+                "data-set-frozen",
+                "The owner has frozen the data set.",
+                "Ask them when it will be free.",
+            )
+        found = self._found(listing, asked.digest)
+        self._check_seen(caller, listing, found)
+        run = read_run(_program_of(found, listing), asked.terms, listing.card.delta_per_request)
+        _check_approved(found, run)
+        self._check_same(found, run)
+        op = asked.op if asked.op is not None else self.dice.draw(16).hex()
+        with self.rules.taken(found, run, asker, listing.card.version) as rule:
+            order = RunOrder(listing.card, listing.table, run, asker, op, rule)
+            return run_pipeline(self.door, order)
+
+    # --- helpers ------------------------------------------------------------------------------
+
+    def _taken_in(self, listing: Listing, program: Program, asker: Asker) -> Submitted:
+        rule = None if asker.user == listing.owner else self.rules.fitting(program, asker)
+        waiting = [one for one in self.store.of(listing.card.name) if one.state == WAITING]
+        if rule is None and len(waiting) >= MOST_WAITING:
+            raise Refused(
+                "too-many", "Too many programs wait for the owner.", "Wait until some are decided."
+            )
+        text = spelled(program.as_json())
+        now = self.clock.now()
+        made = Submitted(program.digest, listing.card.name, text, asker.user, now)
+        self.store.add(made)
+        if asker.user == listing.owner:
+            most = listing.card.budget.epsilon
+            return self._decided(asker.user, made, APPROVED, most)
+        if rule is not None:
+            return self._decided(by_rule(rule), made, APPROVED, rule.most_epsilon)
+        return made
+
+    def _decided(self, by: str, found: Submitted, state: str, most: Fraction) -> Submitted:
+        made = replace(
+            found,
+            state=state,
+            most_epsilon=most,
+            decided_by=by,
+            decided_at=self.clock.now(),
+        )
+        program = json.loads(found.program)
+        self.door.ledger.note(
+            f"pipeline-{state}",
+            {
+                "data_set": found.data_set,
+                "digest": found.digest,
+                "by": by,
+                "most_epsilon": str(most),
+                "columns": program["columns"],
+                "outputs": program["outputs"],
+            },
+        )
+        self.store.decide(made)
+        return made
+
+    def _found(self, listing: Listing, digest: str) -> Submitted:
+        found = self.store.find(listing.card.name, digest)
+        if found is None:
+            raise _unknown()
+        return found
+
+    def _check_seen(self, caller: Caller, listing: Listing, found: Submitted) -> None:
+        """Refuse another's program as if it were none; what is approved, all askers may run."""
+        if caller.user not in (listing.owner, found.by) and found.state != APPROVED:
+            raise _unknown()
+
+    def _check_same(self, found: Submitted, run: Run) -> None:
+        """Refuse what is not, to the letter and the library, what the owner approved."""
+        is_here = run.program.environment == self.door.sandbox.environment(run.program.own)
+        if not is_here or run.program.digest != found.digest:
+            raise Refused(
+                "pipeline-waits",
+                "The libraries or the card have changed since it was approved.",
+                "Hand it in again: it is another program now, and waits for the owner.",
+            )
+
+    def _check_owner(self, caller: Caller, listing: Listing) -> None:
+        if caller.user != listing.owner:
+            raise Refused(
+                "not-allowed", "A program is approved by the data set's owner.", "Ask them to."
+            )
+
+    def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
+        """Return a data set that the caller owns or may ask, or refuse."""
+        found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
+        if found is not None and caller.user.isprintable():
+            groups = self.catalogue.groups_of(caller.user, found.card.name)
+            shared = tuple(group for group in groups if group in found.card.who)
+            if caller.user == found.owner or found.card.lets_ask(shared):
+                return found, Asker(caller.user, shared)
+        raise Refused(
+            "unknown-data-set",
+            "There is no data set of that name that you may ask.",
+            "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
+        )
+
+
+def _planned(program: Program, asked: Asked, blocks: int, delta: Fraction) -> Run:
+    return read_run(program, {**asked.terms, "blocks": blocks, "trim": 0, "take": MEAN}, delta)
+
+
+def _people(count: object) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_PEOPLE:
+        raise bad_pipeline(f"say how many people to make up, from 1 to {MOST_PEOPLE:,}")
+    return count
+
+
+def _check_approved(found: Submitted, run: Run) -> None:
+    if found.state != APPROVED or run.epsilon > found.most_epsilon:
+        what = (
+            f"It is approved up to epsilon {float(found.most_epsilon):g} a run."
+            if found.state == APPROVED
+            else f"Its state is: {found.state}."
+        )
+        raise Refused(
+            "pipeline-waits", what, "Ask the owner, who sees it under `sfumato pipeline list`."
+        )
+
+
+def _program_of(found: Submitted, listing: Listing) -> Program:
+    """Return the program as it was handed in, read against the card as it is now."""
+    said = json.loads(found.program)
+    return read_program(listing.card, said, said.get("environment", ""))
+
+
+def _shown(one: Submitted) -> Json:
+    return {
+        "digest": one.digest,
+        "data_set": one.data_set,
+        "by": one.by,
+        "at": one.at,
+        "state": one.state,
+        "most_epsilon": float(one.most_epsilon),
+        "decided_by": one.decided_by,
+        "decided_at": one.decided_at,
+        **json.loads(one.program),
+    }
+
+
+def _errors(program: Program, epsilon: object, delta: Fraction) -> Json:
+    """Return how far off the noise would be with more and fewer blocks; of public numbers alone."""
+    rows = []
+    for blocks in BLOCKS:
+        run = read_run(program, {"blocks": blocks, "epsilon": epsilon}, delta)
+        rows.append({"blocks": blocks, "noise": run.margins()})
+    return {"epsilon": float(read_epsilon(epsilon)), "at": rows}
+
+
+def _unknown() -> Refused:
+    return Refused(
+        "pipeline-unknown",
+        "The data set has no program of that digest.",
+        "Hand it in, or see `sfumato pipeline list`.",
+    )
+
+
+def _not_on(kind: str) -> Refused:
+    return Refused(
+        "bad-pipeline",
+        f"The rows of this vault are asked by {kind}, which cannot split them into blocks yet.",
+        "Pipelines need a vault on DuckDB, which is what `sfumato init` makes by itself.",
+    )

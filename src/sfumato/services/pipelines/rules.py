@@ -74,7 +74,12 @@ class PipelineRules:
         return {"rules": [self._shown(one) for one in found]}
 
     def fitting(self, program: Program, asker: Asker) -> Rule | None:
-        """Return the oldest rule that the program fits, or None: then it waits."""
+        """Return the oldest rule that the program fits, or None: then it waits.
+
+        No rule knows what a program brings along to run with, so one that does waits.
+        """
+        if program.own:
+            return None
         one = _handed_in(program, asker)
         rules = self.store.of(program.data_set)
         return next((rule for rule in rules if misfit(rule, one) is None), None)
