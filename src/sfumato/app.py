@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +60,8 @@ from sfumato.vault_engine import NAMES, choose_engine, open_engine
 from sfumato.vault_stores import (
     CATALOGUE,
     airlock_of,
+    code_digest,
+    default_anchor,
     ledger_store,
     pipelines_of,
     postgres_store,
@@ -351,23 +352,6 @@ def open_house(
 def anonymity() -> Anonymity:
     """Return what measures and recodes an owner's own files; no vault is needed for it."""
     return Anonymity(DuckDBEngine(SystemDice().draw(SALT_BYTES)))
-
-
-@cache
-def code_digest() -> str:
-    """Return the SHA-256 (hex) of the package's own files: which code answered."""
-    root = Path(__file__).parent
-    found = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name, text = str(path.relative_to(root)).encode(), path.read_bytes()
-        found.update(b"%d %s %d\n%s" % (len(name), name, len(text), text))
-    return found.hexdigest()
-
-
-def default_anchor(ledger: str) -> Path:
-    """Return where an anchor lies unless said otherwise: outside the vault, in the user's state."""
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "sfumato" / "anchors" / f"{ledger}.anchor"
 
 
 # Any: see faces/cli/serve.py

@@ -98,7 +98,7 @@ def _check_python() -> Finding:
 
 def _check_anchors() -> Finding:
     """Say where new vaults' anchors lie, and whether that can be written."""
-    from sfumato.app import default_anchor
+    from sfumato.vault_stores import default_anchor
 
     place = default_anchor("of-no-ledger").parent
     there = next(p for p in (place, *place.parents) if p.exists())

@@ -1,8 +1,11 @@
-"""Opening the stores that a vault's folder names: SQLite files of it, or one PostgreSQL."""
+"""Opening the stores that a vault's folder names: files of it, or a PostgreSQL; and its places."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -69,3 +72,20 @@ def airlock_of(root: Path, records: Records, door: PipelineDoor, catalogue: Cata
     clock, dice = SystemClock(), SystemDice()
     files = FileAirlock(root / "airlock", dice)
     return Airlock(AirlockDoor(door, files), SqlAirlock(records), catalogue, clock, dice)
+
+
+@cache
+def code_digest() -> str:
+    """Return the SHA-256 (hex) of the package's own files: which code answered."""
+    root = Path(__file__).parent
+    found = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        name, text = str(path.relative_to(root)).encode(), path.read_bytes()
+        found.update(b"%d %s %d\n%s" % (len(name), name, len(text), text))
+    return found.hexdigest()
+
+
+def default_anchor(ledger: str) -> Path:
+    """Return where an anchor lies unless said otherwise: outside the vault, in the user's state."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "sfumato" / "anchors" / f"{ledger}.anchor"

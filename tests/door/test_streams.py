@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,7 +182,7 @@ def test_the_operation_of_a_stream_is_no_question_and_cannot_be_raised(vault: Op
 class CutShort(Ledger):
     """A ledger whose door is killed between the charge and what is settled."""
 
-    def settle(self, user: str, op: str, answer: str) -> Settled:
+    def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
         raise KeyboardInterrupt
 
 

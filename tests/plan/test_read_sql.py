@@ -92,6 +92,15 @@ def test_a_question_is_read(
     assert read_sql(text, "clinic") == expected
 
 
+@pytest.mark.parametrize("digits", ["'a'", "true", "1.5", "16", "DATE '2026-01-01'"])
+@pytest.mark.parametrize("of", ["COUNT(*)", "SUM(age)"])
+def test_digits_that_are_none_are_refused_with_their_place(of: str, digits: str) -> None:
+    with pytest.raises(Refused) as refused:
+        read_sql(f"SELECT ROUND({of}, {digits}) FROM clinic", "clinic")
+    assert refused.value.code == "not-in-language"
+    assert refused.value.facts["line"] == 1
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [

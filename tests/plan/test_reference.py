@@ -472,7 +472,7 @@ def _is_answered(key: Any, value: Value) -> bool:  # a key of a plan, and what a
         return True
     keys = [_key_value(key.kind, key.unit, constant) for constant in key.keys]
     if value not in keys:  # only a declared column has values that are no keys
-        assert value == "zz" or isinstance(key.of, Ref), (key.of, value)
+        assert value == "zz" or isinstance(key.of, Ref | Curve), (key.of, value)
     return value in keys
 
 

@@ -112,8 +112,10 @@ def _rounded(node: exp.Expr, depth: int) -> Expr:
     """Read ROUND(x, digits) as FLOOR(x * 10^digits + 1/2) / 10^digits: a half goes up."""
     only(node, {"this", "decimals"})
     digits = node.args.get("decimals")
-    number = Fraction(0) if digits is None else constant_of(digits).number
-    if number.denominator != 1 or abs(number) > MOST_DIGITS:
+    given = None if digits is None else constant_of(digits)
+    is_number = given is None or given.kind == "number"
+    number = given.number if given is not None and is_number else Fraction(0)
+    if not is_number or number.denominator != 1 or abs(number) > MOST_DIGITS:
         raise outside(node, f"ROUND takes at most {MOST_DIGITS} digits", "Write ROUND(x, 2).")
     return rounded(expression(node.this, depth), int(number))
 
