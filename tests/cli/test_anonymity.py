@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from decimal import Decimal
@@ -180,10 +181,34 @@ def test_texts_come_out_as_they_went_in(say: Say, tmp_path: Path) -> None:
 def test_what_cannot_be_reached_is_refused_with_how_close_one_gets(
     say: Say, tmp_path: Path
 ) -> None:
-    status, _, err = say("reach", MEDICAL, "--quasi", "age", "--k", "1001", "--out", tmp_path / "o")
+    asked = ("reach", MEDICAL, "--quasi", "age", "--sensitive", "has_rare_disease", "--k", "2")
+    status, _, err = say(*asked, "--entropy-l", "2", "--out", tmp_path / "o")
     assert status == 3
-    assert "nearest leaves out 1,000 of 1,000" in err
+    assert re.search(r"the nearest leaves out [\d,]+ of 1,000 rows", err)
     assert not (tmp_path / "o").exists()
+
+
+def test_what_no_table_could_have_is_refused_in_its_own_words(say: Say, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", ("age", "ill"), [(n, n % 2) for n in range(20)])
+    asked = ("reach", table, "--quasi", "age", "--sensitive", "ill")
+    for method in ("global", "local", "mondrian"):
+        said = say(*asked, "--method", method, "--k", "21")
+        assert (said[0], "the table has 20 rows" in said[2]) == (3, True)
+        said = say(*asked, "--method", method, "--k", "2", "--l", "3")
+        assert (said[0], "a sensitive column has 2 values" in said[2]) == (3, True)
+    empty = write_csv(tmp_path / "e.csv", ("age", "ill"), [])
+    assert "No row is held back" in say("leaks", table, table, "--held-back", empty)[2]
+
+
+def test_what_blunting_took_is_not_called_nothing(say: Say, tmp_path: Path) -> None:
+    """An age foretells an illness; rounded to one age it does not, and no loss shows it."""
+    lines = [(n % 41, "yes" if n % 41 < 20 else "no") for n in range(205)]
+    table = write_csv(tmp_path / "t.csv", ("age", "ill"), lines)
+    asked = ("reach", table, "--quasi", "age", "--sensitive", "ill", "--k", "5")
+    said = say(*asked, "--round", "age=1000")[1]
+    assert "what was made blunt before, age, is not in it" in said
+    assert "100.0% before, " in said
+    assert "100.0% after" not in said
 
 
 def test_a_file_that_is_there_is_not_written_over(say: Say, tmp_path: Path) -> None:
@@ -270,7 +295,7 @@ def test_a_file_that_is_no_table_is_refused_without_its_content(say: Say, tmp_pa
     status, out, err = say("check", bad)
     assert status == 3
     assert "secret" not in out + err
-    assert say("check", tmp_path / "absent.csv")[0] == 3
+    assert "does not exist" in say("check", tmp_path / "absent.csv")[2]
     assert "unknown-column" in say("check", MEDICAL, "--quasi", "height")[2]
 
 

@@ -39,6 +39,23 @@ def test_what_cannot_be_run_is_refused_in_words(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
+def test_a_slip_is_told_before_anything_is_run(tmp_path: Path) -> None:
+    assert (
+        "no folder" in run(tmp_path, "attack", "loo", "--save", f"{tmp_path}/nowhere/x.svg").stderr
+    )
+    assert "not in the range" in run(tmp_path, "attack", "loo", "--seed", "-1").stderr
+    (tmp_path / "empty.csv").write_text("Height,zip\n")
+    assert (
+        "has no rows"
+        in run(tmp_path, "attack", "loo", "--set", f"data={tmp_path}/empty.csv").stderr
+    )
+    (tmp_path / "t.csv").write_text("age,zip\n1,2\n1,3\n")
+    table = ("--set", f"data={tmp_path}/t.csv", "--set", "columns=age,zip")
+    asked = ("attack", "linkage", "--runs", "10", *table)
+    assert "no column 'nope'" in run(tmp_path, *asked, "--set", "secret=nope").stderr
+    assert "reads no row of the file" in run(tmp_path, *asked, "--set", "secret=zip").stdout
+
+
 def test_a_vault_is_probed_and_says_what_stops_it(tmp_path: Path) -> None:
     vault = patients_vault(tmp_path, "ada")
     sql = "SELECT COUNT(*) AS n FROM patients WHERE age < 40"

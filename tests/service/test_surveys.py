@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from sfumato.client.respondent import Prepared, shown
 from sfumato.core.access import Caller
 from sfumato.core.account import Entry
 from sfumato.services.surveys import Sent
+from sfumato.services.surveys.codes import code_digest
 from surveys import DICE, TRUTHS, day, design, device
 from vaults import make_vault
 
@@ -281,6 +284,12 @@ def test_a_sheet_of_dice_counts_once_under_its_invitation(house: OpenVault) -> N
     assert house.call("survey-sheet", sheet)["counted"] == "now"
     assert house.call("survey-sheet", sheet)["counted"] == "before"
     assert house.house.desk.surveys.store.standing(survey).reports == 1
+    with sqlite3.connect(house.house.folder / "ledger.sqlite") as opened:
+        written = "\n".join(opened.iterdump())
+    invitation = code_digest(code)
+    for marked in (b"sheet", b"", code.encode()):  # what somebody with the codes could try
+        tried = sha256(f"{survey}\n{invitation}\n{marked.hex()}".encode()).hexdigest()
+        assert tried not in written
     other = {"survey": published(house), "invitation": code, "said": "0.0.1 1.0.2"}
     assert refusal(house, "survey-sheet", **other) == "bad-report"
 

@@ -127,6 +127,10 @@ def check_picture(path: str | Path) -> None:
     suffix = Path(path).suffix.lower()
     if suffix not in (".svg", ".png", ".html", ".json"):
         raise _no_such_picture(suffix)
+    if not Path(path).absolute().parent.is_dir():
+        raise Refused(
+            "bad-request", f"There is no folder for {path}.", "Make it, or name another file."
+        )
     _converter()
 
 

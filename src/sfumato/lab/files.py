@@ -25,11 +25,13 @@ def table(path: str | Path) -> list[dict[str, str]]:
 def numbers(path: str | Path, column: str) -> list[float]:
     """Return a column's numbers without its nulls, or refuse."""
     lines = table(path)
-    if not lines or column not in lines[0]:
+    if not lines:
+        raise Refused("bad-request", f"{Path(path).name} has no rows.", "Name a file with some.")
+    if column not in lines[0]:
         raise Refused(
             "unknown-column",
             f"{Path(path).name} has no column {column!r}.",
-            f"Name one of: {', '.join(lines[0]) if lines else 'none'}.",
+            f"Name one of: {', '.join(lines[0])}.",
             column=column,
         )
     try:

@@ -48,6 +48,7 @@ def _names(_context: object, _option: object, text: str | None) -> tuple[str, ..
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
+_FILE = click.Path(exists=True, dir_okay=False)
 _QUASI = click.option("--quasi", callback=_names, metavar="A,B", help="What others may know.")
 _SENSITIVE = click.option(
     "--sensitive", callback=_names, metavar="A,B", help="What they are after."
@@ -56,7 +57,7 @@ _INNER = click.option("--table", "inner", help="The table, if TABLE is a DuckDB 
 
 
 @anonymity.command("check")
-@click.argument("table")
+@click.argument("table", type=_FILE)
 @_QUASI
 @_SENSITIVE
 @_INNER
@@ -77,7 +78,7 @@ def check(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
 
 
 @anonymity.command("unique")
-@click.argument("table")
+@click.argument("table", type=_FILE)
 @_QUASI
 @_INNER
 @click.option("--most", type=click.IntRange(1, 12), default=4, show_default=True)
@@ -90,7 +91,7 @@ def unique(shell: Shell, table: str, inner: str | None, quasi: tuple[str, ...], 
 
 
 @anonymity.command("hierarchies")
-@click.argument("table")
+@click.argument("table", type=_FILE)
 @click.option("--quasi", callback=_names, metavar="A,B", required=True)
 @_INNER
 @click.option("--out", metavar="FILE", help="Write the rules there, as TOML, to review.")
@@ -124,7 +125,7 @@ def _goal(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @anonymity.command("reach")
-@click.argument("table")
+@click.argument("table", type=_FILE)
 @click.option("--quasi", callback=_names, metavar="A,B", required=True)
 @_SENSITIVE
 @_INNER
@@ -173,8 +174,8 @@ def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
 
 
 @anonymity.command("leaks")
-@click.argument("original")
-@click.argument("look_alike", metavar="LOOK-ALIKE")
+@click.argument("original", type=_FILE)
+@click.argument("look_alike", metavar="LOOK-ALIKE", type=_FILE)
 @click.option("--held-back", metavar="FILE", help="Rows of the same kind that it never saw.")
 @command
 def leaks(shell: Shell, original: str, look_alike: str, held_back: str | None) -> None:

@@ -23,7 +23,7 @@ from sfumato.wire import Refused
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="All against ours: one table, minutes.")
 @click.option("--runs", type=click.IntRange(1, 1_000_000), help="How often it is repeated.")
-@click.option("--seed", type=int, help="Draw the same again.")
+@click.option("--seed", type=click.IntRange(0), help="Draw the same again.")
 @click.option("--set", "typed", multiple=True, metavar="OPTION=VALUE", help="Set an option of it.")
 @click.option("--save", metavar="FILE", help="Keep the picture: .svg, .png, .html or .json.")
 @command
@@ -35,6 +35,8 @@ def run_attack(shell: Shell, name: str | None, save: str | None, **how: Any) -> 
     if name is None:
         _list(shell)
         return
+    if save is not None:
+        check_picture(save)
     report = attack(name).report(runs=how["runs"], seed=how["seed"], **_options(how["typed"]))
     if save is not None:
         report.save(save)

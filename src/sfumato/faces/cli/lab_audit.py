@@ -20,7 +20,9 @@ from sfumato.wire import Refused
     type=click.Path(dir_okay=False),
     help="Run everything, and write the tables to this file.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the auditor's dice.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the auditor's dice."
+)
 @click.option(
     "--engine",
     "engines",

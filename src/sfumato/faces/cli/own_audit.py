@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -83,6 +84,8 @@ def _checked(own: Own) -> tuple[tuple[str, str], Terms]:
         raise _wrong(
             "Both sides would be asked the same.", f"Write {DATA} where the input belongs."
         )
+    if not math.isfinite(own.epsilon):
+        raise _wrong("That epsilon is no number.", "Give one from 0, such as 1.")
     most = could_prove(own.runs, own.delta)
     if not own.epsilon < most:
         raise _wrong(

@@ -163,7 +163,12 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
     same command sends that, once, and asks nothing.
     """
     path = Path(device) if device else _state() / "device"
-    secret = _secret(path, shell)
+    try:
+        secret = _secret(path, shell)
+    except OSError:
+        raise Refused(
+            "not-allowed", f"{path} can be no device's secret.", "Name another file with --device."
+        ) from None
     _check_first(path, survey_id)
     with _house(shell) as house:
         asked = proven(house, survey_id)
@@ -303,7 +308,7 @@ def _state() -> Path:
 def _read(path: str) -> dict[str, object]:
     try:
         read = json.loads(Path(path).read_text("utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         read = None
     if not isinstance(read, dict):
         raise Refused("bad-survey", f"{path} is no JSON object.", "See docs/surveys.md.")

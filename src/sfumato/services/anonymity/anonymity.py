@@ -188,6 +188,8 @@ class Anonymity:
         real, made, rest = tables
         if real is None or made is None:
             raise Refused("bad-request", "Two tables are compared.", "Name both.")
+        if rest is not None and not rest.rows:
+            raise Refused("bad-request", "No row is held back.", "Name a table with rows, or none.")
         return _for_the_owner(leaks_json(leaks(real, made, rest)))
 
 
@@ -202,7 +204,20 @@ def _recoded(table: Table, how: Recoding, goal: Goal) -> Recoded:
         raise Refused(
             "bad-request", f"{how.method!r} is no method.", f"Use one of {', '.join(METHODS)}."
         )
+    _check_possible(table, goal, how.sensitive)
     return recode[how.method]()
+
+
+def _check_possible(table: Table, goal: Goal, sensitive: Sequence[str]) -> None:
+    """Refuse at once what no class could have, were it all of the table."""
+    most = min((len(column.values) for column in table.of(sensitive)), default=0)
+    if goal.k > table.people > 0:
+        says = f"k = {goal.k:,} is asked, and the table has {table.people:,} rows"
+    elif sensitive and goal.l is not None and goal.l > most:
+        says = f"l = {goal.l:,} is asked, and a sensitive column has {most:,} values"
+    else:
+        return
+    raise Refused("out-of-reach", f"{says} (counts are owner-only).", "Ask for less.")
 
 
 def _hierarchies(table: Table, how: Recoding) -> dict[str, Hierarchy]:

@@ -202,13 +202,24 @@ class Surveys:
             raise Refused(
                 "bad-report", "This survey's chances are none of dice.", "Answer with script."
             )
-        if self._charge(kept, made, code_digest(code), b"sheet"):
+        invitation = code_digest(code)
+        if self._charge(kept, made, invitation, self._sheet_mark(made, invitation)):
             return {"counted": "before", "mark": ""}
         ballot = Ballot(made.id, token_digest(self.dice.draw(TOKEN_BYTES)), said)
         ended = outcome(ballot, self.store.take(ballot))
         if isinstance(ended, Refused):
             raise ended
         return ended
+
+    def _sheet_mark(self, made: Published, invitation: str) -> bytes:
+        """Return what is charged in a blinded token's place: the same for the same invitation.
+
+        Only the survey's key tells it from a token's, so no entry shows who used dice.
+        """
+        message = b"\0" + hashlib.shake_256(f"sheet {invitation}".encode()).digest(
+            made.key.size - 1
+        )
+        return hashlib.sha256(self.keys.sign(made.id, message)).digest()
 
     def estimates(self, survey: str) -> Json:
         """Return what the shown reports tell, once there are enough of them."""
