@@ -69,9 +69,18 @@ def test_a_hierarchy_that_does_not_nest_is_refused() -> None:
         build(coded("x", [*"abc"]), [lambda v, _: "2" if v == "c" else "1", lambda _, text: text])
 
 
+def test_digits_that_stand_for_a_place_are_no_sizes() -> None:
+    for name in ("zip", "Postal code", "PLZ"):
+        assert proposed(coded(name, [10115, 10117, 20095])) == Prefixes((4, 3, 2, 1))
+        assert isinstance(proposed(coded(name, [115, 10117, 20095])), Intervals)
+    assert isinstance(proposed(coded("salary", [10115, 10117, 20095])), Intervals)
+
+
 @pytest.mark.parametrize(("values", "rule"), [
     (list(range(17, 91)), Intervals((2, 8, 32), 0)),
     (["2026-01-02", "2026-03-04", "2025-03-04"], Dates(("month", "quarter", "year", "decade"))),
+    (["2026-01-02T03:04", "2026-03-04 05:06:07.5+01:00", "2025-03-04T00:00Z"],
+     Dates(("month", "quarter", "year", "decade"))),
     (["00310", "00311", "00420"], Prefixes((4, 3, 2, 1))),
     (["red", "green", "blue"], EVERYTHING),
     ([True, False], EVERYTHING),

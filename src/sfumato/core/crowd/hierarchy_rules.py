@@ -15,7 +15,12 @@ from sfumato.core.crowd.coded import Column, Value, bound_text, is_number
 from sfumato.core.crowd.hierarchy import ANYTHING, Hierarchy, Step, build
 from sfumato.core.refusal import Refused
 
-DAY: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+DAY: Final = re.compile(  # with a time of day or without
+    r"(\d{4})-(\d{2})-(\d{2})(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+)
+POST: Final = re.compile(
+    r"\b(zip|plz|post(al)?[_ ]?code)", re.I
+)  # names of columns whose digits are places
 UNITS: Final = ("month", "quarter", "year", "decade")
 _LEAST: Final = 1e-30  # widths that are written down exactly
 _MOST: Final = 1e30
@@ -66,7 +71,7 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Dates:
-    """Days (2026-11-22) become months, quarters, years, decades."""
+    """Days (2026-11-22, or with a time) become months, quarters, years, decades."""
 
     units: tuple[str, ...]
 
@@ -135,6 +140,9 @@ def proposed(column: Column) -> Rule:
     """
     known = [value for value in column.values if value is not None]
     if len(known) > 2 and column_of_numbers(known):
+        digits = {len(str(value)) if isinstance(value, int) and value > 0 else 0 for value in known}
+        if POST.search(column.name) and len(digits) == 1 and min(digits) > 1:
+            return Prefixes(tuple(range(max(digits) - 1, 0, -1)))
         return _proposed_intervals([Fraction(str(value)) for value in known])
     texts = [value for value in known if isinstance(value, str)]
     if len(texts) < len(known) or len(known) < 3:
