@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -63,7 +64,8 @@ def is_planned(act: Callable[[], Question]) -> bool:
             plan = make_plan(CLINIC, question)
             plan.canonical()
             plan.shape()
-            assert read_question(json.loads(json.dumps(question_json(question)))) == question
+            asked = replace(question, called=frozenset())  # names of a text are not in the shape
+            assert read_question(json.loads(json.dumps(question_json(question)))) == asked
     except Refused:  # its code is in the table, or it could not have been made
         return False
     return True
