@@ -15,10 +15,11 @@ import ledgers
 import pg
 from sfumato.core.airlock import Request
 from sfumato.core.approval import Approval
-from sfumato.core.card import Card
+from sfumato.core.card import Card, read_card
 from sfumato.core.confirmation import Confirmation
 from sfumato.core.filters import Cap
 from sfumato.core.job import Job
+from sfumato.core.listing import Listing
 from sfumato.core.pipeline_rule import Range, Rule, Spending
 from sfumato.core.refusal import Bug
 from sfumato.stores import postgres, sqlite
@@ -176,6 +177,26 @@ def test_a_freeze_is_seen_by_every_node(node: Node) -> None:
     assert second.is_frozen("CLINIC")
     assert second.thaw("clinic")
     assert not first.is_frozen("Clinic")
+
+
+def test_no_spelling_of_a_name_goes_around_a_freeze(node: Node) -> None:
+    """A database's `lower` and Python's `casefold` differ in letters that no name has."""
+    catalogue = SqlCatalogue(node(), lambda name, _: _card_of(name))
+    catalogue.put(Listing(_card_of("patients"), "t", "ada"), "", "people", "")
+    assert catalogue.freeze("patients", "ada", SOON)
+    for name in ("patients", "PATIENTS", "Patients"):
+        found = catalogue.opened(name, "ada")
+        assert found is not None
+        assert found.is_frozen
+    for name in ("pat\u0130ents", "pat\u0131ents", "patient\u017f", "patients\u0000"):
+        assert catalogue.opened(name, "ada") is None
+        assert catalogue.find(name) is None
+
+
+def _card_of(name: str) -> Card:
+    x = {"type": "integer", "lower": 0, "upper": 1}
+    terms = {"unit": "row", "people": "p", "version": "1", "budget": {"epsilon": 1}}
+    return read_card(name, {**terms, "columns": {"x": x}})
 
 
 def _no_card(_name: str, _text: str) -> Card:

@@ -110,6 +110,15 @@ def test_an_edit_takes_every_vote_back(act: object) -> None:
     assert (made.votes, made.draft) == ((), 2)
     assert not is_out(made)
     assert is_out(vote(vote(made, "rita"), "rolf"))
+    against = act(vote(both, "rosa", NO), "rosa", "new")  # type: ignore[operator]  # as above
+    again = vote(vote(against, "rita"), "rolf")
+    assert not is_out(again)  # she has not said otherwise
+
+
+def test_an_author_takes_nothing_out() -> None:
+    for user, expected in (("ada", "not-allowed"), ("eve", "airlock-unknown")):
+        with pytest.raises(Refused, match=expected):
+            airlock.trimmed(in_review(), user, "new")
 
 
 def test_who_put_a_file_in_does_not_vote_on_it_and_who_took_one_out_does() -> None:
@@ -220,8 +229,8 @@ def test_whatever_is_tried_only_two_others_who_saw_this_let_it_out(
         before, request = request, tried(request, act, user, seal)
         if request is before:
             continue
-        if act in ("trim", "replace", "came"):
-            since.clear()
+        if act in ("trim", "replace", "came"):  # who was against it still is
+            since = {user: word for user, word in since.items() if word == "no"}
         if act == "replace":
             editors.add(user)
         if act in ("yes", "no"):

@@ -298,7 +298,9 @@ def test_a_file_of_a_wrong_kind_does_not_leave_whoever_wants_it(vault: OpenVault
         vote(vault, request, user)
     assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-unsafe"
     assert "not-dp-release" not in notes(vault, request)
-    call(vault, "ada", "trim", request, path="figure.svg")  # without having seen it
+    assert code_of(lambda: call(vault, "ada", "trim", request, path="figure.svg")) == "not-allowed"
+    call(vault, "rosa", "trim", request, path="figure.svg")
+    assert code_of(lambda: call(vault, "rosa", "trim", request, path="figure.svg")) == "bad-airlock"
     assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
     call(vault, "owner", "decline", request)
 
@@ -371,6 +373,41 @@ def test_who_is_not_on_the_card_any_more_has_no_vote(vault: OpenVault, tmp_path:
     call(vault, "owner", "decline", request)
 
 
+def test_a_half_released_request_goes_by_the_card_of_today(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    """Killed between the state and the ledger: nothing has left, so today's reviewers count."""
+    request = reviewed(vault)
+    for user in ("rita", "rolf"):
+        vote(vault, request, user)
+    store = vault.house.desk.airlock.store
+    found = store.find(request)
+    assert found is not None
+    assert store.change(replace(found, state="released", revision=found.revision + 1))
+    rows = [(f"new-{who}", site, wage) for who, site, wage in PEOPLE]
+    source = write_csv(tmp_path / "t.csv", ("who", "site", "wage"), rows)
+    vault.add("town", source, card('version = "12"\n' + CARD.replace('"rita", ', "")))
+    try:
+        assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+        assert "not-dp-release" not in notes(vault, request)
+    finally:
+        vault.add("town", source, card('version = "13"\n' + CARD))
+    call(vault, "owner", "release", request)
+    assert "not-dp-release" in notes(vault, request)
+
+
+def test_nothing_leaves_a_frozen_data_set(vault: OpenVault) -> None:
+    request = reviewed(vault)
+    for user in ("rita", "rolf"):
+        vote(vault, request, user)
+    vault.call("freeze", {"data_set": "town"})
+    try:
+        assert code_of(lambda: call(vault, "owner", "release", request)) == "data-set-frozen"
+    finally:
+        vault.call("thaw", {"data_set": "town"})
+    call(vault, "owner", "release", request)
+
+
 def test_who_is_none_of_its_people_finds_no_request(vault: OpenVault) -> None:
     request = submitted(vault)
     for verb in ("show", "fetch", "withdraw", "release", "run", "decline"):
@@ -431,6 +468,9 @@ def test_where_no_sandbox_starts_the_one_run_is_not_used_up(
         {"why": "\ud800"},
         {"files": [{**GROUPED, "count": "\ud800"}]},
         {"source": ""},
+        {"source": "x = 1\r# \x1b[2K hidden"},
+        {"files": [{"path": "Reviewers-only.txt"}]},
+        {"files": [{"path": "reviewed-not-dp.json"}]},
     ],
     ids=ascii,
 )

@@ -89,22 +89,22 @@ class Request:
 
     def approvals(self, seal: str) -> tuple[str, ...]:
         """Return who wants exactly this released; each once, and nobody whose own work it is."""
-        return self._said(YES, seal)
-
-    def _said(self, word: str, seal: str) -> tuple[str, ...]:
         found = {
             vote.user
             for vote in self.votes
-            if (vote.says, vote.seal, vote.draft) == (word, seal, self.draft)
+            if (vote.says, vote.seal, vote.draft) == (YES, seal, self.draft)
             and self.is_reviewer(vote.user)
             and vote.user not in self.editors
         }
         return tuple(sorted(found))
 
+    def objections(self) -> tuple[str, ...]:
+        """Return who is against it, whatever draft they have said so of."""
+        return tuple(sorted({vote.user for vote in self.votes if vote.says == NO}))
+
     def is_cleared(self, seal: str) -> bool:
         """Say whether enough reviewers want exactly this released, and none is against it."""
-        is_opposed = any(v.says == NO and v.draft == self.draft for v in self.votes)
-        return not is_opposed and len(self.approvals(seal)) >= self.needed
+        return not self.objections() and len(self.approvals(seal)) >= self.needed
 
 
 # --- acts -----------------------------------------------------------------------------------------
@@ -168,13 +168,13 @@ def voted(request: Request, vote: Vote, seal: str) -> Request:
         raise changed()
     others = tuple(one for one in request.votes if one.user != vote.user)
     made = replace(request, votes=(*others, vote))
-    if len(made._said(NO, seal)) >= request.needed:
+    if len(made.objections()) >= request.needed:
         return _next(made, state=REJECTED, ended_by=vote.user, ended_at=vote.at)
     return _next(made)
 
 
 def replaced(request: Request, user: str, place: str) -> Request:
-    """Return the request with a file of the reviewer's own in it: every vote is gone."""
+    """Return the request with a file of the reviewer's own in it: whoever said yes votes anew."""
     _check_reviewer(request, user)
     _check_state(request, REVIEW)
     editors = tuple(sorted({*request.editors, user}))
@@ -182,9 +182,11 @@ def replaced(request: Request, user: str, place: str) -> Request:
 
 
 def trimmed(request: Request, user: str, place: str) -> Request:
-    """Return the request with a file less: every vote is gone, and nothing new came in."""
-    if not request.may_see(user):
-        raise unknown()
+    """Return the request with a file less: whoever said yes votes anew, and nothing new came in.
+
+    Never by its author: what they were told, or how long it took, would be of the files.
+    """
+    _check_reviewer(request, user)
     _check_state(request, REVIEW)
     return _edited(request, place, request.editors)
 
@@ -206,7 +208,9 @@ def let_out(request: Request, user: str, at: str, seal: str) -> Request:
 
 
 def _edited(request: Request, place: str, editors: tuple[str, ...]) -> Request:
-    return _next(request, draft=request.draft + 1, place=place, editors=editors, votes=())
+    """Return the request with other files; who was against it still is, until they say else."""
+    against = tuple(vote for vote in request.votes if vote.says == NO)
+    return _next(request, draft=request.draft + 1, place=place, editors=editors, votes=against)
 
 
 def _next(request: Request, **changes: Any) -> Request:  # Any: fields of a request

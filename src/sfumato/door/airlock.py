@@ -204,6 +204,11 @@ def check_releasable(door: AirlockDoor, draft: Draft) -> None:
         raise Refused("airlock-unsafe", f"{what}.", "Take it out with `sfumato airlock trim`.")
 
 
+def has_left(door: AirlockDoor, request: Request) -> bool:
+    """Say whether the ledger has the files of a request as released: before, votes count again."""
+    return noted(door.programs.ledger, request.id) is not None
+
+
 def release_files(door: AirlockDoor, request: Request, draft: Draft) -> Json:
     """Write the hashes of what was voted on into the ledger, durably; return the receipt."""
     check_releasable(door, draft)

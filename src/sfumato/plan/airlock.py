@@ -22,6 +22,7 @@ _LIMITS: Final = {
     "disk_mb": (16, 4096, 256),
 }
 _KEYS: Final = {"path", "by", "count", "of"}
+NOTES: Final = ("reviewed-not-dp.json", "reviewers-only.txt")  # what we lay beside the files
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def read_airlock_program(
     source = shape.get("source")
     if not isinstance(source, str) or not 1 <= len(source) <= MOST_SOURCE or not source.isascii():
         raise bad_airlock(f"a program is 1 to {MOST_SOURCE:,} ASCII letters of Python")
+    if not all(letter.isprintable() or letter in "\n\t" for letter in source.replace("\r\n", "\n")):
+        raise bad_airlock("a program has no control letters but line ends and tabs")
     if card.unit == ROW:
         raise bad_airlock("the card's unit is a row, and groups of people are what is looked for")
     columns = tuple(column.name for column in block_columns(card, shape.get("columns")))
@@ -99,7 +102,7 @@ def _one(shape: object, columns: tuple[str, ...]) -> Asked:
     if not isinstance(shape, Mapping) or not set(shape) <= _KEYS:
         raise bad_airlock("a file has a path, and perhaps by, count and of")
     path, by = shape.get("path"), shape.get("by", [])
-    if not isinstance(path, str) or not is_airlock_path(path):
+    if not isinstance(path, str) or not is_airlock_path(path) or path.casefold() in NOTES:
         raise bad_airlock("a file's path is plain, inside the output folder, of a kind let out")
     count, of = (shape.get(key, "") for key in ("count", "of"))
     if not isinstance(by, list) or not all(isinstance(name, str) for name in by):

@@ -50,7 +50,9 @@ class SqlCatalogue:
 
     def find(self, name: str) -> Listing | None:
         """Return the current version of a data set, letter case aside, or None."""
-        if not name.isprintable():  # half a letter cannot be looked for
+        if (
+            not name.isascii() or not name.isprintable()
+        ):  # no card has another, and databases differ
             return None
         rows = self._records.rows(
             "SELECT max(id) FROM versions WHERE lower(name) = lower(?)", (name,)
@@ -89,7 +91,7 @@ class SqlCatalogue:
 
     def opened(self, name: str, user: str) -> Opened | None:
         """Return what `find`, `groups_of` and `is_frozen` say, as of one moment."""
-        if not name.isprintable():
+        if not name.isascii() or not name.isprintable():
             return None
         rows = self._records.rows(_OPENED, (name, name.casefold(), user, user, name))
         versions = [text for what, text in rows if what == "version" and text is not None]

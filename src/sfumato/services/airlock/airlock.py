@@ -30,6 +30,7 @@ from sfumato.door import (
     earlier_of,
     edited,
     fetched,
+    has_left,
     release_files,
     reviewers_view,
     run_for_review,
@@ -159,13 +160,13 @@ class Airlock:
         return _shown(made, caller)
 
     def trim(self, caller: Caller, request: str, path: str) -> Json:
-        """Take a file out; everybody votes anew."""
+        """Take a file out; whoever wanted it released votes anew."""
+        _check_themselves(caller)
         listing, found = self._found(caller, request)
         airlock.trimmed(found, caller.user, "")  # refuses before any file is read
         draft = self._draft(listing, found)
-        asked = [one.path for one in self._program(listing, found).asked]
-        if path not in asked:
-            raise bad_airlock("no file of that name was asked for")
+        if path not in draft.held.files:
+            raise bad_airlock("no file of that name is in the draft")
         place = edited(self.door, draft, path, None)
         return self._edit(caller, airlock.trimmed(found, caller.user, place), found, path)
 
@@ -185,6 +186,8 @@ class Airlock:
         _check_themselves(caller)
         listing, found = self._found(caller, request)
         airlock.check_reviewed(found, caller.user)
+        if self.catalogue.is_frozen(listing.card.name):
+            raise Refused("data-set-frozen", "The data set is frozen.", "Its owner can thaw it.")
         draft = self._draft(listing, found)
         made = airlock.let_out(found, caller.user, self.clock.now(), draft.seal)
         check_releasable(self.door, draft)
@@ -267,7 +270,8 @@ class Airlock:
     def _now(self, listing: Listing, request: Request) -> Request:
         """Return a request with what the card says today, and over if its time is."""
         terms = listing.card.airlock
-        if request.state not in OPEN:
+        is_half = request.state == RELEASED and not has_left(self.door, request)
+        if request.state not in OPEN and not is_half:
             return request
         made = airlock.expired(request, self.clock.now())
         if made is not request:
