@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import zlib
+from decimal import InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -142,8 +143,20 @@ HEAD = part(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
 PIXEL = part(b"IDAT", zlib.compress(b"\0\0"))
 PNG = b"\x89PNG\r\n\x1a\n" + HEAD + PIXEL + part(b"IEND", b"")
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'>%s</svg>"
-TENSOR = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
-MODEL = struct.pack("<Q", len(TENSOR)) + TENSOR + bytes(8)
+ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+def model(head: object, more: bytes = b"") -> bytes:
+    said = json.dumps(head).encode()
+    return struct.pack("<Q", len(said)) + said + more
+
+
+def twice(more: bytes) -> bytes:
+    said = json.dumps({"w": ENTRY}).encode().replace(b'{"dtype"', b"{" + more + b'"dtype"')
+    return struct.pack("<Q", len(said)) + said + bytes(8)
+
+
+MODEL = model({"w": ENTRY}, bytes(8))
 
 
 def array(values: Any) -> bytes:
@@ -199,6 +212,14 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
         ("a.safetensors", MODEL + b"more"),
         ("a.safetensors", MODEL[:-1]),
         ("a.safetensors", b"\xff" * 40),
+        ("a.safetensors", model([])),
+        ("a.safetensors", model("text")),
+        ("a.safetensors", model({"w": 5})),
+        ("a.safetensors", model({"w": "dtype shape data_offsets"})),
+        ("a.safetensors", model({"w": ["dtype", "shape", "data_offsets"]})),
+        ("a.safetensors", model({"w": {**ENTRY, "who": "all the rows"}}, bytes(8))),
+        ("a.safetensors", model({"__metadata__": {"who": "all the rows"}})),
+        ("a.safetensors", twice(b'"dtype":"all the rows",')),
         ("a.pkl", b"x"),
         ("a.txt", b""),
     ],
@@ -207,6 +228,27 @@ def test_a_file_that_is_not_what_it_says_is_stopped(path: str, file: bytes) -> N
     assert fault_of(path, file) is not None
     got = checked([Asked(path)], {path: file}, TERMS, REAL, ())
     assert [one.weight for one in stops(got)] == [STOPS]
+
+
+@pytest.mark.parametrize("count", ["1e50", "-1e50", "1e15", "9" * 50])
+def test_a_number_that_nobody_could_count_is_no_count(count: str) -> None:
+    assert "uncounted" in found(table(f"a,{count},1200", "b,40,1300"))
+    old = Earlier("r0", ASKED, table(f"a,{count},1200", "b,40,1300").encode())
+    assert "difference" not in found(GOOD, earlier=(old,))
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidOperation]
+)
+def test_a_file_on_which_a_check_stumbles_is_stopped_and_says_nothing(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*_: object) -> None:
+        raise error("a row")
+
+    monkeypatch.setattr("sfumato.core.airlock_checks._digits", stumble)
+    (got,) = checked([ASKED], {"t.csv": GOOD.encode()}, TERMS, REAL, ())
+    assert (got.check, got.says, got.weight) == ("kind", "it could not be checked", STOPS)
 
 
 @given(file=st.binary(max_size=300), kind=st.sampled_from(KINDS))

@@ -7,8 +7,10 @@ release a file, and no file of a wrong kind is released at all.
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from sfumato.core.expression import Json
 from sfumato.core.npy import read_npy
 
 STOPS, LOOK = "stops", "look"
+_MOST_COUNT: Final = 10**15  # nobody counts as many people; what is larger is no count
 _REST: Final = 10  # percent of the largest part that all but the two largest must come to
 _CODED: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{16,}")
 
@@ -101,7 +104,7 @@ def checked(
     measured: Measured | None,
     earlier: Sequence[Earlier],
 ) -> tuple[Finding, ...]:
-    """Return everything that the checks find, in the order of the files."""
+    """Return everything that the checks find, in the order of the files; never raises."""
     found: list[Finding] = []
     for one in asked:
         file = files.get(one.path)
@@ -110,21 +113,37 @@ def checked(
                 Finding(one.path, "missing", "the program did not write it, or it was taken out")
             )
             continue
-        fault = fault_of(one.path, file)
-        if fault is not None:
-            found.append(Finding(one.path, "kind", fault, STOPS))
-            continue
-        found += _file_checks(one, file, terms, measured)
-        if one.is_table:
-            mine = _Table(one, rows_of(one.path, file))
-            for other in earlier:
-                found += _differences(mine, other, terms)
+        try:
+            found += list(_one_checked(one, file, terms, measured, earlier))
+        except (
+            ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError,
+            csv.Error, struct.error,
+        ):  # fmt: skip
+            found.append(Finding(one.path, "kind", "it could not be checked", STOPS))
     return tuple(found)
 
 
 def stops(found: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return the findings that no vote can outweigh."""
     return tuple(one for one in found if one.weight == STOPS)
+
+
+def _one_checked(
+    one: Asked,
+    file: bytes,
+    terms: AirlockTerms,
+    measured: Measured | None,
+    earlier: Sequence[Earlier],
+) -> Iterator[Finding]:
+    fault = fault_of(one.path, file)
+    if fault is not None:
+        yield Finding(one.path, "kind", fault, STOPS)
+        return
+    yield from _file_checks(one, file, terms, measured)
+    if one.is_table:
+        mine = _Table(one, rows_of(one.path, file))
+        for other in earlier:
+            yield from _differences(mine, other, terms)
 
 
 def _file_checks(
@@ -166,7 +185,7 @@ class _Table:
         """Return the people of each group, those of finer groups together."""
         sums: defaultdict[tuple[str, ...], Decimal] = defaultdict(Decimal)
         for line in self.lines:
-            sums[self.key(line, by)] += _number(line[self.asked.count]) or 0
+            sums[self.key(line, by)] += _count(line[self.asked.count]) or 0
         return dict(sums)
 
 
@@ -189,11 +208,11 @@ def _table_checks(
 
 def _count_checks(table: _Table, terms: AirlockTerms) -> Iterator[Finding]:
     path, name = table.asked.path, table.asked.count
-    counts = [_number(line[name]) for line in table.lines]
+    counts = [_count(line[name]) for line in table.lines]
     small = sum(1 for count in counts if count is not None and 0 < count < terms.smallest)
     exact = sum(1 for count in counts if count is not None and count % terms.round_to)
     if any(count is None for count in counts):
-        yield Finding(path, "uncounted", f"a cell of {name!r} is no number")
+        yield Finding(path, "uncounted", f"a cell of {name!r} is no count")
     if small:
         yield Finding(path, "small-count", f"{small} counts of people are below {terms.smallest}")
     if exact:
@@ -333,6 +352,12 @@ def _number(cell: str) -> Decimal | None:
     except InvalidOperation:
         return None
     return number if number.is_finite() and abs(number.adjusted()) < 100 else None
+
+
+def _count(cell: str) -> Decimal | None:
+    """Return how many people a cell says, or None where no count can be that large."""
+    number = _number(cell)
+    return None if number is None or abs(number) >= _MOST_COUNT else number
 
 
 def _digits(number: Decimal) -> int:

@@ -40,6 +40,7 @@ _SVG_TAGS: Final = frozenset(
     }
 )  # fmt: skip
 _REACHES_OUT: Final = re.compile(r"url\s*\(\s*['\"]?(?!#)|@import|expression\s*\(|\\", re.I)
+_TENSOR: Final = frozenset({"dtype", "shape", "data_offsets"})
 _SIZES: Final = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
     "BOOL": 1,
@@ -102,9 +103,9 @@ def fault_of(path: str, file: bytes) -> str | None:
         return "it is empty"
     try:
         return check(file)
-    except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError, struct.error):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError):
         return "it is malformed"
-    except expat.ExpatError:
+    except (struct.error, expat.ExpatError):
         return "it is malformed"
 
 
@@ -202,6 +203,13 @@ def _no_number(_text: str) -> None:
     raise ValueError
 
 
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a table, or raise ValueError where a key is twice, as only the last would be read."""
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError
+    return dict(pairs)
+
+
 def _npy(file: bytes) -> str | None:
     array = read_npy(file)
     width = int(array.kind[1:])
@@ -215,14 +223,18 @@ def _safetensors(file: bytes) -> str | None:
     (size,) = struct.unpack_from("<Q", file)
     if size > min(100_000, len(file) - 8):
         return "its head is longer than a model's"
-    head: Any = json.loads(file[8 : 8 + size])  # Any: JSON of a stranger's
-    if "__metadata__" in head:
+    head: Any = json.loads(file[8 : 8 + size], object_pairs_hook=_once)  # Any: a stranger's JSON
+    if not isinstance(head, dict):
+        return "it is malformed"
+    if any(set(one) != _TENSOR for one in head.values()):
         return "its head carries texts beside the tensors"
     place = 0
     for one in sorted(head.values(), key=lambda one: int(one["data_offsets"][0])):
         count = _SIZES[one["dtype"]]
         for side in one["shape"]:
-            count *= int(side)
+            if type(side) is not int or side < 0:
+                return "it is malformed"
+            count *= side
         begin, end = one["data_offsets"]
         if (begin, end) != (place, place + count):
             return "its tensors do not lie one behind the other"
