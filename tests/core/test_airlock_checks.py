@@ -112,6 +112,40 @@ def test_a_difference_of_few_people_is_found_in_lines_sums_and_totals(more: int)
     assert ("difference" in said) == (more < 10)
 
 
+def test_groups_that_read_the_same_are_measured_by_the_worst_of_them() -> None:
+    groups = [["A", 1, 5.0, 0.0, 5.0], ["a", 5000, 4.0, 3.0, 9999.0]]
+    for order in (groups, groups[::-1]):
+        lines = [[[name], *numbers] for name, *numbers in order]
+        real = read_measured(json.dumps({"people": 10000, "tables": {"t.csv": lines}}))
+        assert {"small-group", "dominance"} <= found(table("A,40,1200"), real=real)
+
+
+def test_as_many_people_with_another_sum_may_be_one_more_or_less() -> None:
+    old = Earlier("r0", ASKED, table("a,30,9280", "b,30,9280").encode())
+    (got,) = checked(
+        [ASKED], {"t.csv": table("a,30,2800", "b,30,9280").encode()}, TERMS, REAL, (old,)
+    )
+    assert (got.check, got.says.split()[0]) == ("difference", "1")
+    assert found(table("a,30,9280", "b,30,9280.0"), earlier=(old,)) == set()
+    assert found(table("a,60,2800", "b,60,9280"), earlier=(old,)) == set()
+
+
+def test_files_of_one_request_are_compared_with_each_other() -> None:
+    asked = [Asked("t.csv", ("site",), "n"), Asked("u.csv", ("site",), "n")]
+    real = Measured(1000, {"t.csv": MANY, "u.csv": MANY})
+    for more, checks in ((1, ["unrounded", "difference"]), (20, [])):
+        files = {
+            "t.csv": table("a,40", "b,40", head="site,n").encode(),
+            "u.csv": table("a,40", f"b,{40 + more}", head="site,n").encode(),
+        }
+        got = checked(asked, files, TERMS, real, ())
+        assert [(one.path, one.check) for one in got] == [("u.csv", check) for check in checks]
+
+
+def test_an_earlier_file_that_can_no_more_be_read_stops_nothing() -> None:
+    assert found(GOOD, earlier=(Earlier("r0", ASKED, b"a,b\n1\n"),)) == set()
+
+
 def test_a_table_of_people_and_an_undeclared_one_are_found() -> None:
     people = table(*(f"p{n},40,1200" for n in range(101)))
     assert {"many-lines", "undeclared"} <= found(people)

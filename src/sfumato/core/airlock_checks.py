@@ -24,9 +24,17 @@ from sfumato.core.expression import Json
 from sfumato.core.npy import read_npy
 
 STOPS, LOOK = "stops", "look"
+_STUMBLES: Final = (
+    ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, csv.Error,
+    struct.error,
+)  # fmt: skip
 _MOST_COUNT: Final = 10**15  # nobody counts as many people; what is larger is no count
 _REST: Final = 10  # percent of the largest part that all but the two largest must come to
 _CODED: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{16,}")
+
+# people, the largest part, the second, all of it
+_Group = tuple[int, float, float, float]
+_Counts = dict[tuple[str, ...], Decimal]  # people, by group
 
 
 @dataclass(frozen=True)
@@ -72,8 +80,7 @@ class Measured:
     """What our own program counted of the real rows: people a group, and the parts of a sum."""
 
     people: int
-    # group -> people, the largest part, the second, all of it
-    groups: Mapping[str, Mapping[tuple[str, ...], tuple[int, float, float, float]]]
+    groups: Mapping[str, Mapping[tuple[str, ...], _Group]]
 
 
 def findings_text(found: Sequence[Finding]) -> str:
@@ -85,16 +92,29 @@ def read_measured(text: str) -> Measured | None:
     """Return what was measured, or None where nothing was."""
     try:
         body: Any = json.loads(text)
-        groups = {
-            path: {
-                tuple(map(_plain, key)): (int(n), float(first), float(second), float(total))
-                for key, n, first, second, total in lines
-            }
-            for path, lines in body["tables"].items()
-        }
+        groups = {path: _groups(lines) for path, lines in body["tables"].items()}
         return Measured(int(body["people"]), groups)
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (
+        ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+    ):  # fmt: skip
         return None
+
+
+def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
+    """Return the groups of a table; of those that read the same, the worst of each number."""
+    groups: dict[tuple[str, ...], _Group] = {}
+    for key, n, first, second, total in lines:
+        name = tuple(map(_plain, key))
+        one = int(n), float(first), float(second), float(total)
+        groups[name] = _worse(groups[name], one) if name in groups else one
+    return groups
+
+
+def _worse(one: _Group, two: _Group) -> _Group:
+    totals = [group[3] for group in (one, two) if group[3] > 0]
+    return (
+        min(one[0], two[0]), max(one[1], two[1]), max(one[2], two[2]), min(totals, default=0.0),
+    )  # fmt: skip
 
 
 def checked(
@@ -106,6 +126,7 @@ def checked(
 ) -> tuple[Finding, ...]:
     """Return everything that the checks find, in the order of the files; never raises."""
     found: list[Finding] = []
+    past = [_past(one.asked, one.file, f"request {one.request}") for one in earlier]
     for one in asked:
         file = files.get(one.path)
         if file is None:
@@ -114,12 +135,11 @@ def checked(
             )
             continue
         try:
-            found += list(_one_checked(one, file, terms, measured, earlier))
-        except (
-            ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError,
-            csv.Error, struct.error,
-        ):  # fmt: skip
+            found += list(_one_checked(one, file, terms, measured, past))
+        except _STUMBLES:
             found.append(Finding(one.path, "kind", "it could not be checked", STOPS))
+            continue
+        past.append(_past(one, file, "this request"))
     return tuple(found)
 
 
@@ -133,7 +153,7 @@ def _one_checked(
     file: bytes,
     terms: AirlockTerms,
     measured: Measured | None,
-    earlier: Sequence[Earlier],
+    past: Sequence[_Past],
 ) -> Iterator[Finding]:
     fault = fault_of(one.path, file)
     if fault is not None:
@@ -142,7 +162,7 @@ def _one_checked(
     yield from _file_checks(one, file, terms, measured)
     if one.is_table:
         mine = _Table(one, rows_of(one.path, file))
-        for other in earlier:
+        for other in past:
             yield from _differences(mine, other, terms)
 
 
@@ -181,12 +201,30 @@ class _Table:
         """Return the group of a line."""
         return tuple(_plain(line[name]) for name in by)
 
-    def counts(self, by: Sequence[str]) -> dict[tuple[str, ...], Decimal]:
+    def counts(self, by: Sequence[str]) -> _Counts:
         """Return the people of each group, those of finer groups together."""
         sums: defaultdict[tuple[str, ...], Decimal] = defaultdict(Decimal)
         for line in self.lines:
             sums[self.key(line, by)] += _count(line[self.asked.count]) or 0
         return dict(sums)
+
+
+@dataclass(frozen=True)
+class _Past:
+    """A table that another is compared with, and where it is from; none if it is no table."""
+
+    table: _Table | None
+    where: str
+
+
+def _past(asked: Asked, file: bytes, where: str) -> _Past:
+    where = f"{asked.path!r} of {where}"
+    if not asked.is_table:
+        return _Past(None, where)
+    try:
+        return _Past(_Table(asked, rows_of(asked.path, file)), where)
+    except _STUMBLES:  # it was released under older checks, or is stopped itself
+        return _Past(None, where)
 
 
 def _table_checks(
@@ -275,7 +313,7 @@ def _measured_checks(
         )
 
 
-def _is_dominated(group: tuple[int, float, float, float], terms: AirlockTerms) -> bool:
+def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
     """Say whether two people have too much of a sum, or could tell each other's part of it."""
     _, first, second, total = group
     if total <= 0:
@@ -284,32 +322,56 @@ def _is_dominated(group: tuple[int, float, float, float], terms: AirlockTerms) -
     return (first + second) * 100 > total * terms.dominance or rest * 100 < first * _REST
 
 
-def _differences(mine: _Table, other: Earlier, terms: AirlockTerms) -> Iterator[Finding]:
+def _differences(mine: _Table, other: _Past, terms: AirlockTerms) -> Iterator[Finding]:
     """Compare the people of groups that both tables add up to: few more or less are few people."""
-    if not other.asked.is_table:
+    theirs, path = other.table, mine.asked.path
+    if theirs is None:
         return
-    theirs = _Table(other.asked, rows_of(other.asked.path, other.file))
     if not (mine.asked.count and theirs.asked.count and mine.has_groups and theirs.has_groups):
-        yield from _same_lines(mine, theirs, other, terms)
+        yield from _same_lines(mine, theirs, other.where, terms)
         return
     by = [name for name in mine.asked.by if name in theirs.asked.by]
     before, now = theirs.counts(by), mine.counts(by)
     near = sum(
         1 for key in now if key in before and 0 < abs(now[key] - before[key]) < terms.smallest
     )
+    what = ", ".join(by) or "all together"
     if near:
-        what = ", ".join(by) or "all together"
         yield Finding(
-            mine.asked.path,
+            path,
             "difference",
             f"{near} groups ({what}) differ by fewer than {terms.smallest} people from "
-            f"{other.asked.path!r} of request {other.request}",
+            f"{other.where}",
+        )
+    same = _as_many(mine, theirs, before, now) if set(mine.asked.by) == set(theirs.asked.by) else 0
+    if same:
+        yield Finding(
+            path,
+            "difference",
+            f"{same} groups ({what}) have as many people as in {other.where}, and other numbers",
         )
 
 
-def _same_lines(
-    mine: _Table, theirs: _Table, other: Earlier, terms: AirlockTerms
-) -> Iterator[Finding]:
+def _as_many(mine: _Table, theirs: _Table, before: _Counts, now: _Counts) -> int:
+    """Return how many groups have one count in both tables and other numbers beside it.
+
+    Counts are rounded: as many people may well be one more or less.
+    """
+    by = mine.asked.by
+    named = {*by, mine.asked.count, theirs.asked.count}
+    heads = [head for head in mine.heads if head in theirs.heads and head not in named]
+    old = {theirs.key(line, by): line for line in theirs.lines}
+    found = set()
+    for line in mine.lines:
+        key = mine.key(line, by)
+        if key in before and now[key] == before[key]:
+            pairs = ((_number(line[head]), _number(old[key][head])) for head in heads)
+            if any(None not in pair and pair[0] != pair[1] for pair in pairs):
+                found.add(key)
+    return len(found)
+
+
+def _same_lines(mine: _Table, theirs: _Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
     """Compare tables that say little of themselves: whole numbers of lines with the same texts."""
     shared = [head for head in mine.heads if head in theirs.heads]
     before = {_texts(line, shared): line for line in theirs.lines}
@@ -322,10 +384,7 @@ def _same_lines(
                 near += 1
     if near:
         yield Finding(
-            mine.asked.path,
-            "difference",
-            f"{near} whole numbers are near those in {other.asked.path!r} of request "
-            f"{other.request}",
+            mine.asked.path, "difference", f"{near} whole numbers are near those in {where}"
         )
 
 
