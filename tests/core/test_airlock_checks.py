@@ -199,13 +199,20 @@ def array(values: Any) -> bytes:
     return file.getvalue()
 
 
+def long_headed() -> bytes:
+    """Return an array with rows behind the place where its header was once cut."""
+    head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }"
+    head = head.ljust(1023) + b"\n" + b"person,90000;" * 500
+    return b"\x93NUMPY\x02\x00" + struct.pack("<I", len(head)) + head + bytes(8)
+
+
 @pytest.mark.parametrize(
     ("path", "file"),
     [
         ("a.png", PNG),
         ("a.svg", SVG % b"<g><path d='M0 0' style='fill:url(#a)'/><use href='#a'/></g>"),
-        ("a.svg", b"<?xml version='1.0'?><!DOCTYPE svg><svg><text>40</text></svg>"),
-        ("a.csv", b"a,b\n1,-2\n"),
+        ("a.svg", b"<?xml version='1.0'?><svg><text>40 of a://b</text></svg>"),
+        ("a.csv", b"a,b\n1,-2\n+.5e-3, -2.\n-,-inf\n"),
         ("a.tsv", b"a\tb\n1\t2\n"),
         ("a.json", b'{"a": [1, 2.5]}'),
         ("a.txt", "Größe\n".encode()),
@@ -235,6 +242,29 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
         ("a.svg", b"<!DOCTYPE svg [<!ENTITY a 'b'>]><svg>&a;</svg>"),
         ("a.svg", b"<?xml-stylesheet href='x'?><svg/>"),
         ("a.svg", b"<html/>"),
+        ("a.svg", SVG % b"<!-- all the rows -->"),
+        ("a.svg", SVG % b"" + b"<!-- all the rows -->"),
+        ("a.svg", b"<!DOCTYPE svg><svg/>"),
+        ("a.svg", b"<!DOCTYPE svg SYSTEM 'http://elsewhere/x.dtd'><svg/>"),
+        ("a.svg", SVG % b"<style>a{background:image-set('http://elsewhere/x' 1x)}</style>"),
+        ("a.svg", SVG % b"<style>a{background:image-set('//elsewhere/x' 1x)}</style>"),
+        ("a.svg", SVG % b"<style>a{background:<![CDATA[x:/]]>/elsewhere}</style>"),
+        ("a.svg", SVG % b"<g style=\"a:b('x://elsewhere')\"/>"),
+        ("a.svg", SVG % b"<g xml:base='//elsewhere'><use href='#a'/></g>"),
+        ("a.png", PNG.replace(part(b"IEND", b""), part(b"IEND", b"all the rows"))),
+        ("a.csv", b"a,b\n+1+cmd|' /C calc'!A0,2\n"),
+        ("a.csv", b"a,b\n-1+cmd|' /C calc'!A0,2\n"),
+        ("a.csv", b"a,b\n =1+1,2\n"),
+        ("a.csv", b"a,b\n1, +sum(a)\n"),
+        ("a.csv", b'a,b\n"\t@x",2\n'),
+        ("a.tsv", b"a\tb\n1\t -a\n"),
+        ("a.csv", "a,b\u2028c,d\n".encode()),
+        ("a.txt", "\x9b2J".encode()),
+        ("a.txt", b"a\x7f"),
+        ("a.txt", "\u202eabc".encode()),
+        ("a.txt", "\u2067abc".encode()),
+        ("a.json", '{"a": "\u202eabc"}'.encode()),
+        ("a.npy", long_headed()),
         ("a.csv", b"a,b\n=cmd(),2\n"),
         ("a.csv", b"a,b\n1\n"),
         ("a.csv", b"a,b\n1,\x1b[2J\n"),
@@ -280,7 +310,7 @@ def test_a_file_on_which_a_check_stumbles_is_stopped_and_says_nothing(
     def stumble(*_: object) -> None:
         raise error("a row")
 
-    monkeypatch.setattr("sfumato.core.airlock_checks._digits", stumble)
+    monkeypatch.setattr("sfumato.core.airlock_checks.digits_of", stumble)
     (got,) = checked([ASKED], {"t.csv": GOOD.encode()}, TERMS, REAL, ())
     assert (got.check, got.says, got.weight) == ("kind", "it could not be checked", STOPS)
 

@@ -14,11 +14,12 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final  # Any: JSON
 
 from sfumato.core.airlock_card import AirlockTerms
 from sfumato.core.airlock_files import TABLES, fault_of, kind_of, rows_of, text_of
+from sfumato.core.airlock_numbers import count_of, digits_of, number_of, plain
 from sfumato.core.chain import canonical
 from sfumato.core.expression import Json
 from sfumato.core.npy import read_npy
@@ -28,7 +29,6 @@ _STUMBLES: Final = (
     ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, csv.Error,
     struct.error,
 )  # fmt: skip
-_MOST_COUNT: Final = 10**15  # nobody counts as many people; what is larger is no count
 _REST: Final = 10  # percent of the largest part that all but the two largest must come to
 _CODED: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{16,}")
 
@@ -104,7 +104,7 @@ def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
     """Return the groups of a table; of those that read the same, the worst of each number."""
     groups: dict[tuple[str, ...], _Group] = {}
     for key, n, first, second, total in lines:
-        name = tuple(map(_plain, key))
+        name = tuple(map(plain, key))
         one = int(n), float(first), float(second), float(total)
         groups[name] = _worse(groups[name], one) if name in groups else one
     return groups
@@ -199,13 +199,13 @@ class _Table:
 
     def key(self, line: Mapping[str, str], by: Sequence[str]) -> tuple[str, ...]:
         """Return the group of a line."""
-        return tuple(_plain(line[name]) for name in by)
+        return tuple(plain(line[name]) for name in by)
 
     def counts(self, by: Sequence[str]) -> _Counts:
         """Return the people of each group, those of finer groups together."""
         sums: defaultdict[tuple[str, ...], Decimal] = defaultdict(Decimal)
         for line in self.lines:
-            sums[self.key(line, by)] += _count(line[self.asked.count]) or 0
+            sums[self.key(line, by)] += count_of(line[self.asked.count]) or 0
         return dict(sums)
 
 
@@ -246,7 +246,7 @@ def _table_checks(
 
 def _count_checks(table: _Table, terms: AirlockTerms) -> Iterator[Finding]:
     path, name = table.asked.path, table.asked.count
-    counts = [_count(line[name]) for line in table.lines]
+    counts = [count_of(line[name]) for line in table.lines]
     small = sum(1 for count in counts if count is not None and 0 < count < terms.smallest)
     exact = sum(1 for count in counts if count is not None and count % terms.round_to)
     if any(count is None for count in counts):
@@ -265,11 +265,11 @@ def _number_checks(
     """Look at cells one by one; `cells` may be any texts."""
     exact = small = coded = 0
     for cell in cells:
-        number = _number(cell)
+        number = number_of(cell)
         if number is None:
             coded += _CODED.fullmatch(cell.strip()) is not None
             continue
-        exact += _digits(number) > terms.digits
+        exact += digits_of(number) > terms.digits
         small += number == number.to_integral_value() and 0 < abs(number) < terms.smallest
     if exact:
         yield Finding(path, "unrounded", f"{exact} numbers have more than {terms.digits} digits")
@@ -365,7 +365,7 @@ def _as_many(mine: _Table, theirs: _Table, before: _Counts, now: _Counts) -> int
     for line in mine.lines:
         key = mine.key(line, by)
         if key in before and now[key] == before[key]:
-            pairs = ((_number(line[head]), _number(old[key][head])) for head in heads)
+            pairs = ((number_of(line[head]), number_of(old[key][head])) for head in heads)
             if any(None not in pair and pair[0] != pair[1] for pair in pairs):
                 found.add(key)
     return len(found)
@@ -379,7 +379,7 @@ def _same_lines(mine: _Table, theirs: _Table, where: str, terms: AirlockTerms) -
     for line in mine.lines:
         old = before.get(_texts(line, shared))
         for head in shared if old is not None else ():
-            one, two = _number(line[head]), _number(old[head] if old is not None else "")
+            one, two = number_of(line[head]), number_of(old[head] if old is not None else "")
             if one is not None and two is not None and _is_near(one, two, terms.smallest):
                 near += 1
     if near:
@@ -394,31 +394,4 @@ def _is_near(one: Decimal, two: Decimal, smallest: int) -> bool:
 
 
 def _texts(line: Mapping[str, str], heads: Sequence[str]) -> tuple[str, ...]:
-    return tuple(_plain(line[head]) for head in heads if _number(line[head]) is None)
-
-
-def _plain(cell: object) -> str:
-    """Return a cell as it is compared: 1, 1.0 and 1.00 are one value, and so are A and a."""
-    number = _number(str(cell))
-    return str(cell).strip().casefold() if number is None else f"{number.normalize():f}"
-
-
-def _number(cell: str) -> Decimal | None:
-    if len(cell) > 60:
-        return None
-    try:
-        number = Decimal(cell.strip())
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() and abs(number.adjusted()) < 100 else None
-
-
-def _count(cell: str) -> Decimal | None:
-    """Return how many people a cell says, or None where no count can be that large."""
-    number = _number(cell)
-    return None if number is None or abs(number) >= _MOST_COUNT else number
-
-
-def _digits(number: Decimal) -> int:
-    """Return how many digits a number has, leading and ending noughts aside."""
-    return len(number.normalize().as_tuple().digits)
+    return tuple(plain(line[head]) for head in heads if number_of(line[head]) is None)
