@@ -323,6 +323,40 @@ def test_whom_the_rule_does_not_name_runs_nothing_by_it(vault: OpenVault) -> Non
     assert run(vault, digest, "sue", epsilon=9)
 
 
+@pytest.mark.parametrize(
+    ("end", "is_read"),
+    [
+        ("\n", True),
+        ("\r\n", True),
+        (" \t# b\n", True),
+        (" # \x1b[2K\x1b[1A\n", False),
+        (" # \r", False),
+        (" # \rreturn 2\r\n", False),
+        (" # \x08\n", False),
+        (" # \x0c\n", False),
+        (" # \x00\n", False),
+        (" # \x7f\n", False),
+    ],
+    ids=ascii,
+)
+def test_owners_read_programs_without_letters_that_their_terminal_obeys(
+    vault: OpenVault, end: str, is_read: bool
+) -> None:
+    outputs = [{"name": "n", "lower": 0, "upper": 100, "step": 1}]
+    shape: dict[str, object] = {
+        "source": f"def f(rows):{end}    return 1{end}",
+        "name": "f",
+        "outputs": outputs,
+    }
+    body: dict[str, object] = {"data_set": "town", "columns": ["height"], **shape}
+    if is_read:
+        assert of(vault, "ria").call("submit-pipeline", body)["source"] == shape["source"]
+        return
+    with pytest.raises(Refused) as refused:
+        of(vault, "ria").call("submit-pipeline", body)
+    assert refused.value.code == "bad-pipeline"
+
+
 def test_a_new_rule_approves_nothing_that_was_handed_in_before(vault: OpenVault) -> None:
     made = handed_in(vault)
     ruled(vault)
