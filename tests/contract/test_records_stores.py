@@ -170,6 +170,26 @@ def test_runs_at_once_take_no_more_of_a_rule_than_there_is(node: Node) -> None:
     assert (again.count(False), again.count(True)) == (5, 0)  # the same again takes nothing
 
 
+def test_a_part_is_given_back_by_whom_it_was_held_and_stands_once_it_is_kept(node: Node) -> None:
+    one = Fraction(1)
+    rule = Rule("r1", "town", ("ria",), (), ("a",), (Range("n", Fraction(0), one),), one, one * 3)
+    first, second = SqlPipelineRules(node()), SqlPipelineRules(node())
+    first.add(rule)
+    ria, sue = Spending("r1", "run", one, "ria"), Spending("r1", "run", one, "sue")
+    assert (first.take(ria, rule.most_total), second.take(sue, rule.most_total)) == (True, True)
+    assert second.take(ria, rule.most_total) is False
+    first.keep(ria, "run")
+    second.give_back(sue)
+    assert first.spent("r1") == one
+    assert second.take(sue, rule.most_total) is False  # the run has its answer
+    second.keep(sue, "run")
+    second.keep(sue, "failed")
+    second.keep(sue, "failed")
+    assert first.spent("r1") == 2 * one
+    assert first.take(Spending("r1", "other", one, "sue"), rule.most_total)
+    assert first.take(Spending("r1", "third", one, "sue"), rule.most_total) is None
+
+
 def test_a_freeze_is_seen_by_every_node(node: Node) -> None:
     first, second = SqlCatalogue(node(), _no_card), SqlCatalogue(node(), _no_card)
     assert first.freeze("Clinic", "ada", SOON)

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import zlib
+from decimal import InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,40 @@ def test_a_difference_of_few_people_is_found_in_lines_sums_and_totals(more: int)
     assert ("difference" in said) == (more < 10)
 
 
+def test_groups_that_read_the_same_are_measured_by_the_worst_of_them() -> None:
+    groups = [["A", 1, 5.0, 0.0, 5.0], ["a", 5000, 4.0, 3.0, 9999.0]]
+    for order in (groups, groups[::-1]):
+        lines = [[[name], *numbers] for name, *numbers in order]
+        real = read_measured(json.dumps({"people": 10000, "tables": {"t.csv": lines}}))
+        assert {"small-group", "dominance"} <= found(table("A,40,1200"), real=real)
+
+
+def test_as_many_people_with_another_sum_may_be_one_more_or_less() -> None:
+    old = Earlier("r0", ASKED, table("a,30,9280", "b,30,9280").encode())
+    (got,) = checked(
+        [ASKED], {"t.csv": table("a,30,2800", "b,30,9280").encode()}, TERMS, REAL, (old,)
+    )
+    assert (got.check, got.says.split()[0]) == ("difference", "1")
+    assert found(table("a,30,9280", "b,30,9280.0"), earlier=(old,)) == set()
+    assert found(table("a,60,2800", "b,60,9280"), earlier=(old,)) == set()
+
+
+def test_files_of_one_request_are_compared_with_each_other() -> None:
+    asked = [Asked("t.csv", ("site",), "n"), Asked("u.csv", ("site",), "n")]
+    real = Measured(1000, {"t.csv": MANY, "u.csv": MANY})
+    for more, checks in ((1, ["unrounded", "difference"]), (20, [])):
+        files = {
+            "t.csv": table("a,40", "b,40", head="site,n").encode(),
+            "u.csv": table("a,40", f"b,{40 + more}", head="site,n").encode(),
+        }
+        got = checked(asked, files, TERMS, real, ())
+        assert [(one.path, one.check) for one in got] == [("u.csv", check) for check in checks]
+
+
+def test_an_earlier_file_that_can_no_more_be_read_stops_nothing() -> None:
+    assert found(GOOD, earlier=(Earlier("r0", ASKED, b"a,b\n1\n"),)) == set()
+
+
 def test_a_table_of_people_and_an_undeclared_one_are_found() -> None:
     people = table(*(f"p{n},40,1200" for n in range(101)))
     assert {"many-lines", "undeclared"} <= found(people)
@@ -142,8 +177,20 @@ HEAD = part(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
 PIXEL = part(b"IDAT", zlib.compress(b"\0\0"))
 PNG = b"\x89PNG\r\n\x1a\n" + HEAD + PIXEL + part(b"IEND", b"")
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'>%s</svg>"
-TENSOR = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
-MODEL = struct.pack("<Q", len(TENSOR)) + TENSOR + bytes(8)
+ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+def model(head: object, more: bytes = b"") -> bytes:
+    said = json.dumps(head).encode()
+    return struct.pack("<Q", len(said)) + said + more
+
+
+def twice(more: bytes) -> bytes:
+    said = json.dumps({"w": ENTRY}).encode().replace(b'{"dtype"', b"{" + more + b'"dtype"')
+    return struct.pack("<Q", len(said)) + said + bytes(8)
+
+
+MODEL = model({"w": ENTRY}, bytes(8))
 
 
 def array(values: Any) -> bytes:
@@ -152,13 +199,20 @@ def array(values: Any) -> bytes:
     return file.getvalue()
 
 
+def long_headed() -> bytes:
+    """Return an array with rows behind the place where its header was once cut."""
+    head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }"
+    head = head.ljust(1023) + b"\n" + b"person,90000;" * 500
+    return b"\x93NUMPY\x02\x00" + struct.pack("<I", len(head)) + head + bytes(8)
+
+
 @pytest.mark.parametrize(
     ("path", "file"),
     [
         ("a.png", PNG),
         ("a.svg", SVG % b"<g><path d='M0 0' style='fill:url(#a)'/><use href='#a'/></g>"),
-        ("a.svg", b"<?xml version='1.0'?><!DOCTYPE svg><svg><text>40</text></svg>"),
-        ("a.csv", b"a,b\n1,-2\n"),
+        ("a.svg", b"<?xml version='1.0'?><svg><text>40 of a://b</text></svg>"),
+        ("a.csv", b"a,b\n1,-2\n+.5e-3, -2.\n-,-inf\n"),
         ("a.tsv", b"a\tb\n1\t2\n"),
         ("a.json", b'{"a": [1, 2.5]}'),
         ("a.txt", "Größe\n".encode()),
@@ -188,6 +242,29 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
         ("a.svg", b"<!DOCTYPE svg [<!ENTITY a 'b'>]><svg>&a;</svg>"),
         ("a.svg", b"<?xml-stylesheet href='x'?><svg/>"),
         ("a.svg", b"<html/>"),
+        ("a.svg", SVG % b"<!-- all the rows -->"),
+        ("a.svg", SVG % b"" + b"<!-- all the rows -->"),
+        ("a.svg", b"<!DOCTYPE svg><svg/>"),
+        ("a.svg", b"<!DOCTYPE svg SYSTEM 'http://elsewhere/x.dtd'><svg/>"),
+        ("a.svg", SVG % b"<style>a{background:image-set('http://elsewhere/x' 1x)}</style>"),
+        ("a.svg", SVG % b"<style>a{background:image-set('//elsewhere/x' 1x)}</style>"),
+        ("a.svg", SVG % b"<style>a{background:<![CDATA[x:/]]>/elsewhere}</style>"),
+        ("a.svg", SVG % b"<g style=\"a:b('x://elsewhere')\"/>"),
+        ("a.svg", SVG % b"<g xml:base='//elsewhere'><use href='#a'/></g>"),
+        ("a.png", PNG.replace(part(b"IEND", b""), part(b"IEND", b"all the rows"))),
+        ("a.csv", b"a,b\n+1+cmd|' /C calc'!A0,2\n"),
+        ("a.csv", b"a,b\n-1+cmd|' /C calc'!A0,2\n"),
+        ("a.csv", b"a,b\n =1+1,2\n"),
+        ("a.csv", b"a,b\n1, +sum(a)\n"),
+        ("a.csv", b'a,b\n"\t@x",2\n'),
+        ("a.tsv", b"a\tb\n1\t -a\n"),
+        ("a.csv", "a,b\u2028c,d\n".encode()),
+        ("a.txt", "\x9b2J".encode()),
+        ("a.txt", b"a\x7f"),
+        ("a.txt", "\u202eabc".encode()),
+        ("a.txt", "\u2067abc".encode()),
+        ("a.json", '{"a": "\u202eabc"}'.encode()),
+        ("a.npy", long_headed()),
         ("a.csv", b"a,b\n=cmd(),2\n"),
         ("a.csv", b"a,b\n1\n"),
         ("a.csv", b"a,b\n1,\x1b[2J\n"),
@@ -199,6 +276,14 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
         ("a.safetensors", MODEL + b"more"),
         ("a.safetensors", MODEL[:-1]),
         ("a.safetensors", b"\xff" * 40),
+        ("a.safetensors", model([])),
+        ("a.safetensors", model("text")),
+        ("a.safetensors", model({"w": 5})),
+        ("a.safetensors", model({"w": "dtype shape data_offsets"})),
+        ("a.safetensors", model({"w": ["dtype", "shape", "data_offsets"]})),
+        ("a.safetensors", model({"w": {**ENTRY, "who": "all the rows"}}, bytes(8))),
+        ("a.safetensors", model({"__metadata__": {"who": "all the rows"}})),
+        ("a.safetensors", twice(b'"dtype":"all the rows",')),
         ("a.pkl", b"x"),
         ("a.txt", b""),
     ],
@@ -207,6 +292,27 @@ def test_a_file_that_is_not_what_it_says_is_stopped(path: str, file: bytes) -> N
     assert fault_of(path, file) is not None
     got = checked([Asked(path)], {path: file}, TERMS, REAL, ())
     assert [one.weight for one in stops(got)] == [STOPS]
+
+
+@pytest.mark.parametrize("count", ["1e50", "-1e50", "1e15", "9" * 50])
+def test_a_number_that_nobody_could_count_is_no_count(count: str) -> None:
+    assert "uncounted" in found(table(f"a,{count},1200", "b,40,1300"))
+    old = Earlier("r0", ASKED, table(f"a,{count},1200", "b,40,1300").encode())
+    assert "difference" not in found(GOOD, earlier=(old,))
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidOperation]
+)
+def test_a_file_on_which_a_check_stumbles_is_stopped_and_says_nothing(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*_: object) -> None:
+        raise error("a row")
+
+    monkeypatch.setattr("sfumato.core.airlock_checks.digits_of", stumble)
+    (got,) = checked([ASKED], {"t.csv": GOOD.encode()}, TERMS, REAL, ())
+    assert (got.check, got.says, got.weight) == ("kind", "it could not be checked", STOPS)
 
 
 @given(file=st.binary(max_size=300), kind=st.sampled_from(KINDS))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +239,81 @@ def test_what_was_never_charged_takes_nothing_of_the_total(vault: OpenVault) -> 
     assert refusal(vault, digest, epsilon=0.5) == "pipeline-waits"
 
 
+class Dead(Quiet):
+    """A sandbox that starts, and whose blocks do not come to an end."""
+
+    def run(self, job: BlockJob) -> Sealed[IntegerArray]:
+        del job
+        raise SandboxStopped
+
+
+class Meanwhile(Quiet):
+    """A sandbox before which something else happens once."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self.acts = [act]
+
+    def check(self, limits: SandboxLimits, own: str = "") -> None:
+        """Let it happen, and then start no sandbox."""
+        del limits, own
+        if self.acts:
+            self.acts.pop()()
+            raise SandboxStopped
+
+
+def boxed(vault: OpenVault, sandbox: Quiet) -> None:
+    pipelines = vault.house.desk.pipelines
+    pipelines.__dict__["door"] = replace(pipelines.door, sandbox=sandbox)
+
+
+def taken(vault: OpenVault) -> float:
+    shown: Any = vault.call("pipeline-rules", {"data_set": "town"})["rules"]
+    return float(sum(Fraction(one["spent"]) for one in shown))
+
+
+def test_runs_that_fail_take_their_part_each_time_that_they_are_charged(vault: OpenVault) -> None:
+    ruled(vault)
+    digest = handed_in(vault)["digest"]
+    boxed(vault, Dead())
+    said = [refusal(vault, digest, epsilon=2, op=f"try-{turn}") for turn in range(4)]
+    assert said == ["question-failed"] * 2 + ["pipeline-waits"] * 2
+    assert (taken(vault), spent(vault)) == (4, 4)
+    assert refusal(vault, digest, epsilon=1, op="last") == "question-failed"
+    assert (taken(vault), spent(vault)) == (5, 5)
+
+
+def test_a_failed_try_that_is_not_charged_again_takes_nothing_more(vault: OpenVault) -> None:
+    ruled(vault)
+    digest = handed_in(vault)["digest"]
+    boxed(vault, Dead())
+    for _ in range(4):
+        assert refusal(vault, digest, epsilon=1, op="one") == "question-failed"
+    assert (taken(vault), spent(vault)) == (1, 1)
+    boxed(vault, Quiet())
+    assert run(vault, digest, epsilon=1)
+    assert (taken(vault), spent(vault)) == (2, 2)
+
+
+def test_what_one_gives_back_is_never_what_another_was_charged(vault: OpenVault) -> None:
+    ruled(vault, users=["ria", "sue"])
+    digest = handed_in(vault)["digest"]
+    for blocks in range(2, 10):  # sue began first, and no sandbox starts for her
+        boxed(vault, Meanwhile(partial(attempted, vault, digest, blocks)))
+        assert refusal(vault, digest, "sue", blocks=blocks) in ("sandbox-missing", "pipeline-waits")
+        assert taken(vault) == spent(vault)
+    assert 0 < spent(vault) <= 5
+    boxed(vault, Quiet())
+    before = taken(vault), spent(vault)
+    assert run(vault, digest, "sue", blocks=2)  # an answer that stands
+    assert (taken(vault), spent(vault)) == before
+
+
+def attempted(vault: OpenVault, digest: object, blocks: int) -> None:
+    with contextlib.suppress(Refused):
+        run(vault, digest, blocks=blocks)
+
+
 def test_whom_the_rule_does_not_name_runs_nothing_by_it(vault: OpenVault) -> None:
     ruled(vault)
     digest = handed_in(vault)["digest"]
@@ -243,6 +321,40 @@ def test_whom_the_rule_does_not_name_runs_nothing_by_it(vault: OpenVault) -> Non
     body = {"data_set": "town", "pipeline": digest, "state": "approved", "most_epsilon": 9}
     vault.call("decide-pipeline", body)  # the owner's own word is for all who may ask
     assert run(vault, digest, "sue", epsilon=9)
+
+
+@pytest.mark.parametrize(
+    ("end", "is_read"),
+    [
+        ("\n", True),
+        ("\r\n", True),
+        (" \t# b\n", True),
+        (" # \x1b[2K\x1b[1A\n", False),
+        (" # \r", False),
+        (" # \rreturn 2\r\n", False),
+        (" # \x08\n", False),
+        (" # \x0c\n", False),
+        (" # \x00\n", False),
+        (" # \x7f\n", False),
+    ],
+    ids=ascii,
+)
+def test_owners_read_programs_without_letters_that_their_terminal_obeys(
+    vault: OpenVault, end: str, is_read: bool
+) -> None:
+    outputs = [{"name": "n", "lower": 0, "upper": 100, "step": 1}]
+    shape: dict[str, object] = {
+        "source": f"def f(rows):{end}    return 1{end}",
+        "name": "f",
+        "outputs": outputs,
+    }
+    body: dict[str, object] = {"data_set": "town", "columns": ["height"], **shape}
+    if is_read:
+        assert of(vault, "ria").call("submit-pipeline", body)["source"] == shape["source"]
+        return
+    with pytest.raises(Refused) as refused:
+        of(vault, "ria").call("submit-pipeline", body)
+    assert refused.value.code == "bad-pipeline"
 
 
 def test_a_new_rule_approves_nothing_that_was_handed_in_before(vault: OpenVault) -> None:

@@ -7,23 +7,34 @@ release a file, and no file of a wrong kind is released at all.
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final  # Any: JSON
 
 from sfumato.core.airlock_card import AirlockTerms
 from sfumato.core.airlock_files import TABLES, fault_of, kind_of, rows_of, text_of
+from sfumato.core.airlock_numbers import count_of, digits_of, number_of, plain
 from sfumato.core.chain import canonical
 from sfumato.core.expression import Json
 from sfumato.core.npy import read_npy
 
 STOPS, LOOK = "stops", "look"
+_STUMBLES: Final = (
+    ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, csv.Error,
+    struct.error,
+)  # fmt: skip
 _REST: Final = 10  # percent of the largest part that all but the two largest must come to
 _CODED: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{16,}")
+
+# people, the largest part, the second, all of it
+_Group = tuple[int, float, float, float]
+_Counts = dict[tuple[str, ...], Decimal]  # people, by group
 
 
 @dataclass(frozen=True)
@@ -69,8 +80,7 @@ class Measured:
     """What our own program counted of the real rows: people a group, and the parts of a sum."""
 
     people: int
-    # group -> people, the largest part, the second, all of it
-    groups: Mapping[str, Mapping[tuple[str, ...], tuple[int, float, float, float]]]
+    groups: Mapping[str, Mapping[tuple[str, ...], _Group]]
 
 
 def findings_text(found: Sequence[Finding]) -> str:
@@ -82,16 +92,29 @@ def read_measured(text: str) -> Measured | None:
     """Return what was measured, or None where nothing was."""
     try:
         body: Any = json.loads(text)
-        groups = {
-            path: {
-                tuple(map(_plain, key)): (int(n), float(first), float(second), float(total))
-                for key, n, first, second, total in lines
-            }
-            for path, lines in body["tables"].items()
-        }
+        groups = {path: _groups(lines) for path, lines in body["tables"].items()}
         return Measured(int(body["people"]), groups)
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (
+        ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+    ):  # fmt: skip
         return None
+
+
+def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
+    """Return the groups of a table; of those that read the same, the worst of each number."""
+    groups: dict[tuple[str, ...], _Group] = {}
+    for key, n, first, second, total in lines:
+        name = tuple(map(plain, key))
+        one = int(n), float(first), float(second), float(total)
+        groups[name] = _worse(groups[name], one) if name in groups else one
+    return groups
+
+
+def _worse(one: _Group, two: _Group) -> _Group:
+    totals = [group[3] for group in (one, two) if group[3] > 0]
+    return (
+        min(one[0], two[0]), max(one[1], two[1]), max(one[2], two[2]), min(totals, default=0.0),
+    )  # fmt: skip
 
 
 def checked(
@@ -101,8 +124,9 @@ def checked(
     measured: Measured | None,
     earlier: Sequence[Earlier],
 ) -> tuple[Finding, ...]:
-    """Return everything that the checks find, in the order of the files."""
+    """Return everything that the checks find, in the order of the files; never raises."""
     found: list[Finding] = []
+    past = [_past(one.asked, one.file, f"request {one.request}") for one in earlier]
     for one in asked:
         file = files.get(one.path)
         if file is None:
@@ -110,21 +134,36 @@ def checked(
                 Finding(one.path, "missing", "the program did not write it, or it was taken out")
             )
             continue
-        fault = fault_of(one.path, file)
-        if fault is not None:
-            found.append(Finding(one.path, "kind", fault, STOPS))
+        try:
+            found += list(_one_checked(one, file, terms, measured, past))
+        except _STUMBLES:
+            found.append(Finding(one.path, "kind", "it could not be checked", STOPS))
             continue
-        found += _file_checks(one, file, terms, measured)
-        if one.is_table:
-            mine = _Table(one, rows_of(one.path, file))
-            for other in earlier:
-                found += _differences(mine, other, terms)
+        past.append(_past(one, file, "this request"))
     return tuple(found)
 
 
 def stops(found: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return the findings that no vote can outweigh."""
     return tuple(one for one in found if one.weight == STOPS)
+
+
+def _one_checked(
+    one: Asked,
+    file: bytes,
+    terms: AirlockTerms,
+    measured: Measured | None,
+    past: Sequence[_Past],
+) -> Iterator[Finding]:
+    fault = fault_of(one.path, file)
+    if fault is not None:
+        yield Finding(one.path, "kind", fault, STOPS)
+        return
+    yield from _file_checks(one, file, terms, measured)
+    if one.is_table:
+        mine = _Table(one, rows_of(one.path, file))
+        for other in past:
+            yield from _differences(mine, other, terms)
 
 
 def _file_checks(
@@ -160,14 +199,32 @@ class _Table:
 
     def key(self, line: Mapping[str, str], by: Sequence[str]) -> tuple[str, ...]:
         """Return the group of a line."""
-        return tuple(_plain(line[name]) for name in by)
+        return tuple(plain(line[name]) for name in by)
 
-    def counts(self, by: Sequence[str]) -> dict[tuple[str, ...], Decimal]:
+    def counts(self, by: Sequence[str]) -> _Counts:
         """Return the people of each group, those of finer groups together."""
         sums: defaultdict[tuple[str, ...], Decimal] = defaultdict(Decimal)
         for line in self.lines:
-            sums[self.key(line, by)] += _number(line[self.asked.count]) or 0
+            sums[self.key(line, by)] += count_of(line[self.asked.count]) or 0
         return dict(sums)
+
+
+@dataclass(frozen=True)
+class _Past:
+    """A table that another is compared with, and where it is from; none if it is no table."""
+
+    table: _Table | None
+    where: str
+
+
+def _past(asked: Asked, file: bytes, where: str) -> _Past:
+    where = f"{asked.path!r} of {where}"
+    if not asked.is_table:
+        return _Past(None, where)
+    try:
+        return _Past(_Table(asked, rows_of(asked.path, file)), where)
+    except _STUMBLES:  # it was released under older checks, or is stopped itself
+        return _Past(None, where)
 
 
 def _table_checks(
@@ -189,11 +246,11 @@ def _table_checks(
 
 def _count_checks(table: _Table, terms: AirlockTerms) -> Iterator[Finding]:
     path, name = table.asked.path, table.asked.count
-    counts = [_number(line[name]) for line in table.lines]
+    counts = [count_of(line[name]) for line in table.lines]
     small = sum(1 for count in counts if count is not None and 0 < count < terms.smallest)
     exact = sum(1 for count in counts if count is not None and count % terms.round_to)
     if any(count is None for count in counts):
-        yield Finding(path, "uncounted", f"a cell of {name!r} is no number")
+        yield Finding(path, "uncounted", f"a cell of {name!r} is no count")
     if small:
         yield Finding(path, "small-count", f"{small} counts of people are below {terms.smallest}")
     if exact:
@@ -208,11 +265,11 @@ def _number_checks(
     """Look at cells one by one; `cells` may be any texts."""
     exact = small = coded = 0
     for cell in cells:
-        number = _number(cell)
+        number = number_of(cell)
         if number is None:
             coded += _CODED.fullmatch(cell.strip()) is not None
             continue
-        exact += _digits(number) > terms.digits
+        exact += digits_of(number) > terms.digits
         small += number == number.to_integral_value() and 0 < abs(number) < terms.smallest
     if exact:
         yield Finding(path, "unrounded", f"{exact} numbers have more than {terms.digits} digits")
@@ -256,7 +313,7 @@ def _measured_checks(
         )
 
 
-def _is_dominated(group: tuple[int, float, float, float], terms: AirlockTerms) -> bool:
+def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
     """Say whether two people have too much of a sum, or could tell each other's part of it."""
     _, first, second, total = group
     if total <= 0:
@@ -265,32 +322,56 @@ def _is_dominated(group: tuple[int, float, float, float], terms: AirlockTerms) -
     return (first + second) * 100 > total * terms.dominance or rest * 100 < first * _REST
 
 
-def _differences(mine: _Table, other: Earlier, terms: AirlockTerms) -> Iterator[Finding]:
+def _differences(mine: _Table, other: _Past, terms: AirlockTerms) -> Iterator[Finding]:
     """Compare the people of groups that both tables add up to: few more or less are few people."""
-    if not other.asked.is_table:
+    theirs, path = other.table, mine.asked.path
+    if theirs is None:
         return
-    theirs = _Table(other.asked, rows_of(other.asked.path, other.file))
     if not (mine.asked.count and theirs.asked.count and mine.has_groups and theirs.has_groups):
-        yield from _same_lines(mine, theirs, other, terms)
+        yield from _same_lines(mine, theirs, other.where, terms)
         return
     by = [name for name in mine.asked.by if name in theirs.asked.by]
     before, now = theirs.counts(by), mine.counts(by)
     near = sum(
         1 for key in now if key in before and 0 < abs(now[key] - before[key]) < terms.smallest
     )
+    what = ", ".join(by) or "all together"
     if near:
-        what = ", ".join(by) or "all together"
         yield Finding(
-            mine.asked.path,
+            path,
             "difference",
             f"{near} groups ({what}) differ by fewer than {terms.smallest} people from "
-            f"{other.asked.path!r} of request {other.request}",
+            f"{other.where}",
+        )
+    same = _as_many(mine, theirs, before, now) if set(mine.asked.by) == set(theirs.asked.by) else 0
+    if same:
+        yield Finding(
+            path,
+            "difference",
+            f"{same} groups ({what}) have as many people as in {other.where}, and other numbers",
         )
 
 
-def _same_lines(
-    mine: _Table, theirs: _Table, other: Earlier, terms: AirlockTerms
-) -> Iterator[Finding]:
+def _as_many(mine: _Table, theirs: _Table, before: _Counts, now: _Counts) -> int:
+    """Return how many groups have one count in both tables and other numbers beside it.
+
+    Counts are rounded: as many people may well be one more or less.
+    """
+    by = mine.asked.by
+    named = {*by, mine.asked.count, theirs.asked.count}
+    heads = [head for head in mine.heads if head in theirs.heads and head not in named]
+    old = {theirs.key(line, by): line for line in theirs.lines}
+    found = set()
+    for line in mine.lines:
+        key = mine.key(line, by)
+        if key in before and now[key] == before[key]:
+            pairs = ((number_of(line[head]), number_of(old[key][head])) for head in heads)
+            if any(None not in pair and pair[0] != pair[1] for pair in pairs):
+                found.add(key)
+    return len(found)
+
+
+def _same_lines(mine: _Table, theirs: _Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
     """Compare tables that say little of themselves: whole numbers of lines with the same texts."""
     shared = [head for head in mine.heads if head in theirs.heads]
     before = {_texts(line, shared): line for line in theirs.lines}
@@ -298,15 +379,12 @@ def _same_lines(
     for line in mine.lines:
         old = before.get(_texts(line, shared))
         for head in shared if old is not None else ():
-            one, two = _number(line[head]), _number(old[head] if old is not None else "")
+            one, two = number_of(line[head]), number_of(old[head] if old is not None else "")
             if one is not None and two is not None and _is_near(one, two, terms.smallest):
                 near += 1
     if near:
         yield Finding(
-            mine.asked.path,
-            "difference",
-            f"{near} whole numbers are near those in {other.asked.path!r} of request "
-            f"{other.request}",
+            mine.asked.path, "difference", f"{near} whole numbers are near those in {where}"
         )
 
 
@@ -316,25 +394,4 @@ def _is_near(one: Decimal, two: Decimal, smallest: int) -> bool:
 
 
 def _texts(line: Mapping[str, str], heads: Sequence[str]) -> tuple[str, ...]:
-    return tuple(_plain(line[head]) for head in heads if _number(line[head]) is None)
-
-
-def _plain(cell: object) -> str:
-    """Return a cell as it is compared: 1, 1.0 and 1.00 are one value, and so are A and a."""
-    number = _number(str(cell))
-    return str(cell).strip().casefold() if number is None else f"{number.normalize():f}"
-
-
-def _number(cell: str) -> Decimal | None:
-    if len(cell) > 60:
-        return None
-    try:
-        number = Decimal(cell.strip())
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() and abs(number.adjusted()) < 100 else None
-
-
-def _digits(number: Decimal) -> int:
-    """Return how many digits a number has, leading and ending noughts aside."""
-    return len(number.normalize().as_tuple().digits)
+    return tuple(plain(line[head]) for head in heads if number_of(line[head]) is None)

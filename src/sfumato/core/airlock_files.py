@@ -39,7 +39,17 @@ _SVG_TAGS: Final = frozenset(
         "type", "date", "format", "creator", "Agent",
     }
 )  # fmt: skip
-_REACHES_OUT: Final = re.compile(r"url\s*\(\s*['\"]?(?!#)|@import|expression\s*\(|\\", re.I)
+_REACHES_OUT: Final = re.compile(
+    r"url\s*\(\s*['\"]?(?!#)|@import|expression\s*\(|image(-set)?\(|\\", re.I
+)
+# control letters, the ends of lines that not all programs see, what turns the direction of writing
+# round, and letters that nobody sees
+_UNSEEN: Final = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    r"\U000e0000-\U000e007f]"
+)
+_SIGNED: Final = re.compile(r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]inf|-", re.I | re.A)
+_TENSOR: Final = frozenset({"dtype", "shape", "data_offsets"})
 _SIZES: Final = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
     "BOOL": 1,
@@ -102,9 +112,9 @@ def fault_of(path: str, file: bytes) -> str | None:
         return "it is empty"
     try:
         return check(file)
-    except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError, struct.error):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError):
         return "it is malformed"
-    except expat.ExpatError:
+    except (struct.error, expat.ExpatError):
         return "it is malformed"
 
 
@@ -122,45 +132,70 @@ def _png(file: bytes) -> str | None:
             return f"it carries a part {name.decode('ascii', 'replace')!r} that is no picture"
         parts.append(name)
         place += 12 + size
-        if name == b"IEND" and place != len(file):
+        if name == b"IEND" and (size or place != len(file)):
             return "there is more behind the picture"
     return None if parts[:1] == [b"IHDR"] and parts[-1:] == [b"IEND"] else "it is no whole PNG"
 
 
 def _svg(file: bytes) -> str | None:
-    faults: list[str] = []
+    drawing = _Drawing()
     parser = expat.ParserCreate("utf-8", namespace_separator=" ")
+    parser.StartElementHandler = drawing.begin
+    parser.EndElementHandler = drawing.end
+    parser.CharacterDataHandler = drawing.within
+    parser.EntityDeclHandler = drawing.declares
+    parser.ProcessingInstructionHandler = drawing.declares
+    parser.StartDoctypeDeclHandler = drawing.declares
+    parser.CommentHandler = drawing.comments
+    parser.Parse(file, True)
+    return drawing.fault()
 
-    def begin(name: str, attributes: Mapping[str, str]) -> None:
-        if name.rsplit(" ", 1)[-1] not in _SVG_TAGS:
-            faults.append(f"it has an element {name.rsplit(' ', 1)[-1][:40]!r}")
+
+class _Drawing:
+    """What is met in an SVG, from its beginning to its end."""
+
+    def __init__(self) -> None:
+        self._faults: list[str] = []
+        self._inside: list[str] = []
+        self._texts: list[str] = []  # as they are put together: no word is looked at in halves
+        self._styles: list[str] = []
+
+    def begin(self, name: str, attributes: Mapping[str, str]) -> None:
+        tag = name.rsplit(" ", 1)[-1]
+        self._inside.append(tag)
+        if tag not in _SVG_TAGS:
+            self._faults.append(f"it has an element {tag[:40]!r}")
         for key, value in attributes.items():
             short = key.rsplit(" ", 1)[-1].lower()
-            if short.startswith("on") or _REACHES_OUT.search(value):
-                faults.append("it has a script, or reaches out of itself")
-            if short == "href" and not value.startswith("#"):
-                faults.append("it points out of itself")
+            if short.startswith("on") or _REACHES_OUT.search(value) or "://" in value:
+                self._faults.append("it has a script, or reaches out of itself")
+            if short == "base" or (short == "href" and not value.startswith("#")):
+                self._faults.append("it points out of itself")
 
-    def within(text: str) -> None:
-        if _REACHES_OUT.search(text):
-            faults.append("it reaches out of itself")
+    def end(self, _name: str) -> None:
+        self._inside.pop()
 
-    def other(*_: object) -> None:
-        faults.append("it declares entities or instructions")
+    def within(self, text: str) -> None:
+        (self._styles if self._inside[-1] == "style" else self._texts).append(text)
 
-    parser.StartElementHandler = begin
-    parser.CharacterDataHandler = within
-    parser.EntityDeclHandler = other
-    parser.ProcessingInstructionHandler = other
-    parser.buffer_text = True
-    parser.Parse(file, True)
-    return faults[0] if faults else None
+    def declares(self, *_: object) -> None:
+        self._faults.append("it declares a document type, entities or instructions")
+
+    def comments(self, _text: str) -> None:
+        self._faults.append("it has comments, which no picture shows")
+
+    def fault(self) -> str | None:
+        """Return the first that is wrong with it, or None."""
+        texts, styles = "".join(self._texts), "".join(self._styles)
+        if _REACHES_OUT.search(texts) or _REACHES_OUT.search(styles) or "://" in styles:
+            self._faults.append("it reaches out of itself")
+        return self._faults[0] if self._faults else None
 
 
 def text_of(file: bytes) -> str:
-    """Return the file as text, or raise ValueError: UTF-8 without control characters."""
+    """Return the file as text, or raise ValueError: UTF-8 without letters that nobody sees."""
     text = file.decode("utf-8")
-    if any(ord(letter) < 32 and letter not in "\n\r\t" for letter in text):
+    if _UNSEEN.search(text):
         raise ValueError
     return text
 
@@ -181,11 +216,16 @@ def _table(path: str) -> Callable[[bytes], str | None]:
     def check(file: bytes) -> str | None:
         for row in rows_of(path, file):
             for cell in row:
-                if cell[:1] in "=@" and cell:
+                if _is_formula(cell.strip()):
                     return "a cell of it begins like a formula, which programs would run"
         return None
 
     return check
+
+
+def _is_formula(cell: str) -> bool:
+    """Say whether a spreadsheet would compute something of a cell, blanks around it aside."""
+    return cell[:1] in ("=", "@") or (cell[:1] in ("+", "-") and not _SIGNED.fullmatch(cell))
 
 
 def _text(file: bytes) -> str | None:
@@ -202,6 +242,13 @@ def _no_number(_text: str) -> None:
     raise ValueError
 
 
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a table, or raise ValueError where a key is twice, as only the last would be read."""
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError
+    return dict(pairs)
+
+
 def _npy(file: bytes) -> str | None:
     array = read_npy(file)
     width = int(array.kind[1:])
@@ -215,14 +262,18 @@ def _safetensors(file: bytes) -> str | None:
     (size,) = struct.unpack_from("<Q", file)
     if size > min(100_000, len(file) - 8):
         return "its head is longer than a model's"
-    head: Any = json.loads(file[8 : 8 + size])  # Any: JSON of a stranger's
-    if "__metadata__" in head:
+    head: Any = json.loads(file[8 : 8 + size], object_pairs_hook=_once)  # Any: a stranger's JSON
+    if not isinstance(head, dict):
+        return "it is malformed"
+    if any(set(one) != _TENSOR for one in head.values()):
         return "its head carries texts beside the tensors"
     place = 0
     for one in sorted(head.values(), key=lambda one: int(one["data_offsets"][0])):
         count = _SIZES[one["dtype"]]
         for side in one["shape"]:
-            count *= int(side)
+            if type(side) is not int or side < 0:
+                return "it is malformed"
+            count *= side
         begin, end = one["data_offsets"]
         if (begin, end) != (place, place + count):
             return "its tensors do not lie one behind the other"

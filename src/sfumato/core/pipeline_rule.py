@@ -107,11 +107,20 @@ class HandedIn:
 
 @dataclass(frozen=True)
 class Spending:
-    """One run's part of what a rule lets be spent: the same run again is the same part."""
+    """One run's part of what a rule lets be spent: the same run again is the same part.
+
+    Until it has an answer, the part is its asker's own: what is not paid by one, another may pay.
+    """
 
     rule: str
     run: str
     epsilon: Fraction
+    by: str = ""  # who holds it until the run has its answer
+
+    @property
+    def held(self) -> str:
+        """Return the key that the part stands under as long as it is held."""
+        return f"{self.run}:{self.by}" if self.by else self.run
 
 
 class RuleStore(Protocol):
@@ -140,13 +149,17 @@ class RuleStore(Protocol):
     def take(self, spending: Spending, most: Fraction) -> bool | None:
         """Let a run take its part, if all together stay within `most`.
 
-        True says that it was taken now, False that the same run had it already, None that there is
-        no room.
+        True says that it was taken now, False that the same run has its answer or its asker the
+        part already, None that there is no room.
         """
         ...
 
+    def keep(self, spending: Spending, key: str) -> None:
+        """Let the part stand under that key for good, once; nobody holds it any more."""
+        ...
+
     def give_back(self, spending: Spending) -> None:
-        """Undo the taking of a part: the run was never charged."""
+        """Undo the taking of a part that is held: its asker was never charged."""
         ...
 
 

@@ -7,6 +7,7 @@ program does: core/noise/blocks.proof.md and median.proof.md.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -32,6 +33,7 @@ MOST_BLOCKS: Final = 1000
 MOST_CPU_S: Final = 7200  # of all blocks; even one by one, they end long before a job's patience
 MOST_SOURCE: Final = 200_000  # letters of a program
 BLOCKS: Final = (10, 20, 50, 100, 200, 500)  # what an error table is made for
+_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")  # owners read programs
 _LIMITS: Final = {
     "cpu_s": (Fraction(1, 20), Fraction(600)),
     "memory_mb": (Fraction(256), Fraction(16_384)),
@@ -246,6 +248,8 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
     is_text = isinstance(source, str) and source.isascii()
     if not isinstance(source, str) or not is_text or not least <= len(source) <= MOST_SOURCE:
         raise bad_pipeline(f"a program is 1 to {MOST_SOURCE:,} ASCII letters of Python")
+    if _UNSEEN.search(source):
+        raise bad_pipeline("a program's text has line ends and tabs, and no other control letters")
     if not isinstance(name, str) or not name.isidentifier():
         raise bad_pipeline("the function has no name")
     if not isinstance(kind, str) or kind not in KINDS:

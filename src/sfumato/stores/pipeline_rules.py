@@ -8,6 +8,7 @@ from typing import Final
 
 from sfumato.core.expression import spelled
 from sfumato.core.pipeline_rule import Rule, Spending
+from sfumato.stores.link import Link
 from sfumato.stores.records import Records
 
 _TABLES: Final = (
@@ -65,23 +66,43 @@ class SqlPipelineRules:
     def take(self, spending: Spending, most: Fraction) -> bool | None:
         """Let a run take its part, if all together stay within `most`."""
         with self._records.change() as link:
-            # the rule's own row is held, so that no two runs look at once
-            link.rows(f"SELECT id FROM pipeline_rules WHERE id = ?{self._lock}", (spending.rule,))
-            taken = dict(link.rows(_TAKEN, (spending.rule,)))
-            if spending.run in taken:
+            taken = self._taken(link, spending)
+            if spending.run in taken or spending.held in taken:
                 return False
             if sum(map(Fraction, taken.values()), spending.epsilon) > most:
                 return None
-            link.change(
-                "INSERT INTO pipeline_rule_runs (rule, run, epsilon) VALUES (?, ?, ?)",
-                (spending.rule, spending.run, str(spending.epsilon)),
-            )
+            _put(link, spending, spending.held)
             return True
 
-    def give_back(self, spending: Spending) -> None:
-        """Undo the taking of a part."""
+    def keep(self, spending: Spending, key: str) -> None:
+        """Let the part stand under that key for good, once; nobody holds it any more."""
         with self._records.change() as link:
-            link.change(
-                "DELETE FROM pipeline_rule_runs WHERE rule = ? AND run = ?",
-                (spending.rule, spending.run),
-            )
+            taken = self._taken(link, spending)
+            if spending.held != key:
+                _drop(link, spending)
+            if key not in taken:
+                _put(link, spending, key)
+
+    def give_back(self, spending: Spending) -> None:
+        """Undo the taking of a part that is held."""
+        with self._records.change() as link:
+            _drop(link, spending)
+
+    def _taken(self, link: Link, spending: Spending) -> dict[str, str]:
+        """Return what is taken; the rule's own row is held, so that no two runs look at once."""
+        link.rows(f"SELECT id FROM pipeline_rules WHERE id = ?{self._lock}", (spending.rule,))
+        return dict(link.rows(_TAKEN, (spending.rule,)))
+
+
+def _put(link: Link, spending: Spending, key: str) -> None:
+    link.change(
+        "INSERT INTO pipeline_rule_runs (rule, run, epsilon) VALUES (?, ?, ?)",
+        (spending.rule, key, str(spending.epsilon)),
+    )
+
+
+def _drop(link: Link, spending: Spending) -> None:
+    link.change(
+        "DELETE FROM pipeline_rule_runs WHERE rule = ? AND run = ?",
+        (spending.rule, spending.held),
+    )

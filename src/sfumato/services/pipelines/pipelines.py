@@ -177,9 +177,9 @@ class Pipelines:
         _check_approved(found, run)
         self._check_same(found, run)
         op = asked.op if asked.op is not None else self.dice.draw(16).hex()
-        with self.rules.taken(found, run, asker, listing.card.version) as rule:
-            order = RunOrder(listing.card, listing.table, run, asker, op, rule)
-            return run_pipeline(self.door, order)
+        order = RunOrder(listing.card, listing.table, run, asker, op)
+        with self.rules.taken(found, order) as held:
+            return run_pipeline(self.door, held)
 
     # --- helpers ------------------------------------------------------------------------------
 

@@ -25,12 +25,12 @@ from sfumato.core.pipeline_rule import (
 )
 from sfumato.core.ports import Clock, Dice, Listing
 from sfumato.core.refusal import Refused
-from sfumato.door import Asker, Ledger
+from sfumato.door import Asker, Ledger, RunOrder
 from sfumato.plan.pipeline import Program, Run
 
 MOST_RULES: Final = 100  # of a data set
 _BY: Final = "rule:"  # before the id of the rule that has decided
-_UNPAID: Final = ("budget-exceeded", "sandbox-missing")  # what refuses before anything is charged
+_UNPAID: Final = ("budget-exceeded", "sandbox-missing", "ledger-busy")  # nothing was charged
 
 
 @dataclass(frozen=True)
@@ -85,30 +85,36 @@ class PipelineRules:
         return next((rule for rule in rules if misfit(rule, one) is None), None)
 
     @contextmanager
-    def taken(self, found: Submitted, run: Run, asker: Asker, version: str) -> Iterator[str]:
-        """Hold the run's part of the rule that approved its program; give the rule's id, or "".
+    def taken(self, found: Submitted, order: RunOrder) -> Iterator[RunOrder]:
+        """Hold the run's part of the rule that approved its program; give the order, by that rule.
 
-        What is not within the rule now is refused, and so is whoever it does not name.
+        What is not within the rule now is refused, and so is whoever it does not name. A part that
+        was charged and came to nothing stays taken: the next try is charged anew, and takes anew.
         """
         if not is_by_rule(found):
-            yield ""
+            yield order
             return
-        rule = self._rule_of(found)
-        if not _names(rule, asker):
+        rule, run = self._rule_of(found), order.run
+        if not _names(rule, order.asker):
             raise _others(rule)
         refused = beyond(rule, run.epsilon, run.spent_delta)
         if refused is not None:
             raise refused
-        spending = Spending(rule.id, _run_key(run, version), run.epsilon)
+        spending = Spending(
+            rule.id, _run_key(run, order.card.version), run.epsilon, _short(order.asker.user)
+        )
         is_new = self.store.take(spending, rule.most_total)
         if is_new is None:
             raise _used_up(rule)
         try:
-            yield rule.id
+            yield replace(order, rule=rule.id)
         except Refused as stopped:
             if is_new and stopped.code in _UNPAID:
                 self.store.give_back(spending)
+            if stopped.code == "question-failed":
+                self.store.keep(spending, f"{spending.held}:{_short(order.op)}")
             raise
+        self.store.keep(spending, spending.run)
 
     def _rule_of(self, found: Submitted) -> Rule:
         rule = self.store.find(found.data_set, found.decided_by.removeprefix(_BY))
@@ -139,6 +145,10 @@ def _handed_in(program: Program, asker: Asker) -> HandedIn:
 
 def _names(rule: Rule, asker: Asker) -> bool:
     return asker.user in rule.users or bool(set(asker.groups) & set(rule.groups))
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _run_key(run: Run, version: str) -> str:
