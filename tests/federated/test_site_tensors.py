@@ -195,6 +195,43 @@ def test_values_of_a_table_are_nowhere_in_the_store(small: SiteStore) -> None:
     assert told(small, do="get", key=made.key)["refused"][0] == "remote-private"
 
 
+@pytest.mark.parametrize("way", ["itself", "a view", "a gradient"])
+def test_what_was_written_to_is_no_mean_of_a_table_any_more(small: SiteStore, way: str) -> None:
+    small.declare("ages", 9, ("age", "sons"))
+    mean, other = (
+        told(small, do="call", name="mean", args=(ref("table:ages"), 0), named={})["said"]["key"]
+        for _ in range(2)
+    )
+    view = told(small, do="call", name="view", args=(mean, 2), named={})["said"]["key"]
+    mine = told(small, do="put", value=torch.ones(2))["said"]["key"]
+    assert told(small, do="source", key=mean.key)["said"]["how"] == "mean"
+    if way == "a gradient":
+        told(small, do="set grad", key=mine.key, to=mean)
+    else:
+        written = mean if way == "itself" else view
+        assert "said" in told(small, do="call", name="zero_", args=(written,), named={})
+    assert told(small, do="source", key=mean.key)["refused"][0] == "remote-private"
+    assert told(small, do="source", key=other.key)["said"]["how"] == "mean"
+
+
+def test_a_column_is_not_written_to_and_then_released(small: SiteStore) -> None:
+    small.declare("ages", 9, ("age", "sons"))
+    column = (ref("table:ages"), (slice(None), 0))
+    age = told(small, do="call", name="__getitem__", args=column, named={})["said"]["key"]
+    said = told(small, do="call", name="mul_", args=(age, 100.0), named={})
+    assert "not written to" in said["refused"][1]
+
+
+def test_a_truth_is_no_place_of_a_column(small: SiteStore) -> None:
+    small.declare("ages", 9, ("age", "sons"))
+    where = (ref("table:ages"), (slice(None), True))
+    odd = told(small, do="call", name="__getitem__", args=where, named={})
+    if "said" in odd:
+        total = told(small, do="call", name="sum", args=(odd["said"]["key"], 0), named={})
+        key = total["said"]["key"].key
+        assert told(small, do="source", key=key)["refused"][0] == "remote-private"
+
+
 def ref(key: str) -> Any:
     from sfumato.federated.frames import Reference
 
