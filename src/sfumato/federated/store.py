@@ -15,7 +15,7 @@ import torch
 
 from sfumato.core.refusal import Refused
 from sfumato.federated.frames import Reference, decode, encode, malformed
-from sfumato.federated.language import IN_PLACE, OPERATIONS, WRITES
+from sfumato.federated.language import IN_PLACE, OPERATIONS, SAFE_ARGS, WRITES
 from sfumato.federated.trainee import Offer, Trainee
 from sfumato.federated.worker import TABLE
 
@@ -167,7 +167,7 @@ class Store:
         if operation is None:
             raise malformed(f"it knows no operation {name!r}")
         used = [*_references(args), *_references(tuple(named.values()))]
-        if WRITES & named.keys():
+        if WRITES & named.keys() or len(args) > SAFE_ARGS.get(name, len(args)):
             raise malformed("an operation writes to its first argument only")
         for key in used:
             self._find(key)
