@@ -18,6 +18,7 @@ from sfumato.federated import Site, VirtualWorker, tensor  # noqa: E402
 from sfumato.federated.frames import decode, encode  # noqa: E402
 from sfumato.federated.remote import remote  # noqa: E402
 from sfumato.federated.site_store import SiteStore  # noqa: E402
+from sfumato.federated.site_worker import Sessions  # noqa: E402
 from tensor_workers import RealSite, make_plain_vault  # noqa: E402
 
 MB = 1 << 20
@@ -116,6 +117,35 @@ def test_a_message_that_is_sent_again_is_done_once(served_site: RealSite) -> Non
     site._number = number
     assert first == again
     assert x.get().tolist() == [2]
+
+
+def test_a_copy_that_comes_late_is_not_done_again() -> None:
+    sessions = Sessions(SiteStore(MB), MB)
+    key = heard(sessions, "a", 1, do="put", value=torch.zeros(1))["said"]["key"]
+    add = {"do": "call", "name": "add_", "args": (key, 1.0), "named": {}}
+    assert "said" in heard(sessions, "a", 2, **add)
+    heard(sessions, "a", 3, do="list")
+    assert heard(sessions, "a", 2, **add)["refused"][0] == "remote-refused"
+    assert heard(sessions, "a", 4, do="get", key=key.key)["said"].item() == 1
+
+
+def test_replies_to_all_sessions_are_kept_up_to_what_one_caller_may_hold() -> None:
+    sessions = Sessions(SiteStore(MB), MB)
+    key = heard(sessions, "a", 1, do="put", value=torch.zeros(1))["said"]["key"]
+    asked = []
+    for name in "bcdef":
+        wide = heard(sessions, name, 1, do="call", name="expand", args=(key, 100_000), named={})
+        asked.append((name, {"do": "get", "key": wide["said"]["key"].key}))
+        assert len(heard(sessions, name, 2, **asked[-1][1])["said"]) == 100_000
+    assert sum(len(reply or b"") for _, reply in sessions._last.values()) <= MB
+    again = [heard(sessions, name, 2, **words) for name, words in asked]
+    assert ["said" in one for one in again] == [False, False, False, True, True]
+    assert again[0]["refused"][0] == "remote-refused"
+
+
+def heard(sessions: Sessions, session: str, number: int, **words: Any) -> Any:
+    header = {"session": session, "number": number, "more": False, "table": None}
+    return decode(sessions.answer(header, encode(words)))
 
 
 class Mark:
