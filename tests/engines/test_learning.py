@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sfumato.core.card import Card, read_card
 from sfumato.core.federation import Agreement
 from sfumato.core.learning import read_lesson
 from sfumato.core.learning.network import SUM_BITS
+from sfumato.core.refusal import Refused
 from sfumato.core.secure import Member
 from sfumato.engines import learning
 from sfumato.engines.duckdb import DuckDBEngine
@@ -118,6 +120,43 @@ def test_nothing_hangs_on_how_many_rows_are_fetched_or_kept(
         assert (whole[place] == few[place]).all()
         assert (whole[place] == alone[place]).all()
         assert (whole[place] == kept[place]).all()
+
+
+def test_one_person_of_many_rows_takes_room_for_one_only(tmp_path: Path) -> None:
+    """Else a lesson would be stopped by one person, and so tell of them (rules 13)."""
+    card = a_card(max_rows=400, limits={"rows": 10_000, "rows_per_person": 400})
+    plan = a_plan(card, hidden=[512], max_rows=400, local=1, rate=1, each="person")
+    flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
+    others = [(f"q{n}", str(n % 100), "1", "true") for n in range(300)]
+    many = [("p0", str(n % 100), "1", "true") for n in range(400)]
+    engine, found, peaks = DuckDBEngine(bytes(32)), [], []
+    try:
+        for name, rows in (("without", others), ("with", others + many), ("alone", many)):
+            folder = tmp_path / name
+            folder.mkdir()
+            table, _ = prepare(engine, write_source(folder / "rows.csv", HEADER, rows), card)
+            with duckdb.connect(table, read_only=True) as connection:
+                tracemalloc.start()
+                found.append(learnt(connection, plan.order(table, flat)))
+                peaks.append(tracemalloc.get_traced_memory()[1])
+                tracemalloc.stop()
+    finally:
+        tracemalloc.stop()
+        engine.close()
+    assert (found[1] == found[0] + found[2]).all()
+    assert found[2].any()
+    assert peaks[1] < 1.5 * (peaks[0] + peaks[2])
+
+
+def test_the_most_that_one_person_may_be_is_fetched_at_once() -> None:
+    """What a lesson lets a person be, and no more, fits what is fetched of anybody else's rows."""
+    own: dict[str, Any] = {
+        "name": "ab" * 32, "target": "ill", "rounds": 1, "clip": 1, "local": 1, "rate": 1,
+        "features": [f"x{n}" for n in range(1025)], "each": "person",
+    }  # fmt: skip
+    assert read_lesson({**own, "max_rows": learning._CELLS // 1025})
+    with pytest.raises(Refused, match=r"bad-request.*max_rows times the features"):
+        read_lesson({**own, "max_rows": learning._CELLS // 1025 + 1})
 
 
 def test_a_lesson_has_ten_times_what_it_needs_by_the_card() -> None:

@@ -35,6 +35,14 @@ BAD: dict[str, bytes] = {
     "a pickle": pickle.dumps({"do": "list"}),
     "a length beyond it": b"\xff\xff\xff\x7f{}",
     "deep": framed({"dict": {"do": json.loads("[" * 60 + "]" * 60)}}),
+    "no names": framed({"dict": []}),
+    "no digits": framed({"float": 1}),
+    "an output by its place": encode(
+        {"do": "call", "name": "elu", "args": (Reference("2"), 2.0, True), "named": {}}
+    ),
+    "another by its place": encode(
+        {"do": "call", "name": "leaky_relu", "args": (Reference("2"), 2.0, True), "named": {}}
+    ),
     "two kinds": framed({"dict": {}, "tuple": []}),
     "no such request": framed({"dict": {"do": "exec", "text": "1"}}),
     "no such kind": framed({"dict": {"do": {"pickle": "gASV"}}}),

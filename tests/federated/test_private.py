@@ -164,9 +164,21 @@ def test_what_was_sent_and_not_written_to_comes_back_all_the_same(clinic: Worker
 
 def test_a_sites_table_is_not_written_to(clinic: Worker) -> None:
     ages = clinic.table("ages")
-    for act in (lambda: ages.zero_(), lambda: ages.requires_grad_()):
+    column, flat = ages[:, 0], ages.view(-1)[0:1]
+    for act in (
+        lambda: ages.zero_(), lambda: ages.requires_grad_(), lambda: column.zero_(),
+        lambda: flat.fill_(7), lambda: ages.detach().mul_(2),
+    ):  # fmt: skip
         with pytest.raises(Refused, match="not written to"):
             act()
+
+
+def test_no_gradient_is_added_to_a_sites_table() -> None:
+    clinic = VirtualWorker(id="clinic", tables={"x": torch.tensor([1.0, 2.0])})
+    mine = tensor([3.0, 4.0], requires_grad=True).send(clinic)
+    mine.grad = clinic.table("x")
+    (mine * 5).sum().backward()
+    assert clinic._store._tables["table:x"].tolist() == [1, 2]
 
 
 def test_what_goes_wrong_says_nothing_of_a_sites_values(clinic: Worker) -> None:

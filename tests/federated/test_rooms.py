@@ -63,6 +63,34 @@ def test_a_process_that_does_not_answer_is_ended() -> None:
         assert rooms._open == {}
 
 
+def test_what_is_saved_for_gradients_takes_no_more_than_the_owner_lets_it() -> None:
+    """A graph holds what no object does any more; then the process ends, and not the machine."""
+    with rooms_of(memory_mb=16) as rooms:
+        key = say(rooms, 1, do="put", value=torch.zeros(1 << 18, requires_grad=True))["said"]["key"]
+        process = rooms._open[ADA]._process.pid
+        begun, grown = _resident_mb(process), [0.0]
+        with pytest.raises(Refused, match="remote-refused"):
+            _deepen(rooms, key, lambda: grown.append(_resident_mb(process) - begun))
+        assert max(grown) < 5 * 16
+
+
+def _deepen(rooms: Rooms, key: Any, look: Callable[[], None]) -> None:
+    """Compute with what was computed, a megabyte a time, and drop what stands before it."""
+    old: list[str] = []
+    for number in range(2, 400):
+        look()
+        words = {"do": "call", "name": "tanh", "args": (key,), "named": {}, "dropped": old}
+        told = say(rooms, number, **words)
+        if "refused" in told:
+            raise Refused(*told["refused"])
+        old, key = [key.key], told["said"]["key"]
+
+
+def _resident_mb(process: int) -> float:
+    with open(f"/proc/{process}/statm", encoding="ascii") as told:
+        return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
 def test_there_are_so_many_of_all_and_fewer_of_one_user() -> None:
     with rooms_of(rooms=3) as rooms:
         for caller in (ADA, ("ada", "2"), ADA, ("eve", "3")):

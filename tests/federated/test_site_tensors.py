@@ -18,6 +18,7 @@ from sfumato.federated import Site, VirtualWorker, tensor  # noqa: E402
 from sfumato.federated.frames import decode, encode  # noqa: E402
 from sfumato.federated.remote import remote  # noqa: E402
 from sfumato.federated.site_store import SiteStore  # noqa: E402
+from sfumato.federated.site_worker import Sessions  # noqa: E402
 from tensor_workers import RealSite, make_plain_vault  # noqa: E402
 
 MB = 1 << 20
@@ -118,6 +119,35 @@ def test_a_message_that_is_sent_again_is_done_once(served_site: RealSite) -> Non
     assert x.get().tolist() == [2]
 
 
+def test_a_copy_that_comes_late_is_not_done_again() -> None:
+    sessions = Sessions(SiteStore(MB), MB)
+    key = heard(sessions, "a", 1, do="put", value=torch.zeros(1))["said"]["key"]
+    add = {"do": "call", "name": "add_", "args": (key, 1.0), "named": {}}
+    assert "said" in heard(sessions, "a", 2, **add)
+    heard(sessions, "a", 3, do="list")
+    assert heard(sessions, "a", 2, **add)["refused"][0] == "remote-refused"
+    assert heard(sessions, "a", 4, do="get", key=key.key)["said"].item() == 1
+
+
+def test_replies_to_all_sessions_are_kept_up_to_what_one_caller_may_hold() -> None:
+    sessions = Sessions(SiteStore(MB), MB)
+    key = heard(sessions, "a", 1, do="put", value=torch.zeros(1))["said"]["key"]
+    asked = []
+    for name in "bcdef":
+        wide = heard(sessions, name, 1, do="call", name="expand", args=(key, 100_000), named={})
+        asked.append((name, {"do": "get", "key": wide["said"]["key"].key}))
+        assert len(heard(sessions, name, 2, **asked[-1][1])["said"]) == 100_000
+    assert sum(len(reply or b"") for _, reply in sessions._last.values()) <= MB
+    again = [heard(sessions, name, 2, **words) for name, words in asked]
+    assert ["said" in one for one in again] == [False, False, False, True, True]
+    assert again[0]["refused"][0] == "remote-refused"
+
+
+def heard(sessions: Sessions, session: str, number: int, **words: Any) -> Any:
+    header = {"session": session, "number": number, "more": False, "table": None}
+    return decode(sessions.answer(header, encode(words)))
+
+
 class Mark:
     """Writes a file where it is unpickled."""
 
@@ -193,6 +223,43 @@ def test_values_of_a_table_are_nowhere_in_the_store(small: SiteStore) -> None:
     assert all(one.device.type == "meta" for one in held)
     assert small._values._objects == {}
     assert told(small, do="get", key=made.key)["refused"][0] == "remote-private"
+
+
+@pytest.mark.parametrize("way", ["itself", "a view", "a gradient"])
+def test_what_was_written_to_is_no_mean_of_a_table_any_more(small: SiteStore, way: str) -> None:
+    small.declare("ages", 9, ("age", "sons"))
+    mean, other = (
+        told(small, do="call", name="mean", args=(ref("table:ages"), 0), named={})["said"]["key"]
+        for _ in range(2)
+    )
+    view = told(small, do="call", name="view", args=(mean, 2), named={})["said"]["key"]
+    mine = told(small, do="put", value=torch.ones(2))["said"]["key"]
+    assert told(small, do="source", key=mean.key)["said"]["how"] == "mean"
+    if way == "a gradient":
+        told(small, do="set grad", key=mine.key, to=mean)
+    else:
+        written = mean if way == "itself" else view
+        assert "said" in told(small, do="call", name="zero_", args=(written,), named={})
+    assert told(small, do="source", key=mean.key)["refused"][0] == "remote-private"
+    assert told(small, do="source", key=other.key)["said"]["how"] == "mean"
+
+
+def test_a_column_is_not_written_to_and_then_released(small: SiteStore) -> None:
+    small.declare("ages", 9, ("age", "sons"))
+    column = (ref("table:ages"), (slice(None), 0))
+    age = told(small, do="call", name="__getitem__", args=column, named={})["said"]["key"]
+    said = told(small, do="call", name="mul_", args=(age, 100.0), named={})
+    assert "not written to" in said["refused"][1]
+
+
+def test_a_truth_is_no_place_of_a_column(small: SiteStore) -> None:
+    small.declare("ages", 9, ("age", "sons"))
+    where = (ref("table:ages"), (slice(None), True))
+    odd = told(small, do="call", name="__getitem__", args=where, named={})
+    if "said" in odd:
+        total = told(small, do="call", name="sum", args=(odd["said"]["key"], 0), named={})
+        key = total["said"]["key"].key
+        assert told(small, do="source", key=key)["refused"][0] == "remote-private"
 
 
 def ref(key: str) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.learning import Field, LearnOrder, Network, People, Walk, Weights, unpacked
-from sfumato.core.learning.lesson import CLASSES
+from sfumato.core.learning.lesson import CLASSES, MOST_CELLS
 from sfumato.core.learning.network import SUM_BITS, Numbers, inputs_of
 from sfumato.engines.frames import Header
 from sfumato.plan.lower_from import table_name
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import duckdb
 
 AT_ONCE: Final = 1 << 16  # rows that are fetched, or fewer:
-_CELLS: Final = 1 << 22  # so many numbers, so that memory hangs on the order and not on the rows
+_CELLS: Final = MOST_CELLS  # so many numbers: memory hangs on the order and not on the rows
 _HELD: Final = 1 << 24  # numbers by the card that are kept for the next step, not fetched again
-_OWN: Final = 1 << 20  # numbers of people's own models at once
+_OWN: Final = 1 << 20  # numbers of people's own models at once, and of what goes through them
 _MOST: Final = 1 << 20  # of an update's number, which is clipped again where it is rounded
 
 
@@ -90,13 +90,24 @@ def _of_people(
     """Return the sum of how far everybody's own steps go down, each clipped."""
     walk = Walk(order.local, order.rate, order.proximal, order.clip)
     total = np.zeros(network.size, dtype=np.int64)
-    at_once = max(1, _OWN // network.size)
     for people in _people(connection, order):
-        for start in range(0, len(people.counts), at_once):
-            part = slice(start, start + at_once)
-            some = People(people.rows[part], people.target[part], people.counts[part])
-            total += network.people_sum(begin, some, walk)
+        for alike in _alike(people, network):
+            total += network.people_sum(begin, alike, walk)
     return total
+
+
+def _alike(people: People, network: Network) -> Iterator[People]:
+    """Yield people with as many rows as each other, as many as there is room for at once.
+
+    One person of many rows then makes nobody else's steps longer, or larger.
+    """
+    for count in map(int, np.unique(people.counts)):
+        whose = np.flatnonzero(people.counts == count)
+        at_once = max(1, _OWN // max(network.size, count * sum(network.widths)))
+        for start in range(0, len(whose), at_once):
+            some = whose[start : start + at_once]
+            rows, target = people.rows[some, :count], people.target[some, :count]
+            yield People(rows, target, people.counts[some])
 
 
 def _update(

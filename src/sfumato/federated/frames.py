@@ -13,6 +13,9 @@ Words = Any  # JSON, with tensors, dtypes, slices, tuples and references standin
 MOST_BYTES: Final = 1 << 31
 MOST_WORDS: Final = 1 << 22
 MOST_DEEP: Final = 32
+FAULTS: Final = (  # of bytes that are no message
+    ValueError, TypeError, KeyError, AttributeError, RuntimeError, OverflowError, MemoryError,
+)  # fmt: skip
 _LENGTH: Final = 4
 DTYPES: Final = {
     str(dtype).removeprefix("torch."): dtype
@@ -43,7 +46,7 @@ def decode(message: bytes) -> Words:
     """Return the words of a message, or refuse it."""
     try:
         return _read(message)
-    except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, MemoryError):
+    except FAULTS:
         is_read = False
     if not is_read:
         raise malformed("the bytes are no message")

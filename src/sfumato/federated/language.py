@@ -46,6 +46,7 @@ SAME: Final = {  # other names of the same
 }  # fmt: skip
 
 WRITES: Final = frozenset({"inplace", "max_norm", "out"})  # arguments that change other objects
+SAFE_ARGS: Final = {"elu": 2, "leaky_relu": 2}  # by place, before one of those
 
 OPERATIONS: Final[dict[str, Operation]] = {
     **{name: getattr(torch.Tensor, name) for name in (*METHODS, *IN_PLACE)},

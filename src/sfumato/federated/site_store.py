@@ -15,6 +15,7 @@ import torch
 
 from sfumato.core.refusal import Refused
 from sfumato.federated.frames import Reference, decode, encode, malformed
+from sfumato.federated.language import IN_PLACE
 from sfumato.federated.store import Store
 from sfumato.federated.worker import TABLE
 
@@ -75,7 +76,7 @@ class SiteStore:
             case {"do": "source", "key": str(key)}:
                 return self._source(key)
             case {"do": "clear"}:
-                self._sources = {k: s for k, s in self._sources.items() if k.startswith(TABLE)}
+                self._forget_sources()
                 self._values.do(words)
                 return self._shapes.do(words)
             case {"do": "list"}:
@@ -156,10 +157,25 @@ class SiteStore:
                  "named": dict(named)},
                 {"key": Reference() as made},
             ):  # fmt: skip
+                if name in IN_PLACE:
+                    self._forget_written(made.key)
+                    return
                 found = self._sources.get(of.key)
                 source = None if found is None else _derived(found, name, tuple(rest), named)
-                if source is not None and made.key != of.key:
+                if source is not None:
                     self._sources[made.key] = source
+            case {"do": "set grad", "to": Reference() as to}, _:
+                self._forget_written(to.key)  # a later gradient is added to it
+
+    def _forget_written(self, key: str) -> None:
+        """Forget what an object was that is written to, and whatever shares its memory."""
+        for one in self._shapes.sharing(key):
+            if not one.startswith(TABLE):
+                self._sources.pop(one, None)
+
+    def _forget_sources(self) -> None:
+        """Forget everything but the tables."""
+        self._sources = {k: s for k, s in self._sources.items() if k.startswith(TABLE)}
 
 
 def _derived(of: Source, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Source | None:
@@ -182,11 +198,16 @@ ALONG: Final[dict[bool, tuple[tuple[tuple[Any, ...], dict[str, Any]], ...]]] = {
 
 def _columns(of: Source, args: tuple[Any, ...]) -> Source | None:
     match args:
-        case ((slice() as rows, int(place)),) if rows == ALL and not of.is_one:
+        case ((slice() as rows, int(place)),) if _is_column(rows, place, of):
             return Source(of.table, (of.columns[place],), None, is_one=True)
         case ((slice() as rows, slice() as places),) if rows == ALL and not of.is_one:
             return Source(of.table, of.columns[places])
     return None
+
+
+def _is_column(rows: slice, place: int, of: Source) -> bool:
+    """Say whether it is one column of all rows; True adds a side, and is no column."""
+    return rows == ALL and not of.is_one and not isinstance(place, bool)
 
 
 def _shape_of(value: torch.Tensor) -> torch.Tensor:

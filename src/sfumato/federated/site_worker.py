@@ -19,7 +19,6 @@ from typing import Any, Final
 LENGTHS: Final = struct.Struct("<II")
 MOST_SESSIONS: Final = 64
 MOST_HEADER: Final = 1 << 20
-RESERVE_MB: Final = 2048  # address space of the interpreter and of PyTorch
 
 
 class Voice:
@@ -43,9 +42,10 @@ class Voice:
 
     def say(self, body: bytes) -> None:
         """Send an answer."""
-        view = memoryview(LENGTHS.pack(2, len(body)) + b"{}" + body)
-        while view:
-            view = view[os.write(self._write, view) :]
+        for part in (LENGTHS.pack(2, len(body)) + b"{}", body):
+            view = memoryview(part)
+            while view:
+                view = view[os.write(self._write, view) :]
 
     def _exactly(self, count: int) -> bytes:
         parts: list[bytes] = []
@@ -68,21 +68,35 @@ class Sessions:
         self._store = store
         self._most_bytes = most_bytes
         self._parts: dict[str, bytearray] = {}
-        self._last: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        self._last: OrderedDict[str, tuple[int, bytes | None]] = OrderedDict()
 
     def answer(self, header: dict[str, Any], body: bytes) -> bytes:
         """Return what a message is answered with."""
         session, number = str(header["session"]), int(header["number"])
-        last, reply = self._last.get(session, (0, b""))
+        last, kept = self._last.get(session, (0, b""))
+        if number < last or (number == last and kept is None):
+            return _late()
         if number == last:
-            return reply
+            return kept or b""
+        del kept
+        self._last[session] = last, None  # whoever goes on has heard it
         reply = self._said(session, header, body)
         self._last[session] = (number, reply)
         self._last.move_to_end(session)
         while len(self._last) > MOST_SESSIONS:
             gone, _ = self._last.popitem(last=False)
             self._parts.pop(gone, None)
+        self._keep_few()
         return reply
+
+    def _keep_few(self) -> None:
+        """Let go of the oldest replies where all together are too large."""
+        held = sum(len(reply or b"") for _, reply in self._last.values())
+        for session, (number, reply) in list(self._last.items()):
+            if held <= self._most_bytes:
+                break
+            held -= len(reply or b"")
+            self._last[session] = (number, None)
 
     def _said(self, session: str, header: dict[str, Any], body: bytes) -> bytes:
         if header.get("table") is not None:
@@ -98,6 +112,14 @@ class Sessions:
             return b""
         whole = bytes(self._parts.pop(session, b""))
         return bytes(self._store.handle(whole))
+
+
+def _late() -> bytes:
+    """Return the refusal of a message that was answered, and whose reply is not kept."""
+    from sfumato.federated.frames import encode, malformed
+
+    refusal = malformed("it has answered the message before, and does it once")
+    return encode({"refused": [refusal.code, refusal.cause, refusal.next_step]})
 
 
 def main() -> None:
@@ -126,10 +148,16 @@ def _warm() -> None:
         loss.backward()
 
 
+def _space() -> int:
+    """Return the address space that the interpreter and PyTorch take, in bytes."""
+    with open("/proc/self/statm", encoding="ascii") as told:
+        return int(told.read().split()[0]) * resource.getpagesize()
+
+
 def _seclude(most: int) -> None:
     """Let it have so much memory, start nothing, and open nothing any more."""
     os.nice(10)  # whoever asks the site a question goes first
-    space = most * _OVER + (RESERVE_MB << 20)
+    space = most * _OVER + _space()
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

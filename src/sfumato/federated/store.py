@@ -15,7 +15,7 @@ import torch
 
 from sfumato.core.refusal import Refused
 from sfumato.federated.frames import Reference, decode, encode, malformed
-from sfumato.federated.language import IN_PLACE, OPERATIONS, WRITES
+from sfumato.federated.language import IN_PLACE, OPERATIONS, SAFE_ARGS, WRITES
 from sfumato.federated.trainee import Offer, Trainee
 from sfumato.federated.worker import TABLE
 
@@ -51,6 +51,12 @@ class Store:
         """Return how many bytes an object is when it is given."""
         found = self._objects.get(key)
         return 0 if found is None else found.nbytes
+
+    def sharing(self, key: str) -> list[str]:
+        """Return the keys of all that lies where the object does."""
+        memory = _memory(self._find(key))
+        held = {**self._tables, **self._objects}
+        return [one for one, value in held.items() if _memory(value) == memory]
 
     def handle(self, message: bytes) -> bytes:
         """Return the answer to a message: words, or a refusal."""
@@ -143,6 +149,8 @@ class Store:
 
     def _set_grad(self, key: str, to: Reference | None) -> None:
         grad = None if to is None else self._find(to.key)
+        if grad is not None and self._is_of_table(grad):
+            grad = grad.clone()  # the next gradient is added to it
         if grad is not None:
             self._of_grads.add(_memory(grad))
         try:
@@ -159,7 +167,7 @@ class Store:
         if operation is None:
             raise malformed(f"it knows no operation {name!r}")
         used = [*_references(args), *_references(tuple(named.values()))]
-        if WRITES & named.keys():
+        if WRITES & named.keys() or len(args) > SAFE_ARGS.get(name, len(args)):
             raise malformed("an operation writes to its first argument only")
         for key in used:
             self._find(key)
@@ -177,7 +185,7 @@ class Store:
     def _write(self, operation: Any, args: Any, named: Any, is_free: bool) -> Any:
         """Change an object in place; whatever shares its memory is no longer free, if it is not."""
         match args:
-            case (Reference() as target, *_) if target.key not in self._tables:
+            case (Reference() as target, *_) if not self._is_of_table(self._find(target.key)):
                 written = self._find(target.key)
             case _:
                 raise malformed("a site's own table is not written to")
@@ -185,6 +193,10 @@ class Store:
         if not is_free:
             self._keep_back({_memory(written)})
         return self._told(target.key)
+
+    def _is_of_table(self, held: torch.Tensor) -> bool:
+        """Say whether it lies in a table's memory, as a view of it does."""
+        return _memory(held) in {_memory(table) for table in self._tables.values()}
 
     def _backward(self, key: str, args: Any, named: Any) -> None:
         """Compute gradients; where one is added to, what shares its memory is no longer free."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
+from sfumato.core.learning import network as network_module
 from sfumato.core.learning import unpacked
 from sfumato.core.learning.network import (
     SUM_BITS,
@@ -154,6 +156,42 @@ def test_no_person_moves_what_others_steps_come_to_not_by_one_bit(network: Netwo
         rest = np.delete(np.arange(300), gone)
         own = network.people_sum(begin, some(people, [gone]), walk)
         assert (network.people_sum(begin, some(people, rest), walk) + own == whole).all()
+
+
+@WHICH
+def test_neither_who_is_beside_them_nor_how_many_rows_are_taken_moves_a_persons_steps(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, people = people_for(network, 60)
+    walk = Walk(3, 1.0, 0.1, 0.5)
+    whole = network.people_sum(begin, people, walk)
+    monkeypatch.setattr(network_module, "_THROUGH", 1)  # one row after the other
+    assert (network.people_sum(begin, people, walk) == whole).all()
+    alike = [some(people, people.counts == count) for count in np.unique(people.counts)]
+    alone = [some(people, [n]) for n in range(60)]
+    for groups in (alike, alone):
+        cut = [
+            People(one.rows[:, :most], one.target[:, :most], one.counts)
+            for one in groups
+            for most in [int(one.counts.max())]
+        ]
+        parts = [network.people_sum(begin, one, walk) for one in cut]
+        assert (np.sum(parts, axis=0) == whole).all()
+
+
+def test_many_rows_of_one_person_pass_through_a_few_at_a_time() -> None:
+    """What one person takes hangs on the model, and not on how many their rows are."""
+    network = Network((1, 1024, 2), "relu", "classes")
+    begin = np.random.default_rng(1).normal(size=network.size)
+    rows = np.ones((1, 4096, 1))
+    people = People(rows, np.zeros((1, 4096)), np.array([4096.0]))
+    tracemalloc.start()
+    try:
+        network.people_sum(begin, people, Walk(1, 1.0, 0.0, 1.0))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * 8 * network_module._THROUGH
 
 
 @WHICH

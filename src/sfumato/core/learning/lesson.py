@@ -26,6 +26,7 @@ MOST_ROUNDS: Final = 10_000
 MOST_LOCAL: Final = 1000
 MOST_CLIP: Final = 4
 MOST_OF_ONE: Final = 4096  # rows of a person who takes steps of their own
+MOST_CELLS: Final = 1 << 22  # numbers of such a person: what an engine fetches at once
 NAME_DIGITS: Final = 64
 _KEYS: Final = {
     "name", "features", "target", "hidden", "activation", "loss", "rounds", "clip", "local",
@@ -119,12 +120,23 @@ def read_lesson(shape: object) -> Lesson:
         raise bad_lesson("a rate is of local steps; a convener's own rate is no part of a lesson")
     if (made.proximal or made.weights) and not made.local:
         raise bad_lesson("proximal and weights are of local steps")
-    if made.each == PERSON and (made.weights or not made.local or made.max_rows > MOST_OF_ONE):
+    if made.each == PERSON:
+        _check_person(made)
+    return made
+
+
+def _check_person(lesson: Lesson) -> None:
+    """Refuse a lesson of which one person alone could need more memory than there is for it."""
+    if lesson.weights or not lesson.local or lesson.max_rows > MOST_OF_ONE:
         raise bad_lesson(
             "each person's update is of local steps, of sites without weights, and of at most"
             f" {MOST_OF_ONE:,} rows"
         )
-    return made
+    if lesson.max_rows * len(lesson.features) > MOST_CELLS:
+        raise bad_lesson(
+            f"max_rows times the features are at most {MOST_CELLS:,} where each person's update is"
+            " clipped"
+        )
 
 
 def bad_lesson(why: str) -> Refused:

@@ -29,6 +29,7 @@ SUM_BITS: Final = INPUT_BITS + BACK_BITS  # so gradients are counted in 2**-30
 _FARTHEST: Final = 32.0
 _EDGE: Final = 4.0 * 2.0**BACK_BITS
 AT_ONCE: Final = 4096  # rows: 2**12 products of 2**37 stay below 2**53
+_THROUGH: Final = 1 << 20  # numbers at once that go through people's own layers
 _SHORTER: Final = 1 - 2.0**-40  # more than what a norm in floats can be off by
 _EXP_BITS: Final = 30
 _MOST: Final = 2.0**20  # of a number that moved, before the whole is clipped
@@ -120,12 +121,22 @@ class Network:
         rate, drawn = walk.rate, walk.proximal
         with np.errstate(over="ignore", invalid="ignore"):  # steps that are too long go anywhere
             for _ in range(walk.steps):
-                ins, backs = self._gradients(self.weights(now), people.rows, people.target)
-                own = [back * people.kept for back in backs]
-                slope = self._sums(ins, own) * 2.0**-SUM_BITS / people.counts[:, None]
+                whole = self._own_sums(self.weights(now), people)
+                slope = whole * 2.0**-SUM_BITS / people.counts[:, None]
                 now = now - rate * (slope + drawn * (now - begin))
             moved = np.nan_to_num(begin - now, nan=0.0, posinf=_MOST, neginf=-_MOST)
         return np.asarray(_shortened(moved, walk.clip).sum(axis=0))
+
+    def _own_sums(self, weights: Weights, people: People) -> Numbers:
+        """Return each person's gradients, added up over a few rows at a time: they are whole."""
+        kept = people.kept
+        total = np.zeros((len(people.counts), self.size))
+        at_once = max(1, _THROUGH // (max(1, len(total)) * sum(self.widths)))
+        for start in range(0, people.rows.shape[1], at_once):
+            part = slice(start, start + at_once)
+            ins, backs = self._gradients(weights, people.rows[:, part], people.target[:, part])
+            total += self._sums(ins, [back * kept[:, part] for back in backs])
+        return total
 
     def _forward(self, weights: Weights, entered: Numbers) -> tuple[list[Numbers], Numbers]:
         """Return what goes into each layer, in 2**-12, and what comes out of the last."""
