@@ -16,10 +16,10 @@ import sfumato
 from bubbles import needs_bubbles
 from images import PYTHON, layout, member, python_layer, tar_of
 from sfumato.app import OpenVault
-from sfumato.core.environment import read_lock
+from sfumato.core.environment import own_of, read_lock
 from sfumato.core.outputs import read_outputs
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockJob, SandboxLimits
+from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
 from sfumato.sandbox import Bubblewrap, Environments, environment, libraries
 from sfumato.sandbox.environments import install_command
@@ -435,6 +435,45 @@ def test_what_an_images_program_leaves_is_read_when_it_is_gone(  # noqa: PLR0917
     made = kept.add_image(*pythons)
     found = said(sandbox, made.name, {"kind": "program", "source": source}, rows)
     assert found == (9 if is_heard else 49), name
+
+
+@needs_bubbles
+def test_what_is_removed_after_it_was_checked_is_still_run_or_nothing_is(
+    kept: Environments, sandbox: Bubblewrap, rows: Path, pythons: tuple[Path, str]
+) -> None:
+    made = kept.add_image(*pythons)
+    run: dict[str, object] = {"kind": "program", "source": ""}
+    sandbox.check(LIMITS, made.name)
+    kept.remove(made.name)
+    assert said(sandbox, made.name, run, rows) == 33
+    assert code_of(lambda: sandbox.check(LIMITS, made.name)) == "bad-environment"
+    sandbox.close()
+    with pytest.raises(SandboxStopped):
+        said(sandbox, made.name, run, rows)
+
+
+@needs_bubbles
+def test_a_lock_of_two_wheels_is_bound_by_the_one_that_was_installed(
+    kept: Environments, sandbox: Bubblewrap, rows: Path, wheels: Path, tmp_path: Path
+) -> None:
+    first = wheel(wheels, "mine", "X = 40")
+    place = wheels / "mine-1.0-py3-none-any.whl"
+    place.rename(tmp_path / place.name)
+    second = wheel(wheels, "mine", "X = 50")
+    lock = tmp_path / "lock"
+    lock.write_text(f"mine==1.0 --hash=sha256:{first} --hash=sha256:{second}\n")
+    made = kept.add_lock(lock)
+    bound = sandbox.environment(made.name)
+    imports: dict[str, object] = {"kind": "function", "source": IMPORTS}
+    assert sandbox.environment(made.name) == bound
+    assert said(sandbox, made.name, imports, rows) == 52
+    kept.remove(made.name)
+    (tmp_path / place.name).rename(place)
+    assert kept.add_lock(lock).name == made.name
+    assert sandbox.environment(made.name) != bound
+    assert own_of(sandbox.environment(made.name)) == made.name
+    sandbox.check(LIMITS, made.name)  # which lets go of the other one's
+    assert said(sandbox, made.name, imports, rows) == 42
 
 
 # --- bound to an approval -------------------------------------------------------------------------
