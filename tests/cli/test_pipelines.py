@@ -9,6 +9,8 @@ import pytest
 
 import sfumato
 from bubbles import needs_bubbles
+from sfumato.core.environment import OwnEnvironment
+from sfumato.faces.cli import pipeline
 from vaults import card, make_vault, run, write_csv
 
 CARD = """
@@ -144,3 +146,18 @@ def test_what_programs_bring_along_is_added_listed_and_removed(tmp_path: Path) -
     assert removed.stdout == f"Removed {made['name']}.\n"
     again = run(vault, "pipeline", "environment", "remove", made["name"], "--json")
     assert json.loads(again.stdout)["refused"]["code"] == "bad-environment"
+
+
+def test_the_list_shows_what_a_waiting_program_brings_along() -> None:
+    name = "image-" + 64 * "a"
+    waits = {
+        "digest": "d", "state": "waiting", "by": "ria", "name": "group", "outputs": [],
+        "source": "pass", "environment": f"{64 * 'b'}+{name}",
+    }  # fmt: skip
+    image = OwnEnvironment(name, 1, "c", ("/run", "a\nb"), ("A=\x1b[0m",))
+    said = pipeline._line(waits, False, {name: image})
+    assert said.splitlines()[1:] == [
+        f'  with {name}, runs ["/run", "a\\nb"], settings ["A=\\u001b[0m"]'
+    ]
+    assert pipeline._line(waits, False, {}).endswith(f"\n  with {name}")
+    assert "with" not in pipeline._line({**waits, "environment": "b"}, False, {})

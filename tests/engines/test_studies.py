@@ -173,3 +173,21 @@ def test_of_a_data_set_only_the_programs_that_were_run_last_are_kept(
     (kept,) = (vault.house.folder / "tables").glob("*.kept")
     names = {path.name for path in kept.iterdir()}
     assert names == {f"p{place}{end}" for place in (0, 2, 3, 4) for end in ("", ".room")}
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["first run", "kept before"])
+def test_programs_that_begin_meanwhile_take_nobody_out_of_a_run(
+    is_kept: bool, vault: OpenVault, tmp_path: Path
+) -> None:
+    if is_kept:
+        before = order(vault, tmp_path / "before", 1)
+        said_all(vault, before)
+        engine_of(vault).split(before)
+    split = order(vault, tmp_path / "a", 2)
+    said_all(vault, split)
+    for name in "BCDE":
+        turns(vault, order(vault, tmp_path / name, 3, name))
+    (kept,) = (vault.house.folder / "tables").glob("*.kept")
+    assert not (kept / "program").exists()
+    texts = [Path(path).read_bytes() for path in engine_of(vault).split(split)]
+    assert sum(text.count(b"said: ") for text in texts) == PEOPLE

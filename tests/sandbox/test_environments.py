@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ import sfumato
 from bubbles import needs_bubbles
 from images import PYTHON, layout, member, python_layer, tar_of
 from sfumato.app import OpenVault
-from sfumato.core.environment import read_lock
+from sfumato.core.environment import own_of, read_lock
 from sfumato.core.outputs import read_outputs
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockJob, SandboxLimits
+from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
-from sfumato.sandbox import Bubblewrap, Environments, environment
+from sfumato.sandbox import Bubblewrap, Environments, environment, libraries
 from sfumato.sandbox.environments import install_command
 from vaults import card, make_vault, write_csv
 
@@ -48,13 +48,15 @@ def code_of(act: object) -> str:
     return refused.value.code
 
 
-def wheel(folder: Path, name: str, source: str, version: str = "1.0") -> str:
-    """Write a wheel of one module; return its hash."""
+def wheel(folder: Path, name: str, source: str, version: str = "1.0", binary: bytes = b"") -> str:
+    """Write a wheel of one module, and of a binary; return its hash."""
     folder.mkdir(exist_ok=True)
     place = folder / f"{name}-{version}-py3-none-any.whl"
     about = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(place, "w") as made:
         made.writestr(f"{name}.py", source)
+        if binary:
+            made.writestr("fast.so", binary)
         made.writestr(
             f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         )
@@ -110,7 +112,7 @@ def test_a_lock_is_read_as_tools_write_it() -> None:
 def test_pip_is_told_to_check_hashes_and_to_build_nothing() -> None:
     said = install_command(Path("lock"), Path("to"))[1:]
     assert said == [
-        "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "--no-deps",
+        "-I", "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "--no-deps",
         "--no-input", "--no-warn-script-location", "--disable-pip-version-check", "--quiet",
         "--target", "to", "--requirement", "lock",
     ]  # fmt: skip
@@ -130,6 +132,45 @@ def test_a_wheel_of_another_hash_is_not_installed(
     assert (kept.files(made.name) / "packages" / "mine.py").read_text() == "X = 1"
     (wheels / "mine-1.0-py3-none-any.whl").unlink()
     assert kept.add_lock(tmp_path / "lock") == made  # offline from here on
+
+
+def locked(folder: Path, digest: str) -> Path:
+    (folder / "lock").write_text(f"mine==1.0 --hash=sha256:{digest}\n")
+    return folder / "lock"
+
+
+def test_no_file_of_a_wheel_is_given_to_the_loader(
+    kept: Environments, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = environment().folder / "libs"
+    binary = (house / "libz.so.1").read_bytes()  # one that needs another
+    seen = tmp_path / "seen"
+    loader = tmp_path / "loader"
+    loader.write_text(
+        f"#!/bin/sh\necho x >> {seen}\n"
+        f"printf '\\t{tmp_path}/planted => /etc/hostname (0x1)\\n\\tany.so => /etc/passwd (0x1)\\n'"
+    )
+    loader.chmod(0o755)
+    monkeypatch.setattr(libraries, "LOADER", loader)
+    lock = locked(tmp_path, wheel(wheels, "mine", "X = 1", binary=binary))
+    files = kept.files(kept.add_lock(lock).name)
+    assert not seen.exists()
+    assert not (tmp_path / "planted").exists()
+    found = set(os.listdir(files / "libs"))
+    assert {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6"} <= found
+    assert found <= set(libraries.RUNTIME)
+
+
+def test_pip_is_not_taken_from_where_somebody_stands(
+    kept: Environments, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = folder_of(tmp_path / "stranger", pip="open('ran', 'w')\nraise SystemExit(0)")
+    monkeypatch.chdir(stranger)
+    monkeypatch.setenv("PYTHONPATH", str(stranger))
+    lock = locked(tmp_path, wheel(wheels, "mine", "X = 1"))
+    files = kept.files(kept.add_lock(lock).name)
+    assert (files / "packages" / "mine.py").read_text() == "X = 1"
+    assert sorted(os.listdir(stranger)) == ["pip.py"]
 
 
 def test_a_folder_is_named_by_every_file_in_it(kept: Environments, tmp_path: Path) -> None:
@@ -154,6 +195,52 @@ def test_a_folder_with_a_link_is_refused(kept: Environments, tmp_path: Path) -> 
     (place / "passwd").unlink()
     os.mkfifo(place / "pipe")
     assert code_of(lambda: kept.add_folder(place)) == "bad-environment"
+
+
+@pytest.mark.parametrize("what", ["folder", "file", "pipe"])
+def test_a_folder_that_is_changed_while_it_is_copied_gives_nothing_of_others(
+    what: str, kept: Environments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Change a name for a link at the moment that it has been looked at, wherever that is."""
+    private = folder_of(tmp_path / "private", key="SECRET = 1")
+    place = folder_of(tmp_path / "folder")
+    (place / "deep").mkdir()
+    (place / "deep" / "key.py").write_text("X = 1")
+    changed = place / "deep" if what == "folder" else place / "deep" / "key.py"
+
+    done: list[str] = []
+
+    def change() -> None:
+        if done:
+            return
+        done.append(what)
+        changed.rename(tmp_path / "aside")
+        if what == "pipe":
+            os.mkfifo(changed)
+        else:
+            changed.symlink_to(private if what == "folder" else private / "key.py")
+
+    looks = {name: getattr(os, name) for name in ("lstat", "stat", "scandir")}
+
+    def look(name: str) -> Callable[..., Any]:
+        def looked(at: Any, *rest: Any, **more: Any) -> Any:  # Any: as in os
+            found = looks[name](at, *rest, **more)
+            is_it = (
+                os.fsdecode(at) in (changed.name, str(changed))
+                if name != "scandir"
+                else (at == changed)
+            )
+            if is_it:
+                change()
+            return found
+
+        return looked
+
+    for name in looks:
+        monkeypatch.setattr(os, name, look(name))
+    assert code_of(lambda: kept.add_folder(place)) == "bad-environment"
+    monkeypatch.undo()
+    assert os.listdir(kept.root) == []
 
 
 def test_what_has_changed_since_it_was_added_is_not_used(
@@ -348,6 +435,45 @@ def test_what_an_images_program_leaves_is_read_when_it_is_gone(  # noqa: PLR0917
     made = kept.add_image(*pythons)
     found = said(sandbox, made.name, {"kind": "program", "source": source}, rows)
     assert found == (9 if is_heard else 49), name
+
+
+@needs_bubbles
+def test_what_is_removed_after_it_was_checked_is_still_run_or_nothing_is(
+    kept: Environments, sandbox: Bubblewrap, rows: Path, pythons: tuple[Path, str]
+) -> None:
+    made = kept.add_image(*pythons)
+    run: dict[str, object] = {"kind": "program", "source": ""}
+    sandbox.check(LIMITS, made.name)
+    kept.remove(made.name)
+    assert said(sandbox, made.name, run, rows) == 33
+    assert code_of(lambda: sandbox.check(LIMITS, made.name)) == "bad-environment"
+    sandbox.close()
+    with pytest.raises(SandboxStopped):
+        said(sandbox, made.name, run, rows)
+
+
+@needs_bubbles
+def test_a_lock_of_two_wheels_is_bound_by_the_one_that_was_installed(
+    kept: Environments, sandbox: Bubblewrap, rows: Path, wheels: Path, tmp_path: Path
+) -> None:
+    first = wheel(wheels, "mine", "X = 40")
+    place = wheels / "mine-1.0-py3-none-any.whl"
+    place.rename(tmp_path / place.name)
+    second = wheel(wheels, "mine", "X = 50")
+    lock = tmp_path / "lock"
+    lock.write_text(f"mine==1.0 --hash=sha256:{first} --hash=sha256:{second}\n")
+    made = kept.add_lock(lock)
+    bound = sandbox.environment(made.name)
+    imports: dict[str, object] = {"kind": "function", "source": IMPORTS}
+    assert sandbox.environment(made.name) == bound
+    assert said(sandbox, made.name, imports, rows) == 52
+    kept.remove(made.name)
+    (tmp_path / place.name).rename(place)
+    assert kept.add_lock(lock).name == made.name
+    assert sandbox.environment(made.name) != bound
+    assert own_of(sandbox.environment(made.name)) == made.name
+    sandbox.check(LIMITS, made.name)  # which lets go of the other one's
+    assert said(sandbox, made.name, imports, rows) == 42
 
 
 # --- bound to an approval -------------------------------------------------------------------------

@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import images
 from images import blob, layout, link, member, tar_of
 from sfumato.core.refusal import Refused
-from sfumato.sandbox import layers
+from sfumato.sandbox import layers, oci
 from sfumato.sandbox.environments import Environments
 from sfumato.sandbox.oci import read_image
 
@@ -145,6 +147,91 @@ def test_more_than_there_may_be_is_refused(tmp_path: Path, monkeypatch: pytest.M
     assert read_image(tmp_path / "layout", digest, tmp_path / "files").digest == digest
 
 
+def extended(kind: bytes, size: int) -> bytes:
+    """Return a tar whose first header says that much of the second."""
+    said = tarfile.TarInfo("x")
+    said.type, said.size = kind, size
+    padded = -(-size // 512) * 512
+    return said.tobuf(tarfile.USTAR_FORMAT) + bytes(padded) + tar_of([member("y", b"1")])
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_what_a_member_says_of_itself_is_not_read_if_it_is_long(
+    kind: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = layout(tmp_path / "layout", [extended(kind, (1 << 14) + 1)])
+    asked: list[int] = []
+    stream: Any = vars(tarfile)["_Stream"]  # what a tar is read through
+    read = stream.read
+
+    def reads(one: Any, size: int) -> Any:
+        asked.append(size)
+        return read(one, size)
+
+    monkeypatch.setattr(stream, "read", reads)
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+    assert 0 < max(asked) <= 1 << 14
+
+
+def test_headers_of_headers_without_end_are_refused(tmp_path: Path) -> None:
+    said = tarfile.TarInfo("x")
+    said.type = tarfile.XHDTYPE
+    digest = layout(tmp_path / "layout", [said.tobuf(tarfile.USTAR_FORMAT) * 3000])
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+
+
+def test_folders_that_are_made_on_the_way_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "MOST_ENTRIES", 50)
+    deep = [member("/".join([f"{one}", *["d"] * 20, "f"])) for one in range(3)]
+    digest = layout(tmp_path / "layout", [tar_of(deep)])
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "/".join(["n" * 200] * 40)], ids=["name", "path"])
+def test_a_name_that_is_too_long_for_the_disk_is_refused(name: str, tmp_path: Path) -> None:
+    if "/" in name:  # each member's own path is short; a link makes the rest of it
+        above, below = "/".join(["n" * 200] * 15), "/".join(["m" * 200] * 15)
+        tar = tar_of([member(f"{above}/f"), link("up", above), member(f"up/{below}/f")])
+    else:
+        tar = tar_of([member(name)])
+    digest = layout(tmp_path / "layout", [tar])
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_the_index_is_a_plain_file(kind: str, tmp_path: Path) -> None:
+    place = tmp_path / "layout"
+    digest = layout(place, [LOWER])
+    (place / "index.json").rename(tmp_path / "elsewhere")
+    if kind == "link":
+        (place / "index.json").symlink_to(tmp_path / "elsewhere")
+    else:
+        os.mkfifo(place / "index.json")
+    assert code_of(place, digest, tmp_path) == "bad-environment"
+
+
+def test_an_index_is_read_once_however_often_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "layout"
+    digest = layout(place, [LOWER])
+    kind = "application/vnd.oci.image.index.v1+json"
+    named = json.loads((place / "index.json").read_text())["manifests"]
+    for times in (1, 30, 30):
+        named = [images._put(place, json.dumps({"manifests": named}).encode(), kind)] * times
+    (place / "index.json").write_text(json.dumps({"manifests": named[:1]}))
+    reads = []
+    read = oci._json_at
+    monkeypatch.setattr(oci, "_json_at", lambda *of: reads.append(of) or read(*of))  # type: ignore[func-returns-value]
+    assert code_of(place, f"sha256:{64 * '0'}", tmp_path) == "bad-environment"
+    assert len(reads) == 2  # the index at the fourth level is not looked at
+    named = json.loads(blob(place, named[0]["digest"]).read_text())["manifests"]
+    (place / "index.json").write_text(json.dumps({"manifests": named}))
+    assert read_image(place, digest, tmp_path / "files").digest == digest
+
+
 def test_hard_links_count_as_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     links = [member(f"l{i}", type=tarfile.LNKTYPE, linkname="a") for i in range(9)]
     digest = layout(tmp_path / "layout", [tar_of([member("a", bytes(1000)), *links])])
@@ -176,8 +263,6 @@ def test_a_blob_that_is_not_its_digest_is_refused(which: str, tmp_path: Path) ->
 
 
 def _with_config(place: Path, manifest: dict[str, object], config: dict[str, object]) -> str:
-    import images
-
     manifest["config"] = images._put(place, json.dumps(config).encode(), "config")
     named = images._put(place, json.dumps(manifest).encode(), images.MANIFEST)
     (place / "index.json").write_text(json.dumps({"manifests": [named]}))

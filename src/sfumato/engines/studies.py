@@ -7,6 +7,7 @@ else is there says nothing of one's own (core/noise/blocks.proof.md).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -54,7 +55,7 @@ def split_people(room: Room, salt: str, request: Header) -> None:
         place = Path(path_of_turn(body["target"], turn))
         with place.open("wb") as file:
             file.writelines(_alone(person, body))
-        if _is_whole(_kept(person, salt, body)):
+        if body["study"][1] and _is_held(_kept(person, salt, body), _held(body, turn)):
             os.truncate(place, 0)
 
 
@@ -158,10 +159,11 @@ def _said(people: list[_Person], salt: str, body: Body) -> dict[str, bytes]:
     for person, turn in _with_turns(people, body):
         kept = _kept(person, salt, body)
         fresh = Path(said_path(path_of_turn(body["target"], turn)))
+        held = _held(body, turn)
         if fresh.exists() and not _is_whole(kept):
             _keep(kept, fresh)
-        if _is_whole(kept):
-            found[person.who] = kept.read_bytes().removeprefix(_WHOLE)
+        if _is_whole(held) or _is_held(kept, held):
+            found[person.who] = held.read_bytes().removeprefix(_WHOLE)
     _take_room(body)
     return found
 
@@ -182,7 +184,7 @@ def _take_room(body: Body, about_to_come: int = 0) -> None:
     os.utime(room)
     for other in sorted(folder.glob(f"*{_ROOM}"), key=_last_run)[:-KEPT_PROGRAMS]:
         shutil.rmtree(other.with_suffix(""), ignore_errors=True)
-        other.unlink()
+        other.unlink(missing_ok=True)
     taken = about_to_come + sum(map(_on_disk, own.iterdir()))
     left = max(0, body["study"][0] * _MOST_ON_DISK - taken)
     os.truncate(room, min(left, room.stat().st_size))
@@ -203,6 +205,19 @@ def _on_disk(kept: Path) -> int:
 
 def _last_run(room: Path) -> int:
     return room.stat().st_mtime_ns
+
+
+def _held(body: Body, turn: int) -> Path:
+    """Return where a run holds what was kept of a turn, whatever becomes of the room meanwhile."""
+    return Path(path_of_turn(body["target"], turn) + ".held")
+
+
+def _is_held(kept: Path, held: Path) -> bool:
+    """Say whether it was kept whole, and is now held by this run as well."""
+    held.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.link(kept, held)
+    return _is_whole(held)
 
 
 def _is_whole(kept: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
@@ -13,9 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.environment import IMAGE, bound
+from sfumato.core.environment import IMAGE, OwnEnvironment, bound
 from sfumato.core.outputs import read_said
 from sfumato.core.ports import Dice, IntegerArray
+from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import (
     BlockJob,
     Laid,
@@ -91,25 +93,34 @@ class Bubblewrap:
         self._job = threading.Lock()
         self._bubbles: list[Bubble] = []
         self._own = own or Environments()
-        self._warm_with = ""  # the name of what those bubbles have of a program's own
+        self._warm_with = ""  # the name of what those bubbles have of a program's own,
+        self._held: OwnEnvironment | None = None  # and what it is, even if it is removed meanwhile
+        self._checked: dict[str, str] = {}  # the contents of each when it was checked last
 
     def lanes(self, limits: SandboxLimits, own: str = "") -> int:
         """Return how many blocks run at once: what they may use sums to less than the machine."""
-        found = self._own.find(own)
+        found = self._found(own)
         each = limits.memory_mb + limits.disk_mb + _OWN_MB + (found.megabytes if found else 0)
         fitting = int(_MACHINE * memory_mb()) // each
         most = 1 if one_by_one(os.uname().release) else len(os.sched_getaffinity(0))
         return min(most, fitting)
 
     def environment(self, own: str = "") -> str:
-        """Return the digest of what programs run with here, and with it the name of their own."""
-        if own and self._own.find(own) is None:
-            raise missing_environment()
-        return bound(environment_digest(), own)
+        """Return the digest of what programs run with here, and with it the name of their own.
+
+        Their own files are in the digest: a name can stand for several contents, as where a lock
+        allows two wheels.
+        """
+        found = self._there(own)
+        if found is None:
+            return environment_digest()
+        both = f"{environment_digest()} {found.contents}"
+        return bound(hashlib.sha256(both.encode()).hexdigest(), own)
 
     def check(self, limits: SandboxLimits, own: str = "") -> None:
         """Raise unless every bubble is warm and there is room for a block."""
         with self._job:
+            self._look_again(own)
             if self.lanes(limits, own) < 1 or not self._is_warm(own):
                 raise SandboxStopped
 
@@ -147,6 +158,7 @@ class Bubblewrap:
     def try_out(self, job: TrialJob) -> IntegerArray:
         """Return what each block of made-up rows says, as soon as it has been said."""
         with self._job:
+            self._look_again(job.own)
             lanes = self.lanes(job.limits, job.own)
             if lanes < 1 or not self._is_warm(job.own):
                 raise SandboxStopped
@@ -195,10 +207,12 @@ class Bubblewrap:
         if is_there and self._warm_with == own:
             return True
         self._end()
-        made = self._made()
+        made, found = self._made(), self._own.find(own)
         if own:
+            if found is None or self._checked.get(own, found.contents) != found.contents:
+                return False
             made = with_own(made, self._own.files(own), is_image=own.startswith(IMAGE))
-        self._warm_with = own
+        self._warm_with, self._held = own, found
         try:
             for cpu in cpus:
                 self._bubbles.append(Bubble(made, cpu, self._dice))
@@ -207,9 +221,38 @@ class Bubblewrap:
             return False
         return True
 
+    def _is_still_warm(self, own: str) -> bool:
+        """Say whether it is, of a job that is paid: changed files are the host's fault by then."""
+        try:
+            return self._is_warm(own)
+        except Refused:
+            return False
+
+    def _there(self, own: str) -> OwnEnvironment | None:
+        """Return what lies there by that name, None if it names none; or refuse."""
+        found = self._own.find(own)
+        if own and found is None:
+            raise missing_environment()
+        return found
+
+    def _look_again(self, own: str) -> None:
+        """Let go of bubbles with what is not there any more: a job is about to be begun."""
+        found = self._there(own)
+        if own == self._warm_with and found != self._held:
+            self._end()
+        if found is not None:
+            self._checked[own] = found.contents
+
+    def _found(self, own: str) -> OwnEnvironment | None:
+        """Return what bubbles have of a program's own; if they are not there, what lies there."""
+        held = self._held
+        return held if held is not None and held.name == own else self._own.find(own)
+
     def _told(self, job: BlockJob | TrialJob) -> bytes:
         """Return what the inside is told; of an image, what its makers say, too."""
-        found = self._own.find(job.own)
+        found = self._found(job.own)
+        if job.own and found is None:
+            raise SandboxStopped
         image = {"entry": found.entry, "settings": found.settings} if found else {}
         return json.dumps({**job.program, **image}).encode()
 
@@ -217,6 +260,7 @@ class Bubblewrap:
         for bubble in self._bubbles:
             bubble.kill()
         self._bubbles.clear()
+        self._held = None
 
     def _said(self, job: BlockJob) -> tuple[float, dict[int, Ran]] | None:
         """Return when the blocks began and what each said, or None where there is no sandbox.
@@ -228,7 +272,7 @@ class Bubblewrap:
         with _in_memory(self._told(job)) as program:
             for _ in range(_AGAIN + 1):
                 lanes = self.lanes(job.limits, job.own)
-                if lanes < 1 or not self._is_warm(job.own):
+                if lanes < 1 or not self._is_still_warm(job.own):
                     return None
                 began = time.monotonic()
                 said = self._once(job, program, lanes, began)

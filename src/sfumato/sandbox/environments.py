@@ -31,7 +31,7 @@ from sfumato.core.environment import (
 )
 from sfumato.core.refusal import Refused
 from sfumato.sandbox.environment import default_folder, own_folder
-from sfumato.sandbox.libraries import copy_libraries
+from sfumato.sandbox.libraries import copy_runtime
 from sfumato.sandbox.oci import read_image
 
 FILES, PACKAGES, LIBRARIES = "files", "packages", "libs"
@@ -39,7 +39,10 @@ _ABOUT: Final = "about.json"
 _INSTALL_S: Final = 1800
 _MOST_FOLDER: Final = 4 << 30
 _MOST_FILES: Final = 500_000
+_MOST_DEPTH: Final = 64
 _AT_ONCE: Final = 1 << 20
+_OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_FOLDER: Final = _OPEN | os.O_DIRECTORY
 
 
 class Environments:
@@ -152,48 +155,89 @@ def _install(lines: tuple[str, ...], files: Path) -> tuple[tuple[str, ...], tupl
     files.mkdir()
     lock = files / "lock.txt"
     lock.write_text("\n".join(lines) + "\n", "ascii")
-    done = subprocess.run(
-        install_command(lock, files / PACKAGES),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        timeout=_INSTALL_S,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as nowhere:  # not where a stranger may have put modules
+        done = subprocess.run(
+            install_command(lock.absolute(), (files / PACKAGES).absolute()),
+            cwd=nowhere,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_INSTALL_S,
+            check=False,
+        )
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise bad_environment("pip says: " + (said[-1] if said else "nothing")[:300])
     shutil.rmtree(files / PACKAGES / "bin", ignore_errors=True)
-    copy_libraries((files / PACKAGES).rglob("*.so*"), files, Path(sys.base_prefix, "lib"))
+    copy_runtime(files)
     return (), ()
 
 
 def install_command(lock: Path, target: Path) -> list[str]:
     """Return how a lock is installed: pinned hashes, wheels alone, nothing that is not named."""
     return [
-        *(sys.executable, "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:"),
+        *(sys.executable, "-I", "-m", "pip", "install"),
+        *("--require-hashes", "--only-binary", ":all:"),
         *("--no-deps", "--no-input", "--no-warn-script-location", "--disable-pip-version-check"),
         *("--quiet", "--target", str(target), "--requirement", str(lock)),
     ]
 
 
 def _copy(folder: Path, target: Path) -> None:
-    """Copy plain files and folders; refuse a link, for what it leads to is not in the folder."""
-    size = count = 0
-    target.mkdir()
-    for place in _below(folder):
-        found = place.lstat()
-        count, size = count + 1, size + found.st_size
-        if count > _MOST_FILES or size > _MOST_FOLDER:
-            raise bad_environment(f"the folder has more than {_MOST_FOLDER >> 30} GB, or files")
-        to = target / place.relative_to(folder)
-        if stat.S_ISDIR(found.st_mode):
-            to.mkdir()
-        elif stat.S_ISREG(found.st_mode):
-            shutil.copyfile(place, to, follow_symlinks=False)
-            to.chmod(0o755 if found.st_mode & stat.S_IXUSR else 0o644)
+    """Copy plain files and folders; refuse a link, for what it leads to is not in the folder.
+
+    Each is opened by its name in the folder that is open already, and looked at once it is open: so
+    nobody who changes the folder meanwhile has anything copied but what lies in it.
+    """
+    try:
+        opened = os.open(folder.resolve(), _OPEN_FOLDER)
+        try:
+            _Copy().fill(opened, target, 0)
+        finally:
+            os.close(opened)
+    except OSError:
+        raise bad_environment("the folder has a link, or what cannot be read, in it") from None
+
+
+class _Copy:
+    """A copy of a folder, and how much it holds so far."""
+
+    def __init__(self) -> None:
+        self._count = self._size = 0
+
+    def fill(self, source: int, target: Path, depth: int) -> None:
+        """Copy what is in an open folder."""
+        if depth > _MOST_DEPTH:
+            raise bad_environment(f"the folder is more than {_MOST_DEPTH} folders deep")
+        target.mkdir()
+        for name in os.listdir(source):
+            mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
+            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                raise bad_environment("the folder has a link, a device or a pipe in it")
+            opened = os.open(name, _OPEN_FOLDER if stat.S_ISDIR(mode) else _OPEN, dir_fd=source)
+            try:
+                self._take(opened, target / name, depth)
+            finally:
+                os.close(opened)
+
+    def _take(self, opened: int, to: Path, depth: int) -> None:
+        mode = os.fstat(opened).st_mode
+        self._count_in(4096)
+        if stat.S_ISDIR(mode):
+            self.fill(opened, to, depth + 1)
+        elif stat.S_ISREG(mode):
+            with to.open("xb") as file:
+                while piece := os.read(opened, _AT_ONCE):
+                    self._count_in(len(piece), files=0)
+                    file.write(piece)
+            to.chmod(0o755 if mode & stat.S_IXUSR else 0o644)
         else:
             raise bad_environment("the folder has a link, a device or a pipe in it")
+
+    def _count_in(self, size: int, files: int = 1) -> None:
+        self._count, self._size = self._count + files, self._size + size
+        if self._count > _MOST_FILES or self._size > _MOST_FOLDER:
+            raise bad_environment(f"the folder has more than {_MOST_FOLDER >> 30} GB, or files")
 
 
 def _move(copy: Path, files: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

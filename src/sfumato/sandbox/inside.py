@@ -35,6 +35,7 @@ _CAPSET = 126  # the system call's number, on x86-64
 _HEAD = struct.Struct("<BQI")  # how it ended, processor time in microseconds, bytes that follow
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3
 READY = b"\x01"  # what a block says before the stranger's program has the word
+WHOLE = b"\x02"  # what a reader says last
 _LOOK_S = 0.004
 _PAST = 250  # a descriptor above those that are open
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -192,6 +193,7 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
     nowhere = os.open("/dev/null", os.O_RDWR)  # here: the block will hide it
     reader = os.fork()
     if reader == 0:
+        ended = 1
         try:
             LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the block could send
@@ -199,9 +201,10 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
             say = _alone(say, told, nowhere)
             _give_up_rights(order, code)
             if os.read(INPUT, 1) == READY:
-                _write_all(say, RUNS["gather"](job, b""))
+                _write_all(say, RUNS["gather"](job, b"") + WHOLE)
+                ended = 0
         finally:
-            os._exit(0)
+            os._exit(ended)
     for descriptor in (told, say, nowhere):
         os.close(descriptor)
     return reader, tell, hear
@@ -210,15 +213,31 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
 def _gathered(
     gatherer: tuple[int, int, int], ended: int, order: Order, until: float
 ) -> tuple[int, bytes]:
-    """Return how it ended, and what the program has left, capped; its process is gone by then."""
+    """Return how it ended, and what the program has left, capped; its process is gone by then.
+
+    A reader that somebody has ended has not said all: that is no answer of the program's.
+    """
     reader, tell, hear = gatherer
     said = b""
     if ended == DONE:
         os.write(tell, READY)
-        ended, said = _said_by(hear, order["most_bytes"], until)
+        ended, said = _said_by(hear, order["most_bytes"] + len(WHOLE), until)
+        if ended == DONE and not _is_gone(reader, until):
+            ended = STALLED
     os.kill(reader, signal.SIGKILL)
-    os.waitpid(reader, 0)
-    return ended, said
+    _, status = os.waitpid(reader, 0)
+    if ended == DONE and (status != 0 or not said.endswith(WHOLE)):
+        ended = BROKEN
+    return ended, said[: -len(WHOLE)] if ended == DONE else b""
+
+
+def _is_gone(process: int, until: float) -> bool:
+    """Say whether it ends by itself by then."""
+    watched = os.pidfd_open(process)
+    try:
+        return bool(select.select([watched], [], [], max(0.0, until - time.monotonic()))[0])
+    finally:
+        os.close(watched)
 
 
 def _said_by(hear: int, most: int, until: float) -> tuple[int, bytes]:

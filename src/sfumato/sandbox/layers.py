@@ -14,13 +14,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Self
 
 from sfumato.core.environment import bad_environment
 
 MOST_BYTES: Final = 4 << 30  # of all files of all layers together
 MOST_ENTRIES: Final = 500_000
 _MOST_PATH, _MOST_DEPTH, _MOST_LINKS = 4096, 64, 40
+_MOST_HEADER: Final = 1 << 14  # that a member may say of itself, which is read at once
+_EXTENDED: Final = (
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK,
+)  # fmt: skip
 _OURS: Final = ("dev", "proc", "sys", "work", "tmp")  # what stands there in a bubble is not theirs
 _GONE, _ALL_GONE = ".wh.", ".wh..wh..opq"
 
@@ -50,6 +55,19 @@ class Folder:
 Node = Folder | Kept | Link
 
 
+class _Member(tarfile.TarInfo):
+    """A member, looked at before what it says of itself is read."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Return it; refuse one that says very much, or has a list of holes."""
+        made = super().frombuf(buf, encoding, errors)
+        is_long = made.type in _EXTENDED and made.size > _MOST_HEADER
+        if is_long or made.type == tarfile.GNUTYPE_SPARSE:
+            raise ValueError
+        return made
+
+
 class Layers:
     """The tree of an image, to which one layer after the other is added."""
 
@@ -62,13 +80,13 @@ class Layers:
         """Put a layer, an open tar, on top of those before it; or refuse."""
         found: list[tuple[tuple[str, ...], Node | tuple[str, ...]]] = []
         try:
-            with tarfile.open(fileobj=layer, mode="r|") as tar:
+            with tarfile.open(fileobj=layer, mode="r|", tarinfo=_Member) as tar:
                 for member in tar:
                     self._count += 1
                     node = self._node(tar, member)
                     if node is not None:
                         found.append((parts_of(member.name), node))
-        except (tarfile.TarError, EOFError, ValueError, OverflowError):
+        except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError):
             found = []
             self._count = MOST_ENTRIES + 1
         if self._count > MOST_ENTRIES:
@@ -80,7 +98,13 @@ class Layers:
                 self._put(parts, node)
 
     def write(self, target: Path) -> None:
-        """Write the tree: folders and files first, links when nothing more is written."""
+        """Write the tree, folders and files before links; or refuse."""
+        try:
+            self._write(target)
+        except OSError:
+            raise bad_environment("a name in it is too long, or there is no room for it") from None
+
+    def _write(self, target: Path) -> None:
         for name in _OURS:
             self.root.inside[name] = Folder()
         target.mkdir()
@@ -157,6 +181,9 @@ class Layers:
             node = way[-1].inside.get(name)
             if node is None and make:
                 node = way[-1].inside[name] = Folder()
+                self._count += 1
+                if self._count > MOST_ENTRIES:
+                    raise bad_environment("there are too many files and folders")
             if isinstance(node, Link):
                 links += 1
                 if links > _MOST_LINKS:

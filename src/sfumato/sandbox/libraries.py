@@ -1,4 +1,9 @@
-"""Which shared libraries the copy of the interpreter needs, and where this machine keeps them."""
+"""Which shared libraries a copy needs, and where this machine keeps them.
+
+The loader is asked about the house's own files alone: it maps what it looks at and believes what
+stands there, so a stranger's file could make it run their code, outside of any bubble. What a
+program brings along gets a fixed list of the compilers' libraries, whatever its files say.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,21 @@ from typing import Final
 
 LOADER: Final = Path("/lib64/ld-linux-x86-64.so.2")
 _AT_RUN_TIME: Final = "libgcc_s.so.1"  # what the C library looks for when a thread ends
-_NEEDED: Final = re.compile(r"^\s*(?P<name>\S+) => (?P<path>/.+) \(0x", re.MULTILINE)
+_NEEDED: Final = re.compile(r"^\s*(?P<name>[A-Za-z0-9._+-]+) => (?P<path>/.+) \(0x", re.MULTILINE)
+RUNTIME: Final = (
+    "libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1",
+    "libgcc_s.so.1", "libstdc++.so.6", "libgomp.so.1", "libatomic.so.1", "libquadmath.so.0",
+    "libgfortran.so.5", "libz.so.1",
+)  # fmt: skip
+_FOLDERS: Final = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64")
 _PATIENCE_S: Final = 30
 
 
 def copy_libraries(binaries: Iterable[Path], draft: Path, own: Path) -> None:
-    """Copy what those need from outside of the draft, and what loads it, into `draft/libs`."""
+    """Copy what those need from outside of the draft, and what loads it, into `draft/libs`.
+
+    They must be the house's own: the loader looks at them.
+    """
     libraries = draft / "libs"
     libraries.mkdir()
     shutil.copy2(LOADER, libraries / LOADER.name)
@@ -26,6 +40,18 @@ def copy_libraries(binaries: Iterable[Path], draft: Path, own: Path) -> None:
                 shutil.copy2(path, libraries / name)
                 if name.startswith("libc.so") and (path.parent / _AT_RUN_TIME).exists():
                     shutil.copy2(path.parent / _AT_RUN_TIME, libraries / _AT_RUN_TIME)
+
+
+def copy_runtime(draft: Path) -> None:
+    """Copy what compiled libraries of anybody's may need of this machine into `draft/libs`."""
+    libraries = draft / "libs"
+    libraries.mkdir()
+    folders = [Path(folder).resolve() for folder in _FOLDERS]
+    for name in RUNTIME:
+        found = (folder / name for folder in folders if (folder / name).is_file())
+        source = next(found, None)
+        if source is not None and any(map(source.resolve().is_relative_to, folders)):
+            shutil.copyfile(source, libraries / name)
 
 
 def _needed(binary: Path, own: Path) -> list[tuple[str, Path]]:

@@ -10,12 +10,15 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import re
+import stat
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -26,6 +29,7 @@ from sfumato.sandbox.layers import MOST_BYTES, layers_of
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _MOST_TEXT: Final = 4 << 20  # of an index, a manifest or a configuration
 _MOST_LAYERS: Final = 128
+_MOST_NESTED: Final = 3  # of indexes in indexes
 _MOST_UNPACKED: Final = 2 * MOST_BYTES  # of one tar, its padding too
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _MANIFESTS: Final = (
@@ -55,7 +59,7 @@ def read_image(layout: Path, digest: str, target: Path) -> Image:
     if _DIGEST.fullmatch(digest) is None:
         raise bad_environment("an image is named by sha256: and 64 hexadecimal digits")
     index = _json_of(layout / "index.json")
-    if digest not in _manifests(layout, index, 0):
+    if digest not in _manifests(layout, index):
         raise bad_environment("the layout's index has no image for amd64 of that digest")
     manifest = _json_at(layout, {"digest": digest})
     config = _json_at(layout, manifest.get("config"))
@@ -72,18 +76,32 @@ def read_image(layout: Path, digest: str, target: Path) -> Image:
     return _said(digest, _dict(config.get("config")))
 
 
-def _manifests(layout: Path, index: Json, depth: int) -> Iterator[str]:
-    """Yield the digests of the images that an index names, those of the indexes in it too."""
+def _manifests(layout: Path, index: Json) -> Iterator[str]:
+    """Yield the digests of the images that an index names, those of the indexes in it too.
+
+    Each index is read once, however often it is named.
+    """
+    seen: set[str] = set()
+    level: Iterable[Json] = [index]
+    for _ in range(_MOST_NESTED):
+        below: list[Json] = []
+        for found in chain.from_iterable(map(_named, level)):
+            digest = str(found.get("digest"))
+            if found.get("mediaType") in _MANIFESTS:
+                yield digest
+            elif found.get("mediaType") == _INDEX and digest not in seen:
+                seen.add(digest)
+                below.append(found)
+        level = (_json_at(layout, found) for found in below)
+
+
+def _named(index: Json) -> Iterator[Json]:
+    """Yield what an index names that could be for this kind of machine."""
     listed = index.get("manifests")
-    for one in listed if isinstance(listed, list) and depth < 3 else ():
-        found = _dict(one)
-        place = _dict(found.get("platform"))
-        if place.get("architecture", "amd64") != "amd64" or place.get("os", "linux") != "linux":
-            continue
-        if found.get("mediaType") == _INDEX:
-            yield from _manifests(layout, _json_at(layout, found), depth + 1)
-        elif found.get("mediaType") in _MANIFESTS:
-            yield str(found.get("digest"))
+    for one in listed if isinstance(listed, list) else ():
+        place = _dict(_dict(one).get("platform"))
+        if place.get("architecture", "amd64") == "amd64" and place.get("os", "linux") == "linux":
+            yield _dict(one)
 
 
 def _said(digest: str, config: Json) -> Image:
@@ -120,7 +138,7 @@ def _json_at(layout: Path, said: object) -> Json:
 
 def _json_of(path: Path) -> Json:
     try:
-        with path.open("rb") as file:
+        with _plain(path) as file:
             text = file.read(_MOST_TEXT + 1)
     except OSError:
         text = b""
@@ -208,10 +226,21 @@ def _blob(layout: Path, said: object) -> Iterator[IO[bytes]]:
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
         raise bad_environment("a blob is not named by a sha256")
     path = layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
-    if path.is_symlink() or not path.is_file():
-        raise bad_environment("a blob of it is missing")
-    with path.open("rb") as file:
+    try:
+        file = _plain(path)
+    except OSError:
+        raise bad_environment("a blob of it is missing") from None
+    with file:
         yield file
+
+
+def _plain(path: Path) -> IO[bytes]:
+    """Open a plain file; a link, a device or a pipe is no file of a layout."""
+    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise FileNotFoundError
+    return os.fdopen(opened, "rb")
 
 
 def _not_its_digest() -> Refused:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,9 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
     """List the programs of a data set: all to its owner, your own to you."""
     with shell.open() as vault:
         found = vault.call("pipelines", {"data_set": data_set})
-    shell.show(found, "\n".join(_line(one, source) for one in found["pipelines"]) or "None.")
+        brought = {} if shell.is_remote else {one.name: one for one in vault.environments.all()}
+    lines = (_line(one, source, brought) for one in found["pipelines"])
+    shell.show(found, "\n".join(lines) or "None.")
 
 
 @pipeline.command("approve")
@@ -209,10 +213,20 @@ def _check_listed(outputs: list[Json], whitelist: str) -> None:
             )
 
 
-def _line(one: Any, source: bool) -> str:  # Any: JSON of the service
+def _line(one: Any, source: bool, brought: Mapping[str, Any]) -> str:  # Any: JSON of the service
     ranges = ", ".join(f"{o['name']} in [{o['lower']}, {o['upper']}]" for o in one["outputs"])
     line = f"{one['digest']} {one['state']:<9} by {one['by']}: {one['name']}, {ranges}"
+    own = one["environment"].partition("+")[2]
+    if own:
+        line += f"\n  with {own}{_of_image(brought.get(own))}"
     return f"{line}\n{one['source']}" if source else line
+
+
+def _of_image(found: Any) -> str:  # Any: of the sandbox, which no face knows
+    """Return what an image runs, and its makers' settings, as JSON: they are a stranger's."""
+    if found is None or not (found.entry or found.settings):
+        return ""
+    return f", runs {json.dumps(found.entry)}, settings {json.dumps(found.settings)}"
 
 
 def _planned(found: Any) -> str:  # Any: JSON of the service
