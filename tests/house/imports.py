@@ -14,7 +14,15 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "core": ("core",),
     "plan": ("plan", "core"),
     "door": ("door", "core", "plan"),
-    "engines": ("engines", "core", "plan.lower", "plan.lower_from", "plan.print_values", "extras"),
+    "engines": (
+        "engines",
+        "core",
+        "plan.lower",
+        "plan.lower_from",
+        "plan.print_values",
+        "extras",
+        "piped",
+    ),
     "sandbox": ("sandbox", "core"),
     "stores": ("stores", "core"),
     "services": ("core", "plan", "door"),
@@ -38,9 +46,10 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
         "core.survey_tally",
     ),
     "lab": ("lab", "client", "core", "extras"),
-    "federated": ("federated", "core", "dice", "client.remote"),
+    "federated": ("federated", "core", "dice", "client.remote", "piped"),
     "convening": EVERYTHING,  # a part of the app: what a vault is as a site, and who convenes
     "dice": (),
+    "piped": (),
     "clock": (),
     "app": EVERYTHING,
     "vault_engine": EVERYTHING,  # a part of the app: builds the engine that a vault names

@@ -140,7 +140,7 @@ MATRIX: Final[Mapping[str, Row]] = {
     "decline-airlock": Row(THEMSELVES, REQUEST, {}),
     "withdraw-airlock": Row(same(404), REQUEST, {}),
     "vote-airlock": Row(THEMSELVES, REQUEST, {"says": "release", "seal": "x", "draft": 1}),
-    "trim-airlock": Row(same(404), REQUEST, {"path": "x"}),
+    "trim-airlock": Row(THEMSELVES, REQUEST, {"path": "x"}),
     "replace-airlock": Row(THEMSELVES, REQUEST, {"path": "x", "base64": "eA=="}),
     "release-airlock": Row(THEMSELVES, REQUEST, {}),
     "site-key": Row(same(200)),

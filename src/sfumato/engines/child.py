@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 import os
-import select
-import subprocess
-import sys
 import time
 import weakref
-from pathlib import Path
 from typing import Final
 
 from sfumato.engines.frames import Header, framed, read_frame
-
-# -I: neither the environment nor the current folder decides what the worker imports. The package is
-# found where this process found it, even if that is a checkout; the path is used once and dropped.
-_START: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
-    "from sfumato.engines.worker import main; main()"
-)
-_HOME: Final = str(Path(__file__).resolve().parents[2])
+from sfumato.piped import Piped
 
 
-class Child:
+class Child(Piped):
     """One worker process; whatever goes wrong with it, it is killed."""
 
-    def __init__(self) -> None:
-        """Start the process with an empty environment and no files but its two pipes."""
+    def __init__(self, module: str = "worker") -> None:
+        """Start the process, which runs a module of this folder."""
         self.owner = os.getpid()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _START, _HOME],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            close_fds=True,
-            cwd="/",
-            env={},
-            start_new_session=True,  # a Ctrl-C at the terminal is the parent's to handle
-        )
-        self._inward = _number(self._process.stdin)
-        self._outward = _number(self._process.stdout)
-        os.set_blocking(self._inward, False)
+        super().__init__(f"engines.{module}")
         _CHILDREN.add(self)
-
-    @property
-    def pid(self) -> int:
-        """Return the worker's process id."""
-        return self._process.pid
 
     def is_ready(self) -> bool:
         """Say whether the process is ours (not of the parent we were forked from) and alive."""
@@ -56,7 +27,7 @@ class Child:
     def tell(self, header: Header, deadline_s: float) -> None:
         """Send what needs no answer; a worker that does not take it is killed."""
         try:
-            self._write(framed(header), time.monotonic() + deadline_s)
+            self.write(framed(header), time.monotonic() + deadline_s)
         except (OSError, TimeoutError):
             self.kill()
 
@@ -65,8 +36,8 @@ class Child:
         until = time.monotonic() + deadline_s
         answer = None
         try:
-            self._write(framed(header), until)
-            answer = read_frame(lambda count: self._read(count, until))
+            self.write(framed(header), until)
+            answer = read_frame(lambda count: self.read(count, until))
         except (OSError, ValueError, EOFError, TimeoutError):
             answer = None
         finally:  # also on Ctrl-C: a worker whose answer was not read must not answer the next one
@@ -83,28 +54,9 @@ class Child:
 
     def forget(self) -> None:
         """Close our ends of the pipes; the worker ends when nobody holds them."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self.let_go()
         if self.owner != os.getpid():
             self._process.returncode = 0  # not ours to wait for
-
-    def _write(self, message: bytes, until: float) -> None:
-        view = memoryview(message)
-        while view:
-            _wait(self._inward, select.POLLOUT, until)
-            view = view[os.write(self._inward, view[:65536]) :]
-
-    def _read(self, count: int, until: float) -> bytes:
-        parts: list[bytes] = []
-        while count > 0:
-            _wait(self._outward, select.POLLIN, until)
-            part = os.read(self._outward, min(count, 1 << 20))
-            if not part:
-                raise EOFError
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
 
 
 _CHILDREN: Final[weakref.WeakSet[Child]] = weakref.WeakSet()
@@ -117,18 +69,3 @@ def _forget_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
-
-
-def _wait(descriptor: int, event: int, until: float) -> None:
-    poll = select.poll()
-    poll.register(descriptor, event)
-    left_ms = max(0, int((until - time.monotonic()) * 1000))
-    if not poll.poll(left_ms):
-        raise TimeoutError
-
-
-def _number(pipe: object) -> int:
-    fileno = getattr(pipe, "fileno", None)
-    if fileno is None:
-        raise OSError("no pipe to the worker")
-    return int(fileno())

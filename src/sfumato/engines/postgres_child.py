@@ -12,51 +12,23 @@ import os
 import resource
 import select
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 from sfumato.core.measure import Cells
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout, read_cells
-from sfumato.engines.child import _CHILDREN, Child
+from sfumato.engines.child import Child
 from sfumato.engines.frames import Header, framed, read_frame
 
-_START: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
-    "from sfumato.engines.{module} import main; main()"
-)
-_HOME: Final = str(Path(__file__).resolve().parents[2])
 _DUMPABLE: Final = 4  # PR_SET_DUMPABLE
 START_S: Final = 120.0
 
 
 class DriverChild(Child):
     """One process that runs a module of this folder, with whatever processes it starts."""
-
-    def __init__(self, module: str) -> None:
-        """Start the process with an empty environment and no files but its two pipes."""
-        self.owner = os.getpid()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _START.format(module=module), _HOME],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            close_fds=True,
-            cwd="/",
-            env={},
-            start_new_session=True,
-        )
-        inward, outward = self._process.stdin, self._process.stdout
-        if inward is None or outward is None:
-            raise OSError("no pipe to the driver")
-        self._inward, self._outward = inward.fileno(), outward.fileno()
-        os.set_blocking(self._inward, False)
-        _CHILDREN.add(self)
 
     def is_ready(self) -> bool:
         """Say whether the process is ours and alive; a dead one is not yet buried (see kill)."""

@@ -6,25 +6,16 @@ PyTorch is imported there and not here, so a door that holds no tensors weighs w
 from __future__ import annotations
 
 import json
-import os
-import select
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.refusal import Refused
 from sfumato.federated.site_worker import LENGTHS
+from sfumato.piped import Piped
 
-_START: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
-    "from sfumato.federated.site_worker import main; main()"
-)
-_HOME: Final = str(Path(__file__).resolve().parents[2])
 MOST_REPLY: Final = 128 << 20
 OF_ONE_USER: Final = 2
 Caller = tuple[str, str]  # a user, and the id of the token that let them in
@@ -93,28 +84,14 @@ class Rooms:
         room.end()
 
 
-class _Room:
+class _Room(Piped):
     """One process and its two pipes; has state."""
 
     def __init__(self, limits: RoomLimits) -> None:
         self.lock = threading.Lock()
         self._limits = limits
         self._has_begun = False
-        # -I: neither the environment nor the current folder decides what is imported
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _START, _HOME],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            close_fds=True,
-            cwd="/",
-            env={},
-            start_new_session=True,
-        )
-        self._inward = _number(self._process.stdin)
-        self._outward = _number(self._process.stdout)
-        os.set_blocking(self._inward, False)
+        super().__init__("federated.site_worker")
 
     def is_alive(self) -> bool:
         """Say whether the process still runs."""
@@ -127,8 +104,8 @@ class _Room:
         try:
             if not self._has_begun:
                 limits = {"memory_mb": self._limits.memory_mb, "idle_s": self._limits.idle_s}
-                self._write(limits, b"", until)
-            self._write(header, body, until)
+                self._send(limits, b"", until)
+            self._send(header, body, until)
             answer = self._answer(until)
         except (OSError, ValueError, EOFError):
             return None
@@ -139,43 +116,14 @@ class _Room:
         """End the process at once; let go of the pipes."""
         self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self.let_go()
 
-    def _write(self, header: Mapping[str, Any], body: bytes, until: float) -> None:
+    def _send(self, header: Mapping[str, Any], body: bytes, until: float) -> None:
         text = json.dumps(header).encode()
-        view = memoryview(LENGTHS.pack(len(text), len(body)) + text + body)
-        while view:
-            _wait(self._inward, select.POLLOUT, until)
-            view = view[os.write(self._inward, view[:65536]) :]
+        self.write(LENGTHS.pack(len(text), len(body)) + text + body, until)
 
     def _answer(self, until: float) -> bytes:
-        header, body = LENGTHS.unpack(self._read(LENGTHS.size, until))
+        header, body = LENGTHS.unpack(self.read(LENGTHS.size, until))
         if header + body > MOST_REPLY:
             raise ValueError
-        return self._read(header + body, until)[header:]
-
-    def _read(self, count: int, until: float) -> bytes:
-        parts: list[bytes] = []
-        while count > 0:
-            _wait(self._outward, select.POLLIN, until)
-            part = os.read(self._outward, min(count, 1 << 20))
-            if not part:
-                raise EOFError
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
-
-
-def _wait(descriptor: int, event: int, until: float) -> None:
-    poll = select.poll()
-    poll.register(descriptor, event)
-    if not poll.poll(max(0, int((until - time.monotonic()) * 1000))):
-        raise TimeoutError
-
-
-def _number(pipe: Any) -> int:  # Any: a pipe of Popen's, or None
-    if pipe is None:
-        raise OSError("no pipe to the worker")
-    return int(pipe.fileno())
+        return self.read(header + body, until)[header:]
