@@ -44,7 +44,7 @@ def run() -> list[dict[str, object]]:
 
 
 def _short_audit() -> None:
-    program = "import sys; from sfumato.app import main; sys.exit(main())"
+    program = "import sys; from sfumato.command import main; sys.exit(main())"
     subprocess.run([sys.executable, "-c", program, "audit"], check=True, stdout=subprocess.DEVNULL)
 
 

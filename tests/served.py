@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 PASSWORD = "soft edges, no outline"  # noqa: S105  # of nobody but these tests
-_COMMAND = "import sys; from sfumato.app import main; sys.exit(main())"
+_COMMAND = "import sys; from sfumato.command import main; sys.exit(main())"
 _WITH = (  # settings that have no option on the command line
-    "import json, sys; from sfumato.app import serve_vault\n"
+    "import json, sys; from sfumato.command import serve_vault\n"
     "def say(text): print(text, file=sys.stderr, flush=True)\n"
     "serve_vault(sys.argv[1], ledger=None, say=say, **json.loads(sys.argv[2]))"
 )

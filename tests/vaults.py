@@ -15,7 +15,7 @@ from typing import Any
 import sfumato
 from sfumato.app import OpenVault
 
-SFUMATO = (sys.executable, "-c", "import sys; from sfumato.app import main; sys.exit(main())")
+SFUMATO = (sys.executable, "-c", "import sys; from sfumato.command import main; sys.exit(main())")
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:

@@ -2,7 +2,7 @@
 
 import sys
 
-from sfumato.app import main
+from sfumato.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

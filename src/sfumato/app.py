@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sfumato import site_demo
-from sfumato.checkup import checkup
 from sfumato.client import Vault, case, col, remote
 from sfumato.client.asynchronous import AsyncVault
 from sfumato.client.builder import Builder
 from sfumato.client.surveys import LocalSurvey
 from sfumato.client.terms import Number
 from sfumato.clock import SystemClock
-from sfumato.convening import federation, new_convener, site_of
+from sfumato.convening import federation, site_of
 from sfumato.core.card import Card, read_card
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
@@ -43,7 +40,6 @@ from sfumato.services.queries import Queries
 from sfumato.services.streams import Opening, Streams, Unstreamed
 from sfumato.services.twins import PrivateTwins, Twins
 from sfumato.services.uploads import MOST, Uploads
-from sfumato.serving import Serving, check, serve, serve_lab
 from sfumato.settings import FORMAT, settings_of, write_settings
 from sfumato.stores.access import SqlAccess
 from sfumato.stores.anchor import FileAnchor
@@ -83,7 +79,6 @@ __all__ = [
     "create",
     "federation",
     "local_survey",
-    "main",
     "open",
     "open_house",
 ]
@@ -352,44 +347,6 @@ def open_house(
 def anonymity() -> Anonymity:
     """Return what measures and recodes an owner's own files; no vault is needed for it."""
     return Anonymity(DuckDBEngine(SystemDice().draw(SALT_BYTES)))
-
-
-# Any: see faces/cli/serve.py
-def serve_vault(folder: str, *, ledger: str | None, say: Callable[[str], None], **how: Any) -> None:
-    """Serve the vault until told to stop; an absent one is made first."""
-    root = Path(folder).absolute()
-    serving = Serving(vault=str(root), **how)
-    check(serving)
-    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-        create(root, ledger=ledger)
-    elif ledger is not None and settings_of(root).get("ledger") != ledger:
-        raise Refused(
-            "vault-exists", "This vault keeps its ledger elsewhere.", "Leave --ledger out."
-        )
-    serve(serving, say)
-
-
-def main() -> int:
-    """Run the command line."""
-    from sfumato.faces.cli import run
-
-    return run(sys.argv[1:], CommandLine())
-
-
-class CommandLine:
-    """What the command line is given: it builds nothing itself."""
-
-    create = staticmethod(create)
-    open = staticmethod(open)
-    connect = staticmethod(connect)
-    checkup = staticmethod(checkup)
-    anonymity = staticmethod(anonymity)
-    federation = staticmethod(federation)
-    new_convener = staticmethod(new_convener)
-    federate_demo = staticmethod(site_demo.demo)
-    draw = staticmethod(SystemDice().draw)
-    serve = staticmethod(serve_vault)
-    serve_lab = staticmethod(serve_lab)
 
 
 def _read_stored_card(name: str, text: str) -> Card:

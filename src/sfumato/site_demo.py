@@ -27,7 +27,7 @@ DATA_SET: Final = "patients"
 NAMES: Final = ("east", "north", "south", "west", "harbour", "hill", "lake", "market")
 START_S: Final = 60.0
 LEAST, MOST, PEOPLE = 4, len(NAMES), 2000
-_COMMAND: Final = "import sys; from sfumato.app import main; sys.exit(main())"
+_COMMAND: Final = "import sys; from sfumato.command import main; sys.exit(main())"
 _CARD: Final[dict[str, Any]] = {
     "unit": "patient",
     "budget": {"epsilon": 10, "delta": Decimal("2e-5")},

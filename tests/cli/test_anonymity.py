@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import sfumato
-from sfumato.app import CommandLine
+from sfumato.command import CommandLine
 from sfumato.core.refusal import Refused
 from sfumato.door import OWNER_ONLY
 from sfumato.faces.cli import run

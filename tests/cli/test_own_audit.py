@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from sfumato.app import main
+from sfumato.command import main
 from vaults import run
 
 # A count with discrete Laplace noise of some epsilon, as a stranger would write it.

@@ -20,7 +20,7 @@ from served import Service
 from sfumato.core.refusal import Refused
 from sfumato.lab.exhibits import EXHIBITS, MOST_SEEDS, exhibit
 
-COMMAND = "import sys; from sfumato.app import main; sys.exit(main())"
+COMMAND = "import sys; from sfumato.command import main; sys.exit(main())"
 
 
 @pytest.fixture(scope="module")

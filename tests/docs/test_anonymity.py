@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import sfumato
-from sfumato.app import CommandLine
+from sfumato.command import CommandLine
 from sfumato.faces.cli import run
 from sfumato.lab.attacks import attack
 from vaults import make_vault, write_csv

@@ -27,7 +27,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 def run(place: Path, *command: str) -> None:
     (place / "bin").mkdir(exist_ok=True)
     entry = place / "bin" / "sfumato"
-    code = "import sys\nfrom sfumato.app import main\nsys.exit(main())\n"
+    code = "import sys\nfrom sfumato.command import main\nsys.exit(main())\n"
     entry.write_text(f"#!{sys.executable}\n{code}")
     entry.chmod(0o755)
     path = f"{place / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -25,7 +25,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "bin").mkdir()
     command = folder / "bin" / "sfumato"
     command.write_text(
-        f"#!{sys.executable}\nimport sys\nfrom sfumato.app import main\nsys.exit(main())\n"
+        f"#!{sys.executable}\nimport sys\nfrom sfumato.command import main\nsys.exit(main())\n"
     )
     command.chmod(0o755)
     return folder

@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 
 from sfumato.core.card import read_card
@@ -48,7 +49,9 @@ def test_the_card_of_the_page_describes_a_folder() -> None:
 
 
 def test_the_commands_of_the_page_have_only_options_that_there_are() -> None:
-    known = {word for option in cli.commands["twin"].params for word in option.opts}
+    twin = cli.get_command(click.Context(cli), "twin")
+    assert twin is not None
+    known = {word for option in twin.params for word in option.opts}
     used = re.findall(r"sfumato twin.*", TEXT)
     assert len(used) == 4
     assert {word for line in used for word in re.findall(r" (--?[a-z]+)", line)} <= known

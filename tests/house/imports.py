@@ -27,7 +27,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "stores": ("stores", "core"),
     "services": ("core", "plan", "door"),
     "wire": ("wire", "core.refusal"),
-    "faces": ("faces", "services", "wire"),
+    "faces": ("faces", "services", "wire", "core.network"),
     "faces.cli": ("faces.cli", "services", "wire", "client", "lab"),
     "faces.console": ("faces.console", "faces.line", "wire", "client", "lab", "extras"),
     "client": (
@@ -59,7 +59,8 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "serving": EVERYTHING,  # a part of the app: starts the processes of a service
     "site_demo": EVERYTHING,  # a part of the app: starts the processes of several sites
     "checkup": EVERYTHING,  # the doctor starts concrete things, as the app does
-    "__main__": ("app",),
+    "command": EVERYTHING,  # a part of the app: loads what a command needs
+    "__main__": ("command",),
     "": ("app", "core.refusal"),  # the package itself
 }
 

@@ -20,6 +20,7 @@ KEPT = {
     "objects_count": "a name of PySyft's, for cells written for it",
     "pids": "which processes a test of escapes has to look for",
     "wait_closed": "uvicorn calls it",
+    "format_commands": "click calls it",
     "id_at_location": "a name of PySyft's, for cells written for it",
     "average_in_other_words": "an exhibit of the lab, as a function to call",
     "label_of_one": "an exhibit of the lab, as a function to call",

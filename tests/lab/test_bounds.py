@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.app import CommandLine
+from sfumato.command import CommandLine
 from sfumato.core.refusal import Refused
 from sfumato.faces.cli import run
 from sfumato.lab import bounds

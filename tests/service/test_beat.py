@@ -14,8 +14,9 @@ from peopled import peopled_vault
 from raw_http import replies, request
 from served import PASSWORD, Service, served
 from sfumato import Refused
+from sfumato.core.network import network_of
 from sfumato.faces.line.turns import OF_ONE_USER, QUEUE, Most, Turns
-from sfumato.services.access.attempts import TRIES, Attempts, network_of
+from sfumato.services.access.attempts import TRIES, Attempts
 
 BEAT_S = 0.25
 ASK = "/v1/data-sets/patients/ask"

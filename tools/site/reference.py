@@ -52,8 +52,11 @@ def _walk(
     words: tuple[str, ...], command: click.Command
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     if isinstance(command, click.Group):
-        for name in sorted(command.commands):
-            yield from _walk((*words, name), command.commands[name])
+        context = click.Context(command)
+        for name in sorted(command.list_commands(context)):
+            found = command.get_command(context, name)
+            if found is not None:
+                yield from _walk((*words, name), found)
     if not isinstance(command, click.Group) or command.invoke_without_command:
         yield words, command
 

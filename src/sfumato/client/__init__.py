@@ -3,7 +3,6 @@
 from sfumato.client.answer import Answer
 from sfumato.client.builder import Builder
 from sfumato.client.columns import Column, Condition, case, col
-from sfumato.client.regression.fit import Fit
 from sfumato.client.vault import DataSet, Transport, Vault
 
 __all__ = [
@@ -12,7 +11,6 @@ __all__ = [
     "Column",
     "Condition",
     "DataSet",
-    "Fit",
     "Transport",
     "Vault",
     "case",

@@ -4,33 +4,44 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
-from sfumato.faces.cli import (
-    airlock,
-    anonymity,
-    federate,
-    lab,
-    lab_audit,
-    ledger,
-    owner,
-    pipeline_rules,
-    researcher,
-    serve,
-    sheets,
-    signing,
-    site,
-    stream,
-    survey,
-    tour,
-    twin,
-)
+from sfumato.faces.cli.listed import LISTED
 from sfumato.faces.cli.shell import FAULT, REFUSED, App, Shell
 from sfumato.wire import VERSION
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Gathered(click.Group):
+    """The commands under their headings; each is loaded when it is called, and not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names."""
+        return sorted(name for group in LISTED.values() for name in group)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of that name, if there is one."""
+        for group in LISTED.values():
+            if cmd_name in group:
+                return _loaded(group[cmd_name][0], cmd_name)
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what there is; none of it is loaded."""
+        for heading, group in LISTED.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, says) for name, (_, says) in group.items()])
+
+
+def _loaded(module: str, name: str) -> click.Command | None:
+    commands: tuple[click.Command, ...] = import_module(f"sfumato.faces.cli.{module}").COMMANDS
+    return next((each for each in commands if each.name == name), None)
+
+
+@click.group(
+    cls=Gathered, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option(
     "--vault",
     metavar="DIR|URL",
@@ -44,34 +55,9 @@ from sfumato.wire import VERSION
 def cli(context: click.Context, vault: str | None, user: str, as_json: bool) -> None:
     """Learn from sensitive data without seeing a person in it.
 
-    Owners: init, add, enrol, stream, survey, anonymity. Researchers: datasets, card, twin,
-    price, ask, budget, pipeline, airlock. Several sites as one: site, federate.
-    The lab, on synthetic data: attack, audit, lab.
+    `sfumato COMMAND --help` says more about one.
     """
     context.obj = Shell(context.obj, vault, user, as_json)
-
-
-for _group in (
-    owner.COMMANDS,
-    researcher.COMMANDS,
-    ledger.COMMANDS,
-    serve.COMMANDS,
-    sheets.COMMANDS,
-    signing.COMMANDS,
-    stream.COMMANDS,
-    survey.COMMANDS,
-    pipeline_rules.COMMANDS,
-    airlock.COMMANDS,
-    tour.COMMANDS,
-    twin.COMMANDS,
-    lab.COMMANDS,
-    lab_audit.COMMANDS,
-    anonymity.COMMANDS,
-    federate.COMMANDS,
-    site.COMMANDS,
-):
-    for _command in _group:
-        cli.add_command(_command)
 
 
 def run(arguments: Sequence[str], app: App) -> int:

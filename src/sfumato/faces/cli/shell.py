@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from sfumato.services.anonymity import Anonymity
-from sfumato.services.queries import decimal_of
 from sfumato.wire import Json, Refused, refusal_shape
+
+if TYPE_CHECKING:
+    from sfumato.services.anonymity import Anonymity
 
 REFUSED, FAULT = 3, 70
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks have whatever options they have
@@ -174,6 +175,8 @@ def command(function: F) -> F:
 
 def number(text: str, name: str) -> Any:
     """Return the exact number that was typed; a text that is none is refused by its name."""
+    from sfumato.services.queries import decimal_of
+
     return decimal_of(text, name)
 
 

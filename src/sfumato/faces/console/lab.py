@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -14,8 +14,10 @@ from sfumato.faces.console.page import Page
 from sfumato.faces.console.picture import drawn_alone, looks
 from sfumato.faces.console.visit import Visit, unknown_page, whole_number
 from sfumato.faces.line.turns import Most, Turns
-from sfumato.lab.exhibits import EXHIBITS, Exhibit, exhibit
 from sfumato.wire import bad_request
+
+if TYPE_CHECKING:  # the lab is loaded when its pages are looked at
+    from sfumato.lab.exhibits import Exhibit
 
 # Drawing is work, and others wait for their pages meanwhile.
 _TURNS: Final = Turns(Most(at_once=1, of_one_user=1, waiting=20, waiting_of_one=4))
@@ -23,6 +25,8 @@ _TURNS: Final = Turns(Most(at_once=1, of_one_user=1, waiting=20, waiting_of_one=
 
 async def lab(visit: Visit) -> Response:
     """Show what there is to try."""
+    from sfumato.lab.exhibits import EXHIBITS
+
     return visit.page("lab.html", exhibits=EXHIBITS)
 
 
@@ -56,6 +60,8 @@ async def _drawn(visit: Visit, found: Exhibit, places: Mapping[str, int], seed: 
 
 
 def _asked(visit: Visit) -> tuple[Exhibit, dict[str, int], int]:
+    from sfumato.lab.exhibits import exhibit
+
     query = visit.request.query_params
     found = exhibit(visit.at("exhibit"))
     known = {*(slider.name for slider in found.sliders), "seed", "look"}

@@ -14,8 +14,8 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sfumato.core.network import network_of
 from sfumato.faces.http.guard import FILES
-from sfumato.services.access import network_of
 from sfumato.wire import Refused
 
 MOST: Final = 64 * 1024 * 1024

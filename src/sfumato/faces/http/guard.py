@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sfumato.services.access import network_of
+from sfumato.core.network import network_of
 
 HEAD_BYTES: Final = 16 * 1024
 HEADERS: Final = 100

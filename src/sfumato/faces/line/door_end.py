@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.faces.desk import Desk
-from sfumato.faces.line.files import Receiver, drained
 from sfumato.faces.line.frames import MAX_REQUEST, Frame, read_frame
 from sfumato.faces.line.lane import Lane
+from sfumato.faces.line.receiver import Receiver, drained
 from sfumato.faces.line.runner import Room, Runner, fault
 from sfumato.faces.line.tally import Tally
 from sfumato.faces.line.threads import Threads

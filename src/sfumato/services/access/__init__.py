@@ -3,7 +3,6 @@
 from sfumato.core.access import ACTIONS, ROLES, Caller, User
 from sfumato.services.access.access import OWNER, Access
 from sfumato.services.access.admission import Admission
-from sfumato.services.access.attempts import network_of
 from sfumato.services.access.secrets import token_digest
 
 __all__ = [
@@ -14,6 +13,5 @@ __all__ = [
     "Admission",
     "Caller",
     "User",
-    "network_of",
     "token_digest",
 ]

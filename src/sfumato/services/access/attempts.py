@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import threading
 import time
 from collections import OrderedDict, deque
 from typing import Final
 
+from sfumato.core.network import network_of
 from sfumato.core.refusal import Refused
 
 MINUTE_S: Final = 60.0
@@ -44,18 +44,6 @@ class Attempts:
         while len(self._tries) > REMEMBERED:
             self._tries.popitem(last=False)
         return tries
-
-
-def network_of(place: str) -> str:
-    """Return what one subscriber has: an IPv4 address, or the 2^64 addresses of an IPv6 network."""
-    try:
-        address = ipaddress.ip_address(place)
-    except ValueError:
-        return place[:100]
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    mapped = address.ipv4_mapped
-    return str(mapped or ipaddress.ip_network((int(address) >> 64 << 64, 64)))
 
 
 def _too_many() -> Refused:

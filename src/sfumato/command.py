@@ -1,0 +1,67 @@
+"""`sfumato` in a shell: loads of the app what a command needs, when it needs it.
+
+A keeper (`serving`) runs as long as its service, so what it never uses it does not hold.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from sfumato.core.refusal import Refused
+from sfumato.faces.cli import run
+from sfumato.serving import Serving, check, serve, serve_lab
+from sfumato.settings import settings_of
+
+
+def main() -> int:
+    """Run the command line."""
+    return run(sys.argv[1:], CommandLine())
+
+
+# Any: see faces/cli/serve.py
+def serve_vault(folder: str, *, ledger: str | None, say: Callable[[str], None], **how: Any) -> None:
+    """Serve the vault until told to stop; an absent one is made first."""
+    root = Path(folder).absolute()
+    serving = Serving(vault=str(root), **how)
+    check(serving)
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        _of("app", "create")(root, ledger=ledger)
+    elif ledger is not None and settings_of(root).get("ledger") != ledger:
+        raise Refused(
+            "vault-exists", "This vault keeps its ledger elsewhere.", "Leave --ledger out."
+        )
+    serve(serving, say)
+
+
+def _of(module: str, name: str) -> Callable[..., Any]:  # Any: whatever is called
+    """Return what calls that of a module of ours, which is loaded by the first call."""
+
+    def act(*what: Any, **how: Any) -> Any:
+        return getattr(import_module(f"sfumato.{module}"), name)(*what, **how)
+
+    return act
+
+
+class CommandLine:
+    """What the command line is given: it builds nothing itself."""
+
+    create: Final = staticmethod(_of("app", "create"))
+    open: Final = staticmethod(_of("app", "open"))
+    connect: Final = staticmethod(_of("app", "connect"))
+    checkup: Final = staticmethod(_of("checkup", "checkup"))
+    anonymity: Final = staticmethod(_of("app", "anonymity"))
+    federation: Final = staticmethod(_of("convening", "federation"))
+    new_convener: Final = staticmethod(_of("convening", "new_convener"))
+    federate_demo: Final = staticmethod(_of("site_demo", "demo"))
+    serve: Final = staticmethod(serve_vault)
+    serve_lab: Final = staticmethod(serve_lab)
+
+    @staticmethod
+    def draw(count: int) -> bytes:
+        """Return that many fresh random bytes."""
+        drawn: bytes = _of("dice", "SystemDice")().draw(count)
+        return drawn

@@ -1,0 +1,107 @@
+"""Every command: where it stands, and what `sfumato --help` says of it before that is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+# heading -> command -> the module of this folder, and its first line
+LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "To begin": {
+        "demo": ("tour", "Tell the story on synthetic data, in under a minute."),
+        "doctor": (
+            "tour",
+            "Start every part for real; say what is missing, what for, and the command that "
+            "brings it.",
+        ),
+        "init": ("owner", "Make a new vault in DIR."),
+        "add": (
+            "owner",
+            "Add a data set with its card, or a new version of one; without --card, propose a "
+            "card.",
+        ),
+    },
+    "For researchers": {
+        "datasets": ("researcher", "List the data sets that you may ask."),
+        "card": ("researcher", "Show what the owner declared of a data set."),
+        "twin": (
+            "twin",
+            "Make a look-alike of a data set: from its card alone, free; or at a price, from "
+            "counts.",
+        ),
+        "price": (
+            "researcher",
+            "Say what a question would cost and how far off it would be; nothing is spent.",
+        ),
+        "ask": (
+            "researcher",
+            "Ask a question in SQL and get a private answer, paid from the budget.",
+        ),
+        "answer": ("researcher", "Show an answer of yours again, by its operation; free."),
+        "history": ("researcher", "List your own questions, the newest first."),
+        "budget": ("researcher", "Show the cap, what is spent and what is left."),
+        "pipeline": (
+            "pipeline_rules",
+            "Hand in a program, approve it, run it: private averages over blocks of people.",
+        ),
+        "airlock": (
+            "airlock",
+            "Let files out that cannot have noise: hand in, run once, look, vote, release, fetch.",
+        ),
+    },
+    "For owners": {
+        "enrol": (
+            "owner",
+            "Put MEMBER into GROUP, so that cards with that group under [ask] let them ask.",
+        ),
+        "stream": (
+            "stream",
+            "Open a running count that goes on, close its days, show what is closed.",
+        ),
+        "survey": (
+            "survey",
+            "Ask people whose own devices add the noise: simulate, publish, invite, answer, "
+            "results.",
+        ),
+        "anonymity": ("anonymity", "Measure and reach k-anonymity in a table of your own."),
+        "ledger": ("ledger", "Show the last entries, or verify, present a receipt, acknowledge."),
+        "verify": (
+            "sheets",
+            "Check an answer sheet offline: its signature, and its entries of the ledger.",
+        ),
+    },
+    "Served, and several vaults as one": {
+        "serve": ("serve", "Serve the vault over HTTP, with its console; an absent vault is made."),
+        "invite": (
+            "serve",
+            "Let NAME sign in to the service with these roles; prints what opens once.",
+        ),
+        "sign-in": (
+            "signing",
+            "Sign in to the service that --vault names; the session lasts twelve hours.",
+        ),
+        "sign-out": (
+            "signing",
+            "Revoke the token for the service that --vault names, and forget it.",
+        ),
+        "site": (
+            "site",
+            "Serve the vault as a site: what `serve` does, and callers' tensors beside it.",
+        ),
+        "federate": (
+            "federate",
+            "Ask several sites as one: each adds up its own rows, and only the noisy sum "
+            "comes back.",
+        ),
+    },
+    "The lab, on synthetic data": {
+        "attack": ("lab", "Run an attack and say what it found; without a NAME, list the attacks."),
+        "probe": ("lab", "Ask one question again and again, and say what stops it."),
+        "audit": ("lab_audit", "Look for a mechanism that leaks more than it claims."),
+        "lab": (
+            "lab",
+            "Open the lab's pages: exhibits with sliders, on synthetic data, for this machine "
+            "only.",
+        ),
+    },
+}
