@@ -264,19 +264,21 @@ def _taken_up(held: ExitStack, url: str, invitation: str) -> remote.RemoteVault:
 
 def _trained(fed: FederatedVault, sites: list[LocalSite]) -> tuple[float, list[float], float]:
     """Return the seconds of a lesson's first round, those of the others, and what cores worked."""
-    ends, used = [time.perf_counter()], [_cpu_s(sites)]
+    begun, times, used = time.perf_counter(), [], []
 
     def heard(_: object) -> None:
-        ends.append(time.perf_counter())
-        used.append(_cpu_s(sites))
+        nonlocal begun
+        times.append(time.perf_counter() - begun)
+        if len(times) in {1, ROUNDS}:  # to look at every process takes as long as some of a round
+            used.append(_cpu_s(sites))
+        begun = time.perf_counter()
 
     fed.train(
         DATA_SET, features=[f"p{number}" for number in range(WIDTHS[0])], target="digit",
         hidden=WIDTHS[1:-1], rounds=ROUNDS, people=len(sites) * ROWS, clip=1, rate=1.0,
         epsilon=40, delta=1e-5, heard=heard,
     )  # fmt: skip
-    times = [end - begin for begin, end in pairwise(ends)]
-    return times[0], times[1:], (used[-1] - used[1]) / (ends[-1] - ends[1])
+    return times[0], times[1:], (used[1] - used[0]) / sum(times[1:])
 
 
 def _gradients_s() -> float:
