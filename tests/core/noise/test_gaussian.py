@@ -17,6 +17,7 @@ from noise_checks import ALARM, gaussian_bins, gaussian_masses, p_value
 from sfumato.core.noise import gaussian
 from sfumato.core.noise.certified import exp_minus
 from sfumato.core.noise.gaussian import (
+    COIN_BITS,
     COIN_MARGIN,
     analytic_sigma,
     bits_below,
@@ -110,6 +111,25 @@ def test_the_float_estimate_of_a_coin_is_within_half_its_margin(
     low, high = odds.bounds(top, rest, 128)
     assert abs(Fraction(float(estimate)) - Fraction(low, 2**96)) < Fraction(COIN_MARGIN) / 2
     assert abs(Fraction(float(estimate)) - Fraction(high, 2**96)) < Fraction(COIN_MARGIN) / 2
+
+
+@given(CHANCES)
+def test_what_a_chance_is_at_least_is_never_above_it(proposal: tuple[int, int, Fraction]) -> None:
+    top, rest, variance = proposal
+    odds = gaussian._Odds(variance, bits_below(variance))
+    rest %= 2**odds.low_bits
+    least = float(odds.at_least(np.array([top]), np.array([rest]))[0])
+    low, _ = odds.bounds(top, rest, 128)
+    assert Fraction(least) < Fraction(low, 2**96) + Fraction(COIN_MARGIN) / 2
+
+
+def test_most_coins_fall_below_what_their_chance_is_at_least() -> None:
+    variance = Fraction(10**8)
+    odds = gaussian._Odds(variance, bits_below(variance))
+    top, rest = np.repeat(np.arange(30), 256), np.tile(np.arange(256), 30) % 2**odds.low_bits
+    short = odds.estimate(top, rest) - odds.at_least(top, rest)
+    assert short.min() + COIN_MARGIN >= 0
+    assert short.max() < 2.0**COIN_BITS * 0.1
 
 
 def test_the_exp_of_numpy_is_as_close_as_the_proof_assumes() -> None:
