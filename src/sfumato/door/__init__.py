@@ -26,6 +26,13 @@ from sfumato.door.airlock import (
     reviewers_view,
     run_for_review,
 )
+from sfumato.door.averaging import (
+    AverageOrder,
+    average_part,
+    averaged_answer,
+    can_average,
+    price_of_average,
+)
 from sfumato.door.ballots import (
     LOCAL,
     BallotCharge,
@@ -65,6 +72,7 @@ __all__ = [
     "OWNER_ONLY",
     "AirlockDoor",
     "Asker",
+    "AverageOrder",
     "BallotCharge",
     "Door",
     "Draft",
@@ -80,7 +88,10 @@ __all__ = [
     "SumOrder",
     "TrainDoor",
     "TrainOrder",
+    "average_part",
+    "averaged_answer",
     "beside_dp",
+    "can_average",
     "can_pay",
     "can_train",
     "cap_json",
@@ -108,6 +119,7 @@ __all__ = [
     "open_stream",
     "people_account",
     "price_of",
+    "price_of_average",
     "price_of_training",
     "priced_for",
     "release",

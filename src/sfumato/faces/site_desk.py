@@ -34,6 +34,7 @@ def _asked(body: Body) -> Asked:
         body.get("lesson"),
         0 if body.get("number") is None else count_of(body, "number", 1, MOST),
         b"" if body.get("weights") is None else _bytes_of(body, "weights"),
+        None if body.get("guarantee") is None else text_of(body, "guarantee"),
     )
 
 
