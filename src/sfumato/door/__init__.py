@@ -59,7 +59,9 @@ from sfumato.door.secure_sum import (
 from sfumato.door.stream import StreamDoor, close_periods, find_stream, open_stream
 from sfumato.door.stream_shown import stream_answer
 from sfumato.door.top_up import priced_for, top_up_json
+from sfumato.door.training import KIND as TRAINING
 from sfumato.door.training import (
+    ROUND,
     TrainDoor,
     TrainOrder,
     can_train,
@@ -70,6 +72,8 @@ from sfumato.door.training import (
 __all__ = [
     "LOCAL",
     "OWNER_ONLY",
+    "ROUND",
+    "TRAINING",
     "AirlockDoor",
     "Asker",
     "AverageOrder",

@@ -35,6 +35,7 @@ _TERMS: Final[dict[str, Schema]] = {
 _ROUND_TERMS: Final[dict[str, Schema]] = {
     **_TERMS,
     "number": {**COUNT, "description": "Which round of the lesson it is."},
+    "told": opened({"loss": {"type": "number"}, "accuracy": {"type": "number"}}),
     "weights": text(400_000, description="The model that the round begins with, in base64."),
 }
 _SUM: Final = (
@@ -60,6 +61,12 @@ SITE_ROUTES: Final[tuple[Route, ...]] = (
         "federations", "GET", f"{_OF}/federations",
         "The federations whose sums the data set takes part in.", "read",
         opened({"federations": listed(_AGREEMENT)}), refusals=("unknown-data-set",),
+    ),
+    Route(
+        "lessons", "GET", f"{_OF}/lessons",
+        "How far lessons over sites have come, by this site's ledger: all of them to the owner, to "
+        "others their own.", "read",
+        opened({"lessons": listed(OBJECT), "state": text()}), refusals=("unknown-data-set",),
     ),
     Route(
         "join-federation", "POST", f"{_OF}/federations",

@@ -190,6 +190,7 @@ def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any
         target=target,
         hidden=[int(width) for width in given["hidden"].split(",") if width],
         heard=lambda step: click.echo(told_step(step, rows), err=True),
+        public=rows or (),
         **{name: number(given[name], name) for name in _NUMBERS},
         **{name: given[name] for name in _AS_GIVEN},
     )

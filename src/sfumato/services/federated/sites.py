@@ -59,6 +59,7 @@ from sfumato.door import (
 from sfumato.plan.averaged import AveragePlan, plan_average
 from sfumato.plan.summed import SumPlan, plan_sum
 from sfumato.plan.training import TrainPlan, plan_training
+from sfumato.services.federated.lessons import lessons_of
 from sfumato.services.federated.rounds import JOIN, Round, Rounds, hash_of
 from sfumato.services.federated.tensors import Said, Tensors
 
@@ -80,6 +81,7 @@ class Asked:
     lesson: object = None  # instead of a question: what is to be learnt,
     number: int = 0  # in which round of it,
     weights: bytes = b""  # and the model that this round begins with
+    told: tuple[tuple[str, float], ...] = ()  # its loss and accuracy on public rows
     guarantee: str | None = None  # a sum with noise, if left out; else secure-average (not DP)
 
 
@@ -127,6 +129,12 @@ class Sites:
         listing, _ = self._listing(caller, data_set)
         found = self._agreements(listing.card.name)
         return {"federations": [self._shown(found[name]) for name in sorted(found)]}
+
+    def lessons(self, caller: Caller, data_set: str) -> Json:
+        """Return how far lessons have come: all to the owner, to others their own."""
+        listing, _ = self._listing(caller, data_set)
+        whose = None if caller.user == listing.owner else caller.user
+        return lessons_of(self.door.ledger, listing.card.name, whose)
 
     # --- sums ---------------------------------------------------------------------------------
 
@@ -252,7 +260,7 @@ class Sites:
             order = SumOrder(card, table, sum_, asker, nonce)
             can_pay(self.door, order)
             return order
-        lesson = TrainOrder(card, table, sum_, asker, asked.number, asked.weights)
+        lesson = TrainOrder(card, table, sum_, asker, asked.number, asked.weights, asked.told)
         can_train(self._trainer(), lesson)
         return lesson
 
