@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from sfumato.client.answer import Answer
 from sfumato.client.columns import col
 from sfumato.client.vault import Vault
 from sfumato.core.federation import read_agreement
@@ -19,6 +20,7 @@ from sfumato.core.refusal import Refused
 from sfumato.dice import SystemDice
 from sfumato.door import Door, SumDoor, TrainDoor
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.federated.averaging import average
 from sfumato.federated.convener import Convener, Progress
 from sfumato.federated.quantiles import BinnedQuantile, Bins, check_shares, quantiles_of
 from sfumato.federated.rooms import RoomLimits, Rooms
@@ -30,7 +32,6 @@ from sfumato.stores.rounds import SqlNonces
 from sfumato.wire import refusal_shape
 
 if TYPE_CHECKING:
-    from sfumato.client.answer import Answer
     from sfumato.client.terms import Json, Number
     from sfumato.core.ports import Catalogue
     from sfumato.stores.records import Records
@@ -120,6 +121,13 @@ class FederatedVault(Vault):
             float(width),
         )
         return Quantiles(quantiles_of(bins, at), counts)
+
+    def secure_average(self, data_set: str, sql: str) -> Answer:
+        """Return an exact sum over all sites, `secure-average (not DP)`, if every card allows it.
+
+        It costs no epsilon and is no private answer: each card says how many of them may leave.
+        """
+        return Answer.of(average(self.convener, data_set, sql))
 
     def train(
         self, data_set: str, *, heard: Callable[[Step], None] = lambda _: None, **course: Any

@@ -16,7 +16,8 @@ from surveys import design
 OPEN = ("/sign-in", "/welcome/sfm1_x", "/nothing")
 READ = (
     "/data-sets", "/data-sets/patients", "/data-sets/patients/ask",
-    "/data-sets/patients/dp-twin", "/data-sets/patients/airlock", "/history", "/tokens",
+    "/data-sets/patients/dp-twin", "/data-sets/patients/airlock",
+    "/data-sets/patients/lessons", "/history", "/tokens",
     "/answer?op=seen", "/lab", "/lab/averaging", "/lab/coins",
 )  # fmt: skip
 OWN = (

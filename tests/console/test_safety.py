@@ -17,7 +17,8 @@ from sfumato.faces.console.session import csrf_of
 
 PAGES = (
     "/sign-in", "/welcome/sfm1_x", "/data-sets", "/data-sets/patients", "/data-sets/patients/ask",
-    "/data-sets/patients/dp-twin", "/data-sets/patients/airlock", "/airlock/none",
+    "/data-sets/patients/dp-twin", "/data-sets/patients/airlock",
+    "/data-sets/patients/lessons", "/airlock/none",
     "/history", "/tokens", "/users", "/nothing", "/answer?op=none", "/data-sets/nothing",
     "/surveys", "/surveys/new", "/s/" + 32 * "a",
 )  # fmt: skip

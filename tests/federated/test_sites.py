@@ -85,7 +85,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
             vault = make_vault(folder / name)
             with sfumato.open(vault) as opened:
                 rows = write_rows(folder / name / "patients.csv", rows_of(place))
-                opened.add("patients", rows, site_card(name))
+                opened.add("patients", rows, site_card(name, "secure_average = { releases = 9 }"))
                 opened.enrol("ada", "researchers")
             services[name] = held.enter_context(served(vault))
         keys = {
@@ -195,6 +195,13 @@ def test_the_command_line_asks_them_too(sites: Federation, tmp_path: Path) -> No
     answer = json.loads(said.stdout)
     assert abs(answer["rows"][0][0] - people(*NAMES)) <= NEAR
     assert answer["receipt"]["sites"] == list(NAMES)
+    spent = sites.together().spent("patients")
+    average = ("federate", "average", *asked[2:], *ways)
+    said = run(tmp_path, *average, XDG_CONFIG_HOME=str(tmp_path))
+    assert f"\n{people(*NAMES)}\n" in said.stdout, said.stderr
+    assert "secure-average (not DP)" in said.stdout
+    assert "8 more leave so" in said.stdout
+    assert sites.together().spent("patients") == spent
 
 
 LESSON: dict[str, Any] = {

@@ -192,6 +192,8 @@ def _pages(heard: Heard) -> dict[str, list[str]]:
         "/data-sets/{data_set}/twin": [f"{at}/twin"],
         "/data-sets/{data_set}/dp-twin": [f"{at}/dp-twin"],
         "/data-sets/{data_set}/airlock": [f"{at}/airlock"], "/airlock/{request}": [lock],
+        "/data-sets/{data_set}/lessons": [f"{at}/lessons"],
+        "/data-sets/{data_set}/lessons/events": [f"{at}/lessons/events"],
         "/airlock/{request}/file": [f"{lock}/file?path=t.csv"],
         "/airlock/{request}/files": [f"{lock}/files"],
         "/data-sets/{data_set}/manage": [f"{at}/manage"],

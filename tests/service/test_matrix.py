@@ -144,6 +144,7 @@ MATRIX: Final[Mapping[str, Row]] = {
     "replace-airlock": Row(THEMSELVES, REQUEST, {"path": "x", "base64": "eA=="}),
     "release-airlock": Row(THEMSELVES, REQUEST, {}),
     "site-key": Row(same(200)),
+    "lessons": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
     "federations": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
     "join-federation": Row((401, 422, 404, 403, 403, 403, 403, 403), PATIENTS, AGREEMENT),
     "leave-federation": Row(

@@ -132,6 +132,12 @@ class Answer:
         return with_sampling(self)
 
     def _check_asked(self) -> None:
+        if self.receipt.get("epsilon", 0) is None:
+            raise Refused(
+                "not-in-language",
+                "These numbers have no noise, so nothing is to be made of their errors.",
+                "Add them up as they are.",
+            )
         if "question" not in self.receipt:
             raise Refused(
                 "not-in-language",
@@ -165,8 +171,14 @@ class Answer:
     def _foot(self) -> Sequence[str]:
         receipt = cast("dict[str, Any]", self.receipt)
         left = receipt["left"]["next_epsilon"]
-        paid = why_free(receipt) if receipt["free"] else f"paid epsilon {receipt['epsilon']:g}"
         but = " unless said below" if self.notes else ""
+        if receipt["epsilon"] is None:
+            return (
+                f"Exact: {receipt['beside']}; {receipt['bounding']}.",
+                f"{self.guarantee}: it hides {receipt['hides']}.",
+                *self.notes,
+            )
+        paid = why_free(receipt) if receipt["free"] else f"paid epsilon {receipt['epsilon']:g}"
         raised = receipt.get("top_up")
         if raised is not None and not receipt["free"]:
             paid += f", {raised['paid_in_all']['epsilon']:g} in all for this question"

@@ -173,6 +173,8 @@ def _under(view: View) -> list[str]:
 
 def _paid(view: View) -> str:
     receipt = _receipt(view)
+    if receipt["epsilon"] is None:
+        return f"{view.answer.guarantee}, without noise"
     how = why_free(receipt) if receipt["free"] else "paid"
     return f"{view.answer.guarantee}, epsilon {receipt['epsilon']:g} {how}"
 

@@ -184,14 +184,23 @@ class CardView(_Shown):
             f"unit of privacy: {unit}; epsilon {budget['epsilon']:g}, delta {budget['delta']:g}",
             f"may ask: {', '.join(self['who']) or 'nobody but the owner'}",
             *([f"guarantee: {self['not_dp']}"] if "not_dp" in self.shape else []),
+            *([_average_line(self["secure_average"])] if "secure_average" in self.shape else []),
             *map(_table_line, self["tables"]),
             *table_text(*self.table()),
         ]
 
     def _repr_html_(self) -> str:
-        lines = self.lines()[: 3 + ("not_dp" in self.shape) + len(self["tables"])]
+        more = ("not_dp" in self.shape) + ("secure_average" in self.shape)
+        lines = self.lines()[: 3 + more + len(self["tables"])]
         head = "<br>".join(escape(line) for line in lines)
         return f"<p>{head}</p>{table_html(*self.table())}"
+
+
+def _average_line(terms: Mapping[str, Any]) -> str:  # Any: JSON of the wire
+    return (
+        f"sums over {terms['sites']} sites or more without noise, secure-average (not DP): "
+        f"{terms['releases']} at most"
+    )
 
 
 def _or_unknown(error: float | None) -> str:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.core.airlock_card import AirlockTerms, read_airlock
+from sfumato.core.averaging import AverageTerms, read_averages
 from sfumato.core.bids import Folders, read_bids
 from sfumato.core.budget import Budget, read_delta, read_epsilon
 from sfumato.core.card_fields import as_count, as_table, as_text, as_texts, bad_card, check_known
@@ -76,6 +77,7 @@ class Card:
     airlock: AirlockTerms | None = (
         None  # who reviews what leaves without noise; nobody: nothing does
     )
+    averages: AverageTerms | None = None  # whether sums over sites leave without noise: none does
 
     @property
     def every_table(self) -> tuple[Table, ...]:
@@ -115,6 +117,7 @@ class Card:
 _CARD_KEYS: Final = {
     "unit", "people", "version", "budget", "nulls", "caps", "ask", "columns", "max_groups",
     "max_rows", "size", "delta_per_request", "limits", "tables", "bids", "airlock",
+    "secure_average",
 }  # fmt: skip
 
 
@@ -156,6 +159,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         bids=bids,
         folders=folders,
         airlock=read_airlock(shape["airlock"]) if "airlock" in shape else None,
+        averages=read_averages(shape["secure_average"]) if "secure_average" in shape else None,
     )
 
 

@@ -48,6 +48,7 @@ def card_json(card: Card) -> Json:
         **({} if card.bids is None else {"bids": list(card.bids)}),
         **({} if card.folders is None else {"folders": asdict(card.folders)}),
         **({} if card.airlock is None else {"airlock": card.airlock.as_json()}),
+        **({} if card.averages is None else {"secure_average": card.averages.as_json()}),
     }
 
 

@@ -14,6 +14,7 @@ CODES: Final[dict[str, str]] = {
     "anchor-missing": "The ledger's anchor file is not where it should be.",
     "answer-unknown": "No stored answer stands under that operation.",
     "approval-unknown": "Nothing of that id waits for a second person.",
+    "average-not-allowed": "A card does not let such a sum over sites leave without noise.",
     "bad-airlock": "A request to the airlock is not declared as it should be.",
     "bad-budget": "An epsilon, delta or error is not a number that can be charged.",
     "bad-environment": "What a program brings along to run with cannot be had as it was pinned.",

@@ -26,6 +26,13 @@ from sfumato.door.airlock import (
     reviewers_view,
     run_for_review,
 )
+from sfumato.door.averaging import (
+    AverageOrder,
+    average_part,
+    averaged_answer,
+    can_average,
+    price_of_average,
+)
 from sfumato.door.ballots import (
     LOCAL,
     BallotCharge,
@@ -52,7 +59,9 @@ from sfumato.door.secure_sum import (
 from sfumato.door.stream import StreamDoor, close_periods, find_stream, open_stream
 from sfumato.door.stream_shown import stream_answer
 from sfumato.door.top_up import priced_for, top_up_json
+from sfumato.door.training import KIND as TRAINING
 from sfumato.door.training import (
+    ROUND,
     TrainDoor,
     TrainOrder,
     can_train,
@@ -63,8 +72,11 @@ from sfumato.door.training import (
 __all__ = [
     "LOCAL",
     "OWNER_ONLY",
+    "ROUND",
+    "TRAINING",
     "AirlockDoor",
     "Asker",
+    "AverageOrder",
     "BallotCharge",
     "Door",
     "Draft",
@@ -80,7 +92,10 @@ __all__ = [
     "SumOrder",
     "TrainDoor",
     "TrainOrder",
+    "average_part",
+    "averaged_answer",
     "beside_dp",
+    "can_average",
     "can_pay",
     "can_train",
     "cap_json",
@@ -108,6 +123,7 @@ __all__ = [
     "open_stream",
     "people_account",
     "price_of",
+    "price_of_average",
     "price_of_training",
     "priced_for",
     "release",

@@ -79,14 +79,14 @@ def can_pay(door: SumDoor, order: SumOrder) -> None:
     """Refuse a round before it begins if this site could not pay for it; nothing is charged."""
     door.ledger.check_history()
     debt = debt_of(order.sum.event)
-    for account in _paying(door.ledger, order.card, order.asker):
+    for account in accounts_paying(door.ledger, order.card, order.asker):
         if not accepts(account.cap, account.spent, debt):
             raise exceeded(account, debt)
 
 
 def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
     """Return what a sum costs here, whether it fits, and what would be left; nothing is spent."""
-    accounts = _paying(door.ledger, card, asker)
+    accounts = accounts_paying(door.ledger, card, asker)
     debt = debt_of(sum_.event)
     after = accounts[0].spent + debt
     unit = "person" if card.by_person else "row"
@@ -111,7 +111,7 @@ def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
     }
 
 
-def _paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
+def accounts_paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
     """Return the accounts of all who pay: the people, the data set, groups, the user."""
     paying = debtors(card, asker.user, asker.groups)
     known = ledger.accounts(tuple(debtor.account for debtor in paying))

@@ -58,6 +58,7 @@ class TrainOrder:
     asker: Asker
     number: int
     weights: bytes
+    told: tuple[tuple[str, float], ...] = ()  # of that model, on public rows, by whoever convenes
 
     @property
     def agreement(self) -> Agreement:
@@ -150,7 +151,8 @@ def _note(ledger: Ledger, order: TrainOrder) -> None:
     A later round charges nothing, so without an entry no anchor would tell that it was used.
     """
     said: Json = {"data_set": order.card.name, "people": order.card.people}
-    ledger.note(ROUND, {**said, "op": order.operation, "round": order.number})
+    told: Json = {"told": dict(order.told)} if order.told else {}
+    ledger.note(ROUND, {**said, "op": order.operation, "round": order.number, **told})
 
 
 def _check_shape(ledger: Ledger, charge: Charge) -> None:

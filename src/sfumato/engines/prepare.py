@@ -35,6 +35,7 @@ from sfumato.engines.sources import open_source, paths_of
 from sfumato.plan.lower_from import stored_name, table_name
 
 _UNIT = "id"
+_WIDE = 64  # columns; reading the texts of one takes megabytes, whatever its rows
 
 
 def prepared(room: Room, salt: str, message: Header) -> Header:
@@ -125,9 +126,10 @@ def _stage(
     unit: int | None,
 ) -> None:
     texts = [f"{without_nulls(f'c{place}', order.nulls)} AS x{i}" for i, place in enumerate(places)]
+    is_wide = len(order.columns) > _WIDE
     values = [
-        f"{stored(column, f'x{i}', order.limits.text_length)} AS v{i}"
-        for i, column in enumerate(order.columns)
+        f"{f'x{i}' if is_wide else _value(order, i, f'x{i}')} AS v{i}"
+        for i in range(len(order.columns))
     ]
     where = ""
     if unit is not None:  # an empty identifier is nobody, and nobody's rows are dropped (rule 12)
@@ -141,11 +143,33 @@ def _stage(
         _load_keys(connection, i, column)
     codes = "".join(f", codes{i}.code AS k{i}" for i, _ in keyed)
     joins = "".join(f" LEFT JOIN codes{i} ON codes{i}.value = v.v{i}" for i, _ in keyed)
+    read = f"SELECT {', '.join(values)} FROM (SELECT {', '.join(texts)} FROM texts){where}"
+    if is_wide:
+        _read_one_by_one(connection, order, read)
+        read = "SELECT * FROM unread"
     connection.execute(
-        f"CREATE TEMP TABLE {_staging(order)} AS SELECT v.*{codes} FROM ("
-        f"SELECT {', '.join(values)} FROM (SELECT {', '.join(texts)} FROM texts){where}"
-        f") AS v{joins}"
+        f"CREATE TEMP TABLE {_staging(order)} AS SELECT v.*{codes} FROM ({read}) AS v{joins}"
     )
+    connection.execute("DROP TABLE IF EXISTS unread")
+
+
+def _value(order: TableOrder, place: int, text: str) -> str:
+    """Print the stored value of that column's text."""
+    return stored(order.columns[place], text, order.limits.text_length)
+
+
+def _read_one_by_one(connection: duckdb.DuckDBPyConnection, order: TableOrder, texts: str) -> None:
+    """Keep the texts, then put values in their place, column by column.
+
+    In one statement every column's expressions have their own room in each thread: some hundred
+    columns would take more than a worker may use, though there be few rows.
+    """
+    connection.execute(f"CREATE TEMP TABLE unread AS {texts}")
+    for place, column in enumerate(order.columns):
+        value = _value(order, place, f"v{place}")
+        connection.execute(
+            f"ALTER TABLE unread ALTER v{place} SET DATA TYPE {_stored_as(column)} USING ({value})"
+        )
 
 
 def _load_keys(connection: duckdb.DuckDBPyConnection, place: int, column: Column) -> None:
@@ -153,8 +177,7 @@ def _load_keys(connection: duckdb.DuckDBPyConnection, place: int, column: Column
     keys = column.keys or ()
     numeric = column.is_numeric
     values = [int(key.number / column.step) if numeric else key.text for key in keys]
-    kind = {"text": "VARCHAR", "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP"}
-    stored_as = "BIGINT" if numeric else kind[column.type]
+    stored_as = _stored_as(column)
     listed = "BIGINT[]" if numeric else "VARCHAR[]"
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE codes{place} AS"
@@ -163,6 +186,12 @@ def _load_keys(connection: duckdb.DuckDBPyConnection, place: int, column: Column
         f" CAST(unnest(range({len(values)})) AS INTEGER) AS code)",
         [values],
     )
+
+
+def _stored_as(column: Column) -> str:
+    """Return the type that the column's values are stored as."""
+    kind = {"text": "VARCHAR", "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP"}
+    return "BIGINT" if column.is_numeric else kind[column.type]
 
 
 # --- writing: rows by hash, people by hash -------------------------------------------------------

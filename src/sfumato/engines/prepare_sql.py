@@ -21,6 +21,7 @@ _PLAIN: Final = r"[+-]?[0-9]{1,18}(\.[0-9]+)?"  # most numbers; no exponent, dig
 _YEAR: Final = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"  # 1 to 9999
 _DATE: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T]00:00:00(\.0{1,9})?)?"
 _TIME: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?"
+_CHAINED: Final = 64  # values in a row: an engine follows a chain of some hundred, and no longer
 _MOST: Final = 10**37  # what is read of a number stays below this, and a HUGEINT holds it
 
 
@@ -163,10 +164,12 @@ def secret_name(tag: str, text: str) -> str:
 
 def spelled(values: Sequence[str]) -> str:
     """Print several values as one text that no other values have: each with its length."""
-    return " || ".join(
+    each = [
         f"coalesce(strlen(CAST({v} AS VARCHAR)) || '=' || CAST({v} AS VARCHAR), '-') || ','"
         for v in values
-    )
+    ]
+    few = [" || ".join(each[at : at + _CHAINED]) for at in range(0, len(each), _CHAINED)]
+    return "".join(few) if len(few) <= 1 else " || ".join(f"({texts})" for texts in few)
 
 
 # --- ranks (ranks.proof.md) -----------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from sfumato.faces.body import Body, count_of, flag_of, text_of
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from sfumato.faces.desk import Desk
 
 MOST: Final = 10**10
+TOLD: Final = ("loss", "accuracy")
 
 
 def _asked(body: Body) -> Asked:
@@ -34,7 +36,22 @@ def _asked(body: Body) -> Asked:
         body.get("lesson"),
         0 if body.get("number") is None else count_of(body, "number", 1, MOST),
         b"" if body.get("weights") is None else _bytes_of(body, "weights"),
+        _told(body),
+        None if body.get("guarantee") is None else text_of(body, "guarantee"),
     )
+
+
+def _told(body: Body) -> tuple[tuple[str, float], ...]:
+    """Return what whoever convenes says of the model that a round begins with."""
+    told = body.get("told", {})
+    if not isinstance(told, dict) or not told.keys() <= set(TOLD):
+        raise bad_request(f"told is an object of {' and '.join(TOLD)}")
+    if not all(type(one) in (int, float, Decimal) for one in told.values()):
+        raise bad_request("what is told are numbers")
+    numbers = [(name, float(told[name])) for name in TOLD if name in told]
+    if not all(0 <= number <= MOST for _, number in numbers):
+        raise bad_request("what is told lies between 0 and 10,000,000,000")
+    return tuple(numbers)
 
 
 def _join(desk: Desk, caller: Caller, body: Body) -> Json:
@@ -105,6 +122,7 @@ def _sent(reply: Json) -> Json:
 SITE_VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
     "site-key": lambda desk, _caller, _body: desk.sites.key(),
     "federations": lambda desk, caller, body: desk.sites.all(caller, text_of(body, "data_set")),
+    "lessons": lambda desk, caller, body: desk.sites.lessons(caller, text_of(body, "data_set")),
     "join-federation": _join,
     "leave-federation": _leave,
     "price-sum": lambda desk, caller, body: desk.sites.price(caller, _asked(body)),

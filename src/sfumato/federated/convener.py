@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from sfumato.core.averaging import GUARANTEE
 from sfumato.core.federation import Agreement, bad_federation
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
@@ -211,7 +212,7 @@ class Convener:
         survivors = round_.collector.survivors
         total = [int(one) for one in round_.collector.total()]
         body = {**round_.body, "total": total, "sites": len(survivors)}
-        answer = self._shown(body)
+        answer = self.shown(body)
         paid = dict(sorted(round_.receipts.items()))
         silent = [name for name in survivors if name not in paid]
         beside = [f"{name}: {one['not_dp']}" for name, one in paid.items() if "not_dp" in one]
@@ -233,7 +234,7 @@ class Convener:
         }
         return {**answer, "receipt": receipt}
 
-    def _shown(self, body: Json) -> Json:
+    def shown(self, body: Json) -> Json:
         """Return the table that most sites make of a finished sum; one site alone is not believed.
 
         It is arithmetic on released numbers, so more say the same than may lie.
@@ -294,7 +295,9 @@ def _is_price(said: Json) -> bool:
 
 def _is_receipt(said: object) -> bool:
     """Say whether a site's receipt has what an answer quotes of it."""
-    return isinstance(said, dict) and _is_number(said.get("epsilon")) and _is_left(said.get("left"))
+    if not isinstance(said, dict) or not _is_left(said.get("left")):
+        return False
+    return said.get("guarantee") == GUARANTEE or _is_number(said.get("epsilon"))
 
 
 def _is_left(said: object) -> bool:

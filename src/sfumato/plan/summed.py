@@ -134,7 +134,7 @@ class SumPlan:
         each = self.failure / (len(self.agreement.members) * self.size)
         pairs = zip(self.plan.parts, self.summands, strict=True)
         most = max(
-            _most(self.plan.card, bounded) // summand.grid
+            most_of(self.plan.card, bounded) // summand.grid
             + 1
             + skellam.reach(self.share(summand), each)
             for bounded, summand in pairs
@@ -201,7 +201,7 @@ def plan_sum(
 ) -> SumPlan:
     """Return the question over the agreement's sites at that price, or refuse; reads nothing."""
     plan = make_plan(card, question)
-    _check_additive(plan)
+    check_additive(plan)
     if delta == 0:
         raise Refused(
             "bad-budget",
@@ -210,15 +210,11 @@ def plan_sum(
         )
     made = SumPlan(plan, agreement, epsilon, delta, _summands(plan.parts, epsilon, delta))
     if made.size > MOST_SIZE:
-        raise Refused(
-            "question-too-large",
-            f"The sum has {made.size:,} numbers; {MOST_SIZE:,} are the most.",
-            "Group by fewer columns, or ask for less at once.",
-        )
+        raise too_large(made.size)
     return made
 
 
-def _check_additive(plan: Plan) -> None:
+def check_additive(plan: Plan) -> None:
     """Refuse what is not the sum of what every site would answer."""
     is_sum = all(
         b.part.choice is None and b.axis is None and b.part.tally.kind in ADDITIVE
@@ -283,10 +279,19 @@ def _cost(summands: Sequence[Summand], delta: Fraction) -> Fraction:
     return epsilon_at(curve, delta)
 
 
-def _most(card: Card, bounded: Bounded) -> int:
+def most_of(card: Card, bounded: Bounded) -> int:
     """Return the largest that a cell of the part can be at a site with that card."""
     part = bounded.part
     return card.limits.rows * max(part.per_row, part.per_person or 0)
+
+
+def too_large(size: int) -> Refused:
+    """Return the refusal of a sum that does not fit a message."""
+    return Refused(
+        "question-too-large",
+        f"The sum has {size:,} numbers; {MOST_SIZE:,} are the most.",
+        "Group by fewer columns, or ask for less at once.",
+    )
 
 
 def _too_wide() -> Refused:

@@ -23,8 +23,11 @@ _KEY: Final = text(64)
 _SITES: Final = pairs(_KEY)
 _AGREEMENT: Final = opened({"name": text(63), "sites": _SITES, "floor": COUNT, "colluders": COUNT})
 _MESSAGE: Final = text(1_000_000, description="The bytes of the message, in base64.")
-_ASKED: Final[dict[str, Schema]] = {"federation": text(63), "epsilon": NUMBER}
+_ASKED: Final[dict[str, Schema]] = {"federation": text(63)}
 _TERMS: Final[dict[str, Schema]] = {
+    "epsilon": {**NUMBER, "description": "The price; needed but for a sum without noise."},
+    "guarantee": text(40, description="secure-average (not DP): a sum without noise, for cards "
+                      "that allow it."),
     "sql": text(16_384), "question": OBJECT, "delta": NUMBER, "max_groups": COUNT,
     "max_rows": COUNT,
     "lesson": {**OBJECT, "description": "Instead of a question: what is to be learnt."},
@@ -32,12 +35,13 @@ _TERMS: Final[dict[str, Schema]] = {
 _ROUND_TERMS: Final[dict[str, Schema]] = {
     **_TERMS,
     "number": {**COUNT, "description": "Which round of the lesson it is."},
+    "told": opened({"loss": {"type": "number"}, "accuracy": {"type": "number"}}),
     "weights": text(400_000, description="The model that the round begins with, in base64."),
 }
 _SUM: Final = (
-    "anchor-missing", "bad-budget", "bad-federation", "bad-sql", "data-set-frozen",
-    "engine-unavailable", "federation-unknown", "keys-needed", "ledger-frozen", "no-aggregate",
-    "no-bounds", "noise-out-of-range", "not-in-language", "numbers-too-large",
+    "anchor-missing", "average-not-allowed", "bad-budget", "bad-federation", "bad-sql",
+    "data-set-frozen", "engine-unavailable", "federation-unknown", "keys-needed", "ledger-frozen",
+    "no-aggregate", "no-bounds", "noise-out-of-range", "not-in-language", "numbers-too-large",
     "question-too-large", "type-mismatch", "unknown-column", "unknown-data-set", "update-refused",
 )  # fmt: skip
 _ROUND: Final = (
@@ -59,6 +63,12 @@ SITE_ROUTES: Final[tuple[Route, ...]] = (
         opened({"federations": listed(_AGREEMENT)}), refusals=("unknown-data-set",),
     ),
     Route(
+        "lessons", "GET", f"{_OF}/lessons",
+        "How far lessons over sites have come, by this site's ledger: all of them to the owner, to "
+        "others their own.", "read",
+        opened({"lessons": listed(OBJECT), "state": text()}), refusals=("unknown-data-set",),
+    ),
+    Route(
         "join-federation", "POST", f"{_OF}/federations",
         "Let a data set take part in the sums of a federation, on what its sites have agreed.",
         "own", _AGREEMENT,
@@ -75,7 +85,7 @@ SITE_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "price-sum", "POST", f"{_OF}/sums/price",
         "What a sum over the sites costs here, and its noise; nothing is spent.", "ask",
-        opened({"epsilon": {"type": "number"}, "about": text(), "size": COUNT, "bits": COUNT}),
+        opened({"about": text(), "size": COUNT, "bits": COUNT}),
         shape(_ASKED, _TERMS), refusals=(*_SUM, "sum-not-trusted"),
     ),
     Route(

@@ -19,6 +19,7 @@ from sfumato.core.sealed import Sealed
 from sfumato.core.secure import DitheredGrid, Participant
 from sfumato.core.secure.dithered import UNIT_BITS
 from sfumato.door.unseal import unseal
+from sfumato.plan.averaged import AveragePlan
 from sfumato.plan.summed import SumPlan
 from sfumato.plan.training import TrainPlan
 
@@ -44,6 +45,18 @@ def masked(
     parts = []
     for place, (summand, share) in enumerate(zip(sum_.summands, shares, strict=True)):
         parts.append(summand.on_grid(exact.parts[sum_.plan.tally_of(place)]) + share)
+    return participant.masked(np.concatenate(parts).astype(np.int64))
+
+
+def exactly_masked(sealed: Sealed[Cells], sum_: AveragePlan, participant: Participant) -> bytes:
+    """Return the site's numbers under its masks and without noise: `secure-average (not DP)`.
+
+    The masks are all that hides a site here; the round is over all sites of the agreement.
+    """
+    exact = unseal(sealed)
+    if exact.keys is not None:
+        raise Bug("the engine answered private keys that nobody chose from")
+    parts = [exact.parts[sum_.plan.tally_of(place)] for place in range(len(sum_.plan.parts))]
     return participant.masked(np.concatenate(parts).astype(np.int64))
 
 

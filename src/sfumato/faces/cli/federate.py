@@ -121,6 +121,28 @@ def ask(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> 
     shell.show(answer_shape(answer), "\n".join(lines))
 
 
+@federate.command("average")
+@click.argument("agreement", type=click.Path(exists=True, dir_okay=False))
+@click.argument("data_set")
+@click.argument("sql")
+@click.option("--key", "key_file", required=True, metavar="FILE", help="The convener's key.")
+@click.option(
+    "--site", "ways", multiple=True, required=True, metavar="NAME=URL",
+    help="Where each site is; sign in to each of them first.",
+)  # fmt: skip
+@command
+def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> None:
+    """Add SQL up over all sites without noise: secure-average (not DP), if every card allows it."""
+    sites = {name: _site(shell, url) for name, url in map(_way, given["ways"])}
+    fed = shell.app.federation(agreement, key=given["key_file"], sites=sites, heard=_told(shell))
+    with working("asking"):
+        answer = fed.secure_average(data_set, sql)
+    left = [one["releases_left"] for one in answer.receipt["at_each_site"].values()]
+    lines = [repr(answer), f"Sites: {', '.join(answer.receipt['sites'])}."]
+    lines += [f"At least one card lets {min(left)} more leave so."] if left else []
+    shell.show(answer_shape(answer), "\n".join(lines))
+
+
 @federate.command("train")
 @click.argument("agreement", type=click.Path(exists=True, dir_okay=False))
 @click.argument("data_set")
@@ -168,6 +190,7 @@ def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any
         target=target,
         hidden=[int(width) for width in given["hidden"].split(",") if width],
         heard=lambda step: click.echo(told_step(step, rows), err=True),
+        public=rows or (),
         **{name: number(given[name], name) for name in _NUMBERS},
         **{name: given[name] for name in _AS_GIVEN},
     )

@@ -29,7 +29,10 @@ LABELS: Final[Mapping[str, str]] = {
     "size": "Public size",
     "max_groups": "Groups a person counts in",
     "max_rows": "Rows a person counts with",
+    "average_releases": "Sums over sites without noise, at most",
+    "average_sites": "over so many sites at least",
 }
+AVERAGES: Final = ("average_releases", "average_sites")
 CAPS: Final = ("user_epsilon", "user_delta", "group_epsilon", "group_delta", "two")
 TWO_PEOPLE: Final = "two people"  # as a card spells it
 
@@ -103,6 +106,8 @@ def standing_of(card: Shape) -> dict[str, str]:
     counts = {n: _number(card[n]) for n in ("delta_per_request", "size", "max_groups", "max_rows")}
     two = "yes" if caps["raise"] == TWO_PEOPLE else ""
     found = {"version": card["version"], "who": "\n".join(card["who"]), "two": two}
+    averages = card.get("secure_average", {})
+    found |= {f"average_{name}": _number(averages.get(name)) for name in ("releases", "sites")}
     return {name: {**found, **pairs, **counts}[name].strip() for name in LABELS}
 
 
@@ -132,6 +137,8 @@ def changed(standing: Mapping[str, str], form: Form) -> dict[str, object]:
     made: dict[str, object] = {n: read(form) for n, read in _KEYS.items() if n in names}
     if "who" in names:
         made["ask"] = {"who": _lines(form.text("who"))}
+    if names & set(AVERAGES):
+        made["secure_average"] = averages_of(form)  # None takes the line off the card
     return {**made, "caps": _caps(form)} if names & set(CAPS) else made
 
 
@@ -142,6 +149,12 @@ def _caps(form: Form) -> dict[str, object]:
         if cap := {name: value for name, value in pairs.items() if value is not None}:
             caps[of] = cap
     return caps
+
+
+def averages_of(form: Form) -> dict[str, object] | None:
+    """Return what a form says of sums over sites without noise; None where nothing was typed."""
+    pairs = {name: form.count(f"average_{name}") for name in ("releases", "sites")}
+    return {name: count for name, count in pairs.items() if count is not None} or None
 
 
 def _lines(text: str) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from sfumato.faces.console.amend import averages_of
 from sfumato.faces.console.forms import Form
 
 TYPES: Final = ("integer", "number", "text", "boolean", "date", "timestamp")
@@ -30,6 +31,7 @@ def card_of(form: Form) -> dict[str, object]:
         "ask": {"who": words_of(form.text("who"))},
         "nulls": _nulls(form),
         "columns": dict(_columns(form)),
+        "secure_average": averages_of(form),
     }
     counts = {name: form.count(name) for name in ("size", "max_groups", "max_rows")}
     made |= {name: count for name, count in counts.items() if count is not None}

@@ -13,7 +13,7 @@ from sfumato.core.refusal import Refused
 # Neither is read when rows are prepared, but for the two bounds, which a question may change too.
 FIELDS: Final = (
     "version", "who", "user_cap", "group_cap", "raised_by_two", "delta_per_request", "size",
-    "max_groups", "max_rows",
+    "max_groups", "max_rows", "averages",
 )  # fmt: skip
 
 
@@ -29,8 +29,8 @@ def amended(current: Card, shape: Json, changes: Mapping[str, object]) -> tuple[
     if same != current:
         raise Refused(
             "bad-card",
-            "Only a version's name, who may ask, caps, delta_per_request, size, max_groups and "
-            "max_rows can be amended: the rows were prepared by all the rest.",
+            "Only a version's name, who may ask, caps, delta_per_request, size, max_groups, "
+            "max_rows and secure_average can be amended: the rows were prepared by all the rest.",
             "Upload the rows again and add them as a new version of the data set.",
         )
     return card, made

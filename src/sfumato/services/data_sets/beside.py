@@ -68,6 +68,17 @@ def check_raise(card: Card, current: Card) -> None:
             f"A new version of {card.name!r} raises no cap: that takes a second person.",
             "Keep its budget and [caps], or lower them; then ask to have single caps raised.",
         )
+    if _without_noise(card) > _without_noise(current):
+        raise Refused(
+            "not-allowed",
+            f"A new version of {card.name!r} lets no more sums leave without noise: its caps are "
+            "raised by two people.",
+            "Keep secure_average as it is, or lower its releases.",
+        )
+
+
+def _without_noise(card: Card) -> int:
+    return 0 if card.averages is None else card.averages.releases
 
 
 def _caps(card: Card) -> tuple[Budget | None, ...]:

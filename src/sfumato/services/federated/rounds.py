@@ -14,7 +14,7 @@ from typing import Final
 
 from sfumato.core.expression import Json
 from sfumato.core.secure import Participant
-from sfumato.door import SumOrder, TrainOrder
+from sfumato.door import AverageOrder, SumOrder, TrainOrder
 
 JOIN: Final = "join"
 MOST: Final = 16  # at once, of one user's: a reply that waits to be asked for again has a size
@@ -25,7 +25,7 @@ Reply = Callable[[], Json]
 class Round:
     """One round at this site; has state."""
 
-    order: SumOrder | TrainOrder
+    order: SumOrder | AverageOrder | TrainOrder
     participant: Participant
     stage: str
     heard: bytes  # what the last reply was given to, hashed

@@ -17,6 +17,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.core.access import Caller
+from sfumato.core.averaging import GUARANTEE
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
@@ -37,21 +38,28 @@ from sfumato.core.secure import Participant
 from sfumato.core.secure.terms import not_trusted
 from sfumato.door import (
     Asker,
+    AverageOrder,
     Plans,
     SumDoor,
     SumOrder,
     TrainDoor,
     TrainOrder,
+    average_part,
+    averaged_answer,
+    can_average,
     can_pay,
     can_train,
     price_of,
+    price_of_average,
     price_of_training,
     sum_part,
     summed_answer,
     training_part,
 )
+from sfumato.plan.averaged import AveragePlan, plan_average
 from sfumato.plan.summed import SumPlan, plan_sum
 from sfumato.plan.training import TrainPlan, plan_training
+from sfumato.services.federated.lessons import lessons_of
 from sfumato.services.federated.rounds import JOIN, Round, Rounds, hash_of
 from sfumato.services.federated.tensors import Said, Tensors
 
@@ -73,6 +81,8 @@ class Asked:
     lesson: object = None  # instead of a question: what is to be learnt,
     number: int = 0  # in which round of it,
     weights: bytes = b""  # and the model that this round begins with
+    told: tuple[tuple[str, float], ...] = ()  # its loss and accuracy on public rows
+    guarantee: str | None = None  # a sum with noise, if left out; else secure-average (not DP)
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,12 @@ class Sites:
         found = self._agreements(listing.card.name)
         return {"federations": [self._shown(found[name]) for name in sorted(found)]}
 
+    def lessons(self, caller: Caller, data_set: str) -> Json:
+        """Return how far lessons have come: all to the owner, to others their own."""
+        listing, _ = self._listing(caller, data_set)
+        whose = None if caller.user == listing.owner else caller.user
+        return lessons_of(self.door.ledger, listing.card.name, whose)
+
     # --- sums ---------------------------------------------------------------------------------
 
     def price(self, caller: Caller, asked: Asked) -> Json:
@@ -129,8 +145,10 @@ class Sites:
             plan = self._training(listing.card, asked)
             terms: Json = {"about": plan.about, "size": plan.size, "bits": plan.bits}
             return {**price_of_training(self._trainer(), listing.card, asker, plan), **terms}
-        sum_ = self._sum(listing.card, asked)
+        sum_ = self._summed(listing.card, asked)
         terms = {"about": sum_.about, "size": sum_.size, "bits": sum_.bits}
+        if isinstance(sum_, AveragePlan):
+            return {**price_of_average(self.door, listing.card, asker, sum_), **terms}
         return {**price_of(self.door, listing.card, asker, sum_), **terms}
 
     def begin(self, caller: Caller, asked: Asked, invitation: bytes) -> Json:
@@ -175,14 +193,17 @@ class Sites:
     def answer(self, caller: Caller, asked: Asked, total: list[int], sites: int) -> Json:
         """Return a finished sum as a table; it is anyone's arithmetic, and no row is read."""
         listing, _ = self._listing(caller, asked.data_set)
-        sum_ = self._sum(listing.card, asked)
+        sum_ = self._summed(listing.card, asked)
         reach = 1 << 62
         most = len(sum_.agreement.members)
         if len(total) != sum_.size or not all(abs(one) < reach for one in total):
             raise _malformed("the sum has other numbers than the question")
         if not sum_.agreement.floor <= sites <= most:
             raise _malformed("so many sites are not of the agreement, or below its floor")
-        return summed_answer(sum_, np.array(total, dtype=np.int64), sites)
+        added = np.array(total, dtype=np.int64)
+        if isinstance(sum_, AveragePlan):
+            return averaged_answer(sum_, added)
+        return summed_answer(sum_, added, sites)
 
     def table(self, caller: Caller, data_set: str, said: Said) -> bytes:
         """Return what the caller's own tensors are told of a data set: its declared shape."""
@@ -203,14 +224,17 @@ class Sites:
         if isinstance(order, TrainOrder):
             now = replace(order, table=listing.table)
             part = training_part(self._trainer(), now, found.participant)
+        elif isinstance(order, AverageOrder):
+            exact = replace(order, table=listing.table)
+            part = average_part(self.door, exact, found.participant)
         else:
             part = sum_part(self.door, replace(order, table=listing.table), found.participant)
         return {"message": part.message, "receipt": part.receipt}
 
-    def _planned(self, card: Card, asked: Asked) -> tuple[SumPlan | TrainPlan, str]:
+    def _planned(self, card: Card, asked: Asked) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:
         """Return what is summed, and what a round of it has to say that it is about."""
         if asked.lesson is None:
-            sum_ = self._sum(card, asked)
+            sum_ = self._summed(card, asked)
             return sum_, sum_.about
         plan = self._training(card, asked)
         if not 1 <= asked.number <= plan.lesson.rounds:
@@ -221,24 +245,36 @@ class Sites:
     def _ordered(
         self,
         listing: Listing,
-        sum_: SumPlan | TrainPlan,
+        sum_: SumPlan | AveragePlan | TrainPlan,
         asker: Asker,
         asked: Asked,
         nonce: bytes,
-    ) -> SumOrder | TrainOrder:
+    ) -> SumOrder | AverageOrder | TrainOrder:
         """Return the order of a round that this site can pay, or refuse."""
         card, table = listing.card, listing.table
+        if isinstance(sum_, AveragePlan):
+            average = AverageOrder(card, table, sum_, asker, nonce)
+            can_average(self.door, average)
+            return average
         if isinstance(sum_, SumPlan):
             order = SumOrder(card, table, sum_, asker, nonce)
             can_pay(self.door, order)
             return order
-        lesson = TrainOrder(card, table, sum_, asker, asked.number, asked.weights)
+        lesson = TrainOrder(card, table, sum_, asker, asked.number, asked.weights, asked.told)
         can_train(self._trainer(), lesson)
         return lesson
 
-    def _sum(self, card: Card, asked: Asked) -> SumPlan:
+    def _summed(self, card: Card, asked: Asked) -> SumPlan | AveragePlan:
+        if asked.guarantee is not None:
+            return self._averaged(card, asked)
         agreement, epsilon, delta = self._terms(card, asked)
         return plan_sum(card, self._question(card, asked), agreement, epsilon, delta)
+
+    def _averaged(self, card: Card, asked: Asked) -> AveragePlan:
+        if asked.guarantee != GUARANTEE or (asked.epsilon, asked.delta) != (None, None):
+            raise _malformed(f"a sum without noise has no price, and is asked as {GUARANTEE!r}")
+        agreement = self._found(card.name, asked.federation)
+        return plan_average(card, self._question(card, asked), agreement)
 
     def _training(self, card: Card, asked: Asked) -> TrainPlan:
         self._trainer()

@@ -1,0 +1,243 @@
+"""A site's part of a sum without noise: `secure-average (not DP)`, noted first, then read.
+
+It costs no epsilon, since no epsilon would be true of it. What is counted instead is how many such
+sums have left of these people, for which a card has a limit: each stands in the chain before a row
+is read, and every later receipt of the people says how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from sfumato.core.averaging import GUARANTEE, HIDES, STOPPED, not_without_noise
+from sfumato.core.card import Card
+from sfumato.core.expression import Json
+from sfumato.core.federation import Agreement
+from sfumato.core.ports import EngineStopped, IntegerArray
+from sfumato.core.question import question_json
+from sfumato.core.refusal import Bug
+from sfumato.core.secure import Participant
+from sfumato.door.accounts import data_set_account, left_json, smallest_next
+from sfumato.door.diary import answer_text, not_dp_json, shown
+from sfumato.door.ledger import NOT_DP, Ledger, question_failed, question_frozen
+from sfumato.door.locks.dp import Blurred
+from sfumato.door.locks.secure_sum import exactly_masked
+from sfumato.door.release import Asker
+from sfumato.door.secure_sum import SumDoor, SumPart, accounts_paying
+from sfumato.plan.averaged import AveragePlan
+from sfumato.plan.explain import bounding_in_words, in_words
+
+FIRST_EPOCH: Final = 1
+BESIDE: Final = "no noise is on it: whoever knows or guesses the other rows reads a person's off it"
+
+
+@dataclass(frozen=True)
+class AverageOrder:
+    """One round without noise at one site, by one asker."""
+
+    card: Card
+    table: str
+    sum: AveragePlan
+    asker: Asker
+    nonce: bytes
+
+    @property
+    def agreement(self) -> Agreement:
+        """Return on what the sites have agreed."""
+        return self.sum.joined
+
+
+def can_average(door: SumDoor, order: AverageOrder) -> None:
+    """Refuse a round that this site would not be in; nothing is noted."""
+    door.ledger.check_history()
+    ledger, sum_ = door.ledger, order.sum
+    if sum_.shape in {one["shape"] for one in _stopped(ledger, order.card.people)}:
+        raise question_frozen()
+    _check_limit(ledger, order, before=None)
+
+
+def price_of_average(door: SumDoor, card: Card, asker: Asker, sum_: AveragePlan) -> Json:
+    """Return what a sum without noise would take here; nothing is noted."""
+    accounts = accounts_paying(door.ledger, card, asker)
+    left = _releases(card) - len(_averages(door.ledger, card.people))
+    return {
+        "epsilon": None,
+        "guarantee": GUARANTEE,
+        "fits": left > 0,
+        "releases_left": max(0, left),
+        "left": {**left_json(accounts[1]), "next_epsilon": smallest_next(accounts)},
+        "says": _says(sum_),
+        "hides": HIDES,
+        "beside": BESIDE,
+        "bounding": bounding_in_words(sum_.plan),
+        "spent": False,
+    }
+
+
+def average_part(door: SumDoor, order: AverageOrder, participant: Participant) -> SumPart:
+    """Return this site's part, which stood in the chain, durably, before a row was read; or refuse.
+
+    It is noted first and counted then, so that two rounds at one time are not both the last one.
+    """
+    can_average(door, order)
+    head = door.ledger.note(NOT_DP, _body(order, participant))
+    _check_limit(door.ledger, order, before=head.seq)
+    message = _read(door, order, participant)
+    signed: Json = {
+        "ledger": head.ledger,
+        "epoch": head.epoch,
+        "seq": head.seq,
+        "head": head.hash,
+        "op": _operation(order.nonce),
+        "charged": [],
+    }
+    return SumPart(message, _receipt(door.ledger, order, signed))
+
+
+def averaged_answer(sum_: AveragePlan, total: IntegerArray) -> Json:
+    """Return the answer that a finished sum without noise gives; of no row."""
+    priced = sum_.unpriced()
+    answer = shown(priced, answer_text(priced, Blurred(tuple(sum_.parts_of(total)))))
+    columns, rows = cast("list[str]", answer["columns"]), cast("list[object]", answer["rows"])
+    nothing = [[None] * len(columns) for _ in rows]
+    said: Json = {
+        "epsilon": None,
+        "delta": None,
+        "says": _says(sum_),
+        "question": question_json(sum_.plan.question),
+        "data_set": sum_.plan.card.name,
+        "version": sum_.plan.card.version,
+        "guarantee": GUARANTEE,
+        "hides": HIDES,
+        "beside": BESIDE,
+        "bounding": bounding_in_words(sum_.plan),
+        "noise": [],
+    }
+    errors: Json = {"std": nothing, "interval": nothing}
+    return {**answer, **errors, "guarantee": GUARANTEE, "receipt": said}
+
+
+# --- the limit --------------------------------------------------------------------------------
+
+
+def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> None:
+    """Refuse more sums than the card allows of these people, and sums of another set of sites.
+
+    Of two sums whose sites differ in one, the difference is that one's. `before` is the place of
+    this round's own entry, where it has one.
+    """
+    people, limit = order.card.people, _releases(order.card)
+    if ledger.store.head().epoch != FIRST_EPOCH:
+        raise not_without_noise("the ledger was acknowledged, so nobody knows how many have left")
+    earlier = [one for seq, one in _averages(ledger, people) if before is None or seq < before]
+    if len(earlier) >= limit:
+        raise not_without_noise(
+            f"{len(earlier)} sums of {people!r} have left so, and the card's limit is {limit}"
+        )
+    if any(one["cohort"] != order.sum.cohort for one in earlier):
+        raise not_without_noise(
+            f"earlier sums of {people!r} were over other sites, and the difference would be one's"
+        )
+
+
+def _averages(ledger: Ledger, people: str) -> list[tuple[int, Any]]:  # Any: JSON of our own ledger
+    """Return every sum of these people that left without noise, with its place in the chain."""
+    found = [(entry.seq, json.loads(entry.body)) for entry in ledger.store.notes(NOT_DP)]
+    return [(s, b) for s, b in found if (b["people"], b["guarantee"]) == (people, GUARANTEE)]
+
+
+def _stopped(ledger: Ledger, people: str) -> list[Any]:  # Any: JSON of our own ledger
+    found = [json.loads(entry.body) for entry in ledger.store.notes(STOPPED)]
+    return [one for one in found if one["people"] == people]
+
+
+def _releases(card: Card) -> int:
+    if card.averages is None:
+        raise Bug("a sum without noise was planned for a card that allows none")
+    return card.averages.releases
+
+
+# --- helpers ----------------------------------------------------------------------------------
+
+
+def _read(door: SumDoor, order: AverageOrder, participant: Participant) -> bytes:
+    """Return the masked numbers; whatever goes wrong with the rows is one constant code.
+
+    The except block is left before anything is raised, so that no error that has touched a row
+    hangs on ours as its context.
+    """
+    message, stopped = None, False
+    try:
+        sealed = door.engine.measure(order.table, order.sum.plan.measure)
+        message = exactly_masked(sealed, order.sum, participant)
+    except EngineStopped:
+        stopped = True
+    except Exception:  # noqa: BLE001  # the door is where everything else is caught
+        stopped = False
+    if stopped:
+        said: Json = {"data_set": order.card.name, "people": order.card.people}
+        door.ledger.note(STOPPED, {**said, "shape": order.sum.shape, "says": _says(order.sum)})
+    if message is None:
+        raise question_failed()
+    return message
+
+
+def _body(order: AverageOrder, participant: Participant) -> Json:
+    card, sum_ = order.card, order.sum
+    return {
+        "guarantee": GUARANTEE,
+        "people": card.people,
+        "data_set": card.name,
+        "version": card.version,
+        "by": order.asker.user,
+        "says": _says(sum_),
+        "question": question_json(sum_.plan.question),
+        "bounding": bounding_in_words(sum_.plan),
+        "federation": order.agreement.as_json(),
+        "site": participant.name,
+        "cohort": sum_.cohort,
+        "about": sum_.about,
+        "round": order.nonce.hex(),
+    }
+
+
+def _says(sum_: AveragePlan) -> str:
+    agreement = sum_.joined
+    return (
+        f"{in_words(sum_.plan)}, added up without noise over all {len(agreement.members)} sites "
+        f"({agreement.name})"
+    )
+
+
+def _operation(nonce: bytes) -> str:
+    return f"average-{nonce.hex()}"
+
+
+def _receipt(ledger: Ledger, order: AverageOrder, signed: Json) -> Json:
+    card, sum_ = order.card, order.sum
+    accounts = {a.name: a for a in accounts_paying(ledger, card, order.asker)}
+    return {
+        "epsilon": None,
+        "delta": None,
+        "left": {
+            **left_json(accounts[data_set_account(card.name)]),
+            "next_epsilon": smallest_next(accounts.values()),
+        },
+        "releases_left": max(0, _releases(card) - len(_averages(ledger, card.people))),
+        "op": signed["op"],
+        "seq": signed["seq"],
+        "free": False,
+        "charged": {},
+        "says": _says(sum_),
+        "data_set": card.name,
+        "version": card.version,
+        "people": card.people,
+        "guarantee": GUARANTEE,
+        "hides": HIDES,
+        "beside": BESIDE,
+        "bounding": bounding_in_words(sum_.plan),
+        **not_dp_json(ledger, card.people),
+        **ledger.sign(signed),
+    }

@@ -1,0 +1,91 @@
+"""Federations and lessons of a data set: how far each has come, while it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.responses import Response, StreamingResponse
+
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.visit import Visit
+from sfumato.faces.line.edge_end import Answered
+from sfumato.faces.line.telling import EVENTS, NOT_KEPT, check_listeners, told
+from sfumato.wire import read_refusal
+
+WIDE, HIGH, EDGE = 300, 90, 5  # of a picture
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One figure over the rounds, as a line and in words."""
+
+    name: str
+    points: str
+    words: str
+
+
+async def lessons(visit: Visit) -> Response:
+    """Show the federations that the data set takes part in, and its lessons round by round."""
+    name = {"data_set": visit.at("data_set")}
+    found, joined, card = await asyncio.gather(
+        visit.call("lessons", name), visit.call("federations", name), visit.call("card", name)
+    )
+    made = [{**one, "curves": curves_of(one["told"])} for one in found["lessons"]]
+    return visit.page(
+        "lessons.html",
+        card=card,
+        federations=joined["federations"],
+        lessons=made,
+        state=found["state"],
+    )
+
+
+def curves_of(rounds: Sequence[Mapping[str, Any]]) -> list[Curve]:  # Any: JSON of the wire
+    """Return the figures that were told in two rounds or more; loss from 0, accuracy to 1."""
+    found = []
+    for name in ("loss", "accuracy"):
+        told = [(int(one["round"]), float(one[name])) for one in rounds if name in one]
+        if len(told) > 1:
+            found.append(_curve(name, told))
+    return found
+
+
+def _curve(name: str, told: Sequence[tuple[int, float]]) -> Curve:
+    first, last = told[0], told[-1]
+    most = 1.0 if name == "accuracy" else max(number for _, number in told) or 1.0
+    across, up = (WIDE - 2 * EDGE) / max(1, last[0] - first[0]), (HIGH - 2 * EDGE) / most
+    points = " ".join(
+        f"{EDGE + (at - first[0]) * across:.1f},{HIGH - EDGE - number * up:.1f}"
+        for at, number in told
+    )
+    began, ended = (f"{number:.3f} before round {at}" for at, number in (first, last))
+    words = f"{name} from {began} to {ended}"
+    return Curve(name, points, words)
+
+
+async def events(visit: Visit) -> Response:
+    """Tell the script of the page when another round was used."""
+
+    async def look() -> Answered:
+        params: dict[str, object] = {"data_set": visit.at("data_set")}
+        return await visit.line.call("lessons", token=visit.token, place=visit.place, params=params)
+
+    check_listeners(visit.token)
+    first = await look()
+    refused = read_refusal(json.loads(first.body))
+    if refused is not None:
+        raise refused
+    stream = told(visit.token, first, look)
+    return StreamingResponse(stream, media_type=EVENTS, headers=NOT_KEPT)
+
+
+_AT: Final = "/data-sets/{data_set}/lessons"
+_SHOWN: Final = ("lessons", "federations", "card")
+PAGES: Final = (
+    Page("GET", _AT, lessons, _SHOWN),
+    Page("GET", f"{_AT}/events", events, _SHOWN, is_for_script=True),
+)

@@ -1,0 +1,52 @@
+"""Sums over sites without noise, convened: over all sites of the agreement, or over none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sfumato.core.averaging import GUARANTEE
+from sfumato.core.refusal import Refused
+from sfumato.federated.convener import Convener, Json
+
+
+def average(convener: Convener, data_set: str, sql: str) -> Json:
+    """Return the exact sum over all sites, if every site's card allows it; or refuse."""
+    agreement = convener.agreement
+    all_of_them = replace(convener, agreement=replace(agreement, floor=len(agreement.members)))
+    body: Json = {
+        "data_set": data_set,
+        "federation": agreement.name,
+        "sql": sql,
+        "guarantee": GUARANTEE,
+    }
+    priced, gone = all_of_them.priced(body)
+    _check_left(priced)
+    first = next(iter(priced.values()))
+    round_ = all_of_them.played(body, priced, gone, str(first["about"]))
+    total = [int(one) for one in round_.collector.total()]
+    sites = list(round_.collector.survivors)
+    answer = all_of_them.shown({**body, "total": total, "sites": len(sites)})
+    receipt: Json = {
+        **answer["receipt"],
+        "op": f"average-{round_.nonce}",
+        "federation": agreement.name,
+        "sites": sites,
+        "left_out": {},
+        "at_each_site": dict(sorted(round_.receipts.items())),
+        "free": False,
+        "charged": {},
+        "left": first["left"],
+    }
+    return {**answer, "receipt": receipt}
+
+
+def _check_left(priced: dict[str, Json]) -> None:
+    """Refuse before anything is noted anywhere, where a site's card has nothing left."""
+    spent = sorted(name for name, one in priced.items() if one["fits"] is not True)
+    if spent:
+        raise Refused(
+            "average-not-allowed",
+            f"The site {spent[0]!r} lets no further sum leave without noise: its card's limit is "
+            "reached.",
+            "Ask it with an epsilon.",
+        )

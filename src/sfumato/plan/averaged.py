@@ -1,0 +1,140 @@
+"""A question over several sites without noise: `secure-average (not DP)`, for cards that allow it.
+
+It is over all sites of the agreement or over none: a sum over all of them beside one over all but
+one would be the numbers of that one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.averaging import GUARANTEE, not_without_noise
+from sfumato.core.card import Card
+from sfumato.core.expression import Json, spelled
+from sfumato.core.federation import Agreement
+from sfumato.core.loss import PureEvent
+from sfumato.core.noise.kind import Noise
+from sfumato.core.ports import IntegerArray
+from sfumato.core.question import Question
+from sfumato.core.refusal import Refused
+from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
+from sfumato.plan.plan import Plan, make_plan
+from sfumato.plan.price import Priced
+from sfumato.plan.summed import MOST_SIZE, check_additive, most_of, too_large
+
+FORMAT: Final = "average-over-sites/1"
+_NOTHING: Final = Fraction(1, 1 << 80)  # a width, where a verb wants to divide by one
+
+
+class NoNoise(Noise):
+    """What verbs read where numbers have no noise; its errors are not shown."""
+
+    def std(self) -> float:
+        """Return that it has none."""
+        return 0.0
+
+    def margin(self) -> float:
+        """Return that it has none."""
+        return 0.0
+
+    def within(self, confidence: Fraction) -> float:  # none, at any
+        """Return that it has none."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class AveragePlan:
+    """A question over all sites of an agreement, without noise; of no row."""
+
+    plan: Plan
+    joined: Agreement  # as the owner has put it down
+
+    @property
+    def agreement(self) -> Agreement:
+        """Return the agreement of which no site may drop out."""
+        return whole(self.joined)
+
+    @property
+    def size(self) -> int:
+        """Return how many integers each site sends."""
+        return len(self.plan.parts) * self.plan.measure.cells
+
+    @cached_property
+    def bits(self) -> int:
+        """Return the width at which every sum fits."""
+        most = max(most_of(self.plan.card, bounded) for bounded in self.plan.parts)
+        bits = (len(self.joined.members) * most + 1).bit_length() + 1
+        if bits > MOST_BITS:
+            raise Refused(
+                "numbers-too-large",
+                "The sum can grow beyond what is added up exactly.",
+                "Ask the owners for coarser steps, or for a card with smaller limits.rows.",
+            )
+        return max(LEAST_BITS, bits)
+
+    @cached_property
+    def about(self) -> str:
+        """Return what stands for the sum: sites whose cards differ in what counts find another."""
+        kept = {k: v for k, v in self.plan.canonical().items() if k not in ("people", "version")}
+        said: Json = {
+            "format": FORMAT,
+            "guarantee": GUARANTEE,
+            "question": kept,
+            "agreement": self.joined.digest,
+        }
+        return f"{FORMAT} {hashlib.sha256(spelled(said).encode()).hexdigest()}"
+
+    @cached_property
+    def cohort(self) -> str:
+        """Return what stands for whose rows are in the sum, whatever they call their agreement."""
+        keys = sorted(member.identity.hex() for member in self.joined.members)
+        return hashlib.sha256(spelled({"sites": keys}).encode()).hexdigest()
+
+    @cached_property
+    def shape(self) -> str:
+        """Return what is not asked again on this version of the card, if it was stopped."""
+        said: Json = {"average": self.plan.shape(), "version": self.plan.card.version}
+        return hashlib.sha256(spelled(said).encode()).hexdigest()
+
+    def unpriced(self) -> Priced:
+        """Return the plan for showing an answer alone; its price and event are nobody's debt."""
+        noises = tuple(NoNoise("gaussian", _NOTHING) for _ in self.plan.parts)
+        return Priced(self.plan, Fraction(0), Fraction(0), PureEvent(_NOTHING), noises)
+
+    def parts_of(self, total: IntegerArray) -> list[IntegerArray]:
+        """Return the sum's integers as the parts of the plan."""
+        return list(np.asarray(total).reshape(len(self.plan.parts), self.plan.measure.cells))
+
+
+def whole(agreement: Agreement) -> Agreement:
+    """Return the agreement with a floor of all its sites."""
+    return replace(agreement, floor=len(agreement.members))
+
+
+@lru_cache(maxsize=256)
+def plan_average(card: Card, question: Question, agreement: Agreement) -> AveragePlan:
+    """Return the question over the agreement's sites, or refuse what the card does not allow."""
+    check_allowed(card, agreement)
+    plan = make_plan(card, question)
+    check_additive(plan)
+    made = AveragePlan(plan, agreement)
+    if made.size > MOST_SIZE:
+        raise too_large(made.size)
+    return made
+
+
+def check_allowed(card: Card, agreement: Agreement) -> None:
+    """Refuse unless the card lets sums over so many sites leave without noise."""
+    if card.averages is None:
+        raise not_without_noise(f"the card of {card.name!r} has no secure_average")
+    if len(agreement.members) < card.averages.sites:
+        raise not_without_noise(
+            f"the card of {card.name!r} wants {card.averages.sites} sites, and {agreement.name!r} "
+            f"has {len(agreement.members)}"
+        )

@@ -1,0 +1,70 @@
+"""What a site can say of lessons: how far each has come, by its own ledger; no row is read.
+
+Loss and accuracy are of the model that a round begins with, on rows that are public, and as whoever
+convenes has told them: they stand in the ledger beside the round, and the site checks neither.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+from sfumato.core.account import Entry
+from sfumato.core.expression import Json
+from sfumato.door import ROUND, TRAINING, Ledger
+
+MOST: Final = 20  # lessons that are shown, the newest
+LOOKED_AT: Final = 2000  # charges that are looked through for them
+_LAST: Final = 2**62
+SECONDS: Final = 19  # letters of a time, as far as seconds
+_COPIED: Final = ("says", "guarantee", "against", "bounding", "version")
+
+
+def lessons_of(ledger: Ledger, data_set: str, user: str | None) -> Json:
+    """Return the lessons of a data set, the newest first: all of them, or one user's."""
+    rounds = _rounds(ledger, data_set)
+    found = [
+        _shown(entry, body, rounds.get(str(body["op"]), []))
+        for entry, body in _charges(ledger, data_set)
+        if user in (None, body["user"])
+    ][:MOST]
+    is_open = any(one["used"] < one["rounds"] for one in found)
+    used = sum(one["used"] for one in found)
+    return {"lessons": found, "state": f"{len(found)}-{used}" if is_open else "done"}
+
+
+def _charges(ledger: Ledger, data_set: str) -> list[tuple[Entry, Mapping[str, Any]]]:
+    """Return what was charged for lessons, and what stands there; Any: JSON of our own ledger."""
+    charges = ledger.store.charges(_LAST, LOOKED_AT, data_set=data_set)
+    read = ((entry, json.loads(entry.body)) for entry in charges if entry.kind == "charged")
+    return [(entry, body) for entry, body in read if TRAINING in body["body"]]
+
+
+def _rounds(ledger: Ledger, data_set: str) -> dict[str, list[Json]]:
+    """Return the rounds that were used, by the operation under which each lesson was paid."""
+    found: dict[str, list[Json]] = {}
+    for entry in ledger.store.notes(ROUND):
+        body = json.loads(entry.body)
+        if body["data_set"] == data_set:
+            told: Json = {"round": body["round"], **body.get("told", {})}
+            found.setdefault(str(body["op"]), []).append(told)
+    return found
+
+
+def _shown(entry: Entry, body: Mapping[str, Any], rounds: list[Json]) -> dict[str, Any]:
+    said, terms = body["body"], body["body"][TRAINING]
+    return {
+        "lesson": terms["lesson"]["name"],
+        "by": body["user"],
+        "begun": entry.at[:SECONDS],
+        "federation": terms["federation"]["name"],
+        "sites": sorted(terms["federation"]["sites"]),
+        "rounds": terms["lesson"]["rounds"],
+        "used": len(rounds),
+        "told": rounds,
+        "epsilon": float(Fraction(said["epsilon"])),
+        "delta": float(Fraction(said["delta"])),
+        **{name: said[name] for name in _COPIED},
+    }
