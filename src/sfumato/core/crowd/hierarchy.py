@@ -82,6 +82,7 @@ def build(column: Column, steps: Sequence[Step]) -> Hierarchy:
     levels += [_level(column, step) for step in steps]
     for finer, coarser in pairwise(levels):
         _check_nested(column.name, finer, coarser)
+    _check_names(column.name, levels)
     return Hierarchy(column.name, column.values, tuple(levels))
 
 
@@ -101,6 +102,26 @@ def _check_nested(name: str, finer: Level, coarser: Level) -> None:
             "Let every level be made of whole groups of the level below.",
             column=name,
         )
+
+
+def _check_names(name: str, levels: Sequence[Level]) -> None:
+    """Refuse a group whose name says, at a level below, something that is not in it.
+
+    Cells of several levels may stand in one table: nobody could tell what such a name means.
+    """
+    places: dict[str, list[int]] = {text: [] for level in levels[1:] for text in level.labels}
+    for level in levels:
+        _, firsts = np.unique(level.of_value, return_index=True)
+        for code, first in enumerate(firsts.tolist()):
+            named = places.get(level.labels[code], [])
+            if named and code not in level.of_value[named]:
+                raise Refused(
+                    "bad-request",
+                    f"The hierarchy of {name!r} names a group like a value or group outside it.",
+                    "Give each group a name of its own.",
+                    column=name,
+                )
+            named.append(first)
 
 
 def _losses(domain: Sequence[Value], level: Level) -> Floats:

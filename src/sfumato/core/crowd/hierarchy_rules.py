@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-from sfumato.core.crowd.coded import Column, Value, bound_text, is_number
+from sfumato.core.crowd.coded import Column, Value, bound_text, is_number, number_in
 from sfumato.core.crowd.hierarchy import ANYTHING, Hierarchy, Step, build
 from sfumato.core.refusal import Refused
 
@@ -138,7 +138,7 @@ def proposed(column: Column) -> Rule:
 
     It is a proposal: see `Hierarchy.preview`, and change the rule before it is used.
     """
-    known = [value for value in column.values if value is not None]
+    known = [value for value in column.values if value is not None and not _is_cut(value)]
     if len(known) > 2 and column_of_numbers(known):
         digits = {len(str(value)) if isinstance(value, int) and value > 0 else 0 for value in known}
         if POST.search(column.name) and len(digits) == 1 and min(digits) > 1:
@@ -155,17 +155,29 @@ def proposed(column: Column) -> Rule:
     return EVERYTHING
 
 
+def _is_cut(value: Value) -> bool:
+    """Say whether a value stands for all below a number, or above, as cut ends do."""
+    return isinstance(value, str) and value[:1] in {"<", ">"} and number_in(value[1:]) is not None
+
+
 def column_of_numbers(values: Sequence[Value]) -> bool:
     """Say whether all the values are numbers."""
     return all(is_number(value) for value in values)
 
 
 def _proposed_intervals(numbers: Sequence[Fraction]) -> Rule:
-    """Return widths that divide the domain into about 64, 16 and 4 parts, as round numbers."""
+    """Return widths that divide the domain into about 64, 16 and 4 parts, as round numbers.
+
+    Between whole numbers a width of one tells nothing more than they do.
+    """
     low, high = min(numbers), max(numbers)
     widths = [_round((high - low) / FAN**3)]
     while widths[-1] * FAN < high - low:
         widths.append(widths[-1] * FAN)
+    if all(number.denominator == 1 for number in numbers):
+        widths = [width for width in widths if width > 1]
+    if not widths:
+        return EVERYTHING
     start = math.floor(low / widths[-1]) * widths[-1]
     made = Intervals(tuple(map(float, widths)), float(start))
     return EVERYTHING if _wrong_intervals(made) else made

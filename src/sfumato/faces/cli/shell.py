@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+from sfumato.client.text import printable
 from sfumato.services.anonymity import Anonymity
 from sfumato.services.queries import decimal_of
 from sfumato.wire import Json, Refused, refusal_shape
@@ -136,8 +137,8 @@ class Shell:
         if self.as_json:
             click.echo(json.dumps(refusal_shape(refused)))
         else:
-            click.echo(f"Refused ({refused.code}): {refused.cause}", err=True)
-            click.echo(f"  {refused.next_step}", err=True)
+            lines = f"Refused ({refused.code}): {refused.cause}\n  {refused.next_step}"
+            click.echo("\n".join(map(printable, lines.split("\n"))), err=True)
 
 
 def command(function: F) -> F:
