@@ -184,6 +184,14 @@ def test_what_a_width_of_one_says_of_whole_numbers_is_not_proposed() -> None:
     assert proposed(coded("share", [0.25, 1, 3])) != EVERYTHING
 
 
+def test_of_long_codes_a_few_prefixes_are_proposed() -> None:
+    codes = [f"{n:040d}" for n in range(3)]
+    assert proposed(coded("code", codes)) == Prefixes((35, 31, 26, 22, 17, 13, 8, 4))
+    for letters in range(2, 9):
+        rule = proposed(coded("code", [code[-letters:] for code in codes]))
+        assert rule == Prefixes(tuple(range(letters - 1, 0, -1)))
+
+
 def test_numbers_whose_ends_were_cut_are_proposed_intervals_still() -> None:
     ages = list(range(20, 81))
     assert proposed(coded("age", ["<20", *ages, ">80"])) == proposed(coded("age", ages))

@@ -94,8 +94,9 @@ def _level(column: Column, step: Step) -> Level:
 
 
 def _check_nested(name: str, finer: Level, coarser: Level) -> None:
-    pairs = np.unique(np.stack([finer.of_value, coarser.of_value]), axis=1)
-    if pairs.shape[1] != len(np.unique(finer.of_value)):
+    group = np.zeros(len(finer.labels), np.int64)
+    group[finer.of_value] = coarser.of_value
+    if (group[finer.of_value] != coarser.of_value).any():
         raise Refused(
             "bad-request",
             f"The hierarchy of {name!r} does not nest: one of its groups is divided further up.",
@@ -111,8 +112,9 @@ def _check_names(name: str, levels: Sequence[Level]) -> None:
     """
     places: dict[str, list[int]] = {text: [] for level in levels[1:] for text in level.labels}
     for level in levels:
-        _, firsts = np.unique(level.of_value, return_index=True)
-        for code, first in enumerate(firsts.tolist()):
+        someone = np.zeros(len(level.labels), np.int64)
+        someone[level.of_value] = np.arange(len(level.of_value))
+        for code, place in enumerate(someone.tolist()):
             named = places.get(level.labels[code], [])
             if named and code not in level.of_value[named]:
                 raise Refused(
@@ -121,7 +123,7 @@ def _check_names(name: str, levels: Sequence[Level]) -> None:
                     "Give each group a name of its own.",
                     column=name,
                 )
-            named.append(first)
+            named.append(place)
 
 
 def _losses(domain: Sequence[Value], level: Level) -> Floats:

@@ -24,6 +24,7 @@ POST: Final = re.compile(
 UNITS: Final = ("month", "quarter", "year", "decade")
 _LEAST: Final = 1e-30  # widths that are written down exactly
 _MOST: Final = 1e30
+_PREFIXES: Final = 8  # levels of prefixes that are proposed
 FAN: Final = 4  # groups of a proposed level, about, for each group of the next
 
 
@@ -142,7 +143,7 @@ def proposed(column: Column) -> Rule:
     if len(known) > 2 and column_of_numbers(known):
         digits = {len(str(value)) if isinstance(value, int) and value > 0 else 0 for value in known}
         if POST.search(column.name) and len(digits) == 1 and min(digits) > 1:
-            return Prefixes(tuple(range(max(digits) - 1, 0, -1)))
+            return _proposed_prefixes(max(digits))
         return _proposed_intervals([Fraction(str(value)) for value in known])
     texts = [value for value in known if isinstance(value, str)]
     if len(texts) < len(known) or len(known) < 3:
@@ -151,8 +152,14 @@ def proposed(column: Column) -> Rule:
         return Dates(UNITS)
     lengths = {len(text) for text in texts}
     if len(lengths) == 1 and min(lengths) > 1 and all(any(c.isdigit() for c in t) for t in texts):
-        return Prefixes(tuple(range(max(lengths) - 1, 0, -1)))
+        return _proposed_prefixes(max(lengths))
     return EVERYTHING
+
+
+def _proposed_prefixes(letters: int) -> Prefixes:
+    """Return a level for every letter but one, or a few spread over many."""
+    steps = min(letters - 1, _PREFIXES)
+    return Prefixes(tuple(letters * step // (steps + 1) for step in range(steps, 0, -1)))
 
 
 def _is_cut(value: Value) -> bool:
