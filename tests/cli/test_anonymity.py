@@ -178,13 +178,52 @@ def test_texts_come_out_as_they_went_in(say: Say, tmp_path: Path) -> None:
             assert made == set(lines)
 
 
+def test_no_letter_of_a_cell_breaks_a_row(say: Say, tmp_path: Path) -> None:
+    table, out = tmp_path / "t.csv", tmp_path / "out.csv"
+    odd = ["a\rb", "a\nb", "a\r\nb", 'a"b', "a,b", "a;b", "", "é", "e\u0301", "a\u2028b", "a\tb"]
+    with table.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([("q", "s"), *(("x", s) for s in odd)])
+    asked = ("reach", table, "--quasi", "q", "--keep", "s", "--k", "11")
+    assert say(*asked, "--out", out)[0] == 0
+    with out.open(newline="", encoding="utf-8") as file:
+        assert sorted(row["s"] for row in csv.DictReader(file)) == sorted(odd)
+    assert json.loads(say("check", out, "--json")[1])["rows"] == len(odd)
+    assert out.read_bytes().startswith(b"q,s\nx,\nx,")
+
+
+def test_a_file_says_nothing_to_the_terminal(say: Say, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_bytes(b'a\x07,s\n"\x1b]0;x\x07\ny",1\n\xe2\x80\xae,1\n' + b"x" * 99 + b",1\n")
+    for line in (
+        ("check", table), ("check", table, "--quasi", "no"), ("unique", table),
+        ("hierarchies", table, "--quasi", "a\x07"), ("leaks", table, table),
+        ("reach", table, "--quasi", "a\x07", "--k", "3", "--keep", "s"),
+    ):  # fmt: skip
+        _, out, err = say(*line)
+        assert all(part.isprintable() for part in (out + err).split("\n")), line
+        assert max(map(len, out.split("\n"))) < 300
+    told = say("check", table)[1]
+    assert r"\x1b]0;x\x07\ny" in told
+    lines = told.split("Worst classes first:\n")[1].split("\n")[:5]
+    assert len({len(line) for line in lines}) == 1  # one under the other
+
+
+def test_cells_that_a_spreadsheet_would_compute_are_named(say: Say, tmp_path: Path) -> None:
+    lines = [("x", "-1.5", "=1+1", "a"), ("x", "2", "b", " @c"), ("x", "-3", "+491", "d=")]
+    table = write_csv(tmp_path / "t.csv", ("q", "n", "f", "g"), lines)
+    asked = ("reach", table, "--quasi", "q", "--keep", "n,f,g", "--k", "3")
+    assert json.loads(say(*asked, "--json")[1])["formulas"] == ["f", "g"]
+    assert "handed out as they are: cells of f, g." in say(*asked)[1]
+    assert "formula" not in say("reach", table, "--quasi", "q", "--keep", "n", "--k", "3")[1]
+
+
 def test_what_cannot_be_reached_is_refused_with_how_close_one_gets(
     say: Say, tmp_path: Path
 ) -> None:
     asked = ("reach", MEDICAL, "--quasi", "age", "--sensitive", "has_rare_disease", "--k", "2")
     status, _, err = say(*asked, "--entropy-l", "2", "--out", tmp_path / "o")
     assert status == 3
-    assert re.search(r"the nearest leaves out [\d,]+ of 1,000 rows", err)
+    assert re.search(r"the nearest found leaves out [\d,]+ of 1,000 rows", err)
     assert not (tmp_path / "o").exists()
 
 
@@ -287,6 +326,11 @@ def test_small_and_odd_tables_are_read(
 ) -> None:
     table = write_csv(tmp_path / "t.csv", header, lines)
     assert json.loads(say("check", table, "--json")[1])["k"] == k
+
+
+def test_of_no_rows_no_k_is_said_to_be_reached(say: Say, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", ("a", "b"), [])
+    assert "no row is in it" in say("reach", table, "--quasi", "a", "--k", "5")[1]
 
 
 def test_a_file_that_is_no_table_is_refused_without_its_content(say: Say, tmp_path: Path) -> None:

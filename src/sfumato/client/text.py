@@ -28,6 +28,13 @@ def table_text(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[s
     return lines
 
 
+def printable(text: str) -> str:
+    """Return the text on one line, its letters that a terminal would obey as their codes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def table_html(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     """Return the table as HTML, everything escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)

@@ -62,6 +62,13 @@ def test_groups_in_several_columns_have_k_rows(rows: list[tuple[int, int]], k: i
             assert {made[place] for place in inside} == {mean}
 
 
+def test_near_rows_are_the_same_however_they_lie_in_memory() -> None:
+    """Many are equally near: sums rounded in another order would choose others."""
+    for seed in range(40):
+        rows = np.random.default_rng(seed).integers(0, 10, (30, 3)).astype(np.float64)
+        assert near_rows(rows, 3).tolist() == near_rows(np.asfortranarray(rows), 3).tolist()
+
+
 def test_near_rows_are_near_in_all_columns() -> None:
     low, high = [(n, 100 * n) for n in range(5)], [(50 + n, 9_000 + n) for n in range(5)]
     group = near_rows(np.array([*low, *high], np.float64), 5).tolist()

@@ -164,3 +164,35 @@ def test_an_interval_is_written_exactly_and_holds_its_number() -> None:
             low, high = (Fraction(end) for end in step(value, "").strip("[)").split(", "))
             assert low <= Fraction(str(value)) < high
             assert high - low == Fraction(str(width))
+
+
+@pytest.mark.parametrize("lines", ["a,b\nb,c\nc,a\n", "a,x,y\nb,y,y\nc,z,z\n", "a,\nb,\n,x\n"])
+def test_a_group_is_not_named_like_what_is_outside_it(lines: str) -> None:
+    """A cell `b` would be a row that was `a` in one class, and one that was `b` in another."""
+    values = [line.split(",")[0] or None for line in lines.splitlines()]
+    rule = read_taxonomy(lines)
+    if lines.startswith("a,x"):  # `y` is `b` at one level, and `a` and `b` at the next
+        assert built(coded("job", values), rule).height == 4
+        return
+    with pytest.raises(Refused, match="like a value or group outside it"):
+        built(coded("job", values), rule)
+
+
+def test_what_a_width_of_one_says_of_whole_numbers_is_not_proposed() -> None:
+    assert proposed(coded("age", list(range(18, 78)))) == Intervals((4, 16), 16)
+    assert proposed(coded("age", [1, 2, 3])) == EVERYTHING
+    assert proposed(coded("share", [0.25, 1, 3])) != EVERYTHING
+
+
+def test_of_long_codes_a_few_prefixes_are_proposed() -> None:
+    codes = [f"{n:040d}" for n in range(3)]
+    assert proposed(coded("code", codes)) == Prefixes((35, 31, 26, 22, 17, 13, 8, 4))
+    for letters in range(2, 9):
+        rule = proposed(coded("code", [code[-letters:] for code in codes]))
+        assert rule == Prefixes(tuple(range(letters - 1, 0, -1)))
+
+
+def test_numbers_whose_ends_were_cut_are_proposed_intervals_still() -> None:
+    ages = list(range(20, 81))
+    assert proposed(coded("age", ["<20", *ages, ">80"])) == proposed(coded("age", ages))
+    assert proposed(coded("age", ["<x", *ages])) == EVERYTHING

@@ -161,12 +161,35 @@ def test_the_loss_is_that_of_the_cells(table: Table) -> None:
 def test_an_impossible_request_says_how_close_one_can_get() -> None:
     table = table_of({"zip": ["10", "11", "20"], "s": ["p", "q", "p"]})
     ways = {"zip": built(table.columns["zip"], Prefixes((1,)))}
-    with pytest.raises(Refused, match=r"nearest leaves out 3 of 3 rows") as refused:
+    with pytest.raises(Refused, match=r"nearest found leaves out 3 of 3 rows") as refused:
         recode_globally(table, Way(ways, Goal(4)))
     assert refused.value.facts == {"suppressed": 3, "rows": 3}
     for way in (recode_by_class, recode_by_halves):
         with pytest.raises(Refused, match="out-of-reach"):
             way(table, Way(ways, Goal(2, l=3), ["s"]))
+
+
+def test_how_close_one_gets_counts_what_misses_any_of_the_goal() -> None:
+    """Two rows are too few for k; that no class has so small an alpha is said as well."""
+    table = table_of({"n": [*range(10), 50, 51], "s": [*range(12)]})
+    ways = {"n": built(table.columns["n"], Intervals((10,)))}
+    with pytest.raises(Refused, match=r"leaves out 12 of 12 .* Ask for less, or"):
+        recode_globally(table, Way(ways, Goal(5, alpha=0.01), ["s"]))
+    other = Table({**table.columns, "s": table_of({"s": ["p"] * 5 + ["q"] * 7}).columns["s"]}, 12)
+    way = Way(ways, Goal(3, alpha=0.5), ["s"])
+    with pytest.raises(Refused, match="Let more rows be suppressed") as refused:
+        recode_globally(other, way)
+    assert refused.value.facts["suppressed"] == 2
+    assert len(recode_globally(other, way, 2 / 12).kept) == 10
+
+
+def test_a_cell_of_many_texts_names_the_first_and_the_last() -> None:
+    """A class of all of a million names would write them all into each of its cells."""
+    names = [f"name {n:04d}" for n in range(1000)]
+    table = table_of({"name": names})
+    way = Way({"name": built(table.columns["name"], EVERYTHING)}, Goal(500))
+    cells = {str(row["name"]) for row in rows_of(recode_by_halves(table, way).table)}
+    assert cells == {"{name 0000 .. name 0499}", "{name 0500 .. name 0999}"}
 
 
 def test_more_may_be_suppressed_than_that_says() -> None:

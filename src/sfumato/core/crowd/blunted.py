@@ -87,6 +87,7 @@ def near_rows(rows: Floats, k: int) -> Codes:
     """
     if k < 1:
         raise Refused("bad-request", "A group has one number at least.", "Give a k of 1 or more.")
+    rows = np.ascontiguousarray(rows)  # how sums are rounded, and so who is near, hangs on it
     spread = rows.std(axis=0) if len(rows) else np.ones(0)
     rows = rows / np.where(spread > 0, spread, 1.0)
     group, left, number = np.zeros(len(rows), np.int64), np.arange(len(rows)), 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -64,6 +64,11 @@ class Goal:
         """Say whether a class is held against the whole table, which suppression changes."""
         limits = (self.t, self.beta, self.enhanced_beta, self.delta)
         return any(limit is not None for limit in limits)
+
+    @property
+    def is_about_k_and_l(self) -> bool:
+        """Say whether no more is asked than what merging classes never takes away."""
+        return replace(self, k=1, l=None) == Goal()
 
     @property
     def in_words(self) -> str:

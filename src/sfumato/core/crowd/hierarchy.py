@@ -82,6 +82,7 @@ def build(column: Column, steps: Sequence[Step]) -> Hierarchy:
     levels += [_level(column, step) for step in steps]
     for finer, coarser in pairwise(levels):
         _check_nested(column.name, finer, coarser)
+    _check_names(column.name, levels)
     return Hierarchy(column.name, column.values, tuple(levels))
 
 
@@ -93,14 +94,36 @@ def _level(column: Column, step: Step) -> Level:
 
 
 def _check_nested(name: str, finer: Level, coarser: Level) -> None:
-    pairs = np.unique(np.stack([finer.of_value, coarser.of_value]), axis=1)
-    if pairs.shape[1] != len(np.unique(finer.of_value)):
+    group = np.zeros(len(finer.labels), np.int64)
+    group[finer.of_value] = coarser.of_value
+    if (group[finer.of_value] != coarser.of_value).any():
         raise Refused(
             "bad-request",
             f"The hierarchy of {name!r} does not nest: one of its groups is divided further up.",
             "Let every level be made of whole groups of the level below.",
             column=name,
         )
+
+
+def _check_names(name: str, levels: Sequence[Level]) -> None:
+    """Refuse a group whose name says, at a level below, something that is not in it.
+
+    Cells of several levels may stand in one table: nobody could tell what such a name means.
+    """
+    places: dict[str, list[int]] = {text: [] for level in levels[1:] for text in level.labels}
+    for level in levels:
+        someone = np.zeros(len(level.labels), np.int64)
+        someone[level.of_value] = np.arange(len(level.of_value))
+        for code, place in enumerate(someone.tolist()):
+            named = places.get(level.labels[code], [])
+            if named and code not in level.of_value[named]:
+                raise Refused(
+                    "bad-request",
+                    f"The hierarchy of {name!r} names a group like a value or group outside it.",
+                    "Give each group a name of its own.",
+                    column=name,
+                )
+            named.append(place)
 
 
 def _losses(domain: Sequence[Value], level: Level) -> Floats:

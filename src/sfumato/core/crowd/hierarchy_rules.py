@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-from sfumato.core.crowd.coded import Column, Value, bound_text, is_number
+from sfumato.core.crowd.coded import Column, Value, bound_text, is_number, number_in
 from sfumato.core.crowd.hierarchy import ANYTHING, Hierarchy, Step, build
 from sfumato.core.refusal import Refused
 
@@ -24,6 +24,7 @@ POST: Final = re.compile(
 UNITS: Final = ("month", "quarter", "year", "decade")
 _LEAST: Final = 1e-30  # widths that are written down exactly
 _MOST: Final = 1e30
+_PREFIXES: Final = 8  # levels of prefixes that are proposed
 FAN: Final = 4  # groups of a proposed level, about, for each group of the next
 
 
@@ -138,11 +139,11 @@ def proposed(column: Column) -> Rule:
 
     It is a proposal: see `Hierarchy.preview`, and change the rule before it is used.
     """
-    known = [value for value in column.values if value is not None]
+    known = [value for value in column.values if value is not None and not _is_cut(value)]
     if len(known) > 2 and column_of_numbers(known):
         digits = {len(str(value)) if isinstance(value, int) and value > 0 else 0 for value in known}
         if POST.search(column.name) and len(digits) == 1 and min(digits) > 1:
-            return Prefixes(tuple(range(max(digits) - 1, 0, -1)))
+            return _proposed_prefixes(max(digits))
         return _proposed_intervals([Fraction(str(value)) for value in known])
     texts = [value for value in known if isinstance(value, str)]
     if len(texts) < len(known) or len(known) < 3:
@@ -151,8 +152,19 @@ def proposed(column: Column) -> Rule:
         return Dates(UNITS)
     lengths = {len(text) for text in texts}
     if len(lengths) == 1 and min(lengths) > 1 and all(any(c.isdigit() for c in t) for t in texts):
-        return Prefixes(tuple(range(max(lengths) - 1, 0, -1)))
+        return _proposed_prefixes(max(lengths))
     return EVERYTHING
+
+
+def _proposed_prefixes(letters: int) -> Prefixes:
+    """Return a level for every letter but one, or a few spread over many."""
+    steps = min(letters - 1, _PREFIXES)
+    return Prefixes(tuple(letters * step // (steps + 1) for step in range(steps, 0, -1)))
+
+
+def _is_cut(value: Value) -> bool:
+    """Say whether a value stands for all below a number, or above, as cut ends do."""
+    return isinstance(value, str) and value[:1] in {"<", ">"} and number_in(value[1:]) is not None
 
 
 def column_of_numbers(values: Sequence[Value]) -> bool:
@@ -161,11 +173,18 @@ def column_of_numbers(values: Sequence[Value]) -> bool:
 
 
 def _proposed_intervals(numbers: Sequence[Fraction]) -> Rule:
-    """Return widths that divide the domain into about 64, 16 and 4 parts, as round numbers."""
+    """Return widths that divide the domain into about 64, 16 and 4 parts, as round numbers.
+
+    Between whole numbers a width of one tells nothing more than they do.
+    """
     low, high = min(numbers), max(numbers)
     widths = [_round((high - low) / FAN**3)]
     while widths[-1] * FAN < high - low:
         widths.append(widths[-1] * FAN)
+    if all(number.denominator == 1 for number in numbers):
+        widths = [width for width in widths if width > 1]
+    if not widths:
+        return EVERYTHING
     start = math.floor(low / widths[-1]) * widths[-1]
     made = Intervals(tuple(map(float, widths)), float(start))
     return EVERYTHING if _wrong_intervals(made) else made

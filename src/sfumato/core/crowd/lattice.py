@@ -9,21 +9,24 @@ misses it at every node below (predictive tagging): merged classes stay large an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 
 from sfumato.core.crowd.coded import Bits, Codes, Floats
+from sfumato.core.crowd.contents import Contents
 from sfumato.core.crowd.goal import kept_by
-from sfumato.core.crowd.task import Node, Task, Tuples, grouped_by
+from sfumato.core.crowd.packed_rows import Look, PackedRows, look_at, packed_rows
+from sfumato.core.crowd.task import Node, Task, Tuples
 from sfumato.core.refusal import Refused
 
 MOST_NODES = 2_000_000
 _SMALLER = 0.5  # a rolled-up table is kept if it has at most this share of the rows it came from
 _EQUAL = 1e-12  # a step up, where nothing else tells two nodes apart
 _FEW = 400  # rows that need no rolling up
+_RETRIED = 200  # hopeless nodes, to say how close one can get
 _ROLLED = 12  # so many times the table's different rows may all that is rolled up have
 
 
@@ -43,13 +46,14 @@ class _Search:
     """What a search has learnt so far; the only state here."""
 
     task: Task
+    rows: PackedRows
     limit: int  # rows that may be suppressed
     least: Floats  # for each node, what it costs without suppression
     closed: Bits  # nodes that need not be looked at
     best: Judged | None = None
-    nearest: Judged | None = None  # of those that do not reach the goal
+    missed: list[Judged] = field(default_factory=list)  # nodes that do not reach the goal
     looked: int = 0
-    rolled: list[Tuples] = field(default_factory=list)  # the rows at nodes that were looked at
+    rolled: list[PackedRows] = field(default_factory=list)  # the rows at nodes that were looked at
     rolled_at: Codes = field(default_factory=lambda: np.zeros((0, 0), np.int64))  # those nodes
     rolled_rows: int = 0
 
@@ -76,7 +80,7 @@ def search(task: Task, suppress: float = 0.0) -> Found:
     while (node := _cheapest_open(state)) is not None:
         _climb(state, node)
     if state.best is None:
-        raise unreachable(task, state.nearest)
+        raise unreachable(task, _nearest(state))
     best = judge(task, state.best.node, state.limit)  # without what decides between equals
     return Found(best, nodes, state.looked)
 
@@ -84,23 +88,23 @@ def search(task: Task, suppress: float = 0.0) -> Found:
 def judge(task: Task, node: Node, limit: int, tuples: Tuples | None = None) -> Judged:
     """Return what the node comes to: rows of classes that miss the goal are suppressed."""
     rows = task.tuples if tuples is None else tuples
-    cost = float(task.loss_of(rows, node) @ rows.weights) / max(1, task.people)
-    return _judged(task, node, limit, _Grouped(rows, *task.classes(rows, node)), cost)
+    ids, sizes = task.classes(rows, node)
+
+    def loss(kept: Bits) -> float:
+        lost = np.where(kept[ids], task.loss_of(rows, node), 1.0)
+        return float(lost @ rows.weights) / max(1, task.people)
+
+    return _judged((task, node, limit), sizes, task.contents(rows, ids, sizes), loss)
 
 
-@dataclass(frozen=True)
-class _Grouped:
-    """Different rows, the class of each, and the sizes of the classes."""
-
-    rows: Tuples
-    ids: Codes
-    sizes: Codes
-
-
-def _judged(task: Task, node: Node, limit: int, grouped: _Grouped, cost: float) -> Judged:
-    """Return what the node comes to, where `cost` is its loss if nothing is suppressed."""
-    rows, ids, sizes = grouped.rows, grouped.ids, grouped.sizes
-    contents = task.contents(rows, ids, sizes)
+def _judged(
+    at: tuple[Task, Node, int],
+    sizes: Codes,
+    contents: Sequence[Contents],
+    loss: Callable[[Bits], float],
+) -> Judged:
+    """Return what classes at a node come to, where `loss` is that of keeping some of them."""
+    task, node, limit = at
     least = int(sizes[task.goal.surely_fails(sizes, contents)].sum())
     if least > limit:
         return Judged(node, least, 1.0, is_reached=False, is_hopeless=True)
@@ -108,10 +112,7 @@ def _judged(task: Task, node: Node, limit: int, grouped: _Grouped, cost: float) 
     suppressed = int(sizes[~kept].sum())
     if suppressed > limit or (suppressed == task.people and task.people):
         return Judged(node, suppressed, 1.0, is_reached=False, is_hopeless=False)
-    lost = np.flatnonzero(~kept[ids])
-    spared = rows.at(lost, rows.weights[lost])
-    more = float((1.0 - task.loss_of(spared, node)) @ spared.weights) / max(1, task.people)
-    return Judged(node, suppressed, cost + more, is_reached=True, is_hopeless=False)
+    return Judged(node, suppressed, loss(kept), is_reached=True, is_hopeless=False)
 
 
 def every_node(task: Task) -> Iterator[Node]:
@@ -123,12 +124,13 @@ def unreachable(task: Task, nearest: Judged | None) -> Refused:
     """Return the refusal that says how close one can get."""
     rest = task.people if nearest is None else nearest.suppressed
     share = rest / max(1, task.people)
+    more = "Let more rows be suppressed, a" if rest < task.people else "A"
     return Refused(
         "out-of-reach",
         f"No way to generalise these columns reaches {task.goal.in_words} with so few rows "
-        f"suppressed: the nearest leaves out {rest:,} of {task.people:,} rows ({share:.1%}; these "
-        "counts are owner-only).",
-        "Let more rows be suppressed, ask for less, or give the hierarchies coarser levels.",
+        f"suppressed: the nearest found leaves out {rest:,} of {task.people:,} rows ({share:.1%}; "
+        "these counts are owner-only).",
+        f"{more}sk for less, or give the hierarchies coarser levels.",
         suppressed=rest,
         rows=task.people,
     )
@@ -150,7 +152,9 @@ def _begun(task: Task, limit: int) -> _Search:
         shape[axis] = -1
         least = least + np.arange(height).reshape(shape) * _EQUAL
     none = np.zeros((0, len(task.heights)), np.int64)
-    return _Search(task, limit, least, np.zeros(task.heights, bool), rolled_at=none)
+    return _Search(
+        task, packed_rows(task), limit, least, np.zeros(task.heights, bool), rolled_at=none
+    )
 
 
 def _cheapest_open(state: _Search) -> Node | None:
@@ -197,49 +201,60 @@ def _raised(node: Node, axis: int) -> Node:
 
 
 def _look(state: _Search, node: Node) -> Judged:
-    source = _smallest_source(state, node)
-    grouped = _Grouped(source, *state.task.classes(source, node))
-    judged = _judged(state.task, node, state.limit, grouped, float(state.least[node]))
-    _keep_rolled_up(state, node, grouped)
+    look = look_at(_smallest_source(state, node), node)
+
+    def loss(kept: Bits) -> float:
+        more = look.rows.loss_of(look.outside(kept), node) / max(1, state.task.people)
+        return float(state.least[node]) + more
+
+    judged = _judged((state.task, node, state.limit), look.classes.sizes, look.contents, loss)
+    _keep_rolled_up(state, node, look)
     state.looked += 1
     state.closed[node] = True
     if judged.is_hopeless:
         state.closed[tuple(slice(0, level + 1) for level in node)] = True
     if judged.is_reached and (state.best is None or judged.loss < state.best.loss):
         state.best = judged
-    if not judged.is_reached and (
-        state.nearest is None or judged.suppressed < state.nearest.suppressed
-    ):
-        state.nearest = judged
+    if not judged.is_reached:
+        state.missed.append(judged)
     return judged
 
 
-def _smallest_source(state: _Search, node: Node) -> Tuples:
+def _nearest(state: _Search) -> Judged | None:
+    """Return the node found that leaves out fewest rows.
+
+    What is known of a hopeless node is how many rows miss k or l: more may miss the rest.
+    """
+    task = state.task
+    if task.goal.is_about_k_and_l:
+        return min(state.missed, key=lambda one: one.suppressed, default=None)
+    known = [one for one in state.missed if not one.is_hopeless]
+    known.append(judge(task, task.top, task.people))
+    nearest = min(known, key=lambda one: one.suppressed)
+    hopeless = sorted(
+        (one for one in state.missed if one.is_hopeless), key=lambda one: one.suppressed
+    )
+    for one in hopeless[:_RETRIED]:
+        if one.suppressed >= nearest.suppressed:
+            break
+        again = judge(task, one.node, task.people)
+        nearest = min(nearest, again, key=lambda one: one.suppressed)
+    return nearest
+
+
+def _smallest_source(state: _Search, node: Node) -> PackedRows:
     """Return the fewest different rows that are enough for the node."""
     fitting = (state.rolled_at <= np.array(node, np.int64)).all(axis=1)
     rows = [state.rolled[place] for place in np.flatnonzero(fitting)]
-    return min(rows, key=lambda one: one.rows, default=state.task.tuples)
+    return min(rows, key=lambda one: one.rows, default=state.rows)
 
 
-def _keep_rolled_up(state: _Search, node: Node, grouped: _Grouped) -> None:
+def _keep_rolled_up(state: _Search, node: Node, look: Look) -> None:
     """Keep one row for all that are alike at the node, if that is fewer, within what fits."""
-    if grouped.rows.rows <= _FEW or len(grouped.sizes) > _SMALLER * grouped.rows.rows:
+    rows, made = look.rows.rows, len(look.alike.sizes)
+    room = _ROLLED * state.rows.rows - state.rolled_rows
+    if rows <= _FEW or made > min(room, _SMALLER * rows):
         return
-    made = _merged(state.task, grouped)
-    room = _ROLLED * state.task.tuples.rows - state.rolled_rows
-    if made.rows > min(room, _SMALLER * grouped.rows.rows):
-        return
-    state.rolled.append(made)
-    state.rolled_rows += made.rows
+    state.rolled.append(look.merged)
+    state.rolled_rows += made
     state.rolled_at = np.vstack([state.rolled_at, np.array([node], np.int64)])
-
-
-def _merged(task: Task, grouped: _Grouped) -> Tuples:
-    """Return one row for all of a class that are alike in what is sensitive."""
-    rows, ids, sizes = grouped.rows, grouped.ids, grouped.sizes
-    for column in rows.sensitive if task.goal.needs_sensitive else ():
-        span = max(1, len(column.values))
-        ids, sizes = grouped_by(ids * span + column.codes, len(sizes) * span, rows.weights)
-    first: Codes = np.zeros(len(sizes), np.int64)
-    first[ids[::-1]] = np.arange(rows.rows)[::-1]
-    return rows.at(first, sizes)

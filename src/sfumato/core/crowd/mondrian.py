@@ -7,6 +7,7 @@ to its largest value. All classes are halved at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from sfumato.core.crowd.grouping import counted
 from sfumato.core.crowd.hierarchy import Hierarchy
 from sfumato.core.crowd.lattice import judge, unreachable
 from sfumato.core.crowd.task import Task
+
+_NAMED: Final = 8  # values at most that a cell names; of more, the first and the last in order
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,8 @@ def _label(hierarchy: Hierarchy, low: int, high: int) -> tuple[Value, str]:
         return domain[low], texts[low]
     if all(is_number(value) for value in domain[low : high + 1]):
         made = f"[{texts[low]}, {texts[high]}]"
-    else:
+    elif high - low < _NAMED:
         made = "{" + " | ".join(texts[low : high + 1]) + "}"
+    else:
+        made = f"{{{texts[low]} .. {texts[high]}}}"
     return made, made

@@ -41,17 +41,19 @@ def special(table: Table, columns: Sequence[str], most: int = 3) -> Special:
             "Name fewer, or a smaller size.",
         )
     small = [(column.codes, len(column.values)) for column in named]
-    alone: dict[tuple[int, ...], Bits] = {}
     scores, fewest = np.zeros(table.rows), np.zeros(table.rows, np.int64)
     share = np.zeros(len(named))
+    alone: dict[tuple[int, ...], Bits] = {}  # by choices of one size: no more are kept in memory
     for size in range(1, most + 1):
         weight = _weight(len(named), size, most)
+        below, alone = alone, {}
         for choice in combinations(range(len(named)), size):
             is_alone = _alone([small[i] for i in choice], table)
-            alone[choice] = is_alone
+            if size < most:  # the last are no part of any
+                alone[choice] = is_alone
             minimal = is_alone.copy()
             for part in combinations(choice, size - 1):
-                minimal &= ~alone.get(part, np.zeros(table.rows, bool))
+                minimal &= ~below.get(part, np.zeros(table.rows, bool))
             scores += minimal * weight
             fewest[minimal & (fewest == 0)] = size
             share[list(choice)] += minimal.sum() * weight

@@ -132,5 +132,5 @@ def _check(table: Mapping[str, Values], most: int) -> None:
         raise Refused(
             "bad-request",
             f"{len(table)} columns have {choices:,} choices.",
-            f"Name at most {MOST_COLUMNS} columns.",
+            f"Name at most {MOST_COLUMNS} columns, or look at smaller choices (--most).",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import tomllib
 from collections.abc import Callable, Sequence
@@ -13,12 +12,14 @@ import click
 
 from sfumato.client.plot import check_picture
 from sfumato.faces.cli.anonymity_picture import risk_and_loss
+from sfumato.faces.cli.anonymity_table import write_table
 from sfumato.faces.cli.anonymity_words import (
     check_lines,
     leak_lines,
     preview_lines,
     reach_lines,
     unique_lines,
+    worded,
 )
 from sfumato.faces.cli.shell import Shell, command, working
 from sfumato.services.anonymity import (
@@ -74,7 +75,7 @@ def check(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
             others_known=how["others_known"],
             fraction=how["fraction"],
         )
-    shell.show(found, "\n".join(check_lines(found)))
+    shell.show(found, worded(check_lines(found)))
 
 
 @anonymity.command("unique")
@@ -87,7 +88,7 @@ def unique(shell: Shell, table: str, inner: str | None, quasi: tuple[str, ...], 
     """Say which choices of at most so many columns make people unique."""
     with working("looking at every choice"):
         found = shell.app.anonymity().unique(TableFile(table, inner), quasi or None, most)
-    shell.show(found, "\n".join(unique_lines(found)))
+    shell.show(found, worded(unique_lines(found)))
 
 
 @anonymity.command("hierarchies")
@@ -104,8 +105,8 @@ def hierarchies(shell: Shell, table: str, inner: str | None, **how: Any) -> None
     text = rules_toml(rules)
     if how["out"] is not None:
         _write(how["out"], lambda file: file.write(text))
-    lines = [*preview_lines(found), "", text if how["out"] is None else f"Written: {how['out']}"]
-    shell.show({**found, "rules": text}, "\n".join(lines))
+    told = text.split("\n") if how["out"] is None else [f"Written: {how['out']}"]
+    shell.show({**found, "rules": text}, worded([*preview_lines(found), "", *told]))
 
 
 def _goal(function: Callable[..., None]) -> Callable[..., None]:
@@ -165,12 +166,12 @@ def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
         with shell.open_folder() as vault:
             found["handed_out"] = vault.hand_out(how["data_set"], recoding)
     if how["out"] is not None:
-        _write(how["out"], lambda file: csv.writer(file, lineterminator="\n").writerows(lines))
+        _write(how["out"], lambda file: write_table(file, lines))
         found["written"] = how["out"]
     if curve is not None:
         found["curve"] = curve
         risk_and_loss(curve).save(how["picture"])
-    shell.show(found, "\n".join(reach_lines(found)))
+    shell.show(found, worded(reach_lines(found)))
 
 
 @anonymity.command("leaks")
@@ -186,7 +187,7 @@ def leaks(shell: Shell, original: str, look_alike: str, held_back: str | None) -
             TableFile(look_alike),
             None if held_back is None else TableFile(held_back),
         )
-    shell.show(found, "\n".join(leak_lines(found)))
+    shell.show(found, worded(leak_lines(found)))
 
 
 def _recoding(how: dict[str, Any]) -> Recoding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sfumato.client.text import table_text
+from sfumato.client.text import printable, table_text
 
 Shape = Mapping[str, Any]  # Any: the service's JSON
 WHAT_IT_IS_NOT: Final = (
@@ -13,6 +13,12 @@ WHAT_IT_IS_NOT: Final = (
 )
 _MEASURES: Final = ("l", "entropy_l", "recursive_c", "alpha", "t", "beta", "enhanced_beta", "delta")
 SHOWN: Final = 12
+_WIDEST: Final = 40  # letters of a cell that are shown
+
+
+def worded(lines: Sequence[str]) -> str:
+    """Return the lines as one text, in which whatever a file holds is only read."""
+    return "\n".join(map(printable, lines))
 
 
 def check_lines(found: Shape) -> list[str]:
@@ -43,7 +49,7 @@ def unique_lines(found: Shape) -> list[str]:
     return [
         _for(found),
         f"{len(found['choices']):,} choices of columns; the most telling:",
-        *table_text(("columns", "alone", "of the rows"), cells),
+        *_table(("columns", "alone", "of the rows"), cells),
         f"{special['rows']:,} rows are alone by few columns; of their scores: {named}.",
     ]
 
@@ -53,7 +59,7 @@ def preview_lines(found: Shape) -> list[str]:
     lines = [_for(found)]
     for name, rows in found["preview"].items():
         levels = [f"level {i}" for i in range(len(rows[0]) if rows else 0)]
-        lines += ["", f"{name}:", *(table_text(levels, rows) if rows else ["no values"])]
+        lines += ["", f"{name}:", *(_table(levels, rows) if rows else ["no values"])]
     return lines
 
 
@@ -65,7 +71,7 @@ def reach_lines(found: Shape) -> list[str]:
     lines = [
         _for(found),
         f"{found['guarantee']}: {found['goal']}, by {found['method']} recoding; "
-        f"k = {found['checked']['k']:,} is reached.",
+        f"{_reached(found['checked'])}.",
         f"Loss {utility['loss']:.3f} (0: nothing, 1: everything{besides}), "
         f"{utility['suppressed']:,} rows left out, {utility['classes']:,} classes of "
         f"{utility['mean_class']:.1f} rows on average.",
@@ -79,6 +85,11 @@ def reach_lines(found: Shape) -> list[str]:
         lines.append(
             f"A model tells {name} right {one['before']:.1%} before, {one['after']:.1%} after, "
             f"{one['guessing']:.1%} by the commonest answer."
+        )
+    if found["formulas"]:
+        lines.append(
+            f"Begin like a formula, and are handed out as they are: cells of "
+            f"{', '.join(found['formulas'])}. A spreadsheet would compute them."
         )
     return [*lines, *_handed_out(found), WHAT_IT_IS_NOT]
 
@@ -113,7 +124,7 @@ def leak_lines(found: Shape) -> list[str]:
         )
         for name, one in found["kept"].items()
     ]
-    return [*lines, *table_text(("column", "unique values kept", "lowest", "highest"), cells)]
+    return [*lines, *_table(("column", "unique values kept", "lowest", "highest"), cells)]
 
 
 def _for(found: Shape) -> str:
@@ -141,7 +152,7 @@ def _secret_lines(sensitive: Shape) -> list[str]:
         (name, *(_number(numbers[measure]) for measure in _MEASURES))
         for name, numbers in sensitive.items()
     ]
-    return ["", *table_text(("sensitive", *_MEASURES), cells)]
+    return ["", *_table(("sensitive", *_MEASURES), cells)]
 
 
 def _worst_lines(found: Shape) -> list[str]:
@@ -151,7 +162,7 @@ def _worst_lines(found: Shape) -> list[str]:
         (*(one["values"][name] for name in found["quasi"]), f"{one['size']:,}")
         for one in found["worst"]
     ]
-    return ["", "Worst classes first:", *table_text((*found["quasi"], "rows"), cells), ""]
+    return ["", "Worst classes first:", *_table((*found["quasi"], "rows"), cells), ""]
 
 
 def _rule_lines(rules: Shape) -> list[str]:
@@ -171,6 +182,19 @@ def _handed_out(found: Shape) -> Sequence[str]:
     if "written" in found:
         return [f"Written to {found['written']}. No ledger knows of it: you named no --data-set."]
     return []
+
+
+def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    return table_text([_cell(name) for name in columns], [[*map(_cell, row)] for row in cells])
+
+
+def _cell(text: str) -> str:
+    shown = printable(text)
+    return shown if len(shown) <= _WIDEST else f"{shown[: _WIDEST - 3]}..."
+
+
+def _reached(checked: Shape) -> str:
+    return f"k = {checked['k']:,} is reached" if checked["rows"] else "no row is in it"
 
 
 def _beside(value: float | None, text: str) -> str:

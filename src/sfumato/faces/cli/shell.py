@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from sfumato.client.text import printable
 from sfumato.wire import Json, Refused, refusal_shape
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ class Shell:
         if self.as_json:
             click.echo(json.dumps(refusal_shape(refused)))
         else:
-            click.echo(f"Refused ({refused.code}): {refused.cause}", err=True)
-            click.echo(f"  {refused.next_step}", err=True)
+            lines = f"Refused ({refused.code}): {refused.cause}\n  {refused.next_step}"
+            click.echo("\n".join(map(printable, lines.split("\n"))), err=True)
 
 
 def command(function: F) -> F:

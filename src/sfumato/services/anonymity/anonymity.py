@@ -37,6 +37,7 @@ from sfumato.door import OWNER_ONLY, look
 from sfumato.services.anonymity.blunting import Blunting, blunted
 from sfumato.services.anonymity.shapes import (
     check_json,
+    formulas_in,
     leaks_json,
     recoded_json,
     risks_json,
@@ -153,6 +154,7 @@ class Anonymity:
         shape["blunted"] = sorted({name for one in how.blunt for name in one.columns})
         shape["checked"] = check_json(check(found.table, how.quasi, how.sensitive))
         named = _with_pseudonyms(found.table, how)
+        shape["formulas"] = formulas_in(named, columns)
         return [columns, *rows_in_order(named, columns)], _for_the_owner(shape)
 
     def curve(self, file: TableFile, how: Recoding, ks: Sequence[int] = CURVE) -> Json:

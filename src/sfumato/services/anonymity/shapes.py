@@ -9,7 +9,7 @@ from dataclasses import asdict
 import numpy as np
 
 from sfumato.core.crowd.check import Check
-from sfumato.core.crowd.coded import Table
+from sfumato.core.crowd.coded import NUMERAL, Table
 from sfumato.core.crowd.leaks import Leaks
 from sfumato.core.crowd.recoded import Recoded
 from sfumato.core.crowd.risk import Risks
@@ -68,6 +68,21 @@ def rows_in_order(table: Table, names: Sequence[str]) -> list[list[str]]:
     ranks = [_rank(c.written)[c.codes] if table.rows else c.codes for c in columns]
     order = np.lexsort(ranks[::-1]) if ranks else np.zeros(0, np.int64)
     return [list(row) for row in zip(*(text[order].tolist() for text in texts), strict=True)]
+
+
+def formulas_in(table: Table, names: Sequence[str]) -> list[str]:
+    """Return which columns have a cell, or a name, that a spreadsheet would compute."""
+    return [
+        column.name
+        for column in table.of(names)
+        if any(_is_formula(text) for text in (column.name, *column.written))
+    ]
+
+
+def _is_formula(text: str) -> bool:
+    """Say whether a text begins like a formula and is no number, blanks around it aside."""
+    begun = text.strip()
+    return begun[:1] in {"=", "+", "-", "@"} and not NUMERAL.fullmatch(begun)
 
 
 def _rank(texts: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -1,0 +1,28 @@
+"""A recoded table as a file that every program reads as the same rows."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+
+def write_table(file: TextIO, lines: Iterable[Sequence[str]]) -> None:
+    """Write the lines as CSV, a line feed after each.
+
+    Python quotes a cell for the letters that end its own lines and for no other: a lone carriage
+    return would break a row in two wherever it is read, so lines are ended by both at first.
+    """
+    csv.writer(_Lines(file), lineterminator="\r\n").writerows(lines)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """A file whose lines end in a line feed, whatever they ended in."""
+
+    file: TextIO
+
+    def write(self, line: str) -> None:
+        """Write one line."""
+        self.file.write(f"{line[:-2]}\n")
