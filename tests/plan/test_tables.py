@@ -217,8 +217,33 @@ REFUSED = {
     "SELECT COUNT(*) FROM some c JOIN visits v ON v.pid = v.pid": "not-in-language",
     "SELECT COUNT(*) FROM some c JOIN visits v ON c.who <> v.pid": "not-in-language",
     "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid OR TRUE": "not-in-language",
-    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.age = v.age":
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.age > v.age":
         "not-in-language",
+    "SELECT COUNT(*) FROM some c LEFT JOIN visits v ON c.who = v.pid AND v.ward = 'a'":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND (c.age = v.age OR TRUE)":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND NOT c.age = v.age":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.age = v.age AND c.zip = v.cost":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN zips z ON c.age = z.region AND c.zip = z.region":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.age = c.zip":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND v.age = v.cost":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.zip = v.ward":
+        "type-mismatch",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.who = v.ward":
+        "unknown-column",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.zip = v.pid":
+        "unknown-column",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND other.age = v.age":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some JOIN visits USING (who, age)": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON v.pid = c.who"
+    + " AND c.age = v.age AND c.age = v.cost AND c.zip = v.cost" * 3: "question-too-large",
     "SELECT COUNT(*) FROM some c JOIN visits v ON TRUE": "not-in-language",
     "SELECT COUNT(*) FROM some c JOIN visits v": "not-in-language",
     "SELECT COUNT(*) FROM some c, visits v WHERE c.who = v.pid": "not-in-language",

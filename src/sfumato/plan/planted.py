@@ -123,13 +123,21 @@ class _Garden:
         return self.plan.card.limits.text_length
 
     def _same(self) -> Mapping[str, str]:
-        """Return which column of a public table equals which column before it."""
+        """Return which column of a joined table equals which column before it."""
         names = [column.name for column in self.plan.card.columns]
-        return {
-            names[join.start + join.key]: names[join.looked_up]
-            for join in self.plan.measure.joins
-            if join.looked_up is not None
-        }
+        same: dict[int, int] = {}
+        for own, before in self._equal():
+            first, last = sorted((_root(same, own), _root(same, before)))
+            if first != last:
+                same[last] = first
+        return {names[own]: names[before] for own, before in same.items()}
+
+    def _equal(self) -> Iterator[tuple[int, int]]:
+        """Yield the places of columns that joins hold equal, the later one first."""
+        for join in self.plan.measure.joins:
+            if join.looked_up is not None:
+                yield join.start + join.key, join.looked_up
+            yield from ((join.start + own, before) for before, own in join.also)
 
     def _keep(self, rows: Sequence[Mapping[str, Value]]) -> bool:
         """Put the rows into their tables; not if a public row with that key says otherwise."""
@@ -159,6 +167,12 @@ class _Garden:
             names = [column.name for column in every[place].columns]
             yield every[place], dict(zip(names, values[start : start + len(names)], strict=True))
             start += len(names)
+
+
+def _root(same: Mapping[int, int], place: int) -> int:
+    while place in same:
+        place = same[place]
+    return place
 
 
 def _both(where: Predicate | None, group: Sequence[Predicate]) -> Predicate | None:
