@@ -14,6 +14,7 @@ from typing import Final
 
 from sfumato.core.card import Card, Table
 from sfumato.core.expression import All, Compare, Constant, Predicate
+from sfumato.core.measure import Join
 from sfumato.core.question import EachPerson, Question, Reduce
 from sfumato.core.refusal import Refused
 from sfumato.core.twins.columns import values_of
@@ -116,7 +117,18 @@ class _Garden:
         columns = self.plan.card.columns
         start = {c.name: values_of(c, 1, self.stream, self._texts)[0] for c in columns}
         pools = Pools(columns, self._same(), wanted, self.stream)
-        return mended(pools.alike(start), wanted, pools)
+        made = mended(pools.alike(start), wanted, pools)
+        return made if made is not None and self._meets(made) else None
+
+    def _meets(self, row: Mapping[str, Value]) -> bool:
+        """Say whether its tables meet: null equals nothing."""
+        names = [column.name for column in self.plan.card.columns]
+        return all(
+            row[names[place]] is not None
+            for join in self.plan.measure.joins
+            if not join.keeps_all
+            for place in _held_equal(join)
+        )
 
     @property
     def _texts(self) -> int:
@@ -167,6 +179,12 @@ class _Garden:
             names = [column.name for column in every[place].columns]
             yield every[place], dict(zip(names, values[start : start + len(names)], strict=True))
             start += len(names)
+
+
+def _held_equal(join: Join) -> list[int]:
+    """Return the places of the columns before that the join holds equal."""
+    before = [place for place, _ in join.also]
+    return before if join.looked_up is None else [join.looked_up, *before]
 
 
 def _root(same: Mapping[int, int], place: int) -> int:

@@ -117,7 +117,8 @@ class _Reader:
                 inner.select,
                 "a table with one row for each person is not joined",
                 "Take all of a person's numbers in one inner SELECT: join the tables inside it, "
-                "and group by the person.",
+                "and group by the person. Every row of a person's here stands beside every row of "
+                "theirs there then: MIN, MAX and AVG stay the same, COUNT and SUM do not.",
             )
         return found
 
