@@ -220,8 +220,9 @@ def _beside(row: Row, join: Join, others: Sequence[Row]) -> list[Row]:
     if join.looked_up is None:
         found = [other for other in others if other["person"] == row["person"]]
     else:
-        wanted = row[f"v{join.looked_up}"]
-        found = [o for o in others if wanted is not None and o[f"v{join.key}"] == wanted]
+        found = [o for o in others if _are_equal(row[f"v{join.looked_up}"], o[f"v{join.key}"])]
+    for before, own in join.also:
+        found = [o for o in found if _are_equal(row[f"v{before}"], o[f"v{own}"])]
     if not found and join.keeps_all:
         found = [{f"{kind}{i}": None for i in range(join.width) for kind in "vk"}]
     made: list[Row] = []
@@ -234,6 +235,10 @@ def _beside(row: Row, join: Join, others: Sequence[Row]) -> list[Row]:
             both["row_key"] = (int(str(row["row_key"])) << 64) + int(str(other.get("row_key", 0)))
         made.append(both)
     return made
+
+
+def _are_equal(value: Value, other: Value) -> bool:
+    return value is not None and value == other
 
 
 # --- the reference: expressions and conditions ---------------------------------------------------

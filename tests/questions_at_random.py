@@ -97,9 +97,26 @@ class Writer:
             return ""
         right = "zip" if "zip" in mine and kind == "whole" else self.draw.choice(mine)
         name, left = self.draw.choice(theirs)
+        also = self._also(scope, joined) if kind == "person" else []
         if left == right and self.draw.random() < 0.5:
-            return f"USING ({left})"
-        return f"ON {name}.{left} = {joined.name}.{self._spelt(right)}"
+            both = [column for _, column, own in also if column == own]
+            return f"USING ({', '.join(dict.fromkeys([left, *both]))})"
+        pairs = [(name, left, right), *also]
+        self.draw.shuffle(pairs)
+        return "ON " + " AND ".join(
+            f"{of}.{column} = {joined.name}.{self._spelt(own)}" for of, column, own in pairs
+        )
+
+    def _also(self, scope: list[Relation], joined: Relation) -> list[tuple[str, str, str]]:
+        """Return what else is equal: a table before, its column, and the joined one's."""
+        found = [
+            (r.name, c, own)
+            for r in scope
+            for c, of in r.columns.items()
+            for own, kind in joined.columns.items()
+            if of == kind != "person" and (c == own or self.draw.random() < 0.2)
+        ]
+        return self.draw.sample(found, min(len(found), self.draw.choice((0, 0, 1, 1, 2))))
 
     def _inner(self, depth: int, of: str = "") -> Relation:
         """Return a SELECT of rows, some columns under other names, some computed."""

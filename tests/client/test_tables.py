@@ -87,6 +87,46 @@ def test_the_builder_asks_the_same_question_and_a_repeat_is_free(
     assert vault["visits"].budget["spent"]["epsilon"] == spent
 
 
+SEEN = (
+    "SELECT c.kind, COUNT(*), SUM(v.cost) FROM visits v JOIN calls c"
+    " ON v.town = c.place AND v.who = c.who GROUP BY c.kind"
+)
+CALLS = """
+[tables.calls]
+max_rows = 3
+limits = { rows = 10000, rows_per_person = 20 }
+columns = { place = { type = "text" }, kind = { type = "text", keys = ["x", "y"] } }
+"""
+
+
+def test_many_rows_of_a_person_meet_many_by_the_person_and_more(tmp_path: Path) -> None:
+    """In SQL and Python one question, about the rows that a plain reading finds."""
+    paths, visits, _ = files(tmp_path)
+    dice = Random(2)
+    calls = [(f"p{dice.randrange(90)}", dice.choice("ABC"), dice.choice("xy")) for _ in range(300)]
+    paths["calls"] = write_csv(tmp_path / "calls.csv", ("who", "place", "kind"), calls)
+    source = paths.pop("")
+    with open_with(tmp_path, "visits", source, CARD + CALLS, tables=paths) as vault:
+        answer = vault["visits"].ask(SEEN, epsilon=SURE)
+        for kind, count, total in answer.rows:
+            theirs = [
+                cost
+                for who, town, cost in visits
+                for other, place, of in calls
+                if (who, town, kind) == (other, place, of)
+            ]
+            assert count == pytest.approx(len(theirs), abs=60)
+            assert total == pytest.approx(sum(theirs), abs=6000)
+        spent = vault["visits"].budget["spent"]["epsilon"]
+        built = vault["visits"].join("calls", also=[("town", "place")])
+        again = built.group_by("kind").count().sum("cost").ask(epsilon=SURE)
+        assert [row[1:] for row in again.rows] == [row[1:] for row in answer.rows]
+        assert vault["visits"].budget["spent"]["epsilon"] == spent
+        assert "by the person and visits.town = calls.place" in str(answer.receipt["says"])
+        with pytest.raises(Refused, match="type-mismatch"):
+            vault["visits"].join("calls", also=[("cost", "place")]).count().ask(epsilon=1)
+
+
 def test_a_public_table_is_looked_up(asked: tuple[OpenVault, Any, Any]) -> None:
     vault, visits, _ = asked
     text = "SELECT coast, COUNT(*) FROM visits LEFT JOIN towns USING (town) GROUP BY coast"

@@ -67,6 +67,7 @@ CARD = card_of(
     },
 )
 WIDTHS = [len(table.columns) for table in CARD.every_table]
+TYPES = [[column.type for column in table.columns] for table in CARD.every_table]
 TOWNS = [["1", "n", "5"], ["2", "s", "60"], ["3", "", ""], ["", "n", "3"], ["9", "s", "1"]]
 Maker = Callable[[bytes], Engine]
 
@@ -83,14 +84,14 @@ def random_tables(dice: random.Random, people: int = 12) -> list[list[list[str]]
     sizes = (dice.choice((0, 15, 30)), dice.choice((0, 40, 60)), dice.choice((0, 20)))
     return [
         [
-            [dice.choice(names[3:]), dice.choice([*"1234", ""]), str(dice.randint(0, 120))]
+            [dice.choice(names[3:]), dice.choice([*"1234ab", ""]), str(dice.randint(0, 120))]
             for _ in range(sizes[0])
         ],
         [
             [dice.choice(names), dice.choice("abcz"), str(dice.randint(-20, 10**6)), "p0"]
             for _ in range(sizes[1])
         ],
-        [[dice.choice(names[:-4]), dice.choice(["x", "y", ""])] for _ in range(sizes[2])],
+        [[dice.choice(names[:-4]), dice.choice(["x", "a", "b", ""])] for _ in range(sizes[2])],
         TOWNS,
     ]  # fmt: skip
 
@@ -149,14 +150,28 @@ class Asking:
         )
 
     def joins(self, first: int) -> Iterator[Join]:
-        start, town = WIDTHS[first], 0 if first == 0 else None
+        start, town, seen = WIDTHS[first], 0 if first == 0 else None, [first]
         for table in self.dice.sample((0, 1, 2), 3):
             if table != first and self.dice.random() < 0.6:
-                yield Join(table, start, WIDTHS[table], keeps_all=self.dice.random() < 0.5)
+                also = self.also(seen, table)
+                yield Join(table, start, WIDTHS[table], keeps_all=self.keeps_all(), also=also)
                 town = start if table == 0 else town
                 start += WIDTHS[table]
+                seen.append(table)
         if town is not None and self.dice.random() < 0.7:
-            yield Join(3, start, WIDTHS[3], town, 0, keeps_all=self.dice.random() < 0.5)
+            also = self.also(seen, 3) if self.dice.random() < 0.2 else ()
+            yield Join(3, start, WIDTHS[3], town, 0, self.keeps_all(), also)
+
+    def keeps_all(self) -> bool:
+        return self.dice.random() < 0.5
+
+    def also(self, seen: Sequence[int], table: int) -> tuple[tuple[int, int], ...]:
+        """Return texts or numbers that the join holds equal besides the person, or none."""
+        before = [TYPES[t][c] for t in seen for c in range(WIDTHS[t])]
+        pairs = [
+            (i, j) for i, of in enumerate(before) for j, t in enumerate(TYPES[table]) if of == t
+        ]
+        return tuple(self.dice.sample(pairs, min(len(pairs), self.dice.choice((0, 1, 1, 2)))))
 
     def keys(self, places: dict[tuple[int, int], int]) -> tuple[Key, ...]:
         found = [

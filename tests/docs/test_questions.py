@@ -36,7 +36,9 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenVault]:
     (card,) = [text for kind, text in BLOCKS if kind == "toml"]
     born = [(f"p{i}", dice.randrange(1920, 2020)) for i in range(300)]
     zips = [("10001", "north"), ("10002", "north"), ("20001", "south")]
+    drugs = [(row[0], dice.choice("ab"), dice.randrange(100), row[5]) for row in rows[::2]]
     tables = {
+        "drugs": write_csv(folder / "d.csv", ("patient", "drug", "dose", "given"), drugs),
         "patients": write_csv(folder / "p.csv", ("patient", "born"), born),
         "zips": write_csv(folder / "z.csv", ("zip", "region"), zips),
     }

@@ -21,6 +21,8 @@ ROWS = (
     "CREATE TABLE visits AS SELECT 'p' || i % 7 AS patient, 'z' || i % 3 AS zip, i * 7 % 90 AS age,"
     " 'fm'[1 + i % 2] AS sex, i * 13 % 50 + 0.5 AS cost, DATE '2026-01-01' + i::INTEGER AS day,"
     " i % 3 = 1 AS sick, TIMESTAMP '2026-01-01 05:00:00' AS seen FROM range(40) t(i)",
+    "CREATE TABLE drugs AS SELECT 'p' || i % 8 AS patient, 'ab'[1 + i % 2] AS drug,"
+    " i * 11 % 90 AS dose, DATE '2026-01-01' + (i * 3 % 40)::INTEGER AS given FROM range(30) t(i)",
     "CREATE TABLE patients AS SELECT 'p' || i AS patient, 1930 + 9 * i AS born FROM range(5) t(i)",
     "CREATE TABLE zips AS SELECT 'z' || i AS zip, ['north', 'south'][1 + i % 2] AS region"
     " FROM range(2) t(i)",
@@ -92,6 +94,12 @@ ANSWERED = [
     "SELECT v.sex, COUNT(*) FROM visits v INNER JOIN patients p ON p.patient = v.patient "
     "WHERE p.born >= 1980 GROUP BY v.sex",
     "SELECT sex, MAX(cost) - MIN(cost) AS span FROM visits GROUP BY sex",
+    "SELECT v.sex, d.drug, COUNT(*), AVG(v.cost), SUM(d.dose) FROM visits v JOIN drugs d "
+    "ON v.patient = d.patient GROUP BY v.sex, d.drug",
+    "SELECT drug, COUNT(DISTINCT v.patient), MEDIAN(dose) FROM visits v LEFT JOIN drugs d "
+    "ON v.patient = d.patient AND v.day = d.given GROUP BY drug",
+    "SELECT AVG(n) FROM (SELECT v.patient, COUNT(*) AS n FROM visits v JOIN drugs d ON d.given = "
+    "v.day AND d.patient = v.patient AND d.dose = v.age GROUP BY v.patient)",
     "SELECT sex, SUM(cost) / NULLIF(SUM(age), 0) FROM visits GROUP BY sex",
     "SELECT APPROX_COUNT_DISTINCT(zip), CORR(age, cost) FROM visits",
     "SELECT ROUND(AVG(cost), 2) AS m, ROUND(STDDEV_SAMP(cost), 2) AS s FROM visits",
@@ -146,6 +154,15 @@ REFUSED = [
     ("SELECT COUNT(*) FROM visits JOIN (SELECT DISTINCT patient FROM patients) USING (patient)",
      "group by the person"),
     (f"SELECT SUM(v.cost) FROM (SELECT zip FROM visits) v {ZIPS}", "It gives: zip"),
+    ("SELECT COUNT(*) FROM visits v JOIN drugs d ON v.day = d.given", "and AND before what else"),
+    ("SELECT COUNT(*) FROM visits v JOIN drugs d ON v.patient = d.patient AND d.given > v.day",
+     "into WHERE"),
+    ("SELECT COUNT(*) FROM visits v LEFT JOIN drugs d ON v.patient = d.patient AND d.drug = 'a'",
+     "into WHERE"),
+    ("SELECT COUNT(*) FROM visits v RIGHT JOIN drugs d ON v.patient = d.patient", "LEFT JOIN"),
+    ("SELECT AVG(n + m) FROM (SELECT patient, COUNT(*) AS n FROM visits GROUP BY patient) JOIN "
+     "(SELECT patient, COUNT(*) AS m FROM drugs GROUP BY patient) USING (patient)",
+     "COUNT and SUM do not"),
     (f"SELECT COUNT(*) FROM (SELECT age FROM visits) v {ZIPS}", "It gives: age"),
     ("SELECT COUNT(*) FROM (SELECT zip AS z FROM visits) JOIN zips USING (zip)", "It gives: z"),
     ("SELECT COUNT(*) FROM visits JOIN (SELECT region FROM zips) USING (zip)", "It gives: region"),
@@ -251,6 +268,15 @@ SAID_TWICE = [
     ("SELECT z.region, SUM(v.cost) FROM (SELECT t.* FROM (SELECT zip, age + 1 AS cost FROM visits) "
      f"AS t) v {ZIPS} GROUP BY z.region",
      f"SELECT z.region, SUM(v.age + 1) FROM visits v {ZIPS} GROUP BY z.region"),
+    ("SELECT drug, COUNT(*) FROM visits v JOIN drugs d ON (d.given = v.day AND v.patient = "
+     "d.patient) WHERE v.age > 9 GROUP BY drug",
+     "WITH old AS (SELECT patient, day FROM visits WHERE age > 9), d AS (SELECT patient, given AS "
+     "day, drug FROM drugs) SELECT drug, COUNT(*) FROM old JOIN d USING (patient, day) "
+     "GROUP BY drug"),
+    ("SELECT COUNT(*), SUM(dose) FROM visits v LEFT JOIN drugs d ON v.patient = d.patient AND "
+     "v.day = d.given AND v.age = d.dose AND d.given = v.day",
+     "SELECT COUNT(*), SUM(dose) FROM visits v LEFT JOIN drugs d ON v.age = d.dose AND "
+     "d.given = v.day AND v.patient = d.patient"),
     ("SELECT AVG(t.n) FROM (SELECT p.patient, SUM(v.cost) AS n FROM patients p JOIN visits v ON "
      "p.patient = v.patient GROUP BY p.patient) t",
      "SELECT AVG(n) FROM (SELECT patient, SUM(cost) AS n FROM patients JOIN visits USING (patient) "

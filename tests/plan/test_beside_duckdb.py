@@ -193,6 +193,22 @@ GIVEN_TWICE = [
 ]
 
 
+TAKEN = [
+    "SELECT FLOOR(cost / 9) AS visits, cost, COUNT(*) FROM visits GROUP BY visits, cost",
+    "SELECT FLOOR(cost / 9) AS v, COUNT(*) FROM visits v GROUP BY v",
+    "SELECT FLOOR(cost / 9) AS x, COUNT(*) FROM (SELECT cost FROM visits) x GROUP BY x",
+    "SELECT FLOOR(n / 2) AS who, COUNT(*) FROM (SELECT who, COUNT(*) AS n FROM visits GROUP BY who)"
+    " GROUP BY who",
+]
+
+
+@pytest.mark.parametrize("text", TAKEN)
+def test_a_name_of_something_computed_that_is_a_tables_or_a_persons_is_refused(text: str) -> None:
+    """DuckDB groups by the whole row, or by the person."""
+    with pytest.raises(Refused, match="a table or a person"):
+        make_plan(CARD, read_sql(text, "clinic"))
+
+
 @pytest.mark.parametrize("text", GIVEN_TWICE)
 def test_a_name_of_something_computed_that_is_a_columns_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="a column has it") as refused:

@@ -82,7 +82,7 @@ from sfumato.plan.plan import PEOPLE, Plan, make_plan
 from sfumato.plan.print_values import Secret
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.scope import card_scope, scope_of
-from sfumato.plan.tables import view_of
+from sfumato.plan.tables import View, view_of
 from sfumato.plan.typed import typed
 
 CARD = """
@@ -132,6 +132,7 @@ DECLARED = ("a", "b", "c")
 Value = Fraction | str | bool | datetime | None
 Cell = tuple[Value, ...]
 LogicalRow = Mapping[str, Value]
+Tables = str | tuple[str, ...]  # the prepared one, or all of the card
 
 
 def card(unit: str = "who", **more: object) -> Card:
@@ -195,11 +196,19 @@ def keyed(*words: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(words).encode()).digest()[:8], "big")
 
 
-def prepare(database: duckdb.DuckDBPyConnection, made: Card, rows: Sequence[Person]) -> str:
-    """Make a prepared table by hand; `person` is dense, so it changes when somebody is removed."""
+def prepare(
+    database: duckdb.DuckDBPyConnection,
+    made: Card,
+    rows: Sequence[Person],
+    beside: Sequence[Person] = (),
+) -> str:
+    """Make a prepared table by hand; `person` is dense, so it changes when somebody is removed.
+
+    People who are in the other table are numbered with those of this one.
+    """
     (count,) = database.execute("SELECT count(*) FROM duckdb_tables()").fetchall()[0]
     name = f'"rows{count}"'
-    order = sorted({r.who for r in rows}, key=lambda who: keyed(who))
+    order = sorted({r.who for r in (*rows, *beside)}, key=lambda who: keyed(who))
     columns = ["person BIGINT", "person_key UBIGINT", "row_key UBIGINT"]
     for i, column in enumerate(made.columns):
         columns.append(f"v{i} {_KINDS.get(column.type, 'BIGINT')}")
@@ -239,7 +248,7 @@ def constant_value(constant: Constant, beside: Value) -> Value:
 
 
 def added_up(
-    database: duckdb.DuckDBPyConnection, plan: Plan, table: str
+    database: duckdb.DuckDBPyConnection, plan: Plan, table: Tables
 ) -> dict[Cell, tuple[Any, ...]]:  # a number per tally, a list for a histogram
     """Return the integers of the measure's tallies, by the cell's keys; empty cells left out."""
     cells = measured(database, plan, table)
@@ -254,7 +263,7 @@ def added_up(
     return found
 
 
-def measured(database: duckdb.DuckDBPyConnection, plan: Plan, table: str) -> Cells:
+def measured(database: duckdb.DuckDBPyConnection, plan: Plan, table: Tables) -> Cells:
     """Return what the measure adds up; histograms of private keys one key after the other."""
     if plan.measure.is_public:
         return _answered(database, plan.measure, table)
@@ -274,9 +283,10 @@ def measured(database: duckdb.DuckDBPyConnection, plan: Plan, table: str) -> Cel
     return Cells(tuple(parts), counted.keys)
 
 
-def _answered(database: duckdb.DuckDBPyConnection, measure: Measure, table: str) -> Cells:
+def _answered(database: duckdb.DuckDBPyConnection, measure: Measure, table: Tables) -> Cells:
     assembly = Assembly(Layout.of(measure))
-    for statement in lower(measure, "duckdb", (table,)):
+    names = (table,) if isinstance(table, str) else table
+    for statement in lower(measure, "duckdb", names):
         bound = ["salt" if b is Secret.SALT else b for b in statement.parameters]
         assembly.add(statement.tallies, database.execute(statement.sql, bound).fetchnumpy())
     return assembly.cells()
@@ -450,10 +460,15 @@ def _field(name: str, moment: datetime) -> int:
     return moment.isoweekday() if name == "weekday" else int(getattr(moment, name))
 
 
+def _view(plan: Plan) -> View:
+    """Return what the rows are of: one table, even if several were joined to it."""
+    return view_of(plan.card, replace(plan.question, table="", joins=()))[0]
+
+
 def read_plainly(plan: Plan, rows: Sequence[Person]) -> dict[Cell, list[Person]]:
     """Return the rows (or people, if there is an inner SELECT) of each cell of the question."""
     question = plan.question
-    reading = Reading(scope_of(view_of(plan.card, question)[0], question))
+    reading = Reading(scope_of(_view(plan), question))
     where = question.where
     if question.source is not None:
         rows = _people(plan, question.source, rows)
@@ -477,7 +492,7 @@ def _is_answered(key: Any, value: Value) -> bool:  # a key of a plan, and what a
 
 
 def _people(plan: Plan, source: EachPerson, rows: Sequence[Person]) -> list[Person]:
-    reading = Reading(card_scope(view_of(plan.card, plan.question)[0]))
+    reading = Reading(card_scope(_view(plan)))
     people = []
     for who in sorted({row.who for row in rows}):
         theirs = [row.cells for row in rows if row.who == who]
@@ -512,7 +527,7 @@ def said_plainly(plan: Plan, aggregate: Aggregate, rows: Sequence[Person]) -> Fr
         return Fraction(len(rows))
     if aggregate.verb == "count_people":
         return Fraction(len({row.who for row in rows}))
-    reading = Reading(scope_of(view_of(plan.card, plan.question)[0], plan.question))
+    reading = Reading(scope_of(_view(plan), plan.question))
     (of,) = aggregate.of
     pairs = [(r.who, v) for r in rows if (v := reading.value(of, r.cells)) is not None]
     values: list[Any] = [v for _, v in pairs]
@@ -735,7 +750,7 @@ class Tried:
 
 
 def disagreement(
-    database: duckdb.DuckDBPyConnection, plan: Plan, table: str, rows: Sequence[Person]
+    database: duckdb.DuckDBPyConnection, plan: Plan, table: Tables, rows: Sequence[Person]
 ) -> str:
     """Return how the plan's integers differ from the plain reading; empty if they do not."""
     found = added_up(database, plan, table)

@@ -13,7 +13,7 @@ import pytest
 from engine_rows import SALT, Numbers, card_of, numbers, prepare, write_source
 from sfumato.core.card import Card
 from sfumato.core.expression import Ref, columns_of
-from sfumato.core.question import Joined, read_question
+from sfumato.core.question import Joined, question_json, read_question
 from sfumato.core.refusal import Refused
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.plan.explain import in_words
@@ -83,6 +83,12 @@ DIFFERENT = [
     "SELECT COUNT(*) FROM again",
     "SELECT COUNT(*) FROM visits",
     "SELECT COUNT(*) FROM visits v JOIN some c ON v.pid = c.who",
+    "SELECT COUNT(*) FROM visits v JOIN some c ON v.pid = c.who AND v.age = c.age",
+    "SELECT COUNT(*) FROM visits v JOIN some c ON v.pid = c.who AND v.cost = c.age",
+    "SELECT COUNT(*) FROM visits v JOIN some c ON v.pid = c.who AND v.age = c.zip",
+    "SELECT COUNT(*) FROM visits v JOIN some c ON v.pid = c.who AND v.age = c.zip"
+    " AND v.age = c.age",
+    "SELECT COUNT(*) FROM visits v LEFT JOIN some c ON v.pid = c.who AND v.age = c.age",
     "SELECT COUNT(*) FROM visits v LEFT JOIN some c ON v.pid = c.who",
     "SELECT COUNT(*) FROM some c JOIN zips z ON c.zip = z.zip",
     "SELECT COUNT(*) FROM some c JOIN zips z ON c.age = z.zip",
@@ -204,6 +210,36 @@ def test_the_builders_joins_are_those_of_sql() -> None:
     assert make_plan(CARD, read_question(shape)).canonical() == plan(text).canonical()
 
 
+def test_a_join_by_more_than_the_person_has_one_form_that_survives_its_json() -> None:
+    texts = [
+        "SELECT COUNT(*) FROM visits v JOIN some c ON v.pid = c.who AND v.age = c.age"
+        " AND v.cost = c.zip",
+        "SELECT COUNT(*) FROM visits v JOIN some c ON c.zip = v.cost AND (c.age = v.age AND"
+        " (v.pid = c.who AND c.who = v.pid)) AND v.age = c.age",
+    ]
+    first, other = (plan(text) for text in texts)
+    assert first.canonical() == other.canonical()
+    assert first.question.joins[0].on == ()
+    assert first.question.joins[0].also == (
+        ("visits.cost", "some.zip"),
+        ("visits.age", "some.age"),
+    )
+    again = make_plan(CARD, read_question(question_json(first.question)))
+    assert again.canonical() == first.canonical()
+    assert again.measure == first.measure
+
+
+@pytest.mark.parametrize("also", [["age"], [["a", "b", "c"]], "age", [[1, 2]], [["age", None]], {}])
+def test_pairs_that_are_none_are_refused(also: object) -> None:
+    shape = {
+        "data_set": "some",
+        "joins": [{"table": "visits", "also": also}],
+        "outputs": [{"name": "count", "verb": "count", "of": []}],
+    }
+    with pytest.raises(Refused):
+        read_question(shape)
+
+
 REFUSED = {
     "SELECT COUNT(*) FROM zips": "not-in-language",
     "SELECT COUNT(*) FROM other": "unknown-data-set",
@@ -217,8 +253,33 @@ REFUSED = {
     "SELECT COUNT(*) FROM some c JOIN visits v ON v.pid = v.pid": "not-in-language",
     "SELECT COUNT(*) FROM some c JOIN visits v ON c.who <> v.pid": "not-in-language",
     "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid OR TRUE": "not-in-language",
-    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.age = v.age":
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.age > v.age":
         "not-in-language",
+    "SELECT COUNT(*) FROM some c LEFT JOIN visits v ON c.who = v.pid AND v.ward = 'a'":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND (c.age = v.age OR TRUE)":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND NOT c.age = v.age":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.age = v.age AND c.zip = v.cost":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN zips z ON c.age = z.region AND c.zip = z.region":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.age = c.zip":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND v.age = v.cost":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.zip = v.ward":
+        "type-mismatch",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.who = v.ward":
+        "unknown-column",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND c.zip = v.pid":
+        "unknown-column",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON c.who = v.pid AND other.age = v.age":
+        "not-in-language",
+    "SELECT COUNT(*) FROM some JOIN visits USING (who, age)": "not-in-language",
+    "SELECT COUNT(*) FROM some c JOIN visits v ON v.pid = c.who"
+    + " AND c.age = v.age AND c.age = v.cost AND c.zip = v.cost" * 3: "question-too-large",
     "SELECT COUNT(*) FROM some c JOIN visits v ON TRUE": "not-in-language",
     "SELECT COUNT(*) FROM some c JOIN visits v": "not-in-language",
     "SELECT COUNT(*) FROM some c, visits v WHERE c.who = v.pid": "not-in-language",

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from sfumato.client.columns import Column, Condition, condition
-from sfumato.client.narrowing import joined, of_column
+from sfumato.client.narrowing import Equal, equal_pairs, joined, of_column
 from sfumato.client.terms import AskTerms, FitPriceTerms, FitTerms, Number, PriceTerms
 from sfumato.core.expression import (
     Constant,
@@ -77,14 +77,17 @@ class Steps:
         """Ask another table of the data set: `clinic.of_table("visits").count()`."""
         return replace(self.begun(), table=name)
 
-    def join(self, table: str, on: str | None = None, *, keep_all: bool = False) -> Builder:
+    def join(
+        self, table: str, on: str | None = None, *, also: Equal = (), keep_all: bool = False
+    ) -> Builder:
         """Put a table beside: of the same people, or a public one looked up by `on`.
 
-        A column that several tables have is named with its table: "visits.cost". With `keep_all`,
-        rows without a partner stay (LEFT JOIN).
+        A column that several tables have is named with its table: "visits.cost". What is `also`
+        equal is called alike in both, or is a pair: (before, there). With `keep_all`, rows without
+        a partner stay (LEFT JOIN).
         """
         begun = self.begun()
-        made = Joined(table, () if on is None else (on,), keep_all)
+        made = Joined(table, () if on is None else (on,), keep_all, equal_pairs(table, also))
         return replace(begun, joins=(*begun.joins, made))
 
     def where(self, *conditions: Condition | Column, **columns: object) -> Builder:

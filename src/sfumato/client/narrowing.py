@@ -16,6 +16,8 @@ from sfumato.core.expression import (
 )
 from sfumato.core.refusal import Refused
 
+Equal = str | Sequence[str | tuple[str, str]]  # columns that a join holds equal
+
 
 def joined(conditions: tuple[Predicate, ...]) -> Predicate | None:
     """Return all conditions as one, if there are any."""
@@ -35,6 +37,13 @@ def of_column(name: str, value: object) -> Predicate:
     if isinstance(value, list | set | frozenset):
         return Among(Ref(name), tuple(Constant.of(v) for v in value))
     return Compare(Ref(name), "=", Constant.of(value))
+
+
+def equal_pairs(table: str, also: Equal) -> tuple[tuple[str, str], ...]:
+    """Return pairs of columns that are equal: one before, and one of the table that is joined."""
+    names = (also,) if isinstance(also, str) else also
+    pairs = ((name, name) if isinstance(name, str) else name for name in names)
+    return tuple((before, f"{table}.{own}") for before, own in pairs)
 
 
 def _between(name: str, pair: Sequence[object]) -> Predicate:

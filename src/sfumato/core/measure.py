@@ -71,7 +71,8 @@ class Join:
     """A prepared table beside those before it; its column 2 is the measure's `v` and `k` start+2.
 
     Rows of one person meet (`looked_up` is None), or a row meets the one public row whose column
-    `key` equals its own column `looked_up`. Rows without a partner go, unless `keeps_all`.
+    `key` equals its own column `looked_up`; and of each pair of `also`, the column before equals
+    the table's own. Rows without a partner go, unless `keeps_all`.
     """
 
     table: int
@@ -80,6 +81,7 @@ class Join:
     looked_up: int | None = None
     key: int = 0
     keeps_all: bool = False
+    also: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -114,13 +114,15 @@ class EachPerson:
 class Joined:
     """A table beside those before it: of the same person, or a public one looked up by its key.
 
-    `on` is the two columns that are equal, as they were named; in a question that was checked it is
-    empty for the person, and the one column that is looked up for a public table.
+    `on` is the two columns that are equal, as they were named, and `also` further such pairs, the
+    person's among either; in a question that was checked `on` is empty for the person, and the one
+    column that is looked up for a public table, and in `also` the table's own column comes last.
     """
 
     table: str
     on: tuple[str, ...] = ()
     keeps_all: bool = False  # rows without a partner stay
+    also: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,14 @@ def question_json(question: Question) -> Json:
 
 def joins_json(joins: tuple[Joined, ...]) -> list[Json]:
     """Return the joined tables as plain JSON."""
-    return [{"table": j.table, "on": list(j.on), "keeps_all": j.keeps_all} for j in joins]
+    return [_join_json(joined) for joined in joins]
+
+
+def _join_json(joined: Joined) -> Json:
+    made: Json = {"table": joined.table, "on": list(joined.on), "keeps_all": joined.keeps_all}
+    if joined.also:  # left out if there is none: older questions keep their digests
+        made["also"] = [list(pair) for pair in joined.also]
+    return made
 
 
 def source_json(source: EachPerson) -> Json:
@@ -243,11 +252,20 @@ def read_question(shape: object) -> Question:
 
 
 def _read_join(shape: object) -> Joined:
-    body = read_object(shape, {"table", "on", "keeps_all"})
+    body = read_object(shape, {"table", "on", "keeps_all", "also"})
     on, keeps_all = read_items(body.get("on", [])), body.get("keeps_all", False)
     if len(on) > 2 or not isinstance(keeps_all, bool):
         raise malformed("a join")
-    return Joined(plain_text(body.get("table")), tuple(plain_text(c) for c in on), keeps_all)
+    also = tuple(_read_pair(pair) for pair in read_items(body.get("also", [])))
+    names = tuple(plain_text(c) for c in on)
+    return Joined(plain_text(body.get("table")), names, keeps_all, also)
+
+
+def _read_pair(shape: object) -> tuple[str, str]:
+    pair = read_items(shape)
+    if len(pair) != 2:
+        raise malformed("two columns that are equal")
+    return plain_text(pair[0]), plain_text(pair[1])
 
 
 def _read_optional(shape: object) -> Predicate | None:

@@ -50,6 +50,7 @@ def _tables_in_words(question: Question) -> str:
     told = [question.table or question.data_set]
     for joined in question.joins:
         how = f"by {joined.on[0]}" if joined.on else "by the person"
+        how += "".join(f" and {before} = {own}" for before, own in joined.also)
         told.append(f"{joined.table} {how}" + (", if any" if joined.keeps_all else ""))
     return " with ".join(told)
 

@@ -48,6 +48,8 @@ def rows_of(measure: Measure, names: tuple[str, ...]) -> Rows:
         else:
             order.append(f"row_key{i}")
             columns.append(f"r{i}.row_key AS row_key{i}")
+        for before, own in join.also:
+            on += f" AND r{i}.v{own} = {_place(measure, before, 'v')}"
         word = "LEFT JOIN" if join.keeps_all else "JOIN"
         joins += f" {word} {names[join.table]} AS r{i} ON {on}"
     for name in _columns(measure):

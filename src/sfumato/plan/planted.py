@@ -14,6 +14,7 @@ from typing import Final
 
 from sfumato.core.card import Card, Table
 from sfumato.core.expression import All, Compare, Constant, Predicate
+from sfumato.core.measure import Join
 from sfumato.core.question import EachPerson, Question, Reduce
 from sfumato.core.refusal import Refused
 from sfumato.core.twins.columns import values_of
@@ -116,20 +117,39 @@ class _Garden:
         columns = self.plan.card.columns
         start = {c.name: values_of(c, 1, self.stream, self._texts)[0] for c in columns}
         pools = Pools(columns, self._same(), wanted, self.stream)
-        return mended(pools.alike(start), wanted, pools)
+        made = mended(pools.alike(start), wanted, pools)
+        return made if made is not None and self._meets(made) else None
+
+    def _meets(self, row: Mapping[str, Value]) -> bool:
+        """Say whether its tables meet: null equals nothing."""
+        names = [column.name for column in self.plan.card.columns]
+        return all(
+            row[names[place]] is not None
+            for join in self.plan.measure.joins
+            if not join.keeps_all
+            for place in _held_equal(join)
+        )
 
     @property
     def _texts(self) -> int:
         return self.plan.card.limits.text_length
 
     def _same(self) -> Mapping[str, str]:
-        """Return which column of a public table equals which column before it."""
+        """Return which column of a joined table equals which column before it."""
         names = [column.name for column in self.plan.card.columns]
-        return {
-            names[join.start + join.key]: names[join.looked_up]
-            for join in self.plan.measure.joins
-            if join.looked_up is not None
-        }
+        same: dict[int, int] = {}
+        for own, before in self._equal():
+            first, last = sorted((_root(same, own), _root(same, before)))
+            if first != last:
+                same[last] = first
+        return {names[own]: names[before] for own, before in same.items()}
+
+    def _equal(self) -> Iterator[tuple[int, int]]:
+        """Yield the places of columns that joins hold equal, the later one first."""
+        for join in self.plan.measure.joins:
+            if join.looked_up is not None:
+                yield join.start + join.key, join.looked_up
+            yield from ((join.start + own, before) for before, own in join.also)
 
     def _keep(self, rows: Sequence[Mapping[str, Value]]) -> bool:
         """Put the rows into their tables; not if a public row with that key says otherwise."""
@@ -159,6 +179,18 @@ class _Garden:
             names = [column.name for column in every[place].columns]
             yield every[place], dict(zip(names, values[start : start + len(names)], strict=True))
             start += len(names)
+
+
+def _held_equal(join: Join) -> list[int]:
+    """Return the places of the columns before that the join holds equal."""
+    before = [place for place, _ in join.also]
+    return before if join.looked_up is None else [join.looked_up, *before]
+
+
+def _root(same: Mapping[int, int], place: int) -> int:
+    while place in same:
+        place = same[place]
+    return place
 
 
 def _both(where: Predicate | None, group: Sequence[Predicate]) -> Predicate | None:

@@ -76,6 +76,8 @@ def _question(text_read: Parsed, data_set: str) -> Question:
     source = read_from(select, data_set)
     items = read_items(select, source.tables)
     groups = _groups(select, items)
+    called = _called(select, items)
+    _check_called(select, called & source.names)
     check_windows(select, groups)
     reader = _After(outputs_of(items, groups), groups)
     having = select.args.get("having")
@@ -91,7 +93,7 @@ def _question(text_read: Parsed, data_set: str) -> Question:
         outputs=tuple(reader.outputs),
         where=wanted,
         group_by=groups,
-        called=_called(select, items),
+        called=called,
         source=source.each_person,
         having=made_having,
         order=order,
@@ -153,6 +155,16 @@ def _called(select: exp.Select, items: Sequence[Item]) -> frozenset[str]:
         return frozenset()
     named = [item for node in group.expressions if (item := _by_name(node, items)) is not None]
     return frozenset(i.name.casefold() for i in named if not isinstance(i.of, Ref))
+
+
+def _check_called(select: exp.Select, taken: frozenset[str]) -> None:
+    """Refuse to group by something computed that goes by a table's name, or by the person's."""
+    for name in sorted(taken):
+        raise outside(
+            select.args["group"],
+            f"the name {name!r} is that of a table or a person here",
+            "Take another name.",
+        )
 
 
 def _has_running_count(item: Item) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlglot import exp
 
 from sfumato.core.card import NAME
 from sfumato.core.question import EachPerson, Joined
+from sfumato.core.refusal import Refused
 from sfumato.plan.sql_inner import checked_inner, each_person, put_in
 from sfumato.plan.sql_leaves import column_of, nodes_of, only, outside
 from sfumato.plan.sql_rows import Source, put_rows_in, rows_of
@@ -25,6 +26,7 @@ class From:
     each_person: EachPerson | None
     table: str
     joins: tuple[Joined, ...] = ()
+    names: frozenset[str] = frozenset()  # that GROUP BY reads as a row or a person of it
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -54,7 +56,10 @@ def read_from(select: exp.Select, data_set: str) -> From:
     with_ = select.args.get("with_")
     named = _with(with_)
     reader = _Reader(data_set)
+    nodes = [select.args.get("from_"), *(select.args.get("joins") or [])]
+    names = {str(node.this.alias_or_name).casefold() for node in nodes if node is not None}
     made = reader.read(select, named)
+    made = replace(made, names=made.names | (names - {""}))
     unused = sorted(set(named) - reader.used)
     if unused:
         raise outside(with_, f"FROM uses no {unused[0]!r}", "Write FROM its name, or leave it out.")
@@ -81,7 +86,8 @@ class _Reader:
         source = self._tables(of_people)
         made = each_person(of_people)
         put_in(select, made)
-        return From(made.table(), source.table, source.joins)
+        person = frozenset({made.person.casefold()} - {""})
+        return From(made.table(), source.table, source.joins, person)
 
     def _of_people(
         self, select: exp.Select, known: Mapping[str, Named], depth: int = 0
@@ -111,7 +117,8 @@ class _Reader:
                 inner.select,
                 "a table with one row for each person is not joined",
                 "Take all of a person's numbers in one inner SELECT: join the tables inside it, "
-                "and group by the person.",
+                "and group by the person. Every row of a person's here stands beside every row of "
+                "theirs there then: MIN, MAX and AVG stay the same, COUNT and SUM do not.",
             )
         return found
 
@@ -171,20 +178,50 @@ def _joined(node: exp.Expr, aliases: dict[str, str], data_set: str) -> Joined:
     if alias in aliases:
         raise outside(node, "two tables have one name here", "Give each its own.")
     aliases[alias] = name
-    return Joined(name, _columns(node, aliases), side == "LEFT")
+    first, *others = _columns(node, aliases)
+    return Joined(name, first, side == "LEFT", tuple(others))
 
 
-def _columns(node: exp.Expr, aliases: Mapping[str, str]) -> tuple[str, str]:
-    """Return the two columns that a join holds equal."""
+def _columns(node: exp.Expr, aliases: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the pairs of columns that a join holds equal."""
     on, using = node.args.get("on"), node.args.get("using") or []
-    if on is None and len(using) == 1 and type(using[0]) is exp.Identifier:
-        return str(using[0].name), str(using[0].name)
-    if using or type(on) is not exp.EQ:
-        raise outside(
-            node, "a join needs one equality", "Write ON a.x = b.x; other conditions go into WHERE."
-        )
-    only(on, {"this", "expression"})
-    return _qualified(on.this, aliases), _qualified(on.expression, aliases)
+    if on is None and using and all(type(name) is exp.Identifier for name in using):
+        return [(str(name.name), str(name.name)) for name in using]
+    if using or on is None:
+        raise _no_equality(node)
+    return [_equal(part, aliases) for part in _all_of(on)]
+
+
+def _all_of(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield what AND holds together."""
+    waiting = [condition]
+    while waiting:
+        part = waiting.pop()
+        if type(part) is exp.And:
+            only(part, {"this", "expression"})
+            waiting += [part.expression, part.this]
+        elif type(part) is exp.Paren:
+            only(part, {"this"})
+            waiting.append(part.this)
+        else:
+            yield part
+
+
+def _equal(node: exp.Expr, aliases: Mapping[str, str]) -> tuple[str, str]:
+    if type(node) is not exp.EQ or any(
+        type(side) is not exp.Column for side in (node.left, node.right)
+    ):
+        raise _no_equality(node)
+    only(node, {"this", "expression"})
+    return _qualified(node.left, aliases), _qualified(node.right, aliases)
+
+
+def _no_equality(node: exp.Expr) -> Refused:
+    return outside(
+        node,
+        "a join holds columns equal",
+        "Write ON a.x = b.x, with AND between several; other conditions go into WHERE.",
+    )
 
 
 def _qualified(node: exp.Expr, aliases: Mapping[str, str]) -> str:

@@ -176,22 +176,28 @@ def _own_names(table: _Table) -> None:
 def _using_as_on(table: _Table, before: Sequence[_Table]) -> None:
     """Write USING (x) as an equality of what the inner SELECTs call x, for x may be hidden."""
     using = table.source.node.args.get("using") or []
-    if len(using) != 1 or all(t.columns is None for t in (*before, table)):
+    if not using or all(t.columns is None for t in (*before, table)):
         return
-    name = str(using[0].name)
+    first, *others = (_equal(name, table, before) for name in using)
+    on: exp.Expr = first
+    for other in others:
+        on = exp.And(this=on, expression=other)
+    table.source.node.set("using", None)
+    table.source.node.set("on", on)
+
+
+def _equal(using: exp.Expr, table: _Table, before: Sequence[_Table]) -> exp.EQ:
+    """Return what one name of USING holds equal."""
+    name = str(using.name)
     key = name.casefold()
     sure = [t for t in before if t.gives(key)]
     maybe = [t for t in before if t.columns is None]
     if table.hides(key) or not (sure or maybe):
-        raise _not_given(using[0], name, [*before, table])
+        raise _not_given(using, name, [*before, table])
     found = sure or maybe
     if len(found) > 1:
-        raise outside(
-            using[0], "it is not clear which table's column this is", "Write ON a.x = b.x."
-        )
-    on = exp.EQ(this=_named(name, found[0]), expression=_named(name, table))
-    table.source.node.set("using", None)
-    table.source.node.set("on", on)
+        raise outside(using, "it is not clear which table's column this is", "Write ON a.x = b.x.")
+    return exp.EQ(this=_named(name, found[0]), expression=_named(name, table))
 
 
 def _named(name: str, table: _Table) -> exp.Column:

@@ -2,7 +2,8 @@
 
 Bounding applies to the rows of the join (rules.md, 12): a person's rows there are all made of that
 person's rows and of public ones. So tables meet on the person or by a public table's unique key,
-what is kept without a partner is the side that was there before, and nothing else is answered.
+and beside it in what columns they please; what is kept without a partner is the side that was there
+before, and nothing else is answered.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from sfumato.core.refusal import Refused
 MAX_ROWS: Final = 10**10  # that a join may have by the card's limits
 MAX_ROWS_PER_PERSON: Final = 10**6
 MAX_JOINS: Final = 8
+MAX_EQUAL: Final = 8  # pairs of columns besides the person or the key
+Pairs = tuple[tuple[int, int], ...]
 Named = tuple[str, str, Column]  # the table, the name there, the column as it is called here
 _SEVERAL: Final = ""  # the name of a column that more than one table has
 _LACKING: Final = "?"  # the name of a person in a table in which they may have no row
@@ -112,6 +115,7 @@ class _Seen:
     card: Card
     tables: list[tuple[int, Table]]
     looked_up: list[int | None] = field(default_factory=list)  # by each join, in the columns before
+    also: list[Pairs] = field(default_factory=list)  # by each join: a column before, and its own
     optional: set[str] = field(default_factory=set)  # tables in which a row may have no partner
 
     def join(self, places: Mapping[str, int], wanted: Joined) -> Joined:
@@ -122,30 +126,45 @@ class _Seen:
             raise Refused(
                 "not-in-language", f"{table.name!r} stands twice.", "Join each table once."
             )
-        mine, theirs = self._sides(table, wanted)
+        if len(wanted.also) > MAX_EQUAL:
+            raise Refused(
+                "question-too-large",
+                f"More than {MAX_EQUAL} further columns are to be equal.",
+                "Join by fewer, and put the others into WHERE.",
+            )
+        sides = [self._sides(table, pair) for pair in (wanted.on, *wanted.also)]
         if table.is_public:
-            column = self._looked_up(table, mine, theirs)
+            first = next((side for side in sides if _is(side[0], table.key)), sides[0])
+            column = self._looked_up(table, *first)
             self.looked_up.append(column)
             on: tuple[str, ...] = (self._spelled(column),)
+            rest = [side for side in sides if side != first]
         else:
-            self._check_person(table, mine, theirs)
+            rest = [side for side in sides if not self._is_person(table, *side)]
+            self._check_person(table, *sides[0], found=len(rest) < len(sides))
             self.looked_up.append(None)
             on = ()
+        also = tuple(sorted({self._equal(table, *side) for side in rest}))
+        self.also.append(also)
+        named = tuple(
+            (self._spelled(before), f"{table.name}.{table.columns[own].name}")
+            for before, own in also
+        )
         self.tables.append((place, table))
         if wanted.keeps_all:
             self.optional.add(table.name)
-        return Joined(table.name, on, wanted.keeps_all)
+        return Joined(table.name, on, wanted.keeps_all, named)
 
-    def _sides(self, table: Table, wanted: Joined) -> tuple[str, str]:
+    def _sides(self, table: Table, on: Sequence[str]) -> tuple[str, str]:
         """Return which column of the new table equals which of those before."""
         own = table.key or table.unit or ""
-        if not wanted.on:
+        if not on:
             return own, own if table.is_public else str(self.tables[0][1].unit)
-        if len(wanted.on) == 1:
-            return own, wanted.on[0]
-        sides = [_split(side, table.name) for side in wanted.on]
-        if wanted.on[0].casefold() == wanted.on[1].casefold():
-            return wanted.on[0], wanted.on[1]
+        if len(on) == 1:
+            return own, on[0]
+        sides = [_split(side, table.name) for side in on]
+        if on[0].casefold() == on[1].casefold():
+            return on[0], on[1]
         if sides[0][0] == sides[1][0]:
             raise Refused(
                 "not-in-language",
@@ -155,15 +174,33 @@ class _Seen:
         mine, theirs = sides if sides[0][0] else reversed(sides)
         return mine[1], theirs[1]
 
-    def _check_person(self, table: Table, mine: str, theirs: str) -> None:
-        people = self._people()
-        if mine.casefold() != (table.unit or "").casefold() or theirs.casefold() not in people:
+    def _is_person(self, table: Table, mine: str, theirs: str) -> bool:
+        return _is(mine, table.unit) and theirs.casefold() in self._people()
+
+    def _check_person(self, table: Table, mine: str, theirs: str, *, found: bool) -> None:
+        """Refuse a join of people's tables that does not hold the person equal."""
+        if found:
+            return
+        raise Refused(
+            "not-in-language",
+            f"{table.name!r} holds people's rows, so it is joined by the person, whatever else is "
+            "equal.",
+            f"Write ON {table.name}.{table.unit} = {self.tables[0][1].name}."
+            f"{self.tables[0][1].unit}, and AND before what else is equal.",
+        )
+
+    def _equal(self, table: Table, mine: str, theirs: str) -> tuple[int, int]:
+        """Return the place of a column before and that of the table's own that equals it."""
+        places = {column.name.casefold(): i for i, column in enumerate(table.columns)}
+        if mine.casefold() not in places:
             raise Refused(
-                "not-in-language",
-                f"{table.name!r} holds people's rows, so it is joined by the person alone.",
-                f"Write ON {table.name}.{table.unit} = {self.tables[0][1].name}."
-                f"{self.tables[0][1].unit}.",
+                "unknown-column",
+                f"{table.name!r} has no column {mine!r} that a join can hold equal.",
+                "It has: " + ", ".join(column.name for column in table.columns) + ".",
+                column=mine,
             )
+        own = places[mine.casefold()]
+        return self._before(table, table.columns[own], theirs), own
 
     def _looked_up(self, table: Table, mine: str, theirs: str) -> int:
         """Return the place of the column that is looked up in a public table."""
@@ -173,9 +210,12 @@ class _Seen:
                 f"{table.name!r} is looked up by its key, {table.key!r}.",
                 f"Write ON {table.name}.{table.key} = a column of the tables before it.",
             )
+        return self._before(table, _column(table, mine), theirs)
+
+    def _before(self, table: Table, key: Column, theirs: str) -> int:
+        """Return the place of a column before, which has to be stored as the key is."""
         view = self.view(())
         column = view.card.column(view.name(theirs))
-        key = _column(table, mine)
         if not _are_alike(column, key) or any(
             seen.limits.text_length != table.limits.text_length for _, seen in self.tables
         ):
@@ -245,9 +285,10 @@ class _Seen:
 
     def _physical(self, joins: Sequence[Joined]) -> Iterator[Join]:
         start = len(self.tables[0][1].columns)
-        for (place, table), joined, of in zip(self.tables[1:], joins, self.looked_up, strict=True):
+        found = zip(self.tables[1:], joins, self.looked_up, self.also, strict=True)
+        for (place, table), joined, of, also in found:
             key = 0 if table.key is None else table.columns.index(_column(table, table.key))
-            yield Join(place, start, len(table.columns), of, key, joined.keeps_all)
+            yield Join(place, start, len(table.columns), of, key, joined.keeps_all, also)
             start += len(table.columns)
 
 
@@ -266,6 +307,10 @@ def _are_alike(column: Column, key: Column) -> bool:
     if column.is_numeric:
         return key.is_numeric and column.step == key.step
     return column.type == key.type
+
+
+def _is(name: str, other: str | None) -> bool:
+    return name.casefold() == (other or "").casefold()
 
 
 def _split(spelling: str, table: str) -> tuple[bool, str]:
