@@ -29,6 +29,7 @@ from sfumato.engines.prepare_sql import (
     stored,
     without_nulls,
 )
+from sfumato.engines.prepare_typed import typed
 from sfumato.engines.sketch import Sketch, domains_alike, united, write_sketch
 from sfumato.engines.sketching import take_sketch
 from sfumato.engines.sources import open_source, paths_of
@@ -77,10 +78,11 @@ def _staged(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str)
     source = open_source(connection, order)
     places = [source.place(column.name) for column in order.columns]
     unit = None if order.unit is None else source.place(order.unit)
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW texts AS {source.sql}")
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW texts AS {source.both_sql}")
     _check_size(connection, order.limits.rows)
     sketch = take_sketch(connection, order, len(source.names), unit, salt)
-    _stage(connection, order, places, unit)
+    kinds = [source.kinds[place] for place in places]
+    _stage(connection, order, list(zip(places, kinds, strict=True)), unit)
     if order.key is not None:
         _check_unique(connection, order, order.key)
     return sketch
@@ -115,20 +117,21 @@ def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
         )
 
 
-# --- staging: texts become values and key codes --------------------------------------------------
+# --- staging: cells become values and key codes --------------------------------------------------
 
 
 def _stage(
     connection: duckdb.DuckDBPyConnection,
     order: TableOrder,
-    places: Sequence[int],
+    cells: Sequence[tuple[int, str]],
     unit: int | None,
 ) -> None:
-    texts = [f"{without_nulls(f'c{place}', order.nulls)} AS x{i}" for i, place in enumerate(places)]
-    values = [
-        f"{stored(column, f'x{i}', order.limits.text_length)} AS v{i}"
-        for i, column in enumerate(order.columns)
-    ]
+    texts, values = [], []
+    for i, (column, (place, kind)) in enumerate(zip(order.columns, cells, strict=True)):
+        value = typed(column, f"x{i}", kind, order.nulls)
+        cell = without_nulls(f"c{place}", order.nulls) if value is None else f"r{place}"
+        texts.append(f"{cell} AS x{i}")
+        values.append(f"{value or stored(column, f'x{i}', order.limits.text_length)} AS v{i}")
     where = ""
     if unit is not None:  # an empty identifier is nobody, and nobody's rows are dropped (rule 12)
         texts.append(f"{without_nulls(f'c{unit}', order.nulls)} AS {_UNIT}")
