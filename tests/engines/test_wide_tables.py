@@ -44,7 +44,11 @@ class Told:
         return self.real.execute(sql, *values)
 
 
-def staged(times: int) -> tuple[list[Any], Told]:
+# of a typed source: cells that are numbers and days already
+KINDS = {"fine": "DOUBLE", "day": "DATE"}
+
+
+def staged(times: int, kinds: dict[str, str]) -> tuple[list[Any], Told]:
     """What is staged of a table that has every type so many times; nobody's is an empty id."""
     shape = {f"{name}{n}": of for n in range(times) for name, of in TYPES.items()}
     columns, _ = read_columns(shape)
@@ -54,21 +58,26 @@ def staged(times: int) -> tuple[list[Any], Told]:
     nobody = "('', " + ", ".join(["'1'"] * len(columns)) + ")"
     names = ", ".join(f"c{i}" for i in range(len(columns) + 1))
     cells = f"(VALUES {', '.join([*rows, nobody])}) AS t({names})"
-    connection.real.execute(f"CREATE TEMP VIEW texts AS SELECT * FROM {cells}")
+    named = [(place, kinds.get(name, "VARCHAR")) for place, name in enumerate([*TYPES] * times, 1)]
+    typed = ", ".join(f"TRY_CAST(c{place} AS {kind}) AS r{place}" for place, kind in named)
+    connection.real.execute(f"CREATE TEMP VIEW texts AS SELECT *, {typed} FROM {cells}")
     order = TableOrder(
         0, "rows.csv", None, "id", None, columns, ("n/a", ""), Limits(text_length=8), (1, 1)
     )
-    places = range(1, len(columns) + 1)
-    prepare._stage(connection, order, places, 0)  # type: ignore[arg-type]  # it only executes
+    prepare._stage(connection, order, named, 0)  # type: ignore[arg-type]  # it only executes
     names = ", ".join(["id", *prepare._stored_columns(order)])
     found = connection.real.execute(f"SELECT {names} FROM {prepare._staging(order)} ORDER BY id")
     return [[str(one) for one in found.description], *found.fetchall()], connection
 
 
-def test_a_wide_table_is_stored_like_a_narrow_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once, _ = staged(2)
+@pytest.mark.parametrize("kinds", [{}, KINDS], ids=["texts", "typed"])
+def test_a_wide_table_is_stored_like_a_narrow_one(
+    monkeypatch: pytest.MonkeyPatch, kinds: dict[str, str]
+) -> None:
+    at_once, told = staged(2, kinds)
+    assert any("r2 AS x1" in sql for sql in told.said) == bool(kinds)
     monkeypatch.setattr(prepare, "_WIDE", 1)
-    one_by_one, _ = staged(2)
+    one_by_one, _ = staged(2, kinds)
     assert one_by_one == at_once  # names, types and every value
     assert len(at_once) == 1 + len(CELLS)
     assert at_once[1][1:4] == (7, 1, -12)
@@ -77,9 +86,9 @@ def test_a_wide_table_is_stored_like_a_narrow_one(monkeypatch: pytest.MonkeyPatc
 def test_no_statement_reads_the_texts_of_two_columns_of_a_wide_table() -> None:
     """Each takes megabytes in every thread, whatever the rows: all at once ended the worker."""
     times = prepare._WIDE // len(TYPES) + 1
-    _, connection = staged(times)
+    _, connection = staged(times, {})
     widest = max(sql.count("[eE][+-]") for sql in connection.said)
-    _, narrow = staged(1)
+    _, narrow = staged(1, {})
     assert widest < max(sql.count("[eE][+-]") for sql in narrow.said)
     leftovers = connection.real.execute("SELECT table_name FROM duckdb_tables()").fetchall()
     assert ("unread",) not in leftovers

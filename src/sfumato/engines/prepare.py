@@ -29,6 +29,7 @@ from sfumato.engines.prepare_sql import (
     stored,
     without_nulls,
 )
+from sfumato.engines.prepare_typed import typed
 from sfumato.engines.sketch import Sketch, domains_alike, united, write_sketch
 from sfumato.engines.sketching import take_sketch
 from sfumato.engines.sources import open_source, paths_of
@@ -78,10 +79,11 @@ def _staged(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str)
     source = open_source(connection, order)
     places = [source.place(column.name) for column in order.columns]
     unit = None if order.unit is None else source.place(order.unit)
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW texts AS {source.sql}")
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW texts AS {source.both_sql}")
     _check_size(connection, order.limits.rows)
     sketch = take_sketch(connection, order, len(source.names), unit, salt)
-    _stage(connection, order, places, unit)
+    kinds = [source.kinds[place] for place in places]
+    _stage(connection, order, list(zip(places, kinds, strict=True)), unit)
     if order.key is not None:
         _check_unique(connection, order, order.key)
     return sketch
@@ -116,21 +118,22 @@ def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
         )
 
 
-# --- staging: texts become values and key codes --------------------------------------------------
+# --- staging: cells become values and key codes --------------------------------------------------
 
 
 def _stage(
     connection: duckdb.DuckDBPyConnection,
     order: TableOrder,
-    places: Sequence[int],
+    cells: Sequence[tuple[int, str]],
     unit: int | None,
 ) -> None:
-    texts = [f"{without_nulls(f'c{place}', order.nulls)} AS x{i}" for i, place in enumerate(places)]
     is_wide = len(order.columns) > _WIDE
-    values = [
-        f"{f'x{i}' if is_wide else _value(order, i, f'x{i}')} AS v{i}"
-        for i in range(len(order.columns))
-    ]
+    texts, values = [], []
+    for i, (place, kind) in enumerate(cells):
+        is_typed = typed(order.columns[i], f"x{i}", kind, order.nulls) is not None
+        cell = f"r{place}" if is_typed else without_nulls(f"c{place}", order.nulls)
+        texts.append(f"{cell} AS x{i}")
+        values.append(f"{f'x{i}' if is_wide else _value(order, i, kind, f'x{i}')} AS v{i}")
     where = ""
     if unit is not None:  # an empty identifier is nobody, and nobody's rows are dropped (rule 12)
         texts.append(f"{without_nulls(f'c{unit}', order.nulls)} AS {_UNIT}")
@@ -145,7 +148,7 @@ def _stage(
     joins = "".join(f" LEFT JOIN codes{i} ON codes{i}.value = v.v{i}" for i, _ in keyed)
     read = f"SELECT {', '.join(values)} FROM (SELECT {', '.join(texts)} FROM texts){where}"
     if is_wide:
-        _read_one_by_one(connection, order, read)
+        _read_one_by_one(connection, order, read, [kind for _, kind in cells])
         read = "SELECT * FROM unread"
     connection.execute(
         f"CREATE TEMP TABLE {_staging(order)} AS SELECT v.*{codes} FROM ({read}) AS v{joins}"
@@ -153,20 +156,24 @@ def _stage(
     connection.execute("DROP TABLE IF EXISTS unread")
 
 
-def _value(order: TableOrder, place: int, text: str) -> str:
-    """Print the stored value of that column's text."""
-    return stored(order.columns[place], text, order.limits.text_length)
+def _value(order: TableOrder, place: int, kind: str, cell: str) -> str:
+    """Print the stored value of that column's cell, or of its text if that has to be read."""
+    column = order.columns[place]
+    said = typed(column, cell, kind, order.nulls)
+    return stored(column, cell, order.limits.text_length) if said is None else said
 
 
-def _read_one_by_one(connection: duckdb.DuckDBPyConnection, order: TableOrder, texts: str) -> None:
-    """Keep the texts, then put values in their place, column by column.
+def _read_one_by_one(
+    connection: duckdb.DuckDBPyConnection, order: TableOrder, cells: str, kinds: Sequence[str]
+) -> None:
+    """Keep the cells, then put values in their place, column by column.
 
     In one statement every column's expressions have their own room in each thread: some hundred
     columns would take more than a worker may use, though there be few rows.
     """
-    connection.execute(f"CREATE TEMP TABLE unread AS {texts}")
-    for place, column in enumerate(order.columns):
-        value = _value(order, place, f"v{place}")
+    connection.execute(f"CREATE TEMP TABLE unread AS {cells}")
+    for place, (column, kind) in enumerate(zip(order.columns, kinds, strict=True)):
+        value = _value(order, place, kind, f"v{place}")
         connection.execute(
             f"ALTER TABLE unread ALTER v{place} SET DATA TYPE {_stored_as(column)} USING ({value})"
         )

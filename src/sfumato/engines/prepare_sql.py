@@ -43,7 +43,7 @@ def stored(column: Column, text: str, text_length: int) -> str:
     """Print the stored value of a cell, or null; nothing a cell can hold makes it fail."""
     match column.type:
         case "integer" | "number":
-            return _steps(column, text)
+            return steps(column, _floor(text, half_step(column.step)[0]))
         case "text":
             return f"left({text}, {text_length})"
         case "boolean":
@@ -64,13 +64,14 @@ def _guarded(pattern: str, text: str, value: str) -> str:
 # --- numbers -------------------------------------------------------------------------------------
 
 
-def _steps(column: Column, text: str) -> str:
-    """Print the number in whole steps: clamped first, then rounded half up, exactly.
+def steps(column: Column, floor: str) -> str:
+    """Print a number in whole steps: clamped first, then rounded half up, exactly.
 
     With d decimals that spell half a step, x becomes the integer a = floor(x * 10**d), which is on
-    the same side of every rounding edge as x, for edges are whole multiples of half a step.
+    the same side of every rounding edge as x, for edges are whole multiples of half a step. `floor`
+    prints a, as a HUGEINT or less; what is beyond the bounds may be cut to them already.
     """
-    decimals, half = _half_step(column.step)
+    _, half = half_step(column.step)
     low, high = (-MAX_STEPS, MAX_STEPS) if not column.is_bounded else column.bounds()
     edges = [2 * half * bound for bound in (low, high)]
     if max(abs(edge) for edge in edges) >= _MOST:
@@ -79,7 +80,6 @@ def _steps(column: Column, text: str) -> str:
             f"The bounds or the step of column {column.name!r} have too many digits.",
             "Declare a coarser step or nearer bounds.",
         )
-    floor = _floor(text, decimals)
     if column.is_bounded:  # LEAST and GREATEST skip nulls, hence the guard (stack.md, 1.4)
         inside = f"least(greatest({floor}, {edges[0]}), {edges[1]})"
         value = f"CASE WHEN {floor} IS NOT NULL THEN {inside} END"
@@ -89,7 +89,7 @@ def _steps(column: Column, text: str) -> str:
     return f"CAST(({value} - ({edges[0]}) + {half}) // {2 * half} + ({low}) AS BIGINT)"
 
 
-def _half_step(step: Fraction) -> tuple[int, int]:
+def half_step(step: Fraction) -> tuple[int, int]:
     """Return (d, h): half a step is h units of 10**-d."""
     decimals, half = 0, step / 2
     while half.denominator != 1:

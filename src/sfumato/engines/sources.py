@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from sfumato.engines.orders import TableOrder
 from sfumato.engines.prepare_sql import trimmed
 
 NO_NULLS: Final = "\ue000 no text is null here \ue000"  # the card alone says what is null
+DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # all digits, and decimals
 _CSV: Final = (".csv", ".tsv")
 _PARQUET: Final = (".parquet", ".pq")
 _DUCKDB: Final = (".duckdb", ".ddb", ".db")
@@ -23,10 +25,15 @@ _DUCKDB: Final = (".duckdb", ".ddb", ".db")
 
 @dataclass(frozen=True)
 class Source:
-    """The columns of a source, and the names it gives them; SQL that reads them as c0, c1, ..."""
+    """The columns of a source, and the names it gives them; SQL that reads them as c0, c1, ...
+
+    `both_sql` reads them as r0, r1, ... too: as what they are, by the types of `kinds`.
+    """
 
     names: tuple[str, ...]
     sql: str
+    kinds: tuple[str, ...]
+    both_sql: str
 
     def place(self, name: str) -> int:
         """Return which column is meant, letter case and spaces aside, or refuse."""
@@ -93,18 +100,31 @@ def _text_source(order: TableOrder, suffix: str) -> Source:
         f" delim = {quoted(separator)}, quote = '\"', escape = '\"', strict_mode = true,"
         f" nullstr = {quoted(NO_NULLS)}, columns = {{{columns}}})"
     )
-    return Source(tuple(names), _texts([f"c{i}" for i in range(len(names))], read))
+    sql = _texts([f"c{i}" for i in range(len(names))], read)
+    return Source(tuple(names), sql, ("VARCHAR",) * len(names), sql)
 
 
 def _table_source(connection: duckdb.DuckDBPyConnection, table: str) -> Source:
     found = connection.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()
     names = tuple(str(row[0]) for row in found)
-    return Source(names, _texts([f"CAST({named(name)} AS VARCHAR)" for name in names], table))
+    kinds = tuple(str(row[1]) for row in found)
+    texts = [_spelled(name, kind) for name, kind in zip(names, kinds, strict=True)]
+    cells = [f"{named(name)} AS r{i}" for i, name in enumerate(names)]
+    return Source(names, _texts(texts, table), kinds, _texts(texts, table, cells))
 
 
-def _texts(columns: Sequence[str], table: str) -> str:
-    texts = ", ".join(f"{trimmed(column)} AS c{i}" for i, column in enumerate(columns))
-    return f"SELECT {texts} FROM {table}"
+def _spelled(name: str, kind: str) -> str:
+    """Print a cell as text; DuckDB spells a decimal that has no whole digits without its zero."""
+    text = f"CAST({named(name)} AS VARCHAR)"
+    found = DECIMAL.fullmatch(kind)
+    if found is None or found[1] != found[2]:
+        return text
+    return rf"regexp_replace({text}, '^(-?)\.', '\10.')"
+
+
+def _texts(columns: Sequence[str], table: str, more: Sequence[str] = ()) -> str:
+    texts = [f"{trimmed(column)} AS c{i}" for i, column in enumerate(columns)]
+    return f"SELECT {', '.join((*texts, *more))} FROM {table}"
 
 
 def _inner_table(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> str:
