@@ -27,6 +27,7 @@ from typing import Final
 from sfumato.core.refusal import Refused
 from sfumato.extras import need
 from sfumato.federated.rooms import RoomLimits
+from sfumato.garbage import look_seldom
 
 LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
 PAUSE_S: Final = 0.5  # before a child that died is started again
@@ -291,6 +292,7 @@ def _be_door(serving: Serving, line: Path) -> None:
     link = house.desk.access.owner_link() or ""
     tally = Tally(to_standard_error if serving.is_logged else to_nowhere)
     end = DoorEnd(house.desk, quantum_s=serving.quantum_ms / 1000, tally=tally)
+    look_seldom()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
             loop.run(_until_told(end.serve(line, lambda: _tell({"ready": link}))))
@@ -345,6 +347,7 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
     )
     server = uvicorn.Server(config)
     config.load()  # whatever is loaded, while the door still opens its vault
+    look_seldom()
     sys.stdin.buffer.readline()  # the gate opens; or the keeper is gone, and so is this process
     _end_with_the_keeper()
     listening = socket.socket(fileno=descriptor)

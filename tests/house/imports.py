@@ -49,6 +49,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "federated": ("federated", "core", "dice", "client.remote", "piped"),
     "convening": EVERYTHING,  # a part of the app: what a vault is as a site, and who convenes
     "dice": (),
+    "garbage": (),
     "piped": (),
     "clock": (),
     "app": EVERYTHING,
