@@ -8,7 +8,7 @@ refused a message takes no further part in the round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Final
@@ -35,11 +35,14 @@ from sfumato.core.secure.masks import (
     reduced,
     take_mask,
 )
-from sfumato.core.secure.terms import Terms, Trust, accepted, not_trusted, opened, signed
+from sfumato.core.secure.terms import Terms, Trust, accepted, decoded, not_trusted, opened, signed
 
 SEALED_BYTES: Final = 2 * sharing.SHARE_BYTES + 16  # two shares and the tag
 HASH_BYTES: Final = 32
 _PLACE: Final = 8
+_KEPT_BYTES: Final = ("_mask_secret", "_seed", "_heard", "_agreed")
+_KEPT_PLACES: Final = ("_sharers", "_left")
+_KEPT_FIELDS: Final = len(_KEPT_BYTES) + len(_KEPT_PLACES) + 2
 
 
 class Participant:
@@ -60,6 +63,46 @@ class Participant:
         self._dice = dice
         self._used = used
         self._stage = "invited"
+
+    def kept(self) -> bytes:
+        """Return all that the next stage needs, secrets too, for a site that ends between stages.
+
+        Who keeps it must give it once: a stage done twice from one state could reveal both
+        secrets of a neighbour.
+        """
+        held = self.__dict__
+        fields = [
+            self._stage.encode(),
+            self.terms.encoded() if "terms" in held else b"",
+            self._channel.private_bytes_raw() if "_channel" in held else b"",
+            *(held.get(name, b"") for name in _KEPT_BYTES),
+            *(_placed(held.get(name, ())) for name in _KEPT_PLACES),
+            _placed(held.get("_keys", {})),
+            _placed(held.get("_held", {})),
+        ]
+        return pack("kept", *fields)
+
+    def resume(self, kept: bytes) -> None:
+        """Go on from what was kept of this site's part in a round."""
+        stage, terms, channel, *rest = unpack(kept, "kept", 3 + _KEPT_FIELDS)
+        if self._stage != "invited" or not terms:
+            raise refused("The site is not at a stage at which a round is gone on with.")
+        self.terms = decoded(terms)
+        place = self.terms.place_of(self.name)
+        if place is None:
+            raise not_trusted("this site is not of the cohort")
+        self._place = place
+        if channel:
+            self._channel = X25519PrivateKey.from_private_bytes(channel)
+        for name, field in zip((*_KEPT_BYTES, *_KEPT_PLACES), rest, strict=False):
+            self.__dict__[name] = field if name in _KEPT_BYTES else frozenset(_by_place(field))
+        self._keys = {at: (x[:KEY_BYTES], x[KEY_BYTES:]) for at, x in _by_place(rest[-2]).items()}
+        cut = sharing.SHARE_BYTES
+        held = {at: (x[:cut], x[cut:]) for at, x in _by_place(rest[-1]).items()}
+        self._held: dict[int, tuple[bytes, bytes]] = held
+        if self._mask_secret:
+            self._mask = X25519PrivateKey.from_private_bytes(self._mask_secret)
+        self._stage = stage.decode()
 
     def join(self, invitation: bytes) -> bytes:
         """Return this site's keys for the round, if the terms are ones that it may accept."""
@@ -133,7 +176,7 @@ class Participant:
         self._check_floor(len(self._sharers))
         if not self._sharers <= self._keys.keys() or self._place not in self._sharers:
             raise refused("The list of who has shared does not fit the keys.")
-        self._held: dict[int, tuple[bytes, bytes]] = {}
+        self._held = {}
         for item in unpack(mine, "mine"):
             self._keep(int.from_bytes(item[:_PLACE], "little"), item[_PLACE:])
         near = self.terms.near[self._place] & self._sharers
@@ -276,6 +319,20 @@ def _places(field: bytes, terms: Terms) -> frozenset[int]:
     if sorted(set(places)) != places or any(place >= len(terms.members) for place in places):
         raise malformed("sharers")
     return frozenset(places)
+
+
+def _placed(found: Iterable[int]) -> bytes:
+    """Return places, each with what is known of it, as one field."""
+    known = found if isinstance(found, Mapping) else {}
+    return pack(
+        "placed",
+        *(p.to_bytes(_PLACE, "little") + b"".join(known.get(p, ())) for p in sorted(found)),
+    )
+
+
+def _by_place(field: bytes) -> dict[int, bytes]:
+    items = unpack(field, "placed")
+    return {int.from_bytes(item[:_PLACE], "little"): item[_PLACE:] for item in items}
 
 
 def _hash(said: bytes) -> bytes:

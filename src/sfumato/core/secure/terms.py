@@ -217,7 +217,7 @@ def accepted(message: bytes, trust: Trust) -> Terms:
     encoded, signature = unpack(message, _INVITATION, 2)
     if not is_signed(trust.convener, _INVITATION.encode() + encoded, signature):
         raise not_trusted("the invitation is not signed by the convener")
-    terms = _decoded(encoded)
+    terms = decoded(encoded)
     if any(trust.members.get(member.name) != member.identity for member in terms.members):
         raise not_trusted("the cohort holds a site, or a key, that this site does not know")
     if terms.floor < trust.floor or terms.colluders < trust.colluders:
@@ -225,7 +225,8 @@ def accepted(message: bytes, trust: Trust) -> Terms:
     return terms
 
 
-def _decoded(encoded: bytes) -> Terms:
+def decoded(encoded: bytes) -> Terms:
+    """Return the terms that were encoded so, or refuse."""
     nonce, names, identities, *numbers, about = unpack(encoded, _TERMS, 10)
     values = [int.from_bytes(exactly(number, _NUMBER, _TERMS), "little") for number in numbers]
     pairs = zip(_texts(unpack(names, "names")), unpack(identities, "identities"), strict=False)

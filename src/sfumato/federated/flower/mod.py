@@ -1,0 +1,103 @@
+"""The client's side in Flower: a mod around an app that trains, of which only masked words leave.
+
+The app stays as it is: it gets a model and settings, and answers with the model that it has
+trained. What it answers goes no further than here. Its metrics are dropped, and so is the text of
+its exceptions, which Flower would send to the server.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+from sfumato.core.refusal import Refused
+from sfumato.core.secure.frames import refused
+from sfumato.dice import StretchedDice
+from sfumato.federated.flower.node import Node
+from sfumato.federated.flower.schedule import flat, task_digest
+from sfumato.federated.flower.stages import Numbers, Part
+
+OURS: Final = "sfumato"  # the name of our record in a message and in a node's context
+ARRAYS, SETTINGS = "arrays", "config"  # Flower's own names for a model and its settings
+KEY_BYTES: Final = 32
+Next = Callable[[Message, Context], Message]
+_LOG: Final = logging.getLogger("flwr")
+
+
+def secure_mod(setting: str = "sfumato-site") -> Callable[[Message, Context, Next], Message]:
+    """Return the mod of a site whose folder the node's configuration names under that setting."""
+
+    def mod(message: Message, context: Context, call_next: Next) -> Message:
+        try:
+            said = _said(setting, message, context, call_next)
+        except Refused as refusal:
+            _LOG.warning("sfumato: %s", refusal)
+            said = {"refused": refusal.code}
+        return Message(RecordDict({OURS: ConfigRecord(said)}), reply_to=message)
+
+    return mod
+
+
+def _said(setting: str, message: Message, context: Context, call_next: Next) -> dict[str, Any]:
+    """Return what the site says at that stage; Any: bytes and texts of a record."""
+    asked = message.content.get(OURS)
+    folder = context.node_config.get(setting)
+    if not isinstance(asked, ConfigRecord) or not isinstance(folder, str):
+        raise refused(f"It is none of a secure sum, or the node has no setting {setting!r}.")
+    stage, nonce, heard = (_bytes(asked, name) for name in ("stage", "nonce", "message"))
+    part = Part(Node(Path(folder)), _key(context, stage == b"join"), StretchedDice())
+    if stage == b"join":
+        return {"message": part.join(heard, _bytes(asked, "schedule").decode())}
+    if stage != b"mask":
+        return {"message": part.go_on(stage.decode(), nonce, heard)}
+    arrays = _arrays(message)
+    settings = dict(message.content.get(SETTINGS, {}))
+
+    def update() -> Numbers | None:
+        return _trained(arrays, message, context, call_next)
+
+    return {"message": part.mask(nonce, heard, task_digest(arrays, settings), update)}
+
+
+def _key(context: Context, is_new: bool) -> bytes:
+    """Return the key in the SuperNode's memory, a new one for every round."""
+    if is_new:
+        context.state[OURS] = ConfigRecord({"key": StretchedDice().draw(KEY_BYTES)})
+    held = context.state.get(OURS)
+    key = held.get("key") if isinstance(held, ConfigRecord) else None
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+        raise refused("The SuperNode has ended since, and the round's secrets with it.")
+    return key
+
+
+def _trained(
+    arrays: dict[str, Any], message: Message, context: Context, call_next: Next
+) -> Numbers | None:
+    """Return how the app moves the model; None if it fails, whatever the reason."""
+    try:
+        reply = call_next(message, context)
+        return flat(_arrays(reply), arrays) - flat(arrays, arrays)
+    except SystemExit:
+        said = "it ended itself"
+    except Exception as wrong:  # noqa: BLE001  # its text could hold a row
+        said = type(wrong).__name__
+    _LOG.error("sfumato: the app gave no update (%s); the site adds nothing to the sum", said)
+    return None
+
+
+def _arrays(message: Message) -> dict[str, Any]:
+    record = message.content.get(ARRAYS)
+    if not isinstance(record, ArrayRecord):
+        raise refused(f"A message of a model holds it as the record {ARRAYS!r}.")
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def _bytes(asked: ConfigRecord, name: str) -> bytes:
+    found = asked.get(name)
+    if not isinstance(found, bytes):
+        raise refused(f"The message holds no bytes {name!r}.")
+    return found

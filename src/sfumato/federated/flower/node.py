@@ -1,0 +1,252 @@
+"""What a node of a fleet has of ours: its key, what its owner allows, and what it has spent.
+
+A Flower client has no vault. What bounds its budget is a file of charges beside its key, written
+before a row is read. It is as good as whoever runs the node: no anchor tells that it was put back.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from sfumato.core.federation import Agreement, bad_federation, read_agreement
+from sfumato.core.refusal import Refused
+from sfumato.core.secure.terms import not_trusted
+from sfumato.dice import SystemDice
+from sfumato.federated.flower.schedule import Plan
+
+KEY, RULES, AGREEMENT, SPENT = "site.key", "site.json", "agreement.json", "spent.sqlite"
+KEY_BYTES: Final = 32
+WAIT_S: Final = 30
+_TABLES: Final = (
+    "CREATE TABLE nonces (nonce BLOB PRIMARY KEY) WITHOUT ROWID",
+    "CREATE TABLE charges (schedule TEXT PRIMARY KEY, epsilon TEXT, delta TEXT, said TEXT)",
+    "CREATE TABLE rounds (schedule TEXT, number INTEGER, PRIMARY KEY (schedule, number))",
+    "CREATE TABLE kept (nonce BLOB PRIMARY KEY, sealed BLOB) WITHOUT ROWID",
+)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the owner of a node allows, over all schedules there will ever be."""
+
+    name: str
+    epsilon: Fraction
+    delta: Fraction
+    lets_average: bool  # without noise: `secure-average (not DP)`
+
+
+def new_site(
+    folder: Path,
+    name: str,
+    *,
+    epsilon: float | str,
+    delta: float | str,
+    lets_average: bool = False,
+) -> str:
+    """Make a site of a fleet in an empty folder; return the public key to tell the others."""
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    if any(folder.iterdir()):
+        raise Refused("vault-exists", f"{folder} is not empty.", "Choose another folder.")
+    rules = {"name": name, "epsilon": str(epsilon), "delta": str(delta), "average": lets_average}
+    (folder / RULES).write_text(json.dumps(rules, indent=2), "utf-8")
+    secret = SystemDice().draw(KEY_BYTES)
+    (folder / KEY).touch(mode=0o600)
+    (folder / KEY).write_bytes(secret)
+    database = sqlite3.connect(folder / SPENT, isolation_level=None)
+    for table in _TABLES:
+        database.execute(table)
+    database.close()
+    return Ed25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw().hex()
+
+
+def join_fleet(folder: Path, agreement: dict[str, object]) -> None:
+    """Put down that the node's owner agrees with the other sites; read it before you do."""
+    node, found = Node(folder), read_agreement(agreement)
+    if found.name_of(node.public) != node.rules.name:
+        raise bad_federation("this site is not of it under its name and key")
+    (folder / AGREEMENT).write_text(json.dumps(agreement, indent=2), "utf-8")
+
+
+class Node:
+    """The folder of a site of a fleet; its file of charges has state."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.rules = _rules(self._read(RULES))
+        self.identity = Ed25519PrivateKey.from_private_bytes(self._secret())
+        self.public = self.identity.public_key().public_bytes_raw()
+
+    def agreement(self) -> Agreement:
+        """Return what the owner has agreed to."""
+        return read_agreement(self._read(AGREEMENT))
+
+    @contextmanager
+    def turn(self) -> Iterator[Turn]:
+        """Do one thing alone; it is durable when this ends, or nothing of it is done."""
+        with _kept_quiet(), self._opened() as database:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield Turn(database, self.rules)
+                database.execute("COMMIT")
+            finally:
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        path = (self._folder / SPENT).absolute().as_uri() + "?mode=rw"  # never made anew by itself
+        database = sqlite3.connect(path, uri=True, timeout=WAIT_S, isolation_level=None)
+        try:
+            database.execute("PRAGMA synchronous=EXTRA")
+            database.execute("PRAGMA secure_delete=ON")
+            yield database
+        finally:
+            database.close()
+
+    def _read(self, name: str) -> dict[str, object]:
+        try:
+            found = json.loads((self._folder / name).read_text("utf-8"))
+        except (OSError, ValueError):
+            found = None
+        if not isinstance(found, dict):
+            raise _missing(self._folder / name)
+        return found
+
+    def _secret(self) -> bytes:
+        try:
+            secret = (self._folder / KEY).read_bytes()
+        except OSError:
+            secret = b""
+        if len(secret) != KEY_BYTES:
+            raise _missing(self._folder / KEY)
+        return secret
+
+
+class Turn:
+    """What is read and written in one transaction of the file of charges."""
+
+    def __init__(self, database: sqlite3.Connection, rules: Rules) -> None:
+        self._database = database
+        self._rules = rules
+
+    def take_nonce(self, nonce: bytes) -> None:
+        """Put a round's nonce down for ever; refuse one that is there."""
+        if self._database.execute("SELECT 1 FROM nonces WHERE nonce = ?", (nonce,)).fetchone():
+            raise not_trusted("this site has been in a round of that nonce before")
+        self._database.execute("INSERT INTO nonces VALUES (?)", (nonce,))
+
+    def look(self, plan: Plan, number: int) -> None:
+        """Refuse a round that could not be charged."""
+        schedule = plan.schedule
+        if not 1 <= number <= schedule.rounds:
+            raise not_trusted("the schedule has no round of that number")
+        done = "SELECT 1 FROM rounds WHERE schedule = ? AND number = ?"
+        if self._database.execute(done, (plan.digest, number)).fetchone():
+            raise not_trusted("this site has been in the round of that number before")
+        if schedule.epsilon is None or schedule.delta is None:
+            if not self._rules.lets_average:
+                raise not_trusted("this site's owner allows no sums without noise")
+            return
+        paid = self._charges()
+        if plan.digest in paid:
+            return
+        epsilon = schedule.epsilon + sum((spent for spent, _ in paid.values()), Fraction(0))
+        delta = schedule.delta + sum((spent for _, spent in paid.values()), Fraction(0))
+        if epsilon > self._rules.epsilon or delta > self._rules.delta:
+            raise Refused(
+                "budget-exceeded",
+                f"The schedule would bring the site to epsilon {float(epsilon):.4g} and delta"
+                f" {float(delta):.4g}; its owner allows {float(self._rules.epsilon):.4g} and"
+                f" {float(self._rules.delta):.4g}.",
+                "Ask for less, or ask the owner for more.",
+            )
+
+    def charge(self, plan: Plan, number: int) -> None:
+        """Charge the whole schedule once, and put its round down; durable when the turn ends."""
+        self.look(plan, number)
+        self._database.execute("INSERT INTO rounds VALUES (?, ?)", (plan.digest, number))
+        schedule = plan.schedule
+        if schedule.epsilon is not None and plan.digest not in self._charges():
+            line = (plan.digest, str(schedule.epsilon), str(schedule.delta), schedule.spelled())
+            self._database.execute("INSERT INTO charges VALUES (?, ?, ?, ?)", line)
+
+    def spent(self) -> tuple[Fraction, Fraction]:
+        """Return the epsilon and the delta of all schedules that were begun."""
+        paid = self._charges().values()
+        return sum((e for e, _ in paid), Fraction(0)), sum((d for _, d in paid), Fraction(0))
+
+    def _charges(self) -> dict[str, tuple[Fraction, Fraction]]:
+        rows = self._database.execute("SELECT schedule, epsilon, delta FROM charges").fetchall()
+        return {name: (Fraction(epsilon), Fraction(delta)) for name, epsilon, delta in rows}
+
+    def keep(self, nonce: bytes, sealed: bytes) -> None:
+        """Keep what a site needs at the next stage of a round."""
+        self._database.execute("INSERT INTO kept VALUES (?, ?)", (nonce, sealed))
+
+    def take_kept(self, nonce: bytes) -> bytes:
+        """Return what was kept, which is given once."""
+        row = self._database.execute("SELECT sealed FROM kept WHERE nonce = ?", (nonce,)).fetchone()
+        if row is None:
+            raise _out_of_round()
+        self._database.execute("DELETE FROM kept WHERE nonce = ?", (nonce,))
+        return bytes(row[0])
+
+    def forget_rounds(self) -> None:
+        """Drop what earlier rounds have left behind: a site is in one round at a time."""
+        self._database.execute("DELETE FROM kept")
+
+
+def spent_at(folder: Path) -> dict[str, str]:
+    """Return what a site has spent, and what its owner allows, as text."""
+    node = Node(folder)
+    with node.turn() as turn:
+        epsilon, delta = turn.spent()
+    allowed = {"epsilon_cap": str(node.rules.epsilon), "delta_cap": str(node.rules.delta)}
+    return {"epsilon": str(epsilon), "delta": str(delta), **allowed}
+
+
+def _rules(said: dict[str, object]) -> Rules:
+    match said:
+        case {"name": str(name), "epsilon": str(epsilon), "delta": str(delta),
+              "average": bool(lets_average)}:  # fmt: skip
+            try:
+                return Rules(name, Fraction(epsilon), Fraction(delta), lets_average)
+            except (ValueError, ZeroDivisionError) as wrong:
+                raise bad_federation("the caps in site.json are no numbers") from wrong
+    raise bad_federation("site.json names the site, epsilon, delta and whether averages are let")
+
+
+@contextmanager
+def _kept_quiet() -> Iterator[None]:
+    """Turn what goes wrong with the file into a refusal: without it nothing is charged."""
+    try:
+        yield
+        return
+    except sqlite3.Error as wrong:
+        said = type(wrong).__name__
+    raise Refused(
+        "ledger-unavailable",
+        f"The site's file of charges cannot be used ({said}).",
+        "Nothing was sent. Make room, or bring the file back; a new one forgets what was spent.",
+    )
+
+
+def _out_of_round() -> Refused:
+    return Refused(
+        "sum-message-refused",
+        "The site is not in that round, or not at that stage of it.",
+        "It takes part in the next one by itself.",
+    )
+
+
+def _missing(path: Path) -> Refused:
+    return Refused("vault-missing", f"There is no {path}.", "Make the site with `new_site`.")
