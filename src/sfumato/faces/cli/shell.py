@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks have whatev
 class App(Protocol):
     """What the command line is given by the app: it builds nothing itself."""
 
-    def create(
+    def create(  # noqa: PLR0913  # what `init` is told
         self,
         folder: str,
         *,
@@ -34,6 +34,7 @@ class App(Protocol):
         ledger: str | None = None,
         engine: str | None = None,
         engine_reader: str | None = None,
+        sandbox: str | None = None,
     ) -> None:
         """Make a new vault."""
         ...
