@@ -338,7 +338,7 @@ def open_house(
             streams=Streams(StreamDoor(ledger, counting, pool, kept), catalogue, clock),
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
-            pipelines=pipelines_of(records, strangers, catalogue),
+            pipelines=pipelines_of(records, strangers, catalogue, brought.names),
             airlock=airlock_of(root, records, strangers, catalogue),
             audit=Audit(ledger, catalogue, users),
             access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),

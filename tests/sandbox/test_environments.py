@@ -184,7 +184,8 @@ def test_one_that_somebody_else_adds_meanwhile_is_the_same_one(
     kept: Environments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = folder_of(tmp_path / "mine", mine="X = 1")
-    put, added = environments._is_put, []
+    put = environments._is_put
+    added: list[bool] = []
 
     def after_another(draft: Path, place: Path) -> bool:
         if not added:

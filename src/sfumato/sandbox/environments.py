@@ -91,6 +91,14 @@ class Environments:
         names = sorted(place.name for place in self.root.iterdir() if is_name(place.name))
         return tuple(one for one in map(self.find, names) if one is not None)
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names alone, for whoever may hand a program in; make no folder for it."""
+        try:
+            found = os.listdir(self._root or default_folder() / "own")
+        except OSError:
+            return ()
+        return tuple(sorted(filter(is_name, found)))
+
     def find(self, name: str) -> OwnEnvironment | None:
         """Return one by its name, or None."""
         if not is_name(name):
