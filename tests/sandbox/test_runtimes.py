@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,6 +115,15 @@ def test_the_doctor_starts_what_the_vault_names(tmp_path: Path) -> None:
     is_well, says = found["sandbox"]
     assert is_well is starts("apptainer")
     assert "apptainer" in says
+
+
+@needs_bubbles
+@pytest.mark.skipif(
+    shutil.which("podman") is None or shutil.which("runc") is None, reason="podman is not here"
+)
+def test_podman_starts_where_it_is_installed() -> None:
+    """Else all that is asked of it would be left out, and nobody would be told."""
+    assert starts("podman:runc") or starts("podman")
 
 
 SAME = """
