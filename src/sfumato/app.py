@@ -228,8 +228,7 @@ def create(  # noqa: PLR0913  # what `init` is told
     `ledger` is the URL of a PostgreSQL database that keeps the ledger instead of a file. `engine`
     is the address of a PostgreSQL or a Spark that is asked instead of DuckDB: `postgresql://...`,
     `spark://:SECRET@HOST:PORT` or `local[2]`. `engine_reader` is the address by which a PostgreSQL
-    is asked, if its role is there already; otherwise one is made. `sandbox` is what strangers'
-    programs are run in, `podman` say, instead of bubblewrap.
+    is asked, if its role is there already; otherwise one is made. `sandbox` may be `podman`.
     """
     read_runtime(sandbox)
     root = Path(folder).absolute()
