@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -13,8 +14,9 @@ import pytest
 
 from sfumato.core.sandbox import SandboxLimits
 from sfumato.dice import SystemDice
-from sfumato.sandbox.bubble import Bubble, Ran
+from sfumato.sandbox.bubble import Bubble, BubbleGone, Ran
 from sfumato.sandbox.environment import environment
+from sfumato.sandbox.runtimes import read_runtime
 
 ROWS: Final = "id\theight\nann\t170\nbob\t180\n"
 needs_bubbles: Final = pytest.mark.skipif(
@@ -22,9 +24,24 @@ needs_bubbles: Final = pytest.mark.skipif(
 )
 
 
-def bubble() -> Bubble:
+RUNTIMES: Final = ("bubblewrap", "podman", "podman:runc", "apptainer")  # docker needs an image
+
+
+def bubble(runtime: str = "bubblewrap") -> Bubble:
     """Return a warm bubble on some processor."""
-    return Bubble(environment(), min(os.sched_getaffinity(0)), SystemDice())
+    chosen = read_runtime(runtime)
+    return Bubble(environment(), min(os.sched_getaffinity(0)), SystemDice(), chosen)
+
+
+@functools.cache
+def starts(runtime: str) -> bool:
+    """Say whether a bubble of it starts here and answers."""
+    try:
+        made = bubble(runtime)
+    except BubbleGone:
+        return False
+    made.kill()
+    return True
 
 
 def ran_in(

@@ -27,7 +27,7 @@ from sfumato.faces.connection_desk import columns_of, taken
 from sfumato.faces.desk import Desk
 from sfumato.faces.local import LocalTransport
 from sfumato.federated.rooms import RoomLimits
-from sfumato.sandbox import Bubblewrap, Environments, environment
+from sfumato.sandbox import Bubblewrap, Environments, environment, read_runtime
 from sfumato.services.access import ACTIONS, OWNER, Access, Admission, Caller
 from sfumato.services.anonymity import Anonymity, HandingOut, Recoding
 from sfumato.services.audit import Audit
@@ -209,21 +209,23 @@ class OpenVault(Vault):
         self.close()
 
 
-def create(
+def create(  # noqa: PLR0913  # what `init` is told
     folder: str | os.PathLike[str],
     *,
     anchor: str | os.PathLike[str] | None = None,
     ledger: str | None = None,
     engine: str | None = None,
     engine_reader: str | None = None,
+    sandbox: str | None = None,
 ) -> None:
     """Make a new vault in an empty or absent folder; its anchor lies outside it.
 
     `ledger` is the URL of a PostgreSQL database that keeps the ledger instead of a file. `engine`
     is the address of a PostgreSQL or a Spark that is asked instead of DuckDB: `postgresql://...`,
     `spark://:SECRET@HOST:PORT` or `local[2]`. `engine_reader` is the address by which a PostgreSQL
-    is asked, if its role is there already; otherwise one is made.
+    is asked, if its role is there already; otherwise one is made. `sandbox` may be `podman`.
     """
+    read_runtime(sandbox)
     root = Path(folder).absolute()
     if anchor is not None and Path(anchor).exists():
         raise Refused(
@@ -244,7 +246,8 @@ def create(
     store = _make_store(root, ledger, dice)
     where = Path(anchor).absolute() if anchor else default_anchor(store.head().ledger)
     SqlCatalogue(records_of(root, ledger), _read_stored_card).close()
-    write_settings(root, {"anchor": str(where), "ledger": ledger, "engine": chosen.kind})
+    kept = {"anchor": str(where), "ledger": ledger, "engine": chosen.kind, "sandbox": sandbox}
+    write_settings(root, kept)
     key = ReceiptKey(read_secret(root / "keys" / "receipts"))
     Ledger(store, FileAnchor(where), key).note("vault-created", {"format": FORMAT})
     store.close()
@@ -313,7 +316,8 @@ def open_house(
     runs = FileDrafts(root / "runs")
     runs.sweep()
     brought = Environments()
-    sandbox = Bubblewrap(partial(environment, vault=root), dice, own=brought)
+    runtime = read_runtime(settings.get("sandbox"))
+    sandbox = Bubblewrap(partial(environment, vault=root), dice, own=brought, runtime=runtime)
     strangers = PipelineDoor(ledger, split, sandbox, pool, runs)
     return House(
         folder=root,
@@ -328,7 +332,7 @@ def open_house(
             streams=Streams(StreamDoor(ledger, counting, pool, kept), catalogue, clock),
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
-            pipelines=pipelines_of(records, strangers, catalogue),
+            pipelines=pipelines_of(records, strangers, catalogue, brought.names),
             airlock=airlock_of(root, records, strangers, catalogue),
             audit=Audit(ledger, catalogue, users),
             access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),

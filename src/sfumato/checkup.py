@@ -20,7 +20,17 @@ from sfumato.core.sandbox import SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.extras import EXTRAS, absent, is_checkout, make_of, pip_of
-from sfumato.sandbox import Bubblewrap, Environments, environment, held_in_words, why_not
+from sfumato.sandbox import (
+    Bubblewrap,
+    Environments,
+    Runtime,
+    environment,
+    held_in_words,
+    program,
+    read_runtime,
+    why_not,
+)
+from sfumato.settings import settings_of
 from sfumato.stores.sqlite import create_ledger
 from sfumato.vault_engine import NAMES
 
@@ -62,7 +72,7 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
         _check_engine(),
         _check_sqlite(),
         _check_anchors(),
-        _check_sandbox(),
+        _check_sandbox(folder),
         _check_environments(),
         *map(_check_extra, EXTRAS),
         *(_check_vault(Path(folder)) if folder else []),
@@ -144,19 +154,33 @@ def _check_environments() -> Finding:
     return Finding("environments", True, says)
 
 
-def _check_sandbox() -> Finding:
-    """Start a sandbox for real, where there is one; without, pipelines are refused."""
-    if shutil.which("bwrap") is None:
+def _check_sandbox(folder: str | None) -> Finding:
+    """Start a sandbox for real, the vault's own if one is named; without, programs are refused."""
+    try:
+        runtime = read_runtime(_settings(folder).get("sandbox"))
+    except Refused as refused:
+        return Finding("sandbox", False, f"{refused.cause} {refused.next_step}")
+    if shutil.which(program(runtime)) is None:
+        if runtime != Runtime():
+            return Finding("sandbox", False, why_not(runtime))
         says = "no bubblewrap, so strangers' programs are refused"
         return Finding("sandbox", True, says, f"sudo apt-get install {PACKAGES['sandbox']}")
-    sandbox = Bubblewrap(environment, SystemDice())
+    sandbox = Bubblewrap(environment, SystemDice(), runtime=runtime)
     try:
         sandbox.check(SandboxLimits())
-        return Finding("sandbox", True, held_in_words())
+        return Finding("sandbox", True, held_in_words(runtime))
     except (SandboxStopped, Refused, OSError):
-        return Finding("sandbox", False, why_not())
+        return Finding("sandbox", False, why_not(runtime))
     finally:
         sandbox.close()
+
+
+def _settings(folder: str | None) -> Mapping[str, object]:
+    """Return the vault's settings; of what is no vault, none: that is said elsewhere."""
+    try:
+        return settings_of(Path(folder)) if folder else {}
+    except Refused:
+        return {}
 
 
 def _check_extra(extra: str) -> Finding:

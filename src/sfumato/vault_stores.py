@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -60,11 +61,13 @@ def surveys_of(root: Path, url: object, ledger: Ledger, salt: bytes) -> Surveys:
     return Surveys(ledger, SqlSurveys(records, dice), keys, SystemClock(), dice, salt)
 
 
-def pipelines_of(records: Records, door: PipelineDoor, catalogue: Catalogue) -> Pipelines:
+def pipelines_of(
+    records: Records, door: PipelineDoor, catalogue: Catalogue, brought: Callable[[], Sequence[str]]
+) -> Pipelines:
     """Return the service of programs, with the rules that approve some of them."""
     clock, dice = SystemClock(), SystemDice()
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
-    return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules)
+    return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules, brought)
 
 
 def airlock_of(root: Path, records: Records, door: PipelineDoor, catalogue: Catalogue) -> Airlock:

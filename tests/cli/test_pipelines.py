@@ -132,8 +132,7 @@ def test_an_output_that_is_not_on_the_whitelist_is_refused(vault: Path) -> None:
     assert json.loads(made.stdout)["refused"]["code"] == "bad-pipeline"
 
 
-def test_what_programs_bring_along_is_added_listed_and_removed(tmp_path: Path) -> None:
-    vault = make_vault(tmp_path)
+def test_what_programs_bring_along_is_added_listed_and_removed(vault: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "mine.py").write_text(f"X = {str(tmp_path)!r}")
     given = ("pipeline", "environment", "add", "--folder", str(tmp_path / "mine"))
@@ -141,6 +140,12 @@ def test_what_programs_bring_along_is_added_listed_and_removed(tmp_path: Path) -
     try:
         listed = run(vault, "pipeline", "environment", "list")
         assert f"{made['name']}, 1 MB of memory a processor: of a test" in listed.stdout
+        shown = json.loads(run(vault, "pipeline", "list", "cohort", "--json").stdout)
+        digest = made["name"].removeprefix("folder-")
+        seen = {"name": made["name"], "kind": "folder", "digest": digest}
+        assert seen in shown["environments"]
+        assert str(tmp_path) not in json.dumps(shown)
+        assert made["name"] in run(vault, "pipeline", "list", "cohort").stdout
     finally:
         removed = run(vault, "pipeline", "environment", "remove", made["name"])
     assert removed.stdout == f"Removed {made['name']}.\n"

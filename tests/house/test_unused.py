@@ -18,7 +18,6 @@ KEPT = {
     "Forgetful": "a target of the lab that `probe` is to find wanting",
     "above_bounds": "what a report of the lab is judged by",
     "objects_count": "a name of PySyft's, for cells written for it",
-    "pids": "which processes a test of escapes has to look for",
     "wait_closed": "uvicorn calls it",
     "format_commands": "click calls it",
     "id_at_location": "a name of PySyft's, for cells written for it",

@@ -21,8 +21,8 @@ from sfumato.core.outputs import read_outputs
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
-from sfumato.sandbox import Bubblewrap, Environments, environment, libraries
-from sfumato.sandbox.environments import install_command
+from sfumato.sandbox import Bubblewrap, Environments, environment, environments, libraries
+from sfumato.sandbox.environments import fetch_command, install_command
 from vaults import card, make_vault, write_csv
 
 LIMITS = SandboxLimits(cpu_s=4.0)
@@ -53,7 +53,7 @@ def wheel(folder: Path, name: str, source: str, version: str = "1.0", binary: by
     folder.mkdir(exist_ok=True)
     place = folder / f"{name}-{version}-py3-none-any.whl"
     about = f"{name}-{version}.dist-info"
-    with zipfile.ZipFile(place, "w") as made:
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as made:
         made.writestr(f"{name}.py", source)
         if binary:
             made.writestr("fast.so", binary)
@@ -110,11 +110,16 @@ def test_a_lock_is_read_as_tools_write_it() -> None:
 
 
 def test_pip_is_told_to_check_hashes_and_to_build_nothing() -> None:
-    said = install_command(Path("lock"), Path("to"))[1:]
-    assert said == [
-        "-I", "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "--no-deps",
-        "--no-input", "--no-warn-script-location", "--disable-pip-version-check", "--quiet",
-        "--target", "to", "--requirement", "lock",
+    always = [
+        "--require-hashes", "--only-binary", ":all:", "--no-deps", "--no-input",
+        "--disable-pip-version-check", "--quiet",
+    ]  # fmt: skip
+    assert fetch_command(Path("lock"), Path("to"))[1:] == [
+        "-I", "-m", "pip", "download", *always, "--dest", "to", "--requirement", "lock",
+    ]  # fmt: skip
+    assert install_command(Path("lock"), Path("to"), Path("from"))[1:] == [
+        "-I", "-m", "pip", "install", *always, "--no-index", "--find-links", "from", "--no-compile",
+        "--no-warn-script-location", "--target", "to", "--requirement", "lock",
     ]  # fmt: skip
 
 
@@ -137,6 +142,61 @@ def test_a_wheel_of_another_hash_is_not_installed(
 def locked(folder: Path, digest: str) -> Path:
     (folder / "lock").write_text(f"mine==1.0 --hash=sha256:{digest}\n")
     return folder / "lock"
+
+
+def test_wheels_that_would_be_more_than_there_may_be_are_not_unpacked(
+    kept: Environments, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = locked(tmp_path, wheel(wheels, "mine", "X = 1", binary=bytes(30_000_000)))
+    assert sum(place.stat().st_size for place in wheels.iterdir()) < 1_000_000
+    monkeypatch.setattr(environments, "_MOST_FOLDER", 20_000_000)
+    assert code_of(lambda: kept.add_lock(lock)) == "bad-environment"
+    assert os.listdir(kept.root) == []
+    monkeypatch.setattr(environments, "_MOST_FOLDER", 40_000_000)
+    assert kept.add_lock(lock).megabytes >= 28
+
+
+def test_a_lock_that_is_added_anew_is_the_same_to_the_last_byte(
+    kept: Environments, wheels: Path, tmp_path: Path
+) -> None:
+    """Else every program that was approved with it would wait again."""
+    lock = locked(tmp_path, wheel(wheels, "mine", "X = 1"))
+    first = kept.add_lock(lock)
+    compiled = list((kept.files(first.name) / "packages" / "__pycache__").iterdir())
+    assert len(compiled) == 1
+    assert b"/env/own/packages/mine.py" in compiled[0].read_bytes()  # and not where it lay here
+    kept.remove(first.name)
+    assert kept.add_lock(lock) == first
+
+
+def test_what_was_left_of_one_that_was_removed_is_in_nobodys_way(
+    kept: Environments, tmp_path: Path
+) -> None:
+    made = kept.add_folder(folder_of(tmp_path / "mine", mine="X = 1"))
+    left = kept.root / f".gone-{made.name}"  # by somebody who was killed while removing it
+    left.mkdir()
+    (left / "half").write_text("left")
+    kept.remove(made.name)
+    assert kept.all() == ()
+
+
+def test_one_that_somebody_else_adds_meanwhile_is_the_same_one(
+    kept: Environments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = folder_of(tmp_path / "mine", mine="X = 1")
+    put = environments._is_put
+    added: list[bool] = []
+
+    def after_another(draft: Path, place: Path) -> bool:
+        if not added:
+            added.append(True)
+            kept.add_folder(mine)
+        return put(draft, place)
+
+    monkeypatch.setattr(environments, "_is_put", after_another)
+    made = kept.add_folder(mine)
+    assert kept.all() == (made,)
+    assert os.listdir(kept.root) == [made.name]
 
 
 def test_no_file_of_a_wheel_is_given_to_the_loader(

@@ -17,6 +17,7 @@ from images import PYTHON, layout, python_layer
 from sfumato.core.sandbox import BlockJob, SandboxLimits
 from sfumato.dice import SystemDice
 from sfumato.sandbox import Bubblewrap, Environments, environment
+from sfumato.sandbox.runtimes import read_runtime
 
 pytestmark = needs_bubbles
 Says = Callable[[str], bytes]
@@ -30,7 +31,7 @@ OUT = "out/answer.txt"
 
 
 @pytest.fixture(scope="module", params=["folder", "image"])
-def says(request: pytest.FixtureRequest) -> Iterator[Says]:
+def says(request: pytest.FixtureRequest, runtime: str) -> Iterator[Says]:
     """Give what runs a probe in a warm bubble with a program's own files, and says what it said."""
     os.environ["PLANTED"] = SECRET
     with tempfile.TemporaryDirectory() as place:
@@ -43,7 +44,10 @@ def says(request: pytest.FixtureRequest) -> Iterator[Says]:
             Path(place, "mine").mkdir()
             Path(place, "mine", "mine.py").write_text("X = 1")
             own = kept.add_folder(Path(place, "mine")).name
-        sandbox = Bubblewrap(environment, SystemDice(), sleep=lambda _: None, own=kept)
+        chosen = read_runtime(runtime)
+        sandbox = Bubblewrap(
+            environment, SystemDice(), sleep=lambda _: None, own=kept, runtime=chosen
+        )
         rows = Path(place, "rows")
         rows.write_text(ROWS)
 

@@ -292,3 +292,17 @@ def test_an_image_is_added_once_and_by_its_digest(tmp_path: Path) -> None:
     kept.remove(made.name)
     assert kept.all() == ()
     assert os.listdir(tmp_path / "own") == []
+
+
+def test_a_list_of_holes_is_not_read(tmp_path: Path) -> None:
+    """A list of billions is a few megabytes when packed, and all of the memory when read."""
+    said = {
+        "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "big",
+        "GNU.sparse.realsize": "4",
+    }  # fmt: skip
+    holes = b"1\n0\n4\n".ljust(512, b"\0") + b"text"
+    for kept in (said, {"GNU.sparse.size": "4", "GNU.sparse.map": "0,4"}):
+        hostile = tar_of([member("big", holes, pax_headers=kept)])
+        place = tmp_path / str(len(kept))
+        place.mkdir()
+        assert code_of(place, layout(place, [hostile]), place) == "bad-environment"

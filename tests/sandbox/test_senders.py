@@ -23,6 +23,7 @@ from sfumato.door.unseal import unseal
 from sfumato.sandbox import Bubblewrap, environment
 from sfumato.sandbox.bubble import DONE, LATE
 from sfumato.sandbox.bubblewrap import lay_s, slot_s, turn_s
+from sfumato.sandbox.runtimes import read_runtime
 
 pytestmark = needs_bubbles
 ONE_MORE = ROWS + "cyd\t175\n"
@@ -43,8 +44,9 @@ os._exit(0)
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[Bubblewrap]:
-    made = Bubblewrap(environment, SystemDice(), sleep=lambda _: None)
+def sandbox(runtime: str) -> Iterator[Bubblewrap]:
+    chosen = read_runtime(runtime)
+    made = Bubblewrap(environment, SystemDice(), sleep=lambda _: None, runtime=chosen)
     yield made
     made.close()
 

@@ -50,6 +50,12 @@ def is_image(environment: str) -> bool:
     return own_of(environment).startswith(f"{IMAGE}-")
 
 
+def kind_and_digest(name: str) -> tuple[str, str]:
+    """Return what a name of an environment says: what it was made from, and of which bytes."""
+    kind, _, digest = name.partition("-")
+    return kind, digest
+
+
 def read_own(text: object) -> str:
     """Return the name of the environment that a manifest asks for, or of none; or refuse."""
     if text is None or text == NONE:

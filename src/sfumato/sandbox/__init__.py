@@ -4,13 +4,17 @@ from sfumato.sandbox.bubblewrap import Bubblewrap, slot_s
 from sfumato.sandbox.environment import Environment, environment
 from sfumato.sandbox.environments import Environments
 from sfumato.sandbox.report import held_in_words, why_not
+from sfumato.sandbox.runtimes import Runtime, program, read_runtime
 
 __all__ = [
     "Bubblewrap",
     "Environment",
     "Environments",
+    "Runtime",
     "environment",
     "held_in_words",
+    "program",
+    "read_runtime",
     "slot_s",
     "why_not",
 ]

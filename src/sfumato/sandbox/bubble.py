@@ -1,5 +1,7 @@
 """One warm bubble: started without a right or a secret, given one block at a time.
 
+Bubblewrap makes it, or its own first process in a container of another runtime (nested.py).
+
 Nothing comes out of it but frames of its keeper: how a block ended, its own processor time, and
 what it said, capped. A bubble ends when this process does, however it ends.
 """
@@ -17,17 +19,24 @@ import struct
 import subprocess
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from sfumato.core.ports import Dice
 from sfumato.core.sandbox import SandboxLimits
+from sfumato.sandbox.container import listening
 from sfumato.sandbox.environment import Environment
+from sfumato.sandbox.nested import CONTROL
+from sfumato.sandbox.runtimes import BUBBLEWRAP, Runtime, command, program
 
 BWRAP: Final = "bwrap"
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3  # how a block ended (inside.py)
 _HEAD: Final = struct.Struct("<BQI")
 _START_S: Final = 60.0
+_LOOK_S: Final = 0.1
+_TIDY_S: Final = 10.0  # that a runtime has, once its container has heard us hang up
+_BUBBLEWRAP: Final = Runtime()
 _GRACE_S: Final = 20.0  # that a keeper may be late with its frame; then the host is at fault
 # where memory runs out, the kernel is to end a bubble, and in it the largest: a block
 _FIRST_TO_GO: Final = ("/bin/sh", "-c", 'echo 1000 >/proc/self/oom_score_adj; exec "$@"', "sh")
@@ -48,22 +57,18 @@ class Ran:
 
 
 class Bubble:
-    """A zygote in bubblewrap."""
+    """A zygote in bubblewrap, or in a container."""
 
-    def __init__(self, made: Environment, cpu: int, dice: Dice) -> None:
+    def __init__(
+        self, made: Environment, cpu: int, dice: Dice, runtime: Runtime = _BUBBLEWRAP
+    ) -> None:
         """Start it on that processor and wait until it is warm."""
-        bwrap = shutil.which(BWRAP)
-        if bwrap is None:
+        if shutil.which(program(runtime)) is None:
             raise BubbleGone
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            self._process = _started(bwrap, made, cpu, theirs, own_uid(dice))
-        except OSError:
-            ours.close()
-            raise BubbleGone from None
-        finally:
-            theirs.close()
+        begin = _in_bubblewrap if runtime.name == BUBBLEWRAP else partial(_in_container, runtime)
+        self._process, ours = begin(made, cpu, own_uid(dice))
         self._control = ours
+        self._tidy_s = 0.0 if runtime.name == BUBBLEWRAP else _TIDY_S
         ours.settimeout(_START_S)
         try:
             is_ready = ours.recv(16) == b"ready"
@@ -99,8 +104,10 @@ class Bubble:
                 os.close(say)
 
     def kill(self) -> None:
-        """End everything in it at once."""
+        """End everything in it at once; a runtime has a moment to clear its own away."""
         self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(self._tidy_s)
         self._process.kill()
         self._process.wait()
 
@@ -143,27 +150,75 @@ def _exactly(hear: int, count: int, until: float) -> bytes:
 # --- starting -------------------------------------------------------------------------------------
 
 
-def _started(
-    bwrap: str, made: Environment, cpu: int, control: socket.socket, uid: int | None
-) -> subprocess.Popen[bytes]:
-    """Start bubblewrap with an empty environment; as root, under a uid that nothing else has."""
+def _in_bubblewrap(
+    made: Environment, cpu: int, uid: int | None
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    zygote = _zygote(made, cpu, theirs.fileno())
+    first = [*made.first, "-I", "/from/inside/inside.py", json.dumps(zygote)]
+    try:
+        return _started([BWRAP, *arguments(made), *first], uid, (theirs.fileno(),)), ours
+    except OSError:
+        ours.close()
+        raise BubbleGone from None
+    finally:
+        theirs.close()
+
+
+def _in_container(
+    runtime: Runtime, made: Environment, cpu: int, uid: int | None
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    zygote = _zygote(made, cpu, CONTROL, is_nested=True)
+    first = [*made.first, "-I", "/from/inside/nested.py", json.dumps(zygote)]
+    try:
+        with listening(made, cpu, uid) as (wall, listener):
+            process = _started([*command(runtime, wall), *first], uid, ())
+            try:
+                return process, _called(listener, process)
+            except OSError:
+                process.kill()
+                process.wait()
+                raise
+    except OSError:
+        raise BubbleGone from None
+
+
+def _called(listener: socket.socket, process: subprocess.Popen[bytes]) -> socket.socket:
+    """Return the line of who calls; whoever has started it may end first."""
+    until = time.monotonic() + _START_S
+    listener.settimeout(_LOOK_S)
+    while time.monotonic() < until and process.poll() is None:
+        with contextlib.suppress(TimeoutError):
+            return listener.accept()[0]
+    raise ConnectionError
+
+
+def _zygote(made: Environment, cpu: int, control: int, *, is_nested: bool = False) -> list[str]:
+    """Return how the zygote is started, once the environment is carried in."""
     settings = {
-        "control": control.fileno(),
+        "control": control,
         "path": [] if made.is_alone else ["/env/packages"],
         "modules": list(made.modules),
         "own": [] if made.own is None or made.is_image else ["/env/own/packages"],
         "image": made.is_image,
         "cpus": [cpu],
+        "nested": is_nested,
     }
     # not -I, which would leave the hash seed out; there is no environment but what is set here
-    python = [made.python, "-s", "-P", "/env/inside/inside.py", json.dumps(settings)]
-    first = [*made.first, "-I", "/from/inside/inside.py", json.dumps(python)]
+    return [made.python, "-s", "-P", "/env/inside/inside.py", json.dumps(settings)]
+
+
+def _started(argv: list[str], uid: int | None, kept: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    """Start it with an empty environment; as root, under a uid that nothing else has."""
+    found = shutil.which(argv[0])
+    if found is None:
+        raise FileNotFoundError
     return subprocess.Popen(
-        [*_FIRST_TO_GO, bwrap, *arguments(made), *first],
+        [*_FIRST_TO_GO, found, *argv[1:]],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        pass_fds=(control.fileno(),),
+        pass_fds=kept,
         close_fds=True,
         cwd="/",
         env={},

@@ -1,4 +1,4 @@
-"""Strangers' programs in bubbles of bubblewrap: one processor, one bubble, one block at a time."""
+"""Strangers' programs in bubbles: one processor, one bubble, one block at a time."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from sfumato.core.sealed import Sealed
 from sfumato.sandbox.bubble import DONE, Bubble, BubbleGone, Ran
 from sfumato.sandbox.environment import Environment, environment_digest, with_own
 from sfumato.sandbox.environments import Environments, missing_environment
-from sfumato.sandbox.machine import memory_mb, one_by_one
+from sfumato.sandbox.machine import FOR_BLOCKS, memory_mb, one_by_one
+from sfumato.sandbox.runtimes import Runtime
 
 _AGAIN: Final = 3  # times that a whole job is run again because the host failed it
-_MACHINE: Final = 0.75  # the share of the machine's memory that blocks may have together
+_BUBBLEWRAP: Final = Runtime()
 _OWN_MB: Final = 256  # of a bubble itself: the libraries, and the zygote
 _REST_S: Final = 0.3  # between a block's last moment and the next one's start,
 _CLEAR_S: Final = 0.1  # and for each gigabyte of its that the kernel takes back
@@ -87,8 +88,10 @@ class Bubblewrap:
         *,
         own: Environments | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        runtime: Runtime = _BUBBLEWRAP,
     ) -> None:
-        """Start nothing yet."""
+        """Start nothing yet; bubbles will be started with that runtime, and with no other."""
+        self._runtime = runtime
         self._made, self._dice, self._sleep = made, dice, sleep
         self._job = threading.Lock()
         self._bubbles: list[Bubble] = []
@@ -101,7 +104,7 @@ class Bubblewrap:
         """Return how many blocks run at once: what they may use sums to less than the machine."""
         found = self._found(own)
         each = limits.memory_mb + limits.disk_mb + _OWN_MB + (found.megabytes if found else 0)
-        fitting = int(_MACHINE * memory_mb()) // each
+        fitting = int(FOR_BLOCKS * memory_mb()) // each
         most = 1 if one_by_one(os.uname().release) else len(os.sched_getaffinity(0))
         return min(most, fitting)
 
@@ -215,7 +218,7 @@ class Bubblewrap:
         self._warm_with, self._held = own, found
         try:
             for cpu in cpus:
-                self._bubbles.append(Bubble(made, cpu, self._dice))
+                self._bubbles.append(Bubble(made, cpu, self._dice, self._runtime))
         except BubbleGone:
             self._end()
             return False

@@ -33,7 +33,8 @@ _LEFT_OUT_TOO: Final = ("_tkinter.*", "nis.*", "*.opt-1.pyc", "*.opt-2.pyc", "si
 _VERSION: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _LAYOUT: Final = "5"  # of the copy; another one is another environment
 _INSIDE: Final = tuple(
-    Path(__file__).with_name(name) for name in ("inside.py", "function.py", "study.py", "image.py")
+    Path(__file__).with_name(f"{name}.py")
+    for name in ("inside", "function", "study", "image", "nested")
 )
 _HERE, _FROM = "/env", "/from"  # the folder in a bubble: its copy in memory, and what that is of
 _WARM_S: Final = 120

@@ -15,6 +15,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -35,6 +36,7 @@ from sfumato.sandbox.libraries import copy_runtime
 from sfumato.sandbox.oci import read_image
 
 FILES, PACKAGES, LIBRARIES = "files", "packages", "libs"
+PACKAGES_THERE: Final = "/env/own/packages"  # in a bubble
 _ABOUT: Final = "about.json"
 _INSTALL_S: Final = 1800
 _MOST_FOLDER: Final = 4 << 30
@@ -89,6 +91,14 @@ class Environments:
         names = sorted(place.name for place in self.root.iterdir() if is_name(place.name))
         return tuple(one for one in map(self.find, names) if one is not None)
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names alone, for whoever may hand a program in; make no folder for it."""
+        try:
+            found = os.listdir(self._root or default_folder() / "own")
+        except OSError:
+            return ()
+        return tuple(sorted(filter(is_name, found)))
+
     def find(self, name: str) -> OwnEnvironment | None:
         """Return one by its name, or None."""
         if not is_name(name):
@@ -112,11 +122,16 @@ class Environments:
         """Let one go; programs that were approved with it can no longer be run."""
         if self.find(name) is None:
             raise missing_environment()
-        place = self.root / name
-        gone = place.with_name(f".gone-{name}")
-        place.rename(gone)
+        gone = Path(tempfile.mkdtemp(prefix=".gone-", dir=self.root))
+        (self.root / name).rename(gone / name)
         _let_change(gone)
         shutil.rmtree(gone)
+
+    def _put_by_another(self, name: str) -> OwnEnvironment:
+        found = self.find(name)
+        if found is None:
+            raise missing_environment()
+        return found
 
     def _added(
         self,
@@ -139,25 +154,55 @@ class Environments:
             one = OwnEnvironment(name, megabytes, contents, entry, settings, said)
             (draft / _ABOUT).write_text(json.dumps(asdict(one)), "ascii")
             draft.chmod(0o755)
-            draft.rename(self.root / name)
-            return one
+            return one if _is_put(draft, self.root / name) else self._put_by_another(name)
         finally:
             if draft.exists():
                 _let_change(draft)
                 shutil.rmtree(draft, ignore_errors=True)
 
 
+def _is_put(draft: Path, place: Path) -> bool:
+    """Say whether it has its name now; somebody may have been quicker."""
+    try:
+        draft.rename(place)
+    except OSError:
+        return False
+    return True
+
+
 # --- making ---------------------------------------------------------------------------------------
 
 
 def _install(lines: tuple[str, ...], files: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Unpack the wheels that the lines pin; pip checks each hash, and builds and runs nothing."""
+    """Unpack the wheels that the lines pin; pip checks each hash, and builds and runs nothing.
+
+    They are fetched first, and looked at for what they would be when unpacked.
+    """
     files.mkdir()
-    lock = files / "lock.txt"
+    lock, target = (files / "lock.txt").absolute(), (files / PACKAGES).absolute()
     lock.write_text("\n".join(lines) + "\n", "ascii")
+    with tempfile.TemporaryDirectory(dir=files.parent) as place:
+        fetched = Path(place).absolute()
+        _told_pip(fetch_command(lock, fetched))
+        _check_sizes(fetched)
+        _told_pip(install_command(lock, target, fetched))
+    shutil.rmtree(target / "bin", ignore_errors=True)
+    _compile(target)
+    copy_runtime(files)
+    return (), ()
+
+
+def _told_pip(command: list[str]) -> None:
+    done = _run(command)
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise bad_environment("pip says: " + (said[-1] if said else "nothing")[:300])
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
     with tempfile.TemporaryDirectory() as nowhere:  # not where a stranger may have put modules
-        done = subprocess.run(
-            install_command(lock.absolute(), (files / PACKAGES).absolute()),
+        return subprocess.run(
+            command,
             cwd=nowhere,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -165,22 +210,49 @@ def _install(lines: tuple[str, ...], files: Path) -> tuple[tuple[str, ...], tupl
             timeout=_INSTALL_S,
             check=False,
         )
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise bad_environment("pip says: " + (said[-1] if said else "nothing")[:300])
-    shutil.rmtree(files / PACKAGES / "bin", ignore_errors=True)
-    copy_runtime(files)
-    return (), ()
 
 
-def install_command(lock: Path, target: Path) -> list[str]:
-    """Return how a lock is installed: pinned hashes, wheels alone, nothing that is not named."""
+def fetch_command(lock: Path, target: Path) -> list[str]:
+    """Return how the wheels of a lock are fetched: by pinned hashes, and no other file."""
+    return [*_pip("download"), "--dest", str(target), "--requirement", str(lock)]
+
+
+def install_command(lock: Path, target: Path, fetched: Path) -> list[str]:
+    """Return how what was fetched is unpacked: by the same hashes, and from nowhere else."""
     return [
-        *(sys.executable, "-I", "-m", "pip", "install"),
-        *("--require-hashes", "--only-binary", ":all:"),
-        *("--no-deps", "--no-input", "--no-warn-script-location", "--disable-pip-version-check"),
-        *("--quiet", "--target", str(target), "--requirement", str(lock)),
+        *_pip("install"),
+        *("--no-index", "--find-links", str(fetched), "--no-compile", "--no-warn-script-location"),
+        *("--target", str(target), "--requirement", str(lock)),
     ]
+
+
+def _pip(what: str) -> list[str]:
+    return [
+        *(sys.executable, "-I", "-m", "pip", what),
+        *("--require-hashes", "--only-binary", ":all:"),
+        *("--no-deps", "--no-input", "--disable-pip-version-check", "--quiet"),
+    ]
+
+
+def _check_sizes(fetched: Path) -> None:
+    """Refuse wheels that say that they are more than may be; no more than they say is unpacked."""
+    count = size = 0
+    for place in fetched.iterdir():
+        try:
+            with zipfile.ZipFile(place) as wheel:
+                said = wheel.infolist()
+        except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+            raise bad_environment("a wheel of it cannot be read") from None
+        count, size = count + len(said), size + sum(4096 + one.file_size for one in said)
+    if count > _MOST_FILES or size > _MOST_FOLDER:
+        raise bad_environment(f"its wheels have more than {_MOST_FOLDER >> 30} GB, or files")
+
+
+def _compile(packages: Path) -> None:
+    """Compile what blocks will import, as it will lie there: the same files, the same bytes."""
+    quietly = [sys.executable, "-I", "-m", "compileall", "-qq", "--invalidation-mode"]
+    there = ["-s", str(packages), "-p", PACKAGES_THERE]
+    _run([*quietly, "unchecked-hash", *there, str(packages)])  # what cannot be compiled is not
 
 
 def _copy(folder: Path, target: Path) -> None:

@@ -56,9 +56,13 @@ def carry_in(then: list[str]) -> NoReturn:
     os.execv(then[0], then)  # noqa: S606  # the interpreter of the copy
 
 
-def _let_go_of_the_host() -> None:
+def _let_go_of_the_host(is_nested: bool) -> None:
     """Take the host's folder away, and let nobody write into the copy."""
     nothing = _REMOUNT | _READ_ONLY | _NOSUID_NODEV
+    if is_nested:  # in a container there is nothing else by now (nested.py)
+        if LIBC.mount(None, b"/", None, nothing, None) != 0:
+            os._exit(1)
+        return
     if os.path.isdir("/own") and LIBC.umount2(b"/own", 0) != 0:
         os._exit(1)
     if LIBC.umount2(b"/from", 0) != 0 or LIBC.mount(None, b"/env", None, nothing, None) != 0:
@@ -70,7 +74,7 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     if isinstance(settings, list):
         carry_in(settings)
-    _let_go_of_the_host()
+    _let_go_of_the_host(settings["nested"])
     os.sched_setaffinity(0, set(settings["cpus"]))
     sys.path[:0] = settings["path"]
     for name in settings["modules"]:

@@ -67,6 +67,12 @@ class _Member(tarfile.TarInfo):
             raise ValueError
         return made
 
+    def _no_holes(self, *_said: object) -> None:
+        """Refuse a list of holes: however small when packed, it would be held in memory."""
+        raise ValueError
+
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _no_holes
+
 
 class Layers:
     """The tree of an image, to which one layer after the other is added."""

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+FOR_BLOCKS: Final = 0.75  # the share of the machine's memory that blocks may have together
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_GROUPS: Final = Path("/proc/self/cgroup")
 _OVERCOMMIT: Final = Path("/proc/sys/vm/overcommit_memory")

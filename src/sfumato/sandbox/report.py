@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from typing import Final
+
+from sfumato.sandbox.runtimes import BUBBLEWRAP, Runtime, program
 
 _USER_NAMESPACES: Final = "/proc/sys/user/max_user_namespaces"
 _APPARMOR: Final = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
-def held_in_words() -> str:
+def held_in_words(runtime: Runtime) -> str:
     """Return what limits a program, and what does not."""
     uid = "a uid of its own" if os.geteuid() == 0 else "your own uid"
     return (
-        f"bubblewrap starts, under {uid}. A block is one process with a limit on memory, "
-        "processor time, file sizes and threads; no control group is used, so pages of its small "
-        "folder in memory count beside its own memory"
+        f"{runtime.name} starts, under {uid}. A block is one process with a limit on memory, "
+        "processor time, file sizes and threads; no control group is counted on, so pages of its "
+        "small folder in memory count beside its own memory"
     )
 
 
-def why_not() -> str:
-    """Return what keeps bubblewrap from starting, as far as it can be told."""
+def why_not(runtime: Runtime) -> str:
+    """Return what keeps it from starting, as far as it can be told."""
+    if runtime.name == BUBBLEWRAP:
+        return _why_no_bubblewrap()
+    name = program(runtime)
+    if shutil.which(name) is None:
+        return f"pipelines are refused: this vault's sandbox is {name}, which is not installed"
+    return (
+        f"pipelines are refused: {name} is here, but no warm bubble starts with it; it has to "
+        "start containers without root, in a user namespace (with control groups of both versions "
+        "at once, podman needs runc: podman:runc)"
+    )
+
+
+def _why_no_bubblewrap() -> str:
     tried = subprocess.run(
         ["bwrap", "--unshare-all", "--ro-bind", "/usr", "/usr", "/usr/bin/env", "true"],
         capture_output=True,

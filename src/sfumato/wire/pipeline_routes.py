@@ -21,6 +21,7 @@ _OUTPUT: Final = shape(
         "shape": listed(COUNT, maxItems=4),
     },
 )
+_BROUGHT: Final = shape({"name": text(80), "kind": text(10), "digest": text(64)})
 _RULE: Final = opened({"rule": text(), "data_set": text()})
 _NAMES: Final = listed(text(100), maxItems=200)
 _RUN: Final = (
@@ -31,8 +32,9 @@ _RUN: Final = (
 PIPELINE_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "pipelines", "GET", "/v1/data-sets/{data_set}/pipelines",
-        "The programs of a data set: all to its owner, your own to you.", "read",
-        opened({"pipelines": listed(_PIPELINE)}), refusals=("unknown-data-set",),
+        "The programs of a data set: all to its owner, your own to you; and what they may bring.",
+        "read", opened({"pipelines": listed(_PIPELINE), "environments": listed(_BROUGHT)}),
+        refusals=("unknown-data-set",),
     ),
     Route(
         "submit-pipeline", "POST", "/v1/data-sets/{data_set}/pipelines",

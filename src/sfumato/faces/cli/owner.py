@@ -31,6 +31,11 @@ from sfumato.wire import Refused, read_connection
     envvar="SFUMATO_ENGINE_READER",
     help="The address of a PostgreSQL role that may only read; by default one is made.",
 )
+@click.option(
+    "--sandbox",
+    metavar="NAME",
+    help="What programs of others run in, if not bubblewrap: podman, docker:sha256:..., apptainer.",
+)
 @command
 def init(shell: Shell, folder: str, **options: str | None) -> None:
     """Make a new vault in DIR."""

@@ -84,8 +84,10 @@ def list_(shell: Shell, data_set: str, source: bool) -> None:
     with shell.open() as vault:
         found = vault.call("pipelines", {"data_set": data_set})
         brought = {} if shell.is_remote else {one.name: one for one in vault.environments.all()}
-    lines = (_line(one, source, brought) for one in found["pipelines"])
-    shell.show(found, "\n".join(lines) or "None.")
+    lines = [_line(one, source, brought) for one in found["pipelines"]]
+    there = [f"  {one['name']}" for one in found.get("environments", ())]
+    told = ["To hand programs in with (--environment):", *there] if there else []
+    shell.show(found, "\n".join([*(lines or ["None."]), *told]))
 
 
 @pipeline.command("approve")

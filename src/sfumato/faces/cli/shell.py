@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click's callbacks have whatev
 class App(Protocol):
     """What the command line is given by the app: it builds nothing itself."""
 
-    def create(
+    def create(  # noqa: PLR0913  # what `init` is told
         self,
         folder: str,
         *,
@@ -36,6 +36,7 @@ class App(Protocol):
         ledger: str | None = None,
         engine: str | None = None,
         engine_reader: str | None = None,
+        sandbox: str | None = None,
     ) -> None:
         """Make a new vault."""
         ...

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
 from sfumato.core.access import Caller
 from sfumato.core.budget import read_epsilon
-from sfumato.core.environment import read_own
+from sfumato.core.environment import kind_and_digest, read_own
 from sfumato.core.expression import Json, spelled
 from sfumato.core.outputs import bad_pipeline
 from sfumato.core.pipeline import APPROVED, WAITING, PipelineStore, Submitted
@@ -64,6 +64,7 @@ class Pipelines:
     clock: Clock
     dice: Dice
     rules: PipelineRules
+    brought: Callable[[], Sequence[str]]  # the names of what programs may bring along here
 
     def submit(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
         """Hand in a program; it waits for the owner, unless it is their own or fits a rule."""
@@ -104,11 +105,15 @@ class Pipelines:
         return self.rules.all(caller, listing, asker)
 
     def all(self, caller: Caller, data_set: str) -> Json:
-        """Return the programs of a data set: all to its owner, their own to others."""
+        """Return the programs of a data set: all to its owner, their own to others.
+
+        With what programs may be handed in with on this machine: names, which are digests.
+        """
         listing, _ = self._listing(caller, data_set)
         found = self.store.of(listing.card.name)
         mine = [one for one in found if caller.user in (listing.owner, one.by)]
-        return {"pipelines": [_shown(one) for one in mine]}
+        environments = [_environment(name) for name in self.brought()]
+        return {"pipelines": [_shown(one) for one in mine], "environments": environments}
 
     def price(self, caller: Caller, asked: Asked) -> Json:
         """Return what a run costs and how far off its noise would be; nothing is spent."""
@@ -292,6 +297,11 @@ def _program_of(found: Submitted, listing: Listing) -> Program:
     """Return the program as it was handed in, read against the card as it is now."""
     said = json.loads(found.program)
     return read_program(listing.card, said, said.get("environment", ""))
+
+
+def _environment(name: str) -> Json:
+    kind, digest = kind_and_digest(name)
+    return {"name": name, "kind": kind, "digest": digest}
 
 
 def _shown(one: Submitted) -> Json:
