@@ -61,7 +61,10 @@ class Files:
     def _all(self) -> dict[str, bytes]:
         """Return the files with the note of what they are; no name leads out of a folder."""
         note = RECEIPT if "receipt" in self.shape else REVIEWERS_ONLY
-        if not all(_PATH.fullmatch(path) and path.casefold() != note for path in self.files):
+        plain = [*(path.casefold() for path in self.files), note]
+        is_inside = any(one.startswith(f"{two}/") for one in plain for two in plain)
+        are_plain = all(_PATH.fullmatch(path) for path in self.files)
+        if not are_plain or is_inside or len(set(plain)) < len(plain):
             raise Refused("bad-request", "A file has no plain name.", "Tell the owner.")
         if "receipt" in self.shape:
             card = {"guarantee": self.guarantee, "receipt": self.shape["receipt"]}

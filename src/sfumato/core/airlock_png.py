@@ -34,7 +34,8 @@ def png_fault(file: bytes) -> str | None:
 
 
 def _parts(file: bytes) -> tuple[list[_Part], str | None]:
-    place, parts = len(_MAGIC), []
+    place = len(_MAGIC)
+    parts: list[_Part] = []
     while place < len(file):
         (size,) = struct.unpack_from(">I", file, place)
         name, body = file[place + 4 : place + 8], file[place + 8 : place + 8 + size]
