@@ -5,9 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import stat
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,16 +14,15 @@ from typing import Any
 import pytest
 
 import sfumato
+from bare import Bare, lay_bare
 from bubbles import needs_bubbles
 from sfumato.app import OpenVault
 from sfumato.core.access import Caller
 from sfumato.core.airlock import sum_of
-from sfumato.core.ports import Grant, IntegerArray
+from sfumato.core.ports import Grant
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped, TrialJob, said_path
-from sfumato.core.sealed import Sealed
+from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
 from sfumato.door.airlock import AirlockDoor
-from sfumato.door.pipeline import PipelineDoor
 from vaults import card, make_vault, write_csv
 
 CARD = """
@@ -72,47 +68,6 @@ FIGURE = {"path": "figure.svg"}
 SMALL = "import sys; open(sys.argv[2] + '/t.csv', 'w').write('site,n\\nnorth,50\\nsouth,%d\\n')"
 
 
-class Bare:
-    """A sandbox that holds nobody: for what becomes of files, once a program has run."""
-
-    def environment(self, own: str = "") -> str:
-        """Return something."""
-        del own
-        return "bare"
-
-    def check(self, limits: SandboxLimits, own: str = "") -> None:
-        """Raise nothing."""
-
-    def run_each(self, job: BlockJob) -> None:
-        """Run the program as a bubble would, in a process that may do anything."""
-        paths: Any = job.program["paths"]
-        for block in job.inputs:
-            with tempfile.TemporaryDirectory() as folder:
-                place = Path(folder)
-                for name in ("in", "out"):
-                    (place / name).mkdir()
-                (place / "in" / "participants.tsv").write_bytes(Path(block).read_bytes())
-                (place / "program.py").write_text(str(job.program["source"]))
-                words = [
-                    sys.executable,
-                    *(str(place / n) for n in ("program.py", "in", "out")),
-                    "group",
-                ]
-                subprocess.run(words, stderr=subprocess.DEVNULL, check=False)
-                left = {name: place / "out" / name for name in paths}
-                said = {name: p.read_bytes().hex() for name, p in left.items() if p.is_file()}
-            Path(said_path(block)).write_text(json.dumps(said))
-
-    def run(self, job: BlockJob) -> Sealed[IntegerArray]:
-        raise AssertionError
-
-    def try_out(self, job: TrialJob) -> IntegerArray:
-        raise AssertionError
-
-    def close(self) -> None:
-        """Have nothing to let go of."""
-
-
 @pytest.fixture(scope="module")
 def vault(real: OpenVault) -> OpenVault:
     """Return the vault with programs that run quickly."""
@@ -122,13 +77,11 @@ def vault(real: OpenVault) -> OpenVault:
 @pytest.fixture(autouse=True)
 def bare(request: pytest.FixtureRequest, real: OpenVault) -> None:
     """Give every test the quick sandbox, but for those that need a real one."""
-    door = real.house.desk.airlock.door
-    programs, is_real = real.house.desk.pipelines.door, request.node.get_closest_marker("skipif")
-    if is_real is None:
-        programs = PipelineDoor(
-            programs.ledger, programs.engine, Bare(), programs.pool, programs.drafts
-        )
-    real.house.desk.airlock.__dict__["door"] = AirlockDoor(programs, door.files)
+    if request.node.get_closest_marker("skipif") is None:
+        return lay_bare(real)
+    desk = real.house.desk
+    desk.airlock.__dict__["door"] = AirlockDoor(desk.pipelines.door, desk.airlock.door.files)
+    return None
 
 
 @pytest.fixture(scope="module")
