@@ -494,6 +494,7 @@ def test_files_come_whole_or_not_at_all() -> None:
         {"reviewers": ["a"], "dominance": 100},
         {"reviewers": ["a"], "allow": True},
         {"reviewers": "a"},
+        {"reviewers": ["rita", "Rita "]},  # one person may have both names
     ],
     ids=str,
 )
