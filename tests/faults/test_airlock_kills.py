@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +132,8 @@ def copy_of(vault: Path, folder: Path) -> Path:
 
 def order_of(step: str, vault: Path, request: str) -> dict[str, object]:
     """Return what the driver is told to do."""
-    user, body = "rita", {"request": request}
+    user = "rita"
+    body: dict[str, object] = {"request": request}
     if step == "submit":
         user, body = "ada", {"data_set": "town", "source": PROGRAM, "files": ASKED, "cpu_s": 5}
     elif step in ("run", "decline"):
@@ -146,7 +146,8 @@ def order_of(step: str, vault: Path, request: str) -> dict[str, object]:
         user = "ada"
     elif step != "release":
         body |= {"path": "t.csv", **({"base64": OTHER} if step == "replace" else {})}
-    order = {"vault": str(vault), "user": user, "verb": f"{step}-airlock", "body": body}
+    verb = f"{step}-airlock"
+    order: dict[str, object] = {"vault": str(vault), "user": user, "verb": verb, "body": body}
     return {**order, "save": str(vault.parent / "mine")} if step == "fetch" else order
 
 
