@@ -37,7 +37,7 @@ def run(path: Path, folder: Path) -> Any:
 def main(numbers: list[str]) -> None:
     """Run the notebooks in place."""
     for path in notebooks():
-        if not numbers or path.name.startswith(tuple(numbers)):
+        if not numbers or path.name.startswith(tuple(f"{number}-" for number in numbers)):
             print(f"running {path.name} ...")
             with tempfile.TemporaryDirectory() as folder:  # a vault of theirs stays out of here
                 nbformat.write(run(path, Path(folder)), path)

@@ -71,10 +71,12 @@ def pipelines_of(
 
 
 def airlock_of(root: Path, records: Records, door: PipelineDoor, catalogue: Catalogue) -> Airlock:
-    """Return the airlock, whose drafts lie in a private folder of the vault."""
+    """Return the airlock, whose drafts lie in a private folder of the vault; the killed's go."""
     clock, dice = SystemClock(), SystemDice()
     files = FileAirlock(root / "airlock", dice)
-    return Airlock(AirlockDoor(door, files), SqlAirlock(records), catalogue, clock, dice)
+    made = Airlock(AirlockDoor(door, files), SqlAirlock(records), catalogue, clock, dice)
+    made.sweep()
+    return made
 
 
 @cache

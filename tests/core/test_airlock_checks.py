@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import time
 import zlib
 from decimal import InvalidOperation
 from typing import Any
@@ -121,19 +122,22 @@ def test_groups_that_read_the_same_are_measured_by_the_worst_of_them() -> None:
 
 
 def test_as_many_people_with_another_sum_may_be_one_more_or_less() -> None:
-    old = Earlier("r0", ASKED, table("a,30,9280", "b,30,9280").encode())
+    old = Earlier("r0", ASKED, table("a,40,9280", "b,40,9280").encode())
     (got,) = checked(
-        [ASKED], {"t.csv": table("a,30,2800", "b,30,9280").encode()}, TERMS, REAL, (old,)
+        [ASKED], {"t.csv": table("a,40,2800", "b,40,9280").encode()}, TERMS, REAL, (old,)
     )
     assert (got.check, got.says.split()[0]) == ("difference", "1")
-    assert found(table("a,30,9280", "b,30,9280.0"), earlier=(old,)) == set()
-    assert found(table("a,60,2800", "b,60,9280"), earlier=(old,)) == set()
+    assert found(table("a,40,9280", "b,40,9280.0"), earlier=(old,)) == set()
+    apart = {"t.csv": {key: (60, *group[1:]) for key, group in MANY.items()}}
+    other = table("a,60,2800", "b,60,9280")
+    assert found(other, real=Measured(1000, apart), earlier=(old,)) == set()
 
 
 def test_files_of_one_request_are_compared_with_each_other() -> None:
     asked = [Asked("t.csv", ("site",), "n"), Asked("u.csv", ("site",), "n")]
-    real = Measured(1000, {"t.csv": MANY, "u.csv": MANY})
     for more, checks in ((1, ["unrounded", "difference"]), (20, [])):
+        larger = {**MANY, ("b",): (40 + more, 10.0, 10.0, 400.0)}
+        real = Measured(1000, {"t.csv": MANY, "u.csv": larger})
         files = {
             "t.csv": table("a,40", "b,40", head="site,n").encode(),
             "u.csv": table("a,40", f"b,{40 + more}", head="site,n").encode(),
@@ -166,6 +170,100 @@ def test_numbers_are_looked_at_wherever_they_stand() -> None:
     assert [one.check for one in got] == ["unrounded"]
 
 
+@pytest.mark.parametrize(
+    ("cells", "check"),
+    [
+        ("3 %,1300", "small-number"),
+        ("4%,1300", "small-share"),  # of 40 people: less than two
+        ("0.95,1300", "small-share"),
+        ('"<5",1300', "small-number"),
+        ('"1,234,567",1300', "unrounded"),
+        ("1.234.567,1300", "unrounded"),
+        ("1 234 567,1300", "unrounded"),
+        ("n=170.12345,1300", "unrounded"),
+        ("7,1300", "small-number"),  # beside a count that is none of its own
+        ("Ann of Mill Lane,1300", "words"),
+    ],
+)
+def test_a_number_is_found_however_it_is_dressed(cells: str, check: str) -> None:
+    assert check in found(table("a,40,60,1200", f"b,40,{cells}", head="site,n,m,wage"))
+    assert found(table("a,40,60,1200", "b,40,60 %,1300", head="site,n,m,wage")) <= {"words"}
+
+
+def test_a_table_that_lies_on_its_side_is_found() -> None:
+    across = table("people,40,3", head="what,a,b")
+    assert "small-number" in found(across, Asked("t.csv", ("site",), "n")) | found(
+        across, Asked("t.csv")
+    )
+    assert "undeclared" in found(across)
+    long = table("a,n,40", "b,n,3", head="site,what,value")
+    assert "small-number" in found(long, Asked("t.csv", ("site",)))
+
+
+@pytest.mark.parametrize(("count", "is_found"), [(36, False), (44, False), (45, True), (35, True)])
+def test_a_count_is_held_beside_the_real_one(count: int, is_found: bool) -> None:
+    assert ("miscounted" in found(table("a,40,1200", f"b,{count},1300"))) == is_found
+
+
+def test_sums_that_are_not_declared_are_said_so() -> None:
+    assert found(GOOD, Asked("t.csv", ("site",), "n")) == {"undeclared"}
+
+
+def released(path: str, file: bytes) -> Earlier:
+    return Earlier("r0", Asked(path), file)
+
+
+def npy(*values: float) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array(values))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("path", "now", "earlier", "is_found"),
+    [
+        ("n.json", b'{"north": {"n": 41}}', released("n.json", b'{"north": {"n": 40}}'), True),
+        ("n.json", b'{"north": {"n": 60}}', released("n.json", b'{"north": {"n": 40}}'), False),
+        ("n.json", b'{"north": {"n": 40}}', released("n.json", b'{"north": {"n": 40}}'), False),
+        ("n.json", b'{"x": 1500, "north": {"n": 41}}', released("t.csv", GOOD.encode()), False),
+        ("n.json", b'[{"site": "a", "n": 41}]', released("t.csv", GOOD.encode()), True),
+        ("n.json", b'{"k": 41}', released("n.json", b'{"other": 40}'), True),  # renamed, one place
+        ("n.json", b'{"m": 171.2}', released("n.json", b'{"m": 171.3, "o": 2}'), True),
+        ("n.txt", b"people: 41\n", released("old.txt", b"people: 40\nand 7000\n"), True),
+        ("n.txt", b"people of a, n: 41\n", released("t.csv", GOOD.encode()), False),
+        ("n.txt", b"a n 41\n", released("t.csv", GOOD.encode()), True),
+        ("n.npy", npy(41, 300), released("n.npy", npy(40, 500)), True),
+        ("n.npy", npy(41, 300), released("n.npy", npy(60, 500)), False),
+        ("n.npy", npy(41, 300), released("n.json", b"[40, 500]"), True),
+        ("n.png", b"", released("m.svg", b"<svg/>"), True),
+    ],
+)
+def test_files_of_every_kind_are_compared_with_what_was_released(
+    path: str, now: bytes, earlier: Earlier, is_found: bool
+) -> None:
+    got = checked([Asked(path)], {path: now or PNG}, TERMS, REAL, (earlier,))
+    assert not stops(got)
+    assert ("difference" in {one.check for one in got}) == is_found
+
+
+def test_too_many_numbers_to_be_compared_or_looked_at_are_said_so() -> None:
+    many = " ".join(["4000"] * 10_001).encode()
+    got = checked([Asked("n.txt")], {"n.txt": many}, TERMS, REAL, (released("n.txt", b"40"),))
+    assert [one.check for one in got] == ["difference"]
+    more = b"0 " * 200_001
+    got = checked([Asked("n.txt")], {"n.txt": more}, TERMS, REAL, ())
+    assert [one.check for one in got] == ["many-lines"]
+
+
+def test_a_cell_of_a_hundred_thousand_digits_is_looked_at_at_once() -> None:
+    """A pattern that tries every place of them would hold the whole house for minutes."""
+    began = time.process_time()
+    assert fault_of("a.csv", b"a,b\n+" + b"1" * 100_000 + b"x,2\n") is not None
+    assert fault_of("a.txt", b"1" * 100_000) is None
+    found("7." * 50_000, Asked("t.txt"))
+    assert time.process_time() - began < 20  # minutes, before
+
+
 # --- kinds ----------------------------------------------------------------------------------------
 
 
@@ -177,6 +275,16 @@ HEAD = part(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
 PIXEL = part(b"IDAT", zlib.compress(b"\0\0"))
 PNG = b"\x89PNG\r\n\x1a\n" + HEAD + PIXEL + part(b"IEND", b"")
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'>%s</svg>"
+COLOURS = part(b"PLTE", bytes(6))
+
+
+def picture(
+    packed: bytes, *, head: tuple[int, ...] = (1, 1, 8, 0, 0, 0, 0), more: bytes = b""
+) -> bytes:
+    first = part(b"IHDR", struct.pack(">IIBBBBB", *head))
+    return PNG[:8] + first + more + part(b"IDAT", packed) + part(b"IEND", b"")
+
+
 ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
 
@@ -199,6 +307,11 @@ def array(values: Any) -> bytes:
     return file.getvalue()
 
 
+def hidden_in_none() -> bytes:
+    """Return an array of places without a number, which have bits for a row."""
+    return array(np.array([0x7FF8_0000_0BAD_CAFE], dtype="<u8").view("<f8"))
+
+
 def long_headed() -> bytes:
     """Return an array with rows behind the place where its header was once cut."""
     head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }"
@@ -210,6 +323,8 @@ def long_headed() -> bytes:
     ("path", "file"),
     [
         ("a.png", PNG),
+        ("a.png", picture(zlib.compress(bytes(4) * 3), head=(20, 3, 1, 3, 0, 0, 0), more=COLOURS)),
+        ("a.png", picture(zlib.compress(bytes(2 + 2 + 3)), head=(2, 2, 8, 0, 0, 0, 1))),
         ("a.svg", SVG % b"<g><path d='M0 0' style='fill:url(#a)'/><use href='#a'/></g>"),
         ("a.svg", b"<?xml version='1.0'?><svg><text>40 of a://b</text></svg>"),
         ("a.csv", b"a,b\n1,-2\n+.5e-3, -2.\n-,-inf\n"),
@@ -217,6 +332,7 @@ def long_headed() -> bytes:
         ("a.json", b'{"a": [1, 2.5]}'),
         ("a.txt", "Größe\n".encode()),
         ("a.npy", array(np.zeros((2, 3)))),
+        ("a.npy", array(np.array([np.nan, -np.nan, np.inf], dtype="<f4"))),
         ("a.safetensors", MODEL),
     ],
 )
@@ -252,13 +368,38 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
         ("a.svg", SVG % b"<g style=\"a:b('x://elsewhere')\"/>"),
         ("a.svg", SVG % b"<g xml:base='//elsewhere'><use href='#a'/></g>"),
         ("a.png", PNG.replace(part(b"IEND", b""), part(b"IEND", b"all the rows"))),
+        ("a.png", picture(zlib.compress(b"\0\0") + b"all the rows")),  # behind the pixels
+        ("a.png", picture(zlib.compress(b"\0\0all the rows"))),  # as pixels that no line has
+        ("a.png", picture(zlib.compress(b"\0"))),
+        ("a.png", picture(zlib.compress(b"\7\0"))),  # a way of packing that there is not
+        ("a.png", picture(b"all the rows")),
+        ("a.png", picture(zlib.compress(b"\0\0"), more=part(b"PLTE", b"all the rows"))),
+        ("a.png", picture(zlib.compress(b"\0\0"), more=part(b"gAMA", b"all the rows"))),
+        ("a.png", picture(zlib.compress(b"\0\0"), more=part(b"sRGB", b"a") * 2)),
+        ("a.png", picture(zlib.compress(b"\0\0"), head=(1, 1, 8, 0, 1, 0, 0))),
+        ("a.png", picture(zlib.compress(b"\0\0"), head=(2**31 - 1, 2**31 - 1, 8, 0, 0, 0, 0))),
+        ("a.png", PNG.replace(PIXEL, PIXEL + part(b"gAMA", bytes(4)))),
         ("a.csv", b"a,b\n+1+cmd|' /C calc'!A0,2\n"),
         ("a.csv", b"a,b\n-1+cmd|' /C calc'!A0,2\n"),
         ("a.csv", b"a,b\n =1+1,2\n"),
         ("a.csv", b"a,b\n1, +sum(a)\n"),
         ("a.csv", b'a,b\n"\t@x",2\n'),
         ("a.tsv", b"a\tb\n1\t -a\n"),
+        ("a.csv", b"a,A \n1,2\n"),  # two columns of one name: only one would be looked at
+        ("a.csv", b"a,b\n+" + b"1" * 61 + b",2\n"),
         ("a.csv", "a,b\u2028c,d\n".encode()),
+        ("a.csv", "a,b\n1\u200b,2\n".encode()),  # letters that nobody sees
+        ("a.txt", "no\ufe0fthing".encode()),
+        ("a.txt", "no\u2009thing".encode()),
+        ("a.json", b'{"a": "\\u200b"}'),
+        ("a.json", b'{"a": 3, "a": 40}'),
+        ("a.json", b'[{"\\u2060": 1}]'),
+        ("a.svg", SVG % b"<g data-rows='all the rows'/>"),
+        ("a.svg", SVG % b"<metadata>all the rows</metadata>"),
+        ("a.svg", b"<?xml version='1.0' encoding='UTF-7'?><svg/>"),
+        ("a.npy", hidden_in_none()),
+        ("a.npy", array(np.zeros(2)).replace(b"NUMPY\1\0", b"NUMPY\1\7")),
+        ("a.safetensors", model({"ann, 90000": {**ENTRY, "shape": [2]}}, bytes(8))),
         ("a.txt", "\x9b2J".encode()),
         ("a.txt", b"a\x7f"),
         ("a.txt", "\u202eabc".encode()),
@@ -353,6 +494,7 @@ def test_files_come_whole_or_not_at_all() -> None:
         {"reviewers": ["a"], "dominance": 100},
         {"reviewers": ["a"], "allow": True},
         {"reviewers": "a"},
+        {"reviewers": ["rita", "Rita "]},  # one person may have both names
     ],
     ids=str,
 )

@@ -5,9 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import stat
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,16 +14,15 @@ from typing import Any
 import pytest
 
 import sfumato
+from bare import Bare, lay_bare
 from bubbles import needs_bubbles
 from sfumato.app import OpenVault
 from sfumato.core.access import Caller
 from sfumato.core.airlock import sum_of
-from sfumato.core.ports import IntegerArray
+from sfumato.core.ports import Grant
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped, TrialJob, said_path
-from sfumato.core.sealed import Sealed
+from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
 from sfumato.door.airlock import AirlockDoor
-from sfumato.door.pipeline import PipelineDoor
 from vaults import card, make_vault, write_csv
 
 CARD = """
@@ -72,47 +68,6 @@ FIGURE = {"path": "figure.svg"}
 SMALL = "import sys; open(sys.argv[2] + '/t.csv', 'w').write('site,n\\nnorth,50\\nsouth,%d\\n')"
 
 
-class Bare:
-    """A sandbox that holds nobody: for what becomes of files, once a program has run."""
-
-    def environment(self, own: str = "") -> str:
-        """Return something."""
-        del own
-        return "bare"
-
-    def check(self, limits: SandboxLimits, own: str = "") -> None:
-        """Raise nothing."""
-
-    def run_each(self, job: BlockJob) -> None:
-        """Run the program as a bubble would, in a process that may do anything."""
-        paths: Any = job.program["paths"]
-        for block in job.inputs:
-            with tempfile.TemporaryDirectory() as folder:
-                place = Path(folder)
-                for name in ("in", "out"):
-                    (place / name).mkdir()
-                (place / "in" / "participants.tsv").write_bytes(Path(block).read_bytes())
-                (place / "program.py").write_text(str(job.program["source"]))
-                words = [
-                    sys.executable,
-                    *(str(place / n) for n in ("program.py", "in", "out")),
-                    "group",
-                ]
-                subprocess.run(words, stderr=subprocess.DEVNULL, check=False)
-                left = {name: place / "out" / name for name in paths}
-                said = {name: p.read_bytes().hex() for name, p in left.items() if p.is_file()}
-            Path(said_path(block)).write_text(json.dumps(said))
-
-    def run(self, job: BlockJob) -> Sealed[IntegerArray]:
-        raise AssertionError
-
-    def try_out(self, job: TrialJob) -> IntegerArray:
-        raise AssertionError
-
-    def close(self) -> None:
-        """Have nothing to let go of."""
-
-
 @pytest.fixture(scope="module")
 def vault(real: OpenVault) -> OpenVault:
     """Return the vault with programs that run quickly."""
@@ -122,13 +77,11 @@ def vault(real: OpenVault) -> OpenVault:
 @pytest.fixture(autouse=True)
 def bare(request: pytest.FixtureRequest, real: OpenVault) -> None:
     """Give every test the quick sandbox, but for those that need a real one."""
-    door = real.house.desk.airlock.door
-    programs, is_real = real.house.desk.pipelines.door, request.node.get_closest_marker("skipif")
-    if is_real is None:
-        programs = PipelineDoor(
-            programs.ledger, programs.engine, Bare(), programs.pool, programs.drafts
-        )
-    real.house.desk.airlock.__dict__["door"] = AirlockDoor(programs, door.files)
+    if request.node.get_closest_marker("skipif") is None:
+        return lay_bare(real)
+    desk = real.house.desk
+    desk.airlock.__dict__["door"] = AirlockDoor(desk.pipelines.door, desk.airlock.door.files)
+    return None
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +219,8 @@ def test_a_state_that_the_chain_does_not_know_gives_nothing_away(vault: OpenVaul
     found = store.find(request)
     assert found is not None
     assert store.change(replace(found, state="released", revision=found.revision + 1))
-    assert code_of(lambda: call(vault, "ada", "fetch", request)) == "airlock-changed"
+    assert code_of(lambda: call(vault, "ada", "fetch", request)) == "airlock-waits"
+    assert call(vault, "ada", "show", request)["state"] == "in review"
     assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
     assert store.change(replace(found, state="in review", revision=found.revision + 2))
     call(vault, "owner", "decline", request)
@@ -476,3 +430,224 @@ def test_where_no_sandbox_starts_the_one_run_is_not_used_up(
 )
 def test_what_is_not_well_declared_is_no_request(vault: OpenVault, wrong: Any) -> None:
     assert code_of(lambda: submitted(vault, **wrong)) in ("bad-airlock", "unknown-column")
+
+
+# --- a second hostile reader ----------------------------------------------------------------------
+
+
+def granted(vault: OpenVault, user: str) -> None:
+    at = datetime.now(UTC).isoformat()
+    vault.house.catalogue.grant(Grant("town", user, "researchers", "owner", at))
+
+
+def test_an_author_whose_grant_is_taken_back_has_nothing_any_more(vault: OpenVault) -> None:
+    granted(vault, "zoe")
+    out, waits = (reviewed(vault, user="zoe") for _ in range(2))
+    for request in (out, waits):
+        for user in ("rita", "rolf"):
+            vote(vault, request, user)
+    call(vault, "owner", "release", out)
+    assert call(vault, "zoe", "fetch", out)["state"] == "released"
+    assert vault.house.catalogue.revoke("town", "zoe")
+    for verb in ("fetch", "show", "withdraw"):
+        assert code_of(lambda verb=verb: call(vault, "zoe", verb, out)) == "airlock-unknown"  # type: ignore[misc]  # bound at once
+    assert code_of(lambda: of(vault, "zoe").call("airlock", {"data_set": "town"})) == (
+        "unknown-data-set"
+    )
+    assert code_of(lambda: call(vault, "owner", "release", waits)) == "not-allowed"
+    assert "not-dp-release" not in notes(vault, waits)
+    granted(vault, "zoe")
+    last = submitted(vault, user="zoe")
+    assert vault.house.catalogue.revoke("town", "zoe")
+    assert code_of(lambda: call(vault, "owner", "run", last)) == "not-allowed"
+    for request in (waits, last):
+        assert call(vault, "owner", "decline", request)["state"] == "declined"
+    assert call(vault, "owner", "fetch", out)["state"] == "released"  # it has left
+
+
+def test_a_reviewer_who_left_the_card_fetches_nothing(vault: OpenVault, tmp_path: Path) -> None:
+    request = reviewed(vault)
+    for user in ("rita", "rolf"):
+        vote(vault, request, user)
+    call(vault, "owner", "release", request)
+    rows = [(f"new-{who}", site, wage) for who, site, wage in PEOPLE]
+    source = write_csv(tmp_path / "t.csv", ("who", "site", "wage"), rows)
+    vault.add("town", source, card('version = "22"\n' + CARD.replace('"rita", ', "")))
+    try:
+        assert code_of(lambda: call(vault, "rita", "fetch", request)) == "airlock-unknown"
+        assert call(vault, "rolf", "fetch", request)["state"] == "released"
+    finally:
+        vault.add("town", source, card('version = "23"\n' + CARD))
+
+
+def test_one_author_fills_no_place_of_another(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault.enrol("max", "researchers")
+    made = [submitted(vault, user="max") for _ in range(10)]
+    assert code_of(lambda: submitted(vault, user="max")) == "too-many"
+    call(vault, "ada", "withdraw", submitted(vault))
+    call(vault, "max", "withdraw", made[0])
+    made[0] = submitted(vault, user="max")
+    assert code_of(lambda: submitted(vault, user="max")) == "too-many"
+    monkeypatch.setitem(vault.house.desk.airlock.__dict__, "clock", Later())
+    late = submitted(vault, user="max")  # the others are over by now, though nobody has looked
+    monkeypatch.undo()
+    for request in (*made, late):
+        if call(vault, "owner", "show", request)["state"] == "waiting":
+            call(vault, "max", "withdraw", request)
+
+
+def test_an_author_sees_no_moment_of_a_run(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a run ends would say something of the rows: a program can wait for as long as it likes.
+
+    So it is looked at from another process's place, while the program runs and afterwards.
+    """
+    request = submitted(vault)
+    sandbox = vault.house.desk.airlock.door.programs.sandbox
+    seen: list[object] = []
+    ran = Bare.run_each
+
+    def look() -> None:
+        shown = call(vault, "ada", "show", request)
+        listed = of(vault, "ada").call("airlock", {"data_set": "town"})
+        refused = [code_and_text(lambda: call(vault, "ada", "fetch", request))]
+        others: Any = listed["requests"]
+        seen.append((shown, [one for one in others if one["request"] == request], refused))
+        owner = call(vault, "owner", "show", request)["state"]
+        states.append(owner)
+
+    def run_each(job: BlockJob) -> None:
+        look()
+        ran(sandbox, job)  # type: ignore[arg-type]  # it is a bare one in these tests
+        look()
+
+    states: list[str] = []
+    monkeypatch.setattr(sandbox, "run_each", run_each)
+    call(vault, "owner", "run", request)
+    look()
+    assert states == ["running"] * 4 + ["in review"]  # those who may see it do
+    assert all(one == seen[0] for one in seen)
+    assert not any(person in str(seen) for person, _, _ in PEOPLE)
+    call(vault, "ada", "withdraw", request)
+
+
+def code_and_text(act: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(Refused) as refused:
+        act()
+    return refused.value.code, str(refused.value)
+
+
+def test_a_request_that_was_killed_on_its_way_out_can_still_be_ended(vault: OpenVault) -> None:
+    store = vault.house.desk.airlock.store
+    for end, user in (("decline", "owner"), ("withdraw", "ada")):
+        request = reviewed(vault)
+        for one in ("rita", "rolf"):
+            vote(vault, request, one)
+        found = store.find(request)
+        assert found is not None
+        assert store.change(replace(found, state="released", revision=found.revision + 1))
+        place = place_of(vault, request)
+        assert call(vault, "rita", "show", request)["state"] == "in review"
+        vote(vault, request, "rosa", "reject")
+        assert code_of(lambda request=request: call(vault, "owner", "release", request)) == (  # type: ignore[misc]  # bound at once
+            "airlock-waits"
+        )
+        call(vault, user, end, request)
+        assert not place.exists()
+        assert "not-dp-release" not in notes(vault, request)
+
+
+def test_of_two_that_leave_in_one_moment_one_sees_the_other(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was reviewed beside nothing; together they show one person."""
+    files = [{"path": "w.csv", "by": ["site"], "count": "n"}]
+    program = SMALL.replace("/t.csv", "/w.csv").replace("north,50", "north,500")
+    one, two = (reviewed(vault, program % n, files=files) for n in (230, 231))
+    for request in (one, two):
+        for user in ("rita", "rolf"):
+            vote(vault, request, user)
+    desk = vault.house.desk.airlock
+    store, change = desk.store, desk.store.change
+
+    def between(request: Any) -> bool:
+        """Let the other out between the first's look at the past and its change of state."""
+        monkeypatch.setattr(store, "change", change)
+        call(vault, "rita", "release", two)
+        return change(request)
+
+    monkeypatch.setattr(store, "change", between)
+    assert code_of(lambda: call(vault, "rita", "release", one)) == "airlock-changed"
+    assert ("not-dp-release" in notes(vault, one), "not-dp-release" in notes(vault, two)) == (
+        False,
+        True,
+    )
+    assert code_of(lambda: call(vault, "ada", "fetch", one)) == "airlock-waits"
+    assert "difference" in {f["check"] for f in call(vault, "rolf", "show", one)["findings"]}
+    call(vault, "owner", "decline", one)
+
+
+def test_a_second_release_of_one_request_is_the_same_entry(vault: OpenVault) -> None:
+    request = reviewed(vault)
+    for user in ("rita", "rolf"):
+        vote(vault, request, user)
+    call(vault, "rita", "release", request)
+    assert code_of(lambda: call(vault, "rolf", "release", request)) == "airlock-waits"
+    assert notes(vault, request).count("not-dp-release") == 1
+
+
+def test_more_reviewers_on_the_card_hold_what_has_its_votes_and_fewer_free_nothing(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    request = reviewed(vault)
+    for user in ("rita", "rolf"):
+        vote(vault, request, user)
+    rows = [(f"new-{who}", site, wage) for who, site, wage in PEOPLE]
+    source = write_csv(tmp_path / "t.csv", ("who", "site", "wage"), rows)
+    three = CARD.replace("smallest = 10", "smallest = 10\nneeded = 3")
+    vault.add("town", source, card('version = "32"\n' + three))
+    try:
+        assert code_of(lambda: call(vault, "owner", "release", request)) == "airlock-waits"
+        late = submitted(vault)  # handed in when three were needed
+    finally:
+        vault.add("town", source, card('version = "33"\n' + CARD))
+    assert call(vault, "owner", "show", late)["needed"] == 3
+    for one in (request, late):
+        call(vault, "owner", "decline", one)
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ("a.csv", "a.csv/b.csv"),
+        ("A.csv", "a.csv"),
+        ("A.CSV", "a.csv/b.csv"),
+        ("reviewed-not-dp.json/b.csv",),
+        ("Reviewers-Only.txt/b.csv",),
+        ("/etc/a.csv",),
+        ("a/../b.csv",),
+        ("..csv",),
+        ("a//b.csv",),
+        ("a\\b.csv",),
+        ("C:a.csv",),
+        ("con.csv",),
+        ("x/NUL.tar.txt",),
+        ("x./b.csv",),
+        ("a.csv.",),
+        ("a.csv ",),
+        ("ä.csv",),
+        ("a\u202evsc.csv",),
+        ("a.csv\n",),
+        ("a" * 197 + ".csv",),
+        ("a/" * 8 + "b.csv",),
+        ("a.csv.gz",),
+        ("a.csv\0.png",),
+    ],
+    ids=ascii,
+)
+def test_a_name_that_plays_a_trick_is_no_file(vault: OpenVault, paths: tuple[str, ...]) -> None:
+    files = [{"path": path} for path in paths]
+    assert code_of(lambda: submitted(vault, files=files)) == "bad-airlock"

@@ -29,6 +29,7 @@ def code_cells(notebook: Any) -> list[Any]:
 
 NEEDS = {
     "8-my-first-pipeline": needs_bubbles,  # runs a program in a sandbox
+    "10-my-first-reviewed-figure": needs_bubbles,
     "9-only-the-average": pytest.mark.skipif(
         find_spec("torch") is None, reason="torch is not installed: make .venv/torch.done"
     ),

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 import sfumato
 from bubbles import needs_bubbles
+from processes import children, cpu_s, is_there, waited
 from vaults import SFUMATO, card, make_vault, run, write_csv
 
 CARD = """
@@ -28,47 +28,12 @@ upper = 220
 """
 PROGRAM = """
 def burns(rows):
-    import time
-    until = time.process_time() + 2
+        until = time.process_time() + 2
     while time.process_time() < until:
         pass
     return 1.0
 """
 OP = ("--epsilon", "1", "--blocks", "8", "--cpu", "3", "--op", "mine")
-PATIENCE_S = 60
-
-
-def children(pid: int) -> set[int]:
-    """Return the processes below that one, as far down as they go."""
-    above: dict[int, int] = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            try:
-                said = (place / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            above[int(place.name)] = int(said[1])
-    found, left = set(), {pid}
-    while left:
-        left = {one for one, parent in above.items() if parent in left}
-        found |= left
-    return found
-
-
-def is_there(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-
-
-def waited(is_so: object) -> bool:
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        if callable(is_so) and is_so():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 @needs_bubbles
@@ -140,14 +105,6 @@ def study(folder: Path) -> Path:
     lines = ["participant_id\tage", *(f"sub-{place:02d}\t30" for place in range(3))]
     (folder / "participants.tsv").write_text("\n".join(lines) + "\n")
     return folder
-
-
-def cpu_s(pid: int) -> float:
-    try:
-        said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(said[11]) + int(said[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def burning(bubbles: tuple[int, ...]) -> list[int]:

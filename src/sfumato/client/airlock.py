@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -61,7 +62,10 @@ class Files:
     def _all(self) -> dict[str, bytes]:
         """Return the files with the note of what they are; no name leads out of a folder."""
         note = RECEIPT if "receipt" in self.shape else REVIEWERS_ONLY
-        if not all(_PATH.fullmatch(path) and path.casefold() != note for path in self.files):
+        plain = [*(path.casefold() for path in self.files), note]
+        is_inside = any(one.startswith(f"{two}/") for one in plain for two in plain)
+        are_plain = all(_PATH.fullmatch(path) for path in self.files)
+        if not are_plain or is_inside or len(set(plain)) < len(plain):
             raise Refused("bad-request", "A file has no plain name.", "Tell the owner.")
         if "receipt" in self.shape:
             card = {"guarantee": self.guarantee, "receipt": self.shape["receipt"]}
@@ -69,13 +73,24 @@ class Files:
         return {**self.files, REVIEWERS_ONLY: f"{self.shape.get('label', '')}\n".encode()}
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the files into a new folder, with a note of what they are; return where."""
+        """Write the files into a new folder, with a note of what they are; return where.
+
+        The folder is there with all of them, or not at all.
+        """
         place = Path(folder)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise Refused("bad-request", f"{place} is there already.", "Name a new folder.")
-        for path, text in self._all().items():
-            (place / path).parent.mkdir(parents=True, exist_ok=True)
-            (place / path).write_bytes(text)
+        files = self._all()
+        half = place.absolute().with_name(f".{place.absolute().name}.half")
+        shutil.rmtree(half, ignore_errors=True)  # of one that was killed
+        half.mkdir(parents=True)
+        try:
+            for path, text in files.items():
+                (half / path).parent.mkdir(parents=True, exist_ok=True)
+                (half / path).write_bytes(text)
+            half.replace(place)
+        finally:
+            shutil.rmtree(half, ignore_errors=True)
         return place
 
     def __repr__(self) -> str:

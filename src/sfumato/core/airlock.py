@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol, Self  # Any: JSON
 
@@ -82,6 +83,16 @@ class Request:
     def is_reviewer(self, user: str) -> bool:
         """Say whether the user may look at its files: never its author, whoever that is."""
         return user != self.author and (user == self.owner or user in self.reviewers)
+
+    @property
+    def seen_state(self) -> str:
+        """Return its state as its author sees it: when the run ends is no word to them."""
+        return REVIEW if self.state == RUNNING else self.state
+
+    @property
+    def lock(self) -> str:
+        """Return what whoever runs it, or lets it out, holds meanwhile."""
+        return f"request-{self.id}"
 
     def may_see(self, user: str) -> bool:
         """Say whether the request is there for the user at all."""
@@ -202,9 +213,12 @@ def let_out(request: Request, user: str, at: str, seal: str) -> Request:
             "is against it.",
             "It waits for their votes: `sfumato airlock vote`.",
         )
-    if request.state == RELEASED:
-        return request
     return _next(request, state=RELEASED, ended_by=user, ended_at=at)
+
+
+def not_out(request: Request) -> Request:
+    """Return a request that was killed on its way out: in review, for nothing of it has left."""
+    return replace(request, state=REVIEW, ended_by="", ended_at="")
 
 
 def _edited(request: Request, place: str, editors: tuple[str, ...]) -> Request:
@@ -242,8 +256,7 @@ def _check_open(request: Request) -> None:
 def check_reviewed(request: Request, user: str) -> None:
     """Refuse whoever may not release the request, and a request that is not reviewed yet."""
     _check_reviewer(request, user)
-    if request.state != RELEASED:  # of one that a crash kept from the ledger, votes count again
-        _check_state(request, REVIEW)
+    _check_state(request, REVIEW)
 
 
 def _check_state(request: Request, state: str) -> None:
@@ -316,6 +329,10 @@ class AirlockStore(Protocol):
         """Return every request about these people, the newest first."""
         ...
 
+    def all(self) -> tuple[Request, ...]:
+        """Return every request of the vault."""
+        ...
+
     def change(self, request: Request) -> bool:
         """Put the next revision in the place of the one before; False if that is not there."""
         ...
@@ -334,4 +351,20 @@ class AirlockFiles(Protocol):
 
     def drop(self, place: str) -> None:
         """Let nothing of it be left."""
+        ...
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Let no sweep take what is put there meanwhile, and named by no request yet."""
+        ...
+
+    def holding(self, what: str) -> AbstractContextManager[None]:
+        """Be the only one at it, in this process or any other; wait for whoever is."""
+        ...
+
+    def is_held(self, what: str) -> bool:
+        """Say whether somebody who is still alive is at it."""
+        ...
+
+    def sweep(self, named: Callable[[], Collection[str]]) -> None:
+        """Remove what the killed have left: no draft but those that `named` returns."""
         ...

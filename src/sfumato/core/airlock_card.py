@@ -36,12 +36,14 @@ def read_airlock(shape: object) -> AirlockTerms:
     reviewers = as_texts(body.get("reviewers", []), "airlock.reviewers")
     if not all(0 < len(name) <= 100 and name.isprintable() for name in reviewers):
         raise bad_card("airlock.reviewers are names of users")
+    if len({name.strip().casefold() for name in reviewers}) < len(reviewers):
+        raise bad_card("airlock.reviewers are different people, and their names read so")
     numbers = {
         key: as_count(body[key], f"airlock.{key}")
         for key in sorted(_KEYS & set(body))
         if key != "reviewers"
     }
-    terms = AirlockTerms(tuple(dict.fromkeys(reviewers)), **numbers)
+    terms = AirlockTerms(reviewers, **numbers)
     if terms.needed < LEAST_NEEDED:
         raise bad_card(f"airlock.needed is {LEAST_NEEDED} or more")
     if len(terms.reviewers) + 1 < terms.needed:

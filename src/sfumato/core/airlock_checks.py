@@ -7,72 +7,32 @@ release a file, and no file of a wrong kind is released at all.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-import struct
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final  # Any: JSON
 
 from sfumato.core.airlock_card import AirlockTerms
-from sfumato.core.airlock_files import TABLES, fault_of, kind_of, rows_of, text_of
-from sfumato.core.airlock_numbers import count_of, digits_of, number_of, plain
+from sfumato.core.airlock_differences import STUMBLES, Compared, compared, differences
+from sfumato.core.airlock_files import fault_of, json_of, kind_of, rows_of, text_of
+from sfumato.core.airlock_numbers import count_of, digits_of, number_of, numbers_in, plain
+from sfumato.core.airlock_tables import LOOK, STOPS, Asked, Earlier, Finding, Table
 from sfumato.core.chain import canonical
-from sfumato.core.expression import Json
 from sfumato.core.npy import read_npy
 
-STOPS, LOOK = "stops", "look"
-_STUMBLES: Final = (
-    ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, csv.Error,
-    struct.error,
-)  # fmt: skip
+__all__ = [
+    "LOOK", "STOPS", "Asked", "Earlier", "Finding", "Measured", "checked", "findings_text",
+    "read_measured", "stops",
+]  # fmt: skip
+_MOST_CELLS: Final = 200_000  # of a file: nobody looks at more
 _REST: Final = 10  # percent of the largest part that all but the two largest must come to
+_NOTHING: Final = ("", "-", "na", "n/a", "nan", "none", "null", "inf", "-inf")
 _CODED: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{16,}")
 
 # people, the largest part, the second, all of it
 _Group = tuple[int, float, float, float]
-_Counts = dict[tuple[str, ...], Decimal]  # people, by group
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A file that a request is about, and what its author says that it is."""
-
-    path: str
-    by: tuple[str, ...] = ()  # columns of the card, and of the table, that its lines are groups of
-    count: str = ""  # the column with the number of people
-    of: str = ""  # the column of the card that is added up in it
-
-    @property
-    def is_table(self) -> bool:
-        """Say whether its lines can be read."""
-        return kind_of(self.path) in TABLES
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that a check has seen in a file."""
-
-    path: str
-    check: str
-    says: str
-    weight: str = LOOK
-
-    def as_json(self) -> Json:
-        """Return it as reviewers see it."""
-        return {"path": self.path, "check": self.check, "says": self.says, "weight": self.weight}
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """A file that was released before about the same people."""
-
-    request: str
-    asked: Asked
-    file: bytes
 
 
 @dataclass(frozen=True)
@@ -126,7 +86,7 @@ def checked(
 ) -> tuple[Finding, ...]:
     """Return everything that the checks find, in the order of the files; never raises."""
     found: list[Finding] = []
-    past = [_past(one.asked, one.file, f"request {one.request}") for one in earlier]
+    past = [compared(one.asked, one.file, f"request {one.request}") for one in earlier]
     for one in asked:
         file = files.get(one.path)
         if file is None:
@@ -136,10 +96,10 @@ def checked(
             continue
         try:
             found += list(_one_checked(one, file, terms, measured, past))
-        except _STUMBLES:
+        except STUMBLES:
             found.append(Finding(one.path, "kind", "it could not be checked", STOPS))
             continue
-        past.append(_past(one, file, "this request"))
+        past.append(compared(one, file, "this request"))
     return tuple(found)
 
 
@@ -153,17 +113,16 @@ def _one_checked(
     file: bytes,
     terms: AirlockTerms,
     measured: Measured | None,
-    past: Sequence[_Past],
+    past: Sequence[Compared],
 ) -> Iterator[Finding]:
     fault = fault_of(one.path, file)
     if fault is not None:
         yield Finding(one.path, "kind", fault, STOPS)
         return
     yield from _file_checks(one, file, terms, measured)
-    if one.is_table:
-        mine = _Table(one, rows_of(one.path, file))
-        for other in past:
-            yield from _differences(mine, other, terms)
+    mine = compared(one, file, "this request")
+    for other in past:
+        yield from differences(mine, other, terms)
 
 
 def _file_checks(
@@ -171,11 +130,12 @@ def _file_checks(
 ) -> Iterator[Finding]:
     kind = kind_of(one.path)
     if one.is_table:
-        table = _Table(one, rows_of(one.path, file))
+        table = Table(one, rows_of(one.path, file))
         yield from _table_checks(table, terms, measured)
-    elif kind in ("json", "txt"):
-        words = re.split(r"[\s,:\[\]{}\"]+", text_of(file))
-        yield from _number_checks(one.path, words, terms)
+    elif kind == "json":
+        yield from _number_checks(one.path, _cells_of(json_of(file)), terms)
+    elif kind == "txt":
+        yield from _number_checks(one.path, text_of(file).split(), terms)
     elif kind == "npy":
         yield from _number_checks(one.path, map(repr, read_npy(file).numbers().tolist()), terms)
     else:
@@ -184,51 +144,19 @@ def _file_checks(
         )
 
 
-class _Table:
-    """A table by its column names."""
-
-    def __init__(self, asked: Asked, rows: list[list[str]]) -> None:
-        self.asked = asked
-        self.heads = [head.strip() for head in rows[0]]
-        self.lines = [dict(zip(self.heads, row, strict=True)) for row in rows[1:]]
-
-    @property
-    def has_groups(self) -> bool:
-        """Say whether the columns that its author named are all there."""
-        return {*self.asked.by, self.asked.count} - {""} <= set(self.heads)
-
-    def key(self, line: Mapping[str, str], by: Sequence[str]) -> tuple[str, ...]:
-        """Return the group of a line."""
-        return tuple(plain(line[name]) for name in by)
-
-    def counts(self, by: Sequence[str]) -> _Counts:
-        """Return the people of each group, those of finer groups together."""
-        sums: defaultdict[tuple[str, ...], Decimal] = defaultdict(Decimal)
-        for line in self.lines:
-            sums[self.key(line, by)] += count_of(line[self.asked.count]) or 0
-        return dict(sums)
-
-
-@dataclass(frozen=True)
-class _Past:
-    """A table that another is compared with, and where it is from; none if it is no table."""
-
-    table: _Table | None
-    where: str
-
-
-def _past(asked: Asked, file: bytes, where: str) -> _Past:
-    where = f"{asked.path!r} of {where}"
-    if not asked.is_table:
-        return _Past(None, where)
-    try:
-        return _Past(_Table(asked, rows_of(asked.path, file)), where)
-    except _STUMBLES:  # it was released under older checks, or is stopped itself
-        return _Past(None, where)
+def _cells_of(said: object) -> Iterator[str]:
+    """Yield every key, text and number of a JSON."""
+    if isinstance(said, dict | list):
+        for one in said:
+            yield from _cells_of(one)
+        for one in said.values() if isinstance(said, dict) else ():
+            yield from _cells_of(one)
+    elif not isinstance(said, bool) and said is not None:
+        yield str(said)
 
 
 def _table_checks(
-    table: _Table, terms: AirlockTerms, measured: Measured | None
+    table: Table, terms: AirlockTerms, measured: Measured | None
 ) -> Iterator[Finding]:
     one = table.asked
     if not table.has_groups:
@@ -238,16 +166,18 @@ def _table_checks(
         yield Finding(one.path, "uncounted", "it does not say how many people each line is of")
     else:
         yield from _count_checks(table, terms)
-    rest = set(table.heads) - {*one.by, one.count}
-    cells = [line[head] for line in table.lines for head in table.heads if head in rest]
-    yield from _number_checks(one.path, cells, terms, are_small_told=not one.count)
+    rest = [head for head in table.heads if head not in {*one.by, one.count}]
+    yield from _number_checks(
+        one.path, (*rest, *(line[head] for line in table.lines for head in rest)), terms
+    )
+    yield from _rest_checks(table, rest, terms)
     yield from _measured_checks(table, terms, measured)
 
 
-def _count_checks(table: _Table, terms: AirlockTerms) -> Iterator[Finding]:
+def _count_checks(table: Table, terms: AirlockTerms) -> Iterator[Finding]:
     path, name = table.asked.path, table.asked.count
     counts = [count_of(line[name]) for line in table.lines]
-    small = sum(1 for count in counts if count is not None and 0 < count < terms.smallest)
+    small = sum(1 for count in counts if count is not None and 0 < abs(count) < terms.smallest)
     exact = sum(1 for count in counts if count is not None and count % terms.round_to)
     if any(count is None for count in counts):
         yield Finding(path, "uncounted", f"a cell of {name!r} is no count")
@@ -259,21 +189,20 @@ def _count_checks(table: _Table, terms: AirlockTerms) -> Iterator[Finding]:
         )
 
 
-def _number_checks(
-    path: str, cells: Any, terms: AirlockTerms, *, are_small_told: bool = True
-) -> Iterator[Finding]:
-    """Look at cells one by one; `cells` may be any texts."""
+def _number_checks(path: str, cells: Iterable[str], terms: AirlockTerms) -> Iterator[Finding]:
+    """Look at cells one by one; `cells` may be any texts, and a number be dressed in any."""
     exact = small = coded = 0
-    for cell in cells:
-        number = number_of(cell)
-        if number is None:
-            coded += _CODED.fullmatch(cell.strip()) is not None
-            continue
-        exact += digits_of(number) > terms.digits
-        small += number == number.to_integral_value() and 0 < abs(number) < terms.smallest
+    for place, cell in enumerate(cells):
+        if place >= _MOST_CELLS:
+            yield Finding(path, "many-lines", f"it has more than {_MOST_CELLS:,} cells to look at")
+            break
+        coded += number_of(cell) is None and _CODED.fullmatch(cell.strip()) is not None
+        for number in numbers_in(cell):
+            exact += digits_of(number) > terms.digits
+            small += number == number.to_integral_value() and 0 < abs(number) < terms.smallest
     if exact:
         yield Finding(path, "unrounded", f"{exact} numbers have more than {terms.digits} digits")
-    if small and are_small_told:
+    if small:
         yield Finding(
             path, "small-number", f"{small} whole numbers below {terms.smallest} may be counts"
         )
@@ -281,8 +210,38 @@ def _number_checks(
         yield Finding(path, "coded", f"{coded} cells look like codes, and could be anything")
 
 
+def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iterator[Finding]:
+    """Look at what stands beside a group and its count: shares of few people, words, sums."""
+    one = table.asked
+    shares = words = numbers = 0
+    for line in table.lines:
+        people = count_of(line[one.count]) if one.count else None
+        for cell in (line[head] for head in rest):
+            found = numbers_in(cell)
+            numbers += bool(found)
+            words += number_of(cell) is None and cell.strip().casefold() not in _NOTHING
+            if people is not None:
+                shares += any(_is_share_of_few(cell, n, people, terms) for n in found)
+    if shares:
+        yield Finding(one.path, "small-share", f"{shares} shares may be of too few people to show")
+    if words:
+        yield Finding(one.path, "words", f"{words} cells are neither groups nor numbers: read them")
+    if numbers and one.by and not one.of:
+        yield Finding(
+            one.path, "undeclared", "it does not say what its numbers are sums of: one person's "
+            "part of them was not looked for",
+        )  # fmt: skip
+
+
+def _is_share_of_few(cell: str, number: Decimal, people: Decimal, terms: AirlockTerms) -> bool:
+    """Say whether a share of so many people, or all the others, are few: 4 % of 50 are two."""
+    share = number / 100 if "%" in cell else number
+    parts = share * people, (1 - share) * people
+    return 0 < share < 1 and any(0 < part < terms.smallest for part in parts)
+
+
 def _measured_checks(
-    table: _Table, terms: AirlockTerms, measured: Measured | None
+    table: Table, terms: AirlockTerms, measured: Measured | None
 ) -> Iterator[Finding]:
     one = table.asked
     if measured is None:
@@ -306,11 +265,26 @@ def _measured_checks(
         yield Finding(
             one.path, "small-group", f"{small} lines are of fewer than {terms.smallest} people"
         )
+    wrong = sum(
+        _is_miscounted(table, *pair, terms) for pair in zip(table.lines, shown, strict=True)
+    )
+    if wrong:
+        yield Finding(
+            one.path, "miscounted", f"{wrong} counts of people are not those of the real rows"
+        )
     led = sum(1 for group in real if _is_dominated(group, terms)) if one.of else 0
     if led:
         yield Finding(
             one.path, "dominance", f"one or two people make up most of {led} lines' {one.of!r}"
         )
+
+
+def _is_miscounted(
+    table: Table, line: Mapping[str, str], group: _Group | None, terms: AirlockTerms
+) -> bool:
+    """Say whether a line's count is not its group's in the real rows, rounded as it may be."""
+    said = count_of(line[table.asked.count]) if table.asked.count else None
+    return group is not None and said is not None and abs(said - group[0]) >= terms.round_to
 
 
 def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
@@ -320,78 +294,3 @@ def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
         return False
     rest = total - first - second
     return (first + second) * 100 > total * terms.dominance or rest * 100 < first * _REST
-
-
-def _differences(mine: _Table, other: _Past, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare the people of groups that both tables add up to: few more or less are few people."""
-    theirs, path = other.table, mine.asked.path
-    if theirs is None:
-        return
-    if not (mine.asked.count and theirs.asked.count and mine.has_groups and theirs.has_groups):
-        yield from _same_lines(mine, theirs, other.where, terms)
-        return
-    by = [name for name in mine.asked.by if name in theirs.asked.by]
-    before, now = theirs.counts(by), mine.counts(by)
-    near = sum(
-        1 for key in now if key in before and 0 < abs(now[key] - before[key]) < terms.smallest
-    )
-    what = ", ".join(by) or "all together"
-    if near:
-        yield Finding(
-            path,
-            "difference",
-            f"{near} groups ({what}) differ by fewer than {terms.smallest} people from "
-            f"{other.where}",
-        )
-    same = _as_many(mine, theirs, before, now) if set(mine.asked.by) == set(theirs.asked.by) else 0
-    if same:
-        yield Finding(
-            path,
-            "difference",
-            f"{same} groups ({what}) have as many people as in {other.where}, and other numbers",
-        )
-
-
-def _as_many(mine: _Table, theirs: _Table, before: _Counts, now: _Counts) -> int:
-    """Return how many groups have one count in both tables and other numbers beside it.
-
-    Counts are rounded: as many people may well be one more or less.
-    """
-    by = mine.asked.by
-    named = {*by, mine.asked.count, theirs.asked.count}
-    heads = [head for head in mine.heads if head in theirs.heads and head not in named]
-    old = {theirs.key(line, by): line for line in theirs.lines}
-    found = set()
-    for line in mine.lines:
-        key = mine.key(line, by)
-        if key in before and now[key] == before[key]:
-            pairs = ((number_of(line[head]), number_of(old[key][head])) for head in heads)
-            if any(None not in pair and pair[0] != pair[1] for pair in pairs):
-                found.add(key)
-    return len(found)
-
-
-def _same_lines(mine: _Table, theirs: _Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
-    """Compare tables that say little of themselves: whole numbers of lines with the same texts."""
-    shared = [head for head in mine.heads if head in theirs.heads]
-    before = {_texts(line, shared): line for line in theirs.lines}
-    near = 0
-    for line in mine.lines:
-        old = before.get(_texts(line, shared))
-        for head in shared if old is not None else ():
-            one, two = number_of(line[head]), number_of(old[head] if old is not None else "")
-            if one is not None and two is not None and _is_near(one, two, terms.smallest):
-                near += 1
-    if near:
-        yield Finding(
-            mine.asked.path, "difference", f"{near} whole numbers are near those in {where}"
-        )
-
-
-def _is_near(one: Decimal, two: Decimal, smallest: int) -> bool:
-    are_whole = one == one.to_integral_value() and two == two.to_integral_value()
-    return are_whole and 0 < abs(one - two) < smallest
-
-
-def _texts(line: Mapping[str, str], heads: Sequence[str]) -> tuple[str, ...]:
-    return tuple(plain(line[head]) for head in heads if number_of(line[head]) is None)

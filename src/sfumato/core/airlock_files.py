@@ -10,12 +10,16 @@ import csv
 import json
 import re
 import struct
-import zlib
-from collections.abc import Callable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 from xml.parsers import expat
 
-from sfumato.core.npy import read_npy
+import numpy as np
+
+from sfumato.core.airlock_png import png_fault
+from sfumato.core.npy import NumpyFile, read_npy
 from sfumato.core.refusal import Refused
 
 MOST_FILES: Final = 16
@@ -23,32 +27,28 @@ MOST_BYTES: Final = 2 * 1024 * 1024  # of all files together
 KINDS: Final = ("png", "svg", "csv", "tsv", "json", "txt", "npy", "safetensors")
 TABLES: Final = {"csv": ",", "tsv": "\t"}
 _PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}")
+_RESERVED: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.I)  # of Windows
 _HEAD: Final = struct.Struct("<HQ")
-_PNG: Final = b"\x89PNG\r\n\x1a\n"
-_PNG_PARTS: Final = frozenset(
-    {
-        b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"sBIT",
-        b"bKGD",
-    }
-)  # fmt: skip
 _SVG_TAGS: Final = frozenset(
     {
         "svg", "g", "path", "rect", "circle", "ellipse", "line", "polyline", "polygon", "text",
         "tspan", "defs", "clipPath", "use", "style", "title", "desc", "linearGradient",
-        "radialGradient", "stop", "marker", "symbol", "pattern", "mask", "metadata", "RDF", "Work",
-        "type", "date", "format", "creator", "Agent",
+        "radialGradient", "stop", "marker", "symbol", "pattern", "mask",
     }
 )  # fmt: skip
 _REACHES_OUT: Final = re.compile(
     r"url\s*\(\s*['\"]?(?!#)|@import|expression\s*\(|image(-set)?\(|\\", re.I
 )
-# control letters, the ends of lines that not all programs see, what turns the direction of writing
-# round, and letters that nobody sees
-_UNSEEN: Final = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-    r"\U000e0000-\U000e007f]"
+# control letters, what turns the direction of writing round, letters of nobody, ends of lines that
+# not all programs see
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# and those that a font draws as nothing, or as one blank among many
+_BLANK: Final = re.compile(
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
 _SIGNED: Final = re.compile(r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]inf|-", re.I | re.A)
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a tensor: no row fits there
+_MOST_SIGNED: Final = 60  # letters of a number: a longer one is looked at for too long
 _TENSOR: Final = frozenset({"dtype", "shape", "data_offsets"})
 _SIZES: Final = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
@@ -62,8 +62,17 @@ def kind_of(path: str) -> str:
 
 
 def is_airlock_path(path: str) -> bool:
-    """Say whether a file of that name can be asked for."""
-    return len(path) <= 200 and _PATH.fullmatch(path) is not None and kind_of(path) in KINDS
+    """Say whether a file of that name can be asked for, and saved on whatever system."""
+    if len(path) > 200 or not _PATH.fullmatch(path) or kind_of(path) not in KINDS:
+        return False
+    return not any(part.endswith(".") or _RESERVED.fullmatch(part) for part in path.split("/"))
+
+
+def do_clash(paths: Sequence[str]) -> bool:
+    """Say whether two of the paths cannot lie in one folder: one file, or one inside the other."""
+    plain = [path.casefold() for path in paths]
+    inside = any(one.startswith(f"{two}/") for one in plain for two in plain)
+    return inside or len(set(plain)) < len(plain)
 
 
 def bad_airlock(cause: str) -> Refused:
@@ -118,25 +127,6 @@ def fault_of(path: str, file: bytes) -> str | None:
         return "it is malformed"
 
 
-def _png(file: bytes) -> str | None:
-    if not file.startswith(_PNG):
-        return "it is no PNG"
-    place, parts = len(_PNG), []
-    while place < len(file):
-        (size,) = struct.unpack_from(">I", file, place)
-        name, body = file[place + 4 : place + 8], file[place + 8 : place + 8 + size]
-        (check,) = struct.unpack_from(">I", file, place + 8 + size)
-        if zlib.crc32(name + body) != check:
-            return "a part of it is damaged"
-        if name not in _PNG_PARTS:
-            return f"it carries a part {name.decode('ascii', 'replace')!r} that is no picture"
-        parts.append(name)
-        place += 12 + size
-        if name == b"IEND" and (size or place != len(file)):
-            return "there is more behind the picture"
-    return None if parts[:1] == [b"IHDR"] and parts[-1:] == [b"IEND"] else "it is no whole PNG"
-
-
 def _svg(file: bytes) -> str | None:
     drawing = _Drawing()
     parser = expat.ParserCreate("utf-8", namespace_separator=" ")
@@ -147,6 +137,7 @@ def _svg(file: bytes) -> str | None:
     parser.ProcessingInstructionHandler = drawing.declares
     parser.StartDoctypeDeclHandler = drawing.declares
     parser.CommentHandler = drawing.comments
+    parser.XmlDeclHandler = drawing.is_written
     parser.Parse(file, True)
     return drawing.fault()
 
@@ -171,6 +162,8 @@ class _Drawing:
                 self._faults.append("it has a script, or reaches out of itself")
             if short == "base" or (short == "href" and not value.startswith("#")):
                 self._faults.append("it points out of itself")
+            if short.startswith("data-"):
+                self._faults.append("it carries what no picture shows")
 
     def end(self, _name: str) -> None:
         self._inside.pop()
@@ -180,6 +173,10 @@ class _Drawing:
 
     def declares(self, *_: object) -> None:
         self._faults.append("it declares a document type, entities or instructions")
+
+    def is_written(self, _version: str, letters: str | None, _alone: int) -> None:
+        if letters is not None and letters.lower() not in ("utf-8", "us-ascii"):
+            self._faults.append("it says that its letters are others than UTF-8")
 
     def comments(self, _text: str) -> None:
         self._faults.append("it has comments, which no picture shows")
@@ -194,9 +191,15 @@ class _Drawing:
 
 def text_of(file: bytes) -> str:
     """Return the file as text, or raise ValueError: UTF-8 without letters that nobody sees."""
-    text = file.decode("utf-8")
-    if _UNSEEN.search(text):
-        raise ValueError
+    return _seen(file.decode("utf-8"))
+
+
+def _seen(text: str) -> str:
+    """Return the text, or raise ValueError where it has letters that nobody sees."""
+    for letter in set(text) - {" ", "\t", "\n", "\r"}:
+        kind = unicodedata.category(letter)
+        if kind in _UNSEEN or kind == "Zs" or _BLANK.match(letter):
+            raise ValueError
     return text
 
 
@@ -214,7 +217,11 @@ def rows_of(path: str, file: bytes) -> list[list[str]]:
 
 def _table(path: str) -> Callable[[bytes], str | None]:
     def check(file: bytes) -> str | None:
-        for row in rows_of(path, file):
+        rows = rows_of(path, file)
+        heads = [head.strip().casefold() for head in rows[0]]
+        if len(set(heads)) < len(heads):
+            return "two of its columns have one name"
+        for row in rows:
             for cell in row:
                 if _is_formula(cell.strip()):
                     return "a cell of it begins like a formula, which programs would run"
@@ -225,7 +232,8 @@ def _table(path: str) -> Callable[[bytes], str | None]:
 
 def _is_formula(cell: str) -> bool:
     """Say whether a spreadsheet would compute something of a cell, blanks around it aside."""
-    return cell[:1] in ("=", "@") or (cell[:1] in ("+", "-") and not _SIGNED.fullmatch(cell))
+    is_signed = len(cell) <= _MOST_SIGNED and _SIGNED.fullmatch(cell) is not None
+    return cell[:1] in ("=", "@") or (cell[:1] in ("+", "-") and not is_signed)
 
 
 def _text(file: bytes) -> str | None:
@@ -233,8 +241,30 @@ def _text(file: bytes) -> str | None:
     return None
 
 
+def json_of(file: bytes) -> object:
+    """Return what the file says, or raise ValueError: each key once, and all of it to be seen."""
+    said: object = json.loads(
+        text_of(file),
+        parse_constant=_no_number, parse_float=Decimal, object_pairs_hook=_once,
+    )  # fmt: skip
+    for text in _texts_of(said):
+        _seen(text)
+    return said
+
+
+def _texts_of(said: object) -> Iterator[str]:
+    """Yield keys and texts, however they were written: an escape hides none."""
+    if isinstance(said, str):
+        yield said
+    for one in said if isinstance(said, dict | list) else ():
+        yield from _texts_of(one)
+    if isinstance(said, dict):
+        for one in said.values():
+            yield from _texts_of(one)
+
+
 def _json(file: bytes) -> str | None:
-    json.loads(text_of(file), parse_constant=_no_number)
+    json_of(file)
     return None
 
 
@@ -255,7 +285,20 @@ def _npy(file: bytes) -> str | None:
     count = 1
     for side in array.shape:
         count *= side
-    return None if array.start + width * count == len(file) else "there is more behind the array"
+    if array.start + width * count != len(file) or file[7]:
+        return "there is more behind the array"
+    return "it hides something in what is no number" if _hides(array.kind, file, array) else None
+
+
+def _hides(kind: str, file: bytes, array: NumpyFile) -> bool:
+    """Say whether a place without a number is not the usual one: it has room for a row."""
+    if kind[0] != "f":
+        return False
+    found = np.frombuffer(file, dtype=f"<{kind}", offset=array.start)
+    bits = np.frombuffer(file, dtype=f"<u{kind[1:]}", offset=array.start)
+    usual = np.array([np.nan], dtype=f"<{kind}").view(f"<u{kind[1:]}")[0]
+    sign = np.array([1 << (8 * int(kind[1:]) - 1)], dtype=f"<u{kind[1:]}")[0]
+    return bool(np.any((bits[np.isnan(found)] | sign) != (usual | sign)))
 
 
 def _safetensors(file: bytes) -> str | None:
@@ -265,7 +308,7 @@ def _safetensors(file: bytes) -> str | None:
     head: Any = json.loads(file[8 : 8 + size], object_pairs_hook=_once)  # Any: a stranger's JSON
     if not isinstance(head, dict):
         return "it is malformed"
-    if any(set(one) != _TENSOR for one in head.values()):
+    if any(set(one) != _TENSOR for one in head.values()) or not all(map(_NAME.fullmatch, head)):
         return "its head carries texts beside the tensors"
     place = 0
     for one in sorted(head.values(), key=lambda one: int(one["data_offsets"][0])):
@@ -282,6 +325,6 @@ def _safetensors(file: bytes) -> str | None:
 
 
 _CHECKS: Final[Mapping[str, Callable[[bytes], str | None]]] = {
-    "png": _png, "svg": _svg, "csv": _table("t.csv"), "tsv": _table("t.tsv"), "json": _json,
+    "png": png_fault, "svg": _svg, "csv": _table("t.csv"), "tsv": _table("t.tsv"), "json": _json,
     "txt": _text, "npy": _npy, "safetensors": _safetensors,
 }  # fmt: skip

@@ -42,7 +42,7 @@ from sfumato.door.ballots import (
 )
 from sfumato.door.choose import choose
 from sfumato.door.diary import not_dp_json
-from sfumato.door.ledger import Ledger
+from sfumato.door.ledger import NOT_DP, Ledger
 from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look
 from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.door.plans import Plans
@@ -71,6 +71,7 @@ from sfumato.door.training import (
 
 __all__ = [
     "LOCAL",
+    "NOT_DP",
     "OWNER_ONLY",
     "ROUND",
     "TRAINING",

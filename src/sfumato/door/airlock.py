@@ -221,7 +221,7 @@ def fetched(door: AirlockDoor, request: Request, user: str) -> Json:
     """Return released files and their receipt to whoever the request is there for; or refuse."""
     if request.state != RELEASED or not request.may_see(user):
         raise Refused(
-            "airlock-waits", f"The request's state is: {request.state}.", "It is not released."
+            "airlock-waits", f"The request's state is: {request.seen_state}.", "It is not released."
         )
     ledger = door.programs.ledger
     files = released(ledger, request, door.files.read(request.place))
@@ -241,9 +241,13 @@ def fetched(door: AirlockDoor, request: Request, user: str) -> Json:
 
 
 def earlier_of(door: AirlockDoor, request: Request, asked: Sequence[Asked]) -> tuple[Earlier, ...]:
-    """Return what has left of a request, for later ones to be compared with; or refuse."""
-    ledger = door.programs.ledger
+    """Return what has left of a request, for later ones to be compared with; or refuse.
+
+    So is one that is on its way: of two that leave in one moment, at least one sees the other.
+    """
+    held, ledger = door.files.read(request.place), door.programs.ledger
     if noted(ledger, request.id) is None:
-        return ()
-    files = released(ledger, request, door.files.read(request.place))
+        files = {} if held is None else held.files
+    else:
+        files = released(ledger, request, held)
     return tuple(Earlier(request.id, one, files[one.path]) for one in asked if one.path in files)

@@ -9,8 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.airlock_checks import Asked
-from sfumato.core.airlock_files import MOST_FILES, bad_airlock, is_airlock_path
+from sfumato.core.airlock_files import MOST_FILES, bad_airlock, do_clash, is_airlock_path
+from sfumato.core.airlock_tables import Asked
 from sfumato.core.card import ROW, Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.sandbox import SandboxLimits
@@ -93,8 +93,8 @@ def _asked(shape: object, columns: tuple[str, ...]) -> tuple[Asked, ...]:
     if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_FILES:
         raise bad_airlock(f"name 1 to {MOST_FILES} files")
     asked = tuple(_one(one, columns) for one in shape)
-    if len({one.path.casefold() for one in asked}) < len(asked):
-        raise bad_airlock("two files have one name")
+    if do_clash([*(one.path for one in asked), *NOTES]):
+        raise bad_airlock("two files have one name, or one is a folder of another")
     return asked
 
 

@@ -1,14 +1,19 @@
 """Requests of the airlock, and the files they are about: those lie where only the door reads.
 
 A draft is a folder: `held.json` with what was measured, and the files by number. It is made
-elsewhere and moved to its place in one step; a place is never written twice.
+elsewhere and moved to its place in one step; a place is never written twice. What somebody is at
+has a lock, which dies with its process: what nobody holds and no request names, a sweep removes.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +30,9 @@ _TABLES: Final = (
 )
 _WORDS: Final = "held.json"
 _DRAFT: Final = "draft-"
+_GONE: Final = "gone-"
+_LOCK: Final = ".lock"
+_WRITES: Final = f"writes{_LOCK}"  # shared by who puts a draft there and has not named it yet
 
 
 class SqlAirlock:
@@ -52,6 +60,11 @@ class SqlAirlock:
         """Return every request about these people, the newest first."""
         sql = "SELECT body FROM airlock WHERE people = ? ORDER BY made_at DESC, id"
         return tuple(Request.of_text(body) for (body,) in self._records.rows(sql, (people,)))
+
+    def all(self) -> tuple[Request, ...]:
+        """Return every request of the vault."""
+        rows = self._records.rows("SELECT body FROM airlock", ())
+        return tuple(Request.of_text(body) for (body,) in rows)
 
     def change(self, request: Request) -> bool:
         """Put the next revision in the place of the one before; False if that is not there."""
@@ -98,9 +111,99 @@ class FileAirlock:
         return Held(said["nonce"], files, said["measured"])
 
     def drop(self, place: str) -> None:
-        """Let nothing of it be left."""
-        if place.isalnum():
-            shutil.rmtree(self._folder / place, ignore_errors=True)
+        """Let nothing of it be left; who asks for it does not learn how long that takes."""
+        if not place.isalnum():
+            return
+        gone = self._folder / f"{_GONE}{place}"
+        try:
+            (self._folder / place).rename(gone)
+        except OSError:
+            return  # it was gone before
+        threading.Thread(target=shutil.rmtree, args=(gone, True)).start()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Let no sweep take what is put there meanwhile, and named by no request yet."""
+        with self._locked(_WRITES, fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def holding(self, what: str) -> Iterator[None]:
+        """Be the only one at it, in this process or any other; wait for whoever is."""
+        path = self._folder / f"{what}{_LOCK}"
+        with self._locked(path.name, fcntl.LOCK_EX):
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+    def is_held(self, what: str) -> bool:
+        """Say whether somebody who is still alive is at it."""
+        path = self._folder / f"{what}{_LOCK}"
+        if not path.exists():
+            return False
+        with self._opened(path) as held:
+            return not _is_free(held, fcntl.LOCK_SH)
+
+    def sweep(self, named: Callable[[], Collection[str]]) -> None:
+        """Remove what the killed have left: no draft but those that `named` returns.
+
+        Where somebody writes at the moment, the next sweep does it.
+        """
+        if not self._folder.is_dir():
+            return
+        for lock in self._folder.glob(f"*{_LOCK}"):
+            if lock.name != _WRITES:
+                self._swept(lock)
+        if not any(place.is_dir() for place in self._folder.iterdir()):
+            return
+        with self._opened(self._folder / _WRITES) as held:
+            if not _is_free(held, fcntl.LOCK_EX):
+                return
+            there, kept = list(self._folder.iterdir()), named()
+            for place in there:
+                if place.is_dir() and place.name not in kept:
+                    shutil.rmtree(place, ignore_errors=True)
+
+    def _swept(self, lock: Path) -> None:
+        """Remove a lock whose holder was killed."""
+        with self._opened(lock) as held:
+            if _is_free(held, fcntl.LOCK_EX):
+                lock.unlink(missing_ok=True)
+
+    @contextmanager
+    def _opened(self, lock: Path) -> Iterator[int]:
+        held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            yield held
+        finally:
+            os.close(held)
+
+    @contextmanager
+    def _locked(self, name: str, how: int) -> Iterator[None]:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        held = self._taken(self._folder / name, how)
+        try:
+            yield
+        finally:
+            os.close(held)
+
+    def _taken(self, path: Path, how: int) -> int:
+        """Return a lock that is held; one that its holder has removed meanwhile is made anew."""
+        while True:
+            held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(held, how)
+            if path.exists() and os.path.samestat(os.fstat(held), path.stat()):
+                return held
+            os.close(held)
+
+
+def _is_free(held: int, how: int) -> bool:
+    try:
+        fcntl.flock(held, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _write(path: Path, text: bytes) -> None:

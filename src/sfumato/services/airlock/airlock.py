@@ -5,8 +5,6 @@ What a request may become, `core/airlock.py` decides; what it says, the door. He
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,9 +13,9 @@ from typing import Final
 
 from sfumato.core import airlock
 from sfumato.core.access import Caller
-from sfumato.core.airlock import OPEN, RELEASED, AirlockStore, Request, Vote, unknown
-from sfumato.core.airlock_checks import Earlier
-from sfumato.core.airlock_files import MOST_BYTES, bad_airlock
+from sfumato.core.airlock import OPEN, RELEASED, RUNNING, AirlockStore, Request, Vote, unknown
+from sfumato.core.airlock_files import bad_airlock
+from sfumato.core.airlock_tables import Earlier
 from sfumato.core.expression import Json, spelled
 from sfumato.core.ports import Catalogue, Clock, Dice, Listing
 from sfumato.core.refusal import Refused
@@ -36,9 +34,17 @@ from sfumato.door import (
     run_for_review,
 )
 from sfumato.plan.airlock import AirlockProgram, kept_files, read_airlock_program
+from sfumato.services.airlock.shown import (
+    bytes_of,
+    check_themselves,
+    closed,
+    no_data_set,
+    shown_to,
+    too_few,
+    why_of,
+)
 
-GUARANTEE: Final = "reviewed (not DP)"
-MOST_OPEN: Final = 100  # requests of a people domain
+MOST_OPEN: Final = 10  # requests of one author about a people domain
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,15 @@ class Airlock:
         listing = self._asked_listing(caller, data_set)
         terms = listing.card.airlock
         if terms is None:
-            raise _closed()
+            raise closed()
         program = read_airlock_program(listing.card, shape, self._environment())
-        why = _why_of(shape.get("why", ""))
-        if sum(one.is_open for one in self.store.of(listing.card.people)) >= MOST_OPEN:
-            raise Refused("too-many", "Too many requests are open.", "Wait until some are over.")
+        why = why_of(shape.get("why", ""))
         now = self.clock.now()
+        mine = (one for one in self.store.of(listing.card.people) if one.author == caller.user)
+        if sum(airlock.expired(one, now).is_open for one in mine) >= MOST_OPEN:
+            raise Refused(
+                "too-many", f"{MOST_OPEN} requests of yours are open.", "Take one of them back."
+            )
         ends = datetime.fromisoformat(now) + timedelta(days=terms.days)
         made = Request(
             id=self.dice.draw(8).hex(),
@@ -80,11 +89,11 @@ class Airlock:
             expires=ends.isoformat(),
         )
         if sum(made.is_reviewer(user) for user in {listing.owner, *terms.reviewers}) < terms.needed:
-            raise _too_few()
+            raise too_few()
         said: Json = {"digest": program.digest, "files": [one.path for one in program.asked]}
         self._note("airlock-submitted", made, said)
         self.store.add(made)
-        return _shown(made, caller)
+        return shown_to(made, caller)
 
     def withdraw(self, caller: Caller, request: str) -> Json:
         """Take a request of one's own back."""
@@ -95,15 +104,15 @@ class Airlock:
     def fetch(self, caller: Caller, request: str) -> Json:
         """Return the files of a released request, if they are those that the ledger names."""
         _, found = self._found(caller, request)
-        return {**_shown(found, caller), **fetched(self.door, found, caller.user)}
+        return {**shown_to(found, caller), **fetched(self.door, found, caller.user)}
 
     # --- owner --------------------------------------------------------------------------------
 
     def run(self, caller: Caller, request: str) -> Json:
         """Let the program run, once, on the real rows; what it leaves waits for reviewers."""
-        _check_themselves(caller)
+        check_themselves(caller)
         listing, found = self._found(caller, request)
-        begun = airlock.begun(found, caller.user)
+        airlock.begun(found, caller.user)  # refuses who may not, and what has begun
         program = self._program(listing, found)
         if program.environment != self._environment() or listing.card.version != found.version:
             raise Refused(
@@ -114,19 +123,26 @@ class Airlock:
             raise Refused(
                 "data-set-frozen", "You have frozen the data set.", "Thaw it first."
             )  # fmt: skip
+        self._check_author(listing, found)
         check_airlock(self.door, program)
-        self._note("airlock-run", begun, {"by": caller.user, "digest": program.digest})
-        self._change(begun)
+        with self.door.files.holding(found.lock), self.door.files.writing():
+            begun = airlock.begun(self._found(caller, request)[1], caller.user)
+            self._note("airlock-run", begun, {"by": caller.user, "digest": program.digest})
+            self._change(begun)
+            return shown_to(self._ran(listing, begun, program), caller)
+
+    def _ran(self, listing: Listing, begun: Request, program: AirlockProgram) -> Request:
+        """Return the request whose program has run, whatever it did; or failed, if none could."""
         place = run_for_review(self.door, listing.card, listing.table, program)
         if place is None:
-            return self._ended(caller, "airlock-failed", airlock.failed(begun, self.clock.now()))
+            return self._failed(begun)
         made = airlock.came(begun, place)
         self._change(made, place)
-        return _shown(made, caller)
+        return made
 
     def decline(self, caller: Caller, request: str) -> Json:
         """Let a request go no further."""
-        _check_themselves(caller)
+        check_themselves(caller)
         _, found = self._found(caller, request)
         made = airlock.declined(found, caller.user, self.clock.now())
         return self._ended(caller, "airlock-declined", made)
@@ -136,20 +152,20 @@ class Airlock:
     def show(self, caller: Caller, request: str) -> Json:
         """Return a request; to its reviewers with the files, which are real, and the findings."""
         listing, found = self._found(caller, request)
-        shown = _shown(found, caller)
+        shown = shown_to(found, caller)
         if found.state != airlock.REVIEW or not found.is_reviewer(caller.user):
             return shown
-        _check_themselves(caller)
+        check_themselves(caller)
         return {**shown, **reviewers_view(found, caller.user, self._draft(listing, found))}
 
     def vote(
         self, caller: Caller, request: str, says: str, seen: tuple[str, int], why: str
     ) -> Json:
         """Put down a reviewer's word on what they saw: its seal, and which draft it was."""
-        _check_themselves(caller)
+        check_themselves(caller)
         listing, found = self._found(caller, request)
         seal, draft = seen
-        vote = Vote(caller.user, says, seal, draft, self.clock.now(), _why_of(why))
+        vote = Vote(caller.user, says, seal, draft, self.clock.now(), why_of(why))
         if not found.is_reviewer(caller.user) or found.state != airlock.REVIEW:
             airlock.voted(found, vote, "")  # which refuses, without a look at any file
         made = airlock.voted(found, vote, self._draft(listing, found).seal)
@@ -157,55 +173,67 @@ class Airlock:
         if made.state == airlock.REJECTED:
             return self._ended(caller, "airlock-rejected", made)
         self._change(made)
-        return _shown(made, caller)
+        return shown_to(made, caller)
 
     def trim(self, caller: Caller, request: str, path: str) -> Json:
         """Take a file out; whoever wanted it released votes anew."""
-        _check_themselves(caller)
+        check_themselves(caller)
         listing, found = self._found(caller, request)
         airlock.trimmed(found, caller.user, "")  # refuses before any file is read
         draft = self._draft(listing, found)
         if path not in draft.held.files:
             raise bad_airlock("no file of that name is in the draft")
-        place = edited(self.door, draft, path, None)
-        return self._edit(caller, airlock.trimmed(found, caller.user, place), found, path)
+        with self.door.files.writing():
+            place = edited(self.door, draft, path, None)
+            return self._edit(caller, airlock.trimmed(found, caller.user, place), found, path)
 
     def replace(self, caller: Caller, request: str, path: str, text: str) -> Json:
         """Put a reviewer's own file in the place of one; others vote anew, and they do not."""
-        _check_themselves(caller)
+        check_themselves(caller)
         listing, found = self._found(caller, request)
         airlock.replaced(found, caller.user, "")  # refuses before any file is read
         draft = self._draft(listing, found)
         if path not in draft.held.files:
             raise bad_airlock("no file of that name is in the draft")
-        place = edited(self.door, draft, path, _bytes_of(text))
-        return self._edit(caller, airlock.replaced(found, caller.user, place), found, path)
+        file = bytes_of(text)
+        with self.door.files.writing():
+            place = edited(self.door, draft, path, file)
+            return self._edit(caller, airlock.replaced(found, caller.user, place), found, path)
 
     def release(self, caller: Caller, request: str) -> Json:
         """Let the files out, if enough reviewers have said so of exactly these."""
-        _check_themselves(caller)
+        check_themselves(caller)
+        _, found = self._found(caller, request)
+        with self.door.files.holding(found.lock):
+            return self._let_out(caller, request)
+
+    def _let_out(self, caller: Caller, request: str) -> Json:
+        """Change the state, look again, then write it into the ledger; a fetch needs both."""
         listing, found = self._found(caller, request)
+        if found.state == RELEASED and not has_left(self.door, found):
+            found = self._as_the_card_says(listing, airlock.not_out(found))
         airlock.check_reviewed(found, caller.user)
         if self.catalogue.is_frozen(listing.card.name):
             raise Refused("data-set-frozen", "The data set is frozen.", "Its owner can thaw it.")
+        self._check_author(listing, found)
         draft = self._draft(listing, found)
         made = airlock.let_out(found, caller.user, self.clock.now(), draft.seal)
         check_releasable(self.door, draft)
-        if made is not found:
-            self._change(made)
-        return {**_shown(made, caller), "receipt": release_files(self.door, made, draft)}
+        self._change(made)
+        again = self._draft(listing, made)  # with what else is on its way since
+        return {**shown_to(made, caller), "receipt": release_files(self.door, made, again)}
 
     def all(self, caller: Caller, data_set: str) -> Json:
         """Return the requests about a data set that are the caller's to see."""
         listing = self.catalogue.find(data_set) if caller.reaches(data_set) else None
         if listing is None:
-            raise _no_data_set()
+            raise no_data_set()
         mine = [
             self._now(listing, one)
             for one in self.store.of(listing.card.people)
-            if one.data_set == listing.card.name
+            if one.data_set == listing.card.name and self._is_theirs(caller.user, listing, one)
         ]
-        seen = [_shown(one, caller) for one in mine if one.may_see(caller.user)]
+        seen = [shown_to(one, caller) for one in mine]
         if not seen:
             self._asked_listing(caller, data_set)  # refuses strangers
         return {"requests": seen}
@@ -216,14 +244,32 @@ class Airlock:
         self._note("airlock-edited", made, {"by": caller.user, "path": path})
         self._change(made, made.place)
         self.door.files.drop(before.place)
-        return _shown(made, caller)
+        return shown_to(made, caller)
 
     def _ended(self, caller: Caller, kind: str, made: Request) -> Json:
         """Put down that a request is over without a release, and let nothing of it be left."""
+        self._over(kind, made)
+        return shown_to(made, caller)
+
+    def _over(self, kind: str, made: Request) -> None:
         self._note(kind, made, {"by": made.ended_by})
         self._change(made)
         self.door.files.drop(made.place)
-        return _shown(made, caller)
+
+    def _failed(self, begun: Request) -> Request:
+        made = airlock.failed(begun, self.clock.now())
+        self._over("airlock-failed", made)
+        return made
+
+    def sweep(self) -> None:
+        """Remove what the killed have left: every draft that no request waits with, or has left."""
+        now = self.clock.now()
+
+        def named() -> frozenset[str]:
+            here = (airlock.expired(one, now) for one in self.store.all())
+            return frozenset(one.place for one in here if one.is_open or one.state == RELEASED)
+
+        self.door.files.sweep(named)
 
     def _change(self, made: Request, place: str = "") -> None:
         if not self.store.change(made):
@@ -260,18 +306,29 @@ class Airlock:
         listing = None if found is None else self.catalogue.find(found.data_set)
         if found is None or listing is None or not caller.reaches(found.data_set):
             raise unknown()
-        if not found.may_see(caller.user):
+        if not self._is_theirs(caller.user, listing, found):
             raise unknown()
-        now = self._now(listing, found)
-        if not now.may_see(caller.user):
-            raise unknown()
-        return listing, now
+        return listing, self._now(listing, found)
+
+    def _is_theirs(self, user: str, listing: Listing, request: Request) -> bool:
+        """Say whether the request is there for the user, by the card and the groups of today."""
+        if listing.owner != request.owner:
+            return False
+        if user == request.author:
+            return self._may_ask(listing, user)
+        return self._as_the_card_says(listing, request).may_see(user)
 
     def _now(self, listing: Listing, request: Request) -> Request:
-        """Return a request with what the card says today, and over if its time is."""
-        terms = listing.card.airlock
-        is_half = request.state == RELEASED and not has_left(self.door, request)
-        if request.state not in OPEN and not is_half:
+        """Return a request with what the card says today, and over if its time is.
+
+        What was killed while it ran has failed; what was killed on its way out is in review.
+        """
+        is_held = request.state in (RUNNING, RELEASED) and self.door.files.is_held(request.lock)
+        if request.state == RUNNING and not is_held:
+            return self._ended_alone(listing, request)
+        if request.state == RELEASED and not is_held and not has_left(self.door, request):
+            request = airlock.not_out(request)
+        if request.state not in OPEN:
             return request
         made = airlock.expired(request, self.clock.now())
         if made is not request:
@@ -279,96 +336,35 @@ class Airlock:
             if self.store.change(made):
                 self.door.files.drop(made.place)
             return made
+        return self._as_the_card_says(listing, request)
+
+    def _ended_alone(self, listing: Listing, request: Request) -> Request:
+        """Return a request whose runner was killed: over, unless that has just come to its end."""
+        found = self.store.find(request.id) or request
+        return self._failed(request) if found == request else self._now(listing, found)
+
+    def _as_the_card_says(self, listing: Listing, request: Request) -> Request:
+        """Return the request with those of its reviewers whom the card names today."""
+        terms = listing.card.airlock
         if terms is None:
             return replace(request, reviewers=(), needed=len(request.reviewers) + 2)
         still = tuple(user for user in request.reviewers if user in terms.reviewers)
         return replace(request, reviewers=still, needed=max(request.needed, terms.needed))
 
+    def _may_ask(self, listing: Listing, user: str) -> bool:
+        groups = self.catalogue.groups_of(user, listing.card.name)
+        return user == listing.owner or listing.card.lets_ask(tuple(groups))
+
+    def _check_author(self, listing: Listing, request: Request) -> None:
+        """Refuse to do anything for an author who may not ask any more."""
+        if not self._may_ask(listing, request.author):
+            raise Refused(
+                "not-allowed", "Its author may not ask about this data set any more.",
+                "Decline the request, or enrol its author again.",
+            )  # fmt: skip
+
     def _asked_listing(self, caller: Caller, data_set: str) -> Listing:
         found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
-        if found is not None and caller.user.isprintable():
-            groups = self.catalogue.groups_of(caller.user, found.card.name)
-            if caller.user == found.owner or found.card.lets_ask(tuple(groups)):
-                return found
-        raise _no_data_set()
-
-
-def _why_of(text: object) -> str:
-    if not isinstance(text, str) or len(text) > 2000 or not text.replace("\n", " ").isprintable():
-        raise bad_airlock("why is a text of up to 2,000 letters")
-    return text
-
-
-def _bytes_of(text: str) -> bytes:
-    try:
-        file = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        file = b""
-    if not 1 <= len(file) <= MOST_BYTES:
-        raise bad_airlock(f"a file is base64 of 1 to {MOST_BYTES:,} bytes")
-    return file
-
-
-def _check_themselves(caller: Caller) -> None:
-    if not caller.is_themselves:
-        raise Refused(
-            "not-allowed", "A token for programs decides nothing here.", "Sign in yourself."
-        )
-
-
-def _shown(one: Request, caller: Caller) -> Json:
-    program = json.loads(one.program)
-    return {
-        "request": one.id,
-        "data_set": one.data_set,
-        "version": one.version,
-        "state": one.state,
-        "guarantee": GUARANTEE,
-        "author": one.author,
-        "owner": one.owner,
-        "why": one.why,
-        "at": one.at,
-        "expires": one.expires,
-        "needed": one.needed,
-        "reviewers": sorted(u for u in {one.owner, *one.reviewers} if one.is_reviewer(u)),
-        "program": program,
-        **({} if caller.user == one.author else _votes(one)),
-        "ended_by": one.ended_by,
-        "ended_at": one.ended_at,
-    }
-
-
-def _votes(one: Request) -> Json:
-    """Return who has said what; its author is told when it is over, or by its reviewers."""
-    return {
-        "draft": one.draft,
-        "editors": list(one.editors),
-        "votes": [
-            {"user": vote.user, "says": vote.says, "at": vote.at, "why": vote.why}
-            for vote in one.votes
-        ],
-    }
-
-
-def _closed() -> Refused:
-    return Refused(
-        "airlock-closed",
-        "The data set's card lets nothing out without noise.",
-        "Ask for numbers with noise, or ask the owner.",
-    )
-
-
-def _too_few() -> Refused:
-    return Refused(
-        "airlock-closed",
-        "Besides you there are fewer reviewers than the card needs.",
-        "Ask the owner to name another.",
-    )
-
-
-def _no_data_set() -> Refused:
-    return Refused(
-        "unknown-data-set",
-        "There is no data set of that name that you may ask.",
-        "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
-    )
+        if found is not None and caller.user.isprintable() and self._may_ask(found, caller.user):
+            return found
+        raise no_data_set()

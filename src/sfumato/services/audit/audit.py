@@ -12,8 +12,8 @@ from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore
-from sfumato.door import Ledger, cap_json, respondent_account, spent_json
-from sfumato.services.audit.sheet import sheet
+from sfumato.door import NOT_DP, Ledger, cap_json, respondent_account, spent_json
+from sfumato.services.audit.sheet import reviewed_sheet, sheet
 
 PAGE: Final = 200
 SHOWN: Final = ("data_set", "version", "people", "says", "epsilon", "delta", "guarantee", "unit")
@@ -58,6 +58,8 @@ class Audit:
     def sheet(self, seq: int) -> Json:
         """Return the answer sheet of one release, signed."""
         entry = self.ledger.store.entry(seq)
+        if entry is not None and entry.kind == NOT_DP and "request" in json.loads(entry.body):
+            return reviewed_sheet(self.ledger, entry)
         if entry is None or entry.kind not in ("charged", "repeated") or _is_of_a_ballot(entry):
             raise Refused(
                 "answer-unknown", f"Entry {seq} is no charge.", "Take one from the releases."

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sfumato.core.chain import entry_hash
 from sfumato.core.expression import spelled
-from sfumato.services.audit.sheet import FORMAT
+from sfumato.door import NOT_DP
+from sfumato.services.audit.sheet import FORMAT, OF_REVIEWED, REVIEWED
 
 Sheet = Mapping[str, Any]  # Any: a stranger's JSON; whatever does not fit is a fault
 _SAME = ("data_set", "version", "guarantee", "relation", "unit", "people", "epsilon", "delta",
@@ -24,29 +25,66 @@ def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
         return ("it is no answer sheet",)
 
 
+def check_files(sheet: Sheet, files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Return which files are not those that the sheet is of, or nothing."""
+    sums = {path: hashlib.sha256(file).hexdigest() for path, file in files.items()}
+    named: Mapping[str, str] = sheet.get("files") or {}
+    return tuple(
+        f"{path!r} is not the file that was let out"
+        for path in sorted({*sums, *named})
+        if sums.get(path) != named.get(path)
+    )
+
+
 def _faults(sheet: Sheet, key: str | None) -> list[str]:
-    if sheet["format"] != FORMAT:
+    form = sheet["format"]
+    if form not in (FORMAT, REVIEWED):
         return ["it is of a format that this version does not know"]
     found = []
     proof = sheet["proof"]
     said = {name: value for name, value in sheet.items() if name != "proof"}
     digest = hashlib.sha256(spelled(said).encode()).hexdigest()
-    if proof["signed"] != {"sheet": FORMAT, "sha256": digest}:
+    if proof["signed"] != {"sheet": form, "sha256": digest}:
         found.append("it was changed after it was signed")
     if not _is_signed(proof):
         found.append("its signature is not that of its key")
     if key is not None and proof["key"] != key:
         found.append("it was signed by another key than the vault's")
-    return found + _of_entries(sheet)
+    of_entries = _of_entries if form == FORMAT else _of_reviewed
+    return found + _of_hashes(sheet["entries"]) + of_entries(sheet)
 
 
-def _of_entries(sheet: Sheet) -> list[str]:
-    entries = sheet["entries"]
-    found = [
+def _of_hashes(entries: Sequence[Sheet]) -> list[str]:
+    return [
         f"entry {e['seq']} is not what its hash says"
         for e in entries
         if e["hash"] != entry_hash(e["prev"], e["seq"], e["epoch"], e["at"], e["kind"], e["body"])
     ]
+
+
+def _of_reviewed(sheet: Sheet) -> list[str]:
+    """Return what does not hold of files that people let out: their words stand in the chain."""
+    released, *words = sheet["entries"]
+    body, found = json.loads(released["body"]), []
+    said = {"asked_by": body["author"], "question": body["says"], "epsilon": None, "delta": None}
+    same = {**{name: body[name] for name in OF_REVIEWED}, **said}
+    if released["kind"] != NOT_DP or any(sheet[name] != value for name, value in same.items()):
+        found.append("it says other things than the entry by which the files have left")
+    votes = [json.loads(one["body"]) for one in words if one["kind"] == "airlock-vote"]
+    last = {one["by"]: one for one in votes if one["request"] == body["request"]}
+    want = {user for user, one in last.items() if (one["says"], one["seal"]) == _yes(body)}
+    if body["author"] in body["reviewers"] or not set(body["reviewers"]) <= want:
+        found.append("a reviewer that it names has not said so of these files")
+    return found
+
+
+def _yes(body: Sheet) -> tuple[str, object]:
+    return "release", body["seal"]
+
+
+def _of_entries(sheet: Sheet) -> list[str]:
+    entries = sheet["entries"]
+    found: list[str] = []
     charge = json.loads(entries[0]["body"])
     body = charge["body"]
     if any(sheet[name] != body.get(name) for name in _SAME) or sheet["question"] != body["says"]:

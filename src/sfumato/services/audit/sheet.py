@@ -16,7 +16,12 @@ from sfumato.core.expression import Json, spelled
 from sfumato.door import Ledger, people_account, spent_json
 
 FORMAT: Final = "sheet/1"
+REVIEWED: Final = "reviewed-sheet/1"  # of files that people have let out, without any noise
 EARLIER: Final = 200
+OF_REVIEWED: Final = (
+    "data_set", "version", "people", "guarantee", "request", "author", "reviewers", "by", "files",
+    "seal",
+)  # fmt: skip
 ACCOUNTANT: Final = (
     "a release is accepted while the sums of epsilon and delta, or the sums of rho and its delta, "
     "stay within the cap; all sums in whole units, rounded up, debited before any row is read"
@@ -58,8 +63,48 @@ def sheet(ledger: Ledger, charge: Entry) -> Json:
         "earlier": _earlier(ledger, charge, body["people"]),
         "spent_since": _spent(ledger, body["people"]),
     }
+    return _signed(ledger, made)
+
+
+def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:
+    """Return the sheet of files that have left the airlock: whose word it was, and every hash."""
+    body: dict[str, Any] = json.loads(released.body)  # Any: JSON of the chain
+    head = ledger.store.head()
+    made: Json = {
+        "format": REVIEWED,
+        "ledger": head.ledger,
+        "head": {"epoch": head.epoch, "seq": head.seq, "hash": head.hash},
+        "entries": [_entry_json(entry) for entry in (released, *_words(ledger, released, body))],
+        "outcome": "released",
+        "asked_by": body["author"],
+        "question": body["says"],
+        **{name: body[name] for name in OF_REVIEWED},
+        "epsilon": None,  # none would be true
+        "delta": None,
+        "reviewer": ", ".join(body["reviewers"]),
+        "earlier": _earlier(ledger, released, body["people"]),
+        "spent_since": _spent(ledger, body["people"]),
+    }
+    return _signed(ledger, made)
+
+
+def _words(ledger: Ledger, released: Entry, body: dict[str, Any]) -> list[Entry]:
+    """Return the entries of its run and of each reviewer's word on what has left."""
+    found = []
+    for kind in ("airlock-run", "airlock-vote"):
+        for entry in ledger.store.notes(kind, 0, released.seq):
+            said = json.loads(entry.body)
+            if (
+                said["request"] == body["request"]
+                and said.get("seal", body["seal"]) == body["seal"]
+            ):
+                found.append(entry)
+    return found
+
+
+def _signed(ledger: Ledger, made: Json) -> Json:
     digest = hashlib.sha256(spelled(made).encode()).hexdigest()
-    return {**made, "proof": ledger.sign({"sheet": FORMAT, "sha256": digest})}
+    return {**made, "proof": ledger.sign({"sheet": made["format"], "sha256": digest})}
 
 
 def _earlier(ledger: Ledger, charge: Entry, people: str) -> Json:

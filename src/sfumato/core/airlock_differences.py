@@ -1,0 +1,225 @@
+"""What a file shows by its difference to another of the same people: a few of them, at worst.
+
+Tables of groups are compared by how many people they say; whatever else has numbers by the words
+beside each, and by its place. Renaming and reordering both escapes this: reviewers do not.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import islice
+from typing import Final
+
+from sfumato.core.airlock_card import AirlockTerms
+from sfumato.core.airlock_files import json_of, kind_of, rows_of, text_of
+from sfumato.core.airlock_numbers import number_of, numbers_in, plain
+from sfumato.core.airlock_tables import Asked, Counts, Finding, Table
+from sfumato.core.npy import read_npy
+
+STUMBLES: Final = (
+    ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, csv.Error,
+    struct.error,
+)  # fmt: skip
+MOST_NUMBERS: Final = 10_000  # of a file that are compared one by one
+_MOST_ALIKE: Final = 20  # numbers beside the very same words that each is compared with
+_WORD: Final = re.compile(r"[^\W\d_]+|#[0-9]+")
+_CLOSE: Final = Decimal("0.05")  # a share by which numbers that are not whole are near each other
+
+_Label = frozenset[str]  # the words beside a number
+_Numbers = list[tuple[_Label, Decimal]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A file that another is compared with, and where it is from; what cannot be read has none."""
+
+    asked: Asked
+    where: str
+    table: Table | None = None
+    numbers: _Numbers | None = None
+
+
+def compared(asked: Asked, file: bytes, where: str) -> Compared:
+    """Return the file as others are compared with it; never raises."""
+    where = f"{asked.path!r} of {where}"
+    if asked.is_for_eyes:
+        return Compared(asked, where)
+    try:
+        table = Table(asked, rows_of(asked.path, file)) if asked.is_table else None
+        numbers = list(islice(_labelled(asked, file, table), MOST_NUMBERS + 1))
+        return Compared(asked, where, table, numbers)
+    except STUMBLES:  # it was released under older checks, or is stopped itself
+        return Compared(asked, where)
+
+
+def differences(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterator[Finding]:
+    """Return what one more person, or one less, would be seen by; each kind in its own way."""
+    if mine.asked.is_for_eyes or other.asked.is_for_eyes:
+        if mine.asked.is_for_eyes and other.asked.is_for_eyes:
+            says = f"look at it beside {other.where}: no program can compare them"
+            yield Finding(mine.asked.path, "difference", says)
+    elif mine.table is not None and other.table is not None:
+        yield from _of_tables(mine.table, other.table, other.where, terms)
+    elif mine.numbers is not None and other.numbers is not None:
+        yield from _of_numbers(mine, other, terms)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _of_tables(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
+    """Compare the people of groups that both tables add up to: few more or less are few people."""
+    path = mine.asked.path
+    if not (mine.asked.count and theirs.asked.count and mine.has_groups and theirs.has_groups):
+        yield from _same_lines(mine, theirs, where, terms)
+        return
+    by = [name for name in mine.asked.by if name in theirs.asked.by]
+    before, now = theirs.counts(by), mine.counts(by)
+    near = sum(
+        1 for key in now if key in before and 0 < abs(now[key] - before[key]) < terms.smallest
+    )
+    what = ", ".join(by) or "all together"
+    if near:
+        yield Finding(
+            path,
+            "difference",
+            f"{near} groups ({what}) differ by fewer than {terms.smallest} people from {where}",
+        )
+    same = _as_many(mine, theirs, before, now) if set(mine.asked.by) == set(theirs.asked.by) else 0
+    if same:
+        yield Finding(
+            path,
+            "difference",
+            f"{same} groups ({what}) have as many people as in {where}, and other numbers",
+        )
+
+
+def _as_many(mine: Table, theirs: Table, before: Counts, now: Counts) -> int:
+    """Return how many groups have one count in both tables and other numbers beside it.
+
+    Counts are rounded: as many people may well be one more or less.
+    """
+    by = mine.asked.by
+    named = {*by, mine.asked.count, theirs.asked.count}
+    heads = [head for head in mine.heads if head in theirs.heads and head not in named]
+    old = {theirs.key(line, by): line for line in theirs.lines}
+    found = set()
+    for line in mine.lines:
+        key = mine.key(line, by)
+        if key in before and now[key] == before[key]:
+            pairs = ((number_of(line[head]), number_of(old[key][head])) for head in heads)
+            if any(None not in pair and pair[0] != pair[1] for pair in pairs):
+                found.add(key)
+    return len(found)
+
+
+def _same_lines(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
+    """Compare tables that say little of themselves: whole numbers of lines with the same texts."""
+    shared = [head for head in mine.heads if head in theirs.heads]
+    before = {_texts(line, shared): line for line in theirs.lines}
+    near = 0
+    for line in mine.lines:
+        old = before.get(_texts(line, shared))
+        for head in shared if old is not None else ():
+            one, two = number_of(line[head]), number_of(old[head] if old is not None else "")
+            if one is not None and two is not None and _is_near(one, two, terms.smallest):
+                near += 1
+    if near:
+        yield Finding(
+            mine.asked.path, "difference", f"{near} whole numbers are near those in {where}"
+        )
+
+
+def _is_near(one: Decimal, two: Decimal, smallest: int) -> bool:
+    return _are_whole(one, two) and 0 < abs(one - two) < smallest
+
+
+def _are_whole(*numbers: Decimal) -> bool:
+    return all(one == one.to_integral_value() for one in numbers)
+
+
+def _texts(line: Mapping[str, str], heads: Sequence[str]) -> tuple[str, ...]:
+    return tuple(plain(line[head]) for head in heads if number_of(line[head]) is None)
+
+
+# --- numbers wherever they stand ------------------------------------------------------------------
+
+
+def _of_numbers(mine: Compared, other: Compared, terms: AirlockTerms) -> Iterator[Finding]:
+    """Compare numbers that stand beside the same words, or at the same place of as many."""
+    now, before = mine.numbers or [], other.numbers or []
+    path = mine.asked.path
+    if max(len(now), len(before)) > MOST_NUMBERS:
+        says = f"it, or {other.where}, has too many numbers to be compared"
+        yield Finding(path, "difference", says)
+        return
+    named: dict[_Label, list[Decimal]] = {}
+    for label, number in before:
+        named.setdefault(label, []).append(number)
+    pairs = [(one, two) for label, one in now for two in named.get(label, ())[:_MOST_ALIKE]]
+    if len(now) == len(before):
+        pairs += [(one, two) for (_, one), (_, two) in zip(now, before, strict=True)]
+    near = {one for one, two in pairs if _tells(one, two, terms.smallest)}
+    if near:
+        yield Finding(path, "difference", f"{len(near)} numbers are near those in {other.where}")
+
+
+def _tells(one: Decimal, two: Decimal, smallest: int) -> bool:
+    """Say whether two numbers may be of the same people but for a few; small ones are said so."""
+    if one == two or (max(abs(one), abs(two)) < smallest and _are_whole(one, two)):
+        return False
+    if _are_whole(one, two):
+        return abs(one - two) < smallest
+    return abs(one - two) <= abs(two) * _CLOSE
+
+
+def _labelled(asked: Asked, file: bytes, table: Table | None) -> Iterator[tuple[_Label, Decimal]]:
+    """Yield every number of a file with the words that stand beside it, in whatever order."""
+    kind = kind_of(asked.path)
+    if table is not None:
+        yield from _of_lines(table)
+    elif kind == "json":
+        yield from _of_json(json_of(file), ())
+    elif kind == "npy":
+        for place, value in enumerate(read_npy(file).numbers().tolist()):
+            number = number_of(repr(value))
+            if number is not None:
+                yield frozenset({f"#{place}"}), number
+    else:
+        for line in text_of(file).splitlines():
+            words = _words(line)
+            for place, number in enumerate(numbers_in(line)):
+                yield words | ({f"#{place}"} if place else frozenset()), number
+
+
+def _of_lines(table: Table) -> Iterator[tuple[_Label, Decimal]]:
+    named = set(table.asked.by)
+    for line in table.lines:
+        texts = [cell for head, cell in line.items() if head in named or number_of(cell) is None]
+        beside = _words(" ".join(texts))
+        for head, cell in line.items():
+            if head not in named:
+                for number in numbers_in(cell):
+                    yield beside | _words(head), number
+
+
+def _of_json(said: object, above: tuple[str, ...]) -> Iterator[tuple[_Label, Decimal]]:
+    if isinstance(said, dict):
+        texts = tuple(one for one in said.values() if isinstance(one, str))
+        for key, one in said.items():
+            yield from _of_json(one, (*above, key, *texts))
+    elif isinstance(said, list):
+        for place, one in enumerate(said):
+            yield from _of_json(one, above if isinstance(one, dict) else (*above, f"#{place}"))
+    elif not isinstance(said, bool) and said is not None:
+        for number in numbers_in(str(said)):
+            yield _words(" ".join(above)), number
+
+
+def _words(text: str) -> _Label:
+    return frozenset(_WORD.findall(text.casefold()))

@@ -1,0 +1,50 @@
+"""Processes as /proc has them: what is below one, whether one is there, what it has burnt."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+PATIENCE_S = 60
+
+
+def children(pid: int) -> set[int]:
+    """Return the processes below that one, as far down as they go."""
+    above: dict[int, int] = {}
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                said = (place / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            above[int(place.name)] = int(said[1])
+    found, left = set(), {pid}
+    while left:
+        left = {one for one, parent in above.items() if parent in left}
+        found |= left
+    return found
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def waited(is_so: object) -> bool:
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if callable(is_so) and is_so():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def cpu_s(pid: int) -> float:
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(said[11]) + int(said[12])) / os.sysconf("SC_CLK_TCK")
