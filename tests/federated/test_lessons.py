@@ -10,7 +10,7 @@ import pytest
 import sfumato
 from several_sites import Sites, pooled, several
 from sfumato import Refused
-from sfumato.faces.console.lessons import EDGE, HIGH, WIDE, curves_of
+from sfumato.faces.console.lessons import EDGE, HIGH, LEFT, WIDE, curves_of
 from sfumato.faces.console.paper import make_paper
 from sfumato.federated.training import Step
 
@@ -92,9 +92,11 @@ def test_a_curve_is_drawn_from_what_was_told_and_said_in_words() -> None:
     ]  # fmt: skip
     loss, accuracy = curves_of(rounds)
     low, high = HIGH - EDGE, HIGH - 2 * EDGE
-    assert loss.points == f"{EDGE:.1f},{EDGE:.1f} {WIDE - EDGE:.1f},{low - high / 2:.1f}"
-    assert accuracy.points.startswith(f"{EDGE:.1f},{low - high / 4:.1f} ")
+    assert loss.points == f"{LEFT:.1f},{EDGE:.1f} {WIDE - EDGE:.1f},{low - high / 2:.1f}"
+    assert accuracy.points.startswith(f"{LEFT:.1f},{low - high / 4:.1f} ")
     assert accuracy.words == "accuracy from 0.250 before round 1 to 0.750 before round 3"
+    assert [number for _, number in loss.marks] == ["0", "1", "2"]
+    assert [down for down, _ in loss.marks] == [low, low - high / 2, EDGE]
     assert curves_of(rounds[:1]) == curves_of([]) == []
 
 

@@ -16,7 +16,8 @@ from sfumato.faces.line.edge_end import Answered
 from sfumato.faces.line.telling import EVENTS, NOT_KEPT, check_listeners, told
 from sfumato.wire import read_refusal
 
-WIDE, HIGH, EDGE = 300, 90, 5  # of a picture
+WIDE, HIGH, EDGE = 300, 120, 8  # of a picture
+LEFT = 40  # of it, where the numbers stand
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Curve:
     name: str
     points: str
     words: str
+    marks: tuple[tuple[float, str], ...]  # how far down a number's rule lies, and the number
 
 
 async def lessons(visit: Visit) -> Response:
@@ -57,14 +59,15 @@ def curves_of(rounds: Sequence[Mapping[str, Any]]) -> list[Curve]:  # Any: JSON 
 def _curve(name: str, told: Sequence[tuple[int, float]]) -> Curve:
     first, last = told[0], told[-1]
     most = 1.0 if name == "accuracy" else max(number for _, number in told) or 1.0
-    across, up = (WIDE - 2 * EDGE) / max(1, last[0] - first[0]), (HIGH - 2 * EDGE) / most
+    across, up = (WIDE - LEFT - EDGE) / max(1, last[0] - first[0]), (HIGH - 2 * EDGE) / most
     points = " ".join(
-        f"{EDGE + (at - first[0]) * across:.1f},{HIGH - EDGE - number * up:.1f}"
+        f"{LEFT + (at - first[0]) * across:.1f},{HIGH - EDGE - number * up:.1f}"
         for at, number in told
     )
+    marks = tuple((HIGH - EDGE - part * most * up, f"{part * most:.2g}") for part in (0, 0.5, 1))
     began, ended = (f"{number:.3f} before round {at}" for at, number in (first, last))
     words = f"{name} from {began} to {ended}"
-    return Curve(name, points, words)
+    return Curve(name, points, words, marks)
 
 
 async def events(visit: Visit) -> Response:
