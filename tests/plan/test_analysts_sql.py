@@ -277,6 +277,10 @@ SAID_TWICE = [
      "v.day = d.given AND v.age = d.dose AND d.given = v.day",
      "SELECT COUNT(*), SUM(dose) FROM visits v LEFT JOIN drugs d ON v.age = d.dose AND "
      "d.given = v.day AND v.patient = d.patient"),
+    ("SELECT COUNT(*) FROM visits v JOIN drugs d ON v.patient = d.patient JOIN zips z ON "
+     "z.zip = d.drug AND z.zip = v.zip",
+     "SELECT COUNT(*) FROM visits v JOIN drugs d ON v.patient = d.patient JOIN zips z ON "
+     "v.zip = z.zip AND z.zip = d.drug AND v.zip = z.zip"),
     ("SELECT AVG(t.n) FROM (SELECT p.patient, SUM(v.cost) AS n FROM patients p JOIN visits v ON "
      "p.patient = v.patient GROUP BY p.patient) t",
      "SELECT AVG(n) FROM (SELECT patient, SUM(cost) AS n FROM patients JOIN visits USING (patient) "

@@ -134,11 +134,12 @@ class _Seen:
             )
         sides = [self._sides(table, pair) for pair in (wanted.on, *wanted.also)]
         if table.is_public:
-            first = next((side for side in sides if _is(side[0], table.key)), sides[0])
-            column = self._looked_up(table, *first)
+            keyed = [side for side in sides if _is(side[0], table.key)] or sides[:1]
+            column = min(self._looked_up(table, *side) for side in keyed)
             self.looked_up.append(column)
             on: tuple[str, ...] = (self._spelled(column),)
-            rest = [side for side in sides if side != first]
+            first = [side for side in keyed if self._looked_up(table, *side) == column]
+            rest = [side for side in sides if side not in first]
         else:
             rest = [side for side in sides if not self._is_person(table, *side)]
             self._check_person(table, *sides[0], found=len(rest) < len(sides))
