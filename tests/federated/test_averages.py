@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from several_sites import ASK, NAMES, Between, Sites, pooled, several, site_card
+from several_sites import (
+    ASK,
+    NAMES,
+    Between,
+    Sites,
+    pooled,
+    rows_of,
+    several,
+    site_card,
+    write_rows,
+)
 from sfumato import Refused
 from sfumato.convening import new_convener
 from sfumato.core.averaging import GUARANTEE, HIDES, read_averages
@@ -25,7 +35,7 @@ from sfumato.services.data_sets.beside import check_raise
 from vaults import card
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
-MEANS = "SELECT zip, COUNT(*) AS n, SUM(age) AS s, AVG(age) AS a FROM patients GROUP BY zip"
+MEANS = "SELECT COUNT(*) AS n, SUM(age) AS s, AVG(age) AS a FROM patients"
 
 
 def allowing(releases: int = 9, sites: int = 3) -> str:
@@ -62,10 +72,10 @@ def notes(vault: Any) -> list[dict[str, Any]]:
 
 def test_an_average_is_exact_and_called_by_its_name_on_every_face(sites: Sites) -> None:
     said = sites.together().secure_average("patients", MEANS)
-    for zip_, count, total, mean in said.rows:
-        ages = np.array([r[1] for r in pooled() if r[2] == zip_])
-        assert (count, total) == (len(ages), ages.sum())
-        assert mean == pytest.approx(ages.mean(), abs=1e-9)
+    ages = np.array([r[1] for r in pooled()])
+    ((count, total, mean),) = said.rows
+    assert (count, total) == (len(ages), ages.sum())
+    assert mean == pytest.approx(ages.mean(), abs=1e-9)
     assert said.guarantee == said.receipt["guarantee"] == GUARANTEE
     assert said.receipt["sites"] == list(NAMES)
     for one in said.receipt["at_each_site"].values():
@@ -214,6 +224,58 @@ def test_earlier_sums_were_over_the_same_sites_or_there_is_none(fresh: Sites) ->
         others.together().secure_average("patients", COUNT)
 
 
+PICKED = {  # each of these gives one site's rows, or one person's
+    "where": "SELECT SUM(salary) AS s FROM patients WHERE salary = 20097",
+    "group": "SELECT zip, SUM(age) AS s FROM patients GROUP BY zip",
+    "case": "SELECT SUM(CASE WHEN salary = 20097 THEN age ELSE 0 END) AS s FROM patients",
+    "product": "SELECT SUM(age * age) AS s FROM patients",
+    "each person": "SELECT SUM(n) AS s FROM (SELECT patient_id, COUNT(*) AS n FROM patients "
+                   "WHERE salary = 20097 GROUP BY patient_id) AS p",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", PICKED.values(), ids=PICKED)
+def test_a_sum_without_noise_is_over_whole_tables(sites: Sites, sql: str) -> None:
+    """A filter that one site's rows meet alone would make the sum over all sites that site's."""
+    before = [len(notes(vault)) for vault in sites.vaults.values()]
+    with refused("average-not-allowed", "over all rows of a table"):
+        sites.together().secure_average("patients", sql)
+    assert [len(notes(vault)) for vault in sites.vaults.values()] == before
+
+
+@pytest.mark.parametrize("more", [{"max_rows": 1}, {"max_groups": 1}])
+def test_an_asker_does_not_say_how_much_of_a_person_counts(
+    sites: Sites, more: dict[str, int]
+) -> None:
+    body = {"data_set": "patients", "federation": "clinics", "sql": COUNT, "guarantee": GUARANTEE}
+    with refused("average-not-allowed", "limit of one's own"):
+        sites.vaults["east"].call("price-sum", {**body, **more})
+
+
+def test_earlier_sums_were_over_the_same_rows_or_there_is_none(fresh: Sites) -> None:
+    """West brings its rows again with one more: the difference of both sums would be that one's."""
+    fresh.together().secure_average("patients", COUNT)
+    west = fresh.vaults["west"]
+    new = ("s3p9999", 71, "10001", 123_456, "true")
+    source = write_rows(fresh.folder / "more.csv", [*rows_of(3), new])
+    shape = site_card("west", allowing(3))
+    west.add("patients", source, {**shape, "version": "2"})
+    with refused("average-not-allowed", "over other rows"):
+        fresh.together().secure_average("patients", COUNT)
+
+
+def test_an_amended_card_is_over_the_same_rows_unless_more_of_a_person_count(
+    fresh: Sites,
+) -> None:
+    fresh.together().secure_average("patients", COUNT)
+    amended(fresh.vaults["south"], "2", average_releases="7", average_sites="4")
+    assert fresh.together().secure_average("patients", COUNT).value == len(pooled())
+    shape = {"version": "3", "max_rows": 2}
+    fresh.vaults["south"].call("amend", {"data_set": "patients", "card": shape})
+    with refused("average-not-allowed|sum-not-trusted"):
+        fresh.together().secure_average("patients", COUNT)
+
+
 def test_a_sum_with_noise_is_not_read_as_one_without(sites: Sites) -> None:
     vault = sites.vaults["east"]
     body: dict[str, Any] = {"data_set": "patients", "federation": "clinics", "sql": COUNT}
@@ -268,7 +330,7 @@ def test_after_a_ledger_was_acknowledged_nobody_knows_how_many_have_left(fresh: 
 
 def test_private_keys_and_choices_are_no_sums_here_either(sites: Sites) -> None:
     with refused("not-in-language"):
-        sites.together().secure_average("patients", "SELECT MEDIAN(age) AS m FROM patients")
+        sites.together().secure_average("patients", "SELECT MIN(age) AS m FROM patients")
 
 
 # --- the card ---------------------------------------------------------------------------------
@@ -294,9 +356,9 @@ def test_only_two_people_let_more_leave_where_the_card_says_so() -> None:
         ))  # fmt: skip
 
     few, many, none = made(allowing(2)), made(allowing(3)), made("")
-    check_raise(few, many)
-    check_raise(none, few)
-    for before, after in ((few, many), (none, few)):
+    over_more = made(allowing(2, 9))
+    for before, after in ((few, many), (none, few), (over_more, few)):
+        check_raise(before, after)
         with refused("not-allowed", "without noise"):
             check_raise(after, before)
 

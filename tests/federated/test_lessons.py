@@ -13,6 +13,7 @@ from sfumato import Refused
 from sfumato.faces.console.lessons import EDGE, HIGH, LEFT, WIDE, curves_of
 from sfumato.faces.console.paper import make_paper
 from sfumato.federated.training import Step
+from sfumato.services.federated import lessons as services
 
 LESSON: dict[str, Any] = {
     "features": ["age"], "target": "ill", "epsilon": 20, "delta": 1e-6, "rounds": 3,
@@ -48,6 +49,27 @@ def test_a_lesson_is_followed_round_by_round_by_its_own_sites_ledger(sites: Site
     # each figure is of the model that the round began with: that after the round before
     assert [round_["loss"] for round_ in one["told"][1:]] == pytest.approx(told[:2])
     assert all(0 <= round_["accuracy"] <= 1 for round_ in one["told"])
+
+
+def test_who_looks_again_and_again_reads_the_ledger_once(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = sites.vaults["west"]
+    before = lessons(vault)
+    read: list[object] = []
+    charges = services._charges
+
+    def counted(ledger: Any, data_set: str) -> Any:
+        read.append(data_set)
+        return charges(ledger, data_set)
+
+    monkeypatch.setattr(services, "_charges", counted)
+    assert [lessons(vault) for _ in range(9)] == [before] * 9
+    assert read == []
+    vault.call("leave-federation", {"data_set": "patients", "federation": "clinics"})
+    vault.call("join-federation", {"data_set": "patients", **sites.agreement})
+    assert [lessons(vault) for _ in range(9)] == [before] * 9
+    assert read == ["patients"]  # the ledger has grown
 
 
 def test_without_public_rows_nothing_is_told_of_how_the_model_does(sites: Sites) -> None:

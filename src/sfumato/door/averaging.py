@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, cast
 
 from sfumato.core.averaging import GUARANTEE, HIDES, STOPPED, not_without_noise
@@ -123,10 +124,11 @@ def averaged_answer(sum_: AveragePlan, total: IntegerArray) -> Json:
 
 
 def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> None:
-    """Refuse more sums than the card allows of these people, and sums of another set of sites.
+    """Refuse more sums than the card allows of these people, and sums of other sites or rows.
 
-    Of two sums whose sites differ in one, the difference is that one's. `before` is the place of
-    this round's own entry, where it has one.
+    Of two sums whose sites differ in one, the difference is that one's; of two whose rows differ in
+    somebody's, it is that person's. `before` is the place of this round's own entry, where it has
+    one.
     """
     people, limit = order.card.people, _releases(order.card)
     if ledger.store.head().epoch != FIRST_EPOCH:
@@ -139,6 +141,10 @@ def _check_limit(ledger: Ledger, order: AverageOrder, before: int | None) -> Non
     if any(one["cohort"] != order.sum.cohort for one in earlier):
         raise not_without_noise(
             f"earlier sums of {people!r} were over other sites, and the difference would be one's"
+        )
+    if any(one.get("rows") != _rows(order) for one in earlier):
+        raise not_without_noise(
+            f"earlier sums of {people!r} were over other rows, and the difference would be theirs"
         )
 
 
@@ -198,9 +204,18 @@ def _body(order: AverageOrder, participant: Participant) -> Json:
         "federation": order.agreement.as_json(),
         "site": participant.name,
         "cohort": sum_.cohort,
+        "rows": _rows(order),
         "about": sum_.about,
         "round": order.nonce.hex(),
     }
+
+
+def _rows(order: AverageOrder) -> str:
+    """Return what stands for the rows as they were prepared, and for how many of a person count.
+
+    An amended card keeps both; rows that are brought anew, under whatever name, are others.
+    """
+    return f"{Path(order.table).stem}/{order.card.max_rows}"
 
 
 def _says(sum_: AveragePlan) -> str:

@@ -1,7 +1,8 @@
 """A question over several sites without noise: `secure-average (not DP)`, for cards that allow it.
 
 It is over all sites of the agreement or over none: a sum over all of them beside one over all but
-one would be the numbers of that one.
+one would be the numbers of that one. And it is over whole tables: a filter, or a group, that only
+one site's rows meet (or one person's) would make the sum that site's own (or that person's).
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import numpy as np
 
 from sfumato.core.averaging import GUARANTEE, not_without_noise
 from sfumato.core.card import Card
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import Json, Ref, spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.loss import PureEvent
 from sfumato.core.noise.kind import Noise
 from sfumato.core.ports import IntegerArray
-from sfumato.core.question import Question
+from sfumato.core.question import Aggregate, Formula, Question
 from sfumato.core.refusal import Refused
 from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
 from sfumato.plan.plan import Plan, make_plan
@@ -121,6 +122,7 @@ def whole(agreement: Agreement) -> Agreement:
 def plan_average(card: Card, question: Question, agreement: Agreement) -> AveragePlan:
     """Return the question over the agreement's sites, or refuse what the card does not allow."""
     check_allowed(card, agreement)
+    _check_whole(question)
     plan = make_plan(card, question)
     check_additive(plan)
     made = AveragePlan(plan, agreement)
@@ -138,3 +140,25 @@ def check_allowed(card: Card, agreement: Agreement) -> None:
             f"the card of {card.name!r} wants {card.averages.sites} sites, and {agreement.name!r} "
             f"has {len(agreement.members)}"
         )
+
+
+def _check_whole(question: Question) -> None:
+    """Refuse whatever picks rows, or lets the asker choose what of a row counts."""
+    picks = (question.where, question.source, question.max_rows, question.max_groups)
+    is_whole = not question.group_by and not question.joins and picks == (None,) * len(picks)
+    if not is_whole or not all(_is_plain(output.of) for output in question.outputs):
+        raise not_without_noise(
+            "it is over all rows of a table and of columns as they stand, so there is no WHERE, "
+            "GROUP BY, JOIN, sub-query, limit of one's own or computed column"
+        )
+
+
+def _is_plain(of: object) -> bool:
+    """Say whether it is a verb over columns themselves, or made of released numbers."""
+    if isinstance(of, Formula):
+        return True
+    return isinstance(of, Aggregate) and of == Aggregate(of.verb, of.of) and _all_columns(of)
+
+
+def _all_columns(aggregate: Aggregate) -> bool:
+    return all(isinstance(expr, Ref) for expr in aggregate.of)

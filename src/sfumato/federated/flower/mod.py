@@ -18,11 +18,16 @@ from sfumato.core.refusal import Refused
 from sfumato.core.secure.frames import refused
 from sfumato.dice import StretchedDice
 from sfumato.federated.flower.node import Node
-from sfumato.federated.flower.schedule import flat, task_digest
+from sfumato.federated.flower.schedule import (
+    ARRAYS,
+    OURS,
+    SETTINGS,
+    check_records,
+    flat,
+    task_digest,
+)
 from sfumato.federated.flower.stages import Numbers, Part
 
-OURS: Final = "sfumato"  # the name of our record in a message and in a node's context
-ARRAYS, SETTINGS = "arrays", "config"  # Flower's own names for a model and its settings
 KEY_BYTES: Final = 32
 Next = Callable[[Message, Context], Message]
 _LOG: Final = logging.getLogger("flwr")
@@ -54,6 +59,7 @@ def _said(setting: str, message: Message, context: Context, call_next: Next) -> 
         return {"message": part.join(heard, _bytes(asked, "schedule").decode())}
     if stage != b"mask":
         return {"message": part.go_on(stage.decode(), nonce, heard)}
+    check_records(message.content)
     arrays = _arrays(message)
     settings = dict(message.content.get(SETTINGS, {}))
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
@@ -25,6 +25,8 @@ from sfumato.core.secure import Grid, NoisySum, Terms, noisy_sum_for
 from sfumato.core.secure.frames import refused
 
 Arrays = Mapping[str, NDArray[Any]]  # Any: of one kind of floats or another
+OURS: Final = "sfumato"  # the name of our record in a message and in a node's context
+ARRAYS, SETTINGS = "arrays", "config"  # Flower's own names for a model and its settings
 DP: Final = "central-dp"
 NOT_DP: Final = "secure-average (not DP)"
 MOST_ROUNDS: Final = 10_000
@@ -127,6 +129,17 @@ class Plan:
     schedule: Schedule
 
     @cached_property
+    def cohort(self) -> Agreement:
+        """Return the agreement that a round is held to: without noise all sites are in, or none.
+
+        A sum over all of them beside one over all but one, both from one model, would be the update
+        of that one.
+        """
+        if self.schedule.epsilon is not None:
+            return self.agreement
+        return replace(self.agreement, floor=len(self.agreement.members))
+
+    @cached_property
     def digest(self) -> str:
         """Return what stands for the schedule among these sites (hex)."""
         return sha256((self.agreement.digest + self.schedule.spelled()).encode()).hexdigest()
@@ -183,7 +196,7 @@ class Plan:
     def terms(self, nonce: bytes, number: int, task: str) -> Terms:
         """Return the terms of the round of that number, about that model and its settings."""
         about = f"{self.digest}/{number}/{task}"
-        return self.agreement.terms(nonce, self.schedule.size, self.bits, about)
+        return self.cohort.terms(nonce, self.schedule.size, self.bits, about)
 
     def integers(self, update: NDArray[np.float64], dice: Dice) -> NDArray[np.int64]:
         """Return the update clipped and rounded, with this site's share of the noise."""
@@ -212,6 +225,15 @@ def task_digest(arrays: Arrays, settings: Mapping[str, object]) -> str:
         said.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
         said.update(np.ascontiguousarray(array).tobytes())
     return said.hexdigest()
+
+
+def check_records(names: Iterable[str]) -> None:
+    """Refuse records beside ours, the model and its settings: nobody has signed what they say.
+
+    An app that reads one could be told another thing at each site.
+    """
+    if set(names) - {OURS, ARRAYS, SETTINGS}:
+        raise refused("It holds records that are not in what all sites have signed.")
 
 
 def _spelled(settings: Mapping[str, object]) -> str:

@@ -99,7 +99,7 @@ class Part:
         return np.zeros(size)
 
     def _player(self, plan: Plan) -> Participant:
-        node, trust = self._node, plan.agreement.trust()
+        node, trust = self._node, plan.cohort.trust()
         # the nonces of earlier rounds are looked up in the file, in the turn that puts this down
         return Participant(node.rules.name, node.identity, trust, self._dice, set())
 

@@ -23,8 +23,16 @@ from sfumato.core.refusal import Bug, Refused
 from sfumato.core.secure import Collector
 from sfumato.core.secure.participant import too_few
 from sfumato.dice import SystemDice
-from sfumato.federated.flower.mod import ARRAYS, KEY_BYTES, OURS, SETTINGS
-from sfumato.federated.flower.schedule import Plan, Schedule, moved, task_digest
+from sfumato.federated.flower.mod import KEY_BYTES
+from sfumato.federated.flower.schedule import (
+    ARRAYS,
+    OURS,
+    SETTINGS,
+    Plan,
+    Schedule,
+    moved,
+    task_digest,
+)
 
 POLL_S: Final = 0.5
 _LOG: Final = logging.getLogger("flwr")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sfumato.core.averaging import AverageTerms
 from sfumato.core.budget import Budget
 from sfumato.core.card import Card
 from sfumato.core.filters import cap_of, is_raised
@@ -68,17 +69,20 @@ def check_raise(card: Card, current: Card) -> None:
             f"A new version of {card.name!r} raises no cap: that takes a second person.",
             "Keep its budget and [caps], or lower them; then ask to have single caps raised.",
         )
-    if _without_noise(card) > _without_noise(current):
+    if _lets_more(card.averages, current.averages):
         raise Refused(
             "not-allowed",
             f"A new version of {card.name!r} lets no more sums leave without noise: its caps are "
             "raised by two people.",
-            "Keep secure_average as it is, or lower its releases.",
+            "Keep secure_average as it is, or lower its releases, or raise its sites.",
         )
 
 
-def _without_noise(card: Card) -> int:
-    return 0 if card.averages is None else card.averages.releases
+def _lets_more(new: AverageTerms | None, old: AverageTerms | None) -> bool:
+    """Say whether more sums leave without noise, or sums over fewer sites."""
+    if new is None or old is None:
+        return new is not None
+    return new.releases > old.releases or new.sites < old.sites
 
 
 def _caps(card: Card) -> tuple[Budget | None, ...]:

@@ -7,29 +7,54 @@ convenes has told them: they stand in the ledger beside the round, and the site 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.account import Entry
+from sfumato.core.account import Entry, Head
 from sfumato.core.expression import Json
 from sfumato.door import ROUND, TRAINING, Ledger
 
 MOST: Final = 20  # lessons that are shown, the newest
+MOST_KEPT: Final = 64  # who look at which data set
 LOOKED_AT: Final = 2000  # charges that are looked through for them
 _LAST: Final = 2**62
 SECONDS: Final = 19  # letters of a time, as far as seconds
 _COPIED: Final = ("says", "guarantee", "against", "bounding", "version")
 
 
+class Looks:
+    """What lookers were last told, while the ledger has not grown; has state.
+
+    A page looks twice a second for an hour, and reading is as long as the ledger.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, str | None], tuple[Head, str]] = {}
+
+    def lessons(self, ledger: Ledger, data_set: str, user: str | None) -> Json:
+        """Return what `lessons_of` does; it is read anew once the ledger has another entry."""
+        head, key = ledger.store.head(), (data_set, user)
+        with self._lock:
+            before = self._kept.pop(key, None)
+            if before is not None and before[0] == head:
+                self._kept[key] = before
+                return dict(json.loads(before[1]))
+        found = lessons_of(ledger, data_set, user)
+        with self._lock:
+            while len(self._kept) >= MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = head, json.dumps(found)
+        return found
+
+
 def lessons_of(ledger: Ledger, data_set: str, user: str | None) -> Json:
     """Return the lessons of a data set, the newest first: all of them, or one user's."""
-    rounds = _rounds(ledger, data_set)
-    found = [
-        _shown(entry, body, rounds.get(str(body["op"]), []))
-        for entry, body in _charges(ledger, data_set)
-        if user in (None, body["user"])
-    ][:MOST]
+    paid = [one for one in _charges(ledger, data_set) if user in (None, one[1]["user"])][:MOST]
+    rounds = _rounds(ledger, data_set, paid[-1][0].seq) if paid else {}
+    found = [_shown(entry, body, rounds.get(str(body["op"]), [])) for entry, body in paid]
     is_open = any(one["used"] < one["rounds"] for one in found)
     used = sum(one["used"] for one in found)
     return {"lessons": found, "state": f"{len(found)}-{used}" if is_open else "done"}
@@ -42,10 +67,10 @@ def _charges(ledger: Ledger, data_set: str) -> list[tuple[Entry, Mapping[str, An
     return [(entry, body) for entry, body in read if TRAINING in body["body"]]
 
 
-def _rounds(ledger: Ledger, data_set: str) -> dict[str, list[Json]]:
-    """Return the rounds that were used, by the operation under which each lesson was paid."""
+def _rounds(ledger: Ledger, data_set: str, after: int) -> dict[str, list[Json]]:
+    """Return the rounds used after that entry, by the operation under which lessons were paid."""
     found: dict[str, list[Json]] = {}
-    for entry in ledger.store.notes(ROUND):
+    for entry in ledger.store.notes(ROUND, after):
         body = json.loads(entry.body)
         if body["data_set"] == data_set:
             told: Json = {"round": body["round"], **body.get("told", {})}

@@ -59,7 +59,7 @@ from sfumato.door import (
 from sfumato.plan.averaged import AveragePlan, plan_average
 from sfumato.plan.summed import SumPlan, plan_sum
 from sfumato.plan.training import TrainPlan, plan_training
-from sfumato.services.federated.lessons import lessons_of
+from sfumato.services.federated.lessons import Looks
 from sfumato.services.federated.rounds import JOIN, Round, Rounds, hash_of
 from sfumato.services.federated.tensors import Said, Tensors
 
@@ -97,6 +97,7 @@ class Sites:
     plans: Plans = field(default_factory=Plans)
     rounds: Rounds = field(default_factory=Rounds)
     tensors: Tensors = field(default_factory=Tensors)
+    looks: Looks = field(default_factory=Looks)
 
     # --- agreements ---------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class Sites:
         """Return how far lessons have come: all to the owner, to others their own."""
         listing, _ = self._listing(caller, data_set)
         whose = None if caller.user == listing.owner else caller.user
-        return lessons_of(self.door.ledger, listing.card.name, whose)
+        return self.looks.lessons(self.door.ledger, listing.card.name, whose)
 
     # --- sums ---------------------------------------------------------------------------------
 
