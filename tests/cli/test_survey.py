@@ -125,3 +125,21 @@ def test_what_is_no_design_is_refused(vault: Path, tmp_path: Path) -> None:
     path = tmp_path / "design.json"
     path.write_text("[]", "utf-8")
     assert run(vault, "survey", "publish", str(path)).returncode == 3
+
+
+def test_a_shell_answers_no_wave_that_asks_otherwise(vault: Path, tmp_path: Path) -> None:
+    at, waves = tmp_path / "device", tmp_path / "device.series"
+    with sfumato.open(vault) as house:
+        shape = design(series="weekly", ever=6)
+        made = [house.call("publish-survey", {"survey": {**shape, "title": t}}) for t in "ABC"]
+        first, second, third = (str(one["survey"]) for one in made)
+        codes = [invite(house, survey, 1)[0] for survey in (first, second, third)]
+    for survey, code in ((first, codes[0]), (second, codes[1])):
+        done = answered(vault, survey, f"{code}\n\n\ny\n", at)
+        assert done.returncode == 0, done.stderr
+    ((name, wave),) = json.loads(waves.read_text()).items()
+    waves.write_text(json.dumps({name: {**wave, "memos": "of another wave"}}))
+    refused = answered(vault, third, f"{codes[2]}\n\n\ny\n", at)
+    assert refused.returncode == 3
+    assert "asks otherwise" in refused.stderr
+    assert not list(tmp_path.glob("device.waiting*"))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import sfumato
 from sfumato import Refused
-from sfumato.client.surveys import invite, reports
-from surveys import TRUTHS, design, device
+from sfumato.client.surveys import invite, reports, share_in_words, two_coins
+from surveys import DICE, TRUTHS, design, device
 from vaults import make_vault
 
 
@@ -47,3 +48,29 @@ def test_it_is_published_and_its_reports_are_read(tmp_path: Path) -> None:
         house.call("close-survey", {"survey": survey})
         assert sorted(reports(house, survey)) == sorted((one.mark, one.said) for one in ready)
     assert made.epsilon <= 2
+
+
+@pytest.mark.parametrize("people", [-5, 0, 1, 3])
+def test_a_simulation_of_too_few_or_of_no_question_is_refused(people: int) -> None:
+    made = sfumato.local_survey(design(budget="sampled"))
+    with pytest.raises(Refused):
+        made.simulate({}, people)
+    with pytest.raises(Refused):
+        made.simulate({"smoke": {"yes": 1.0}})
+    assert len(made.simulate({}, 4)) == 7
+
+
+@pytest.mark.parametrize(("share", "people"), [(-1, 10), (2, 10), (float("nan"), 10), (0.5, 1)])
+def test_two_coins_of_no_share_or_of_nobody_are_refused(share: float, people: int) -> None:
+    with pytest.raises(Refused):
+        two_coins(share, people, None, DICE.draw)
+
+
+def test_no_share_is_told_that_cannot_be_one() -> None:
+    """An unbiased estimate may be 1000 %; what people read is the nearest share, and that it is."""
+    assert share_in_words(0.701) == "70.1%"
+    assert share_in_words(10.325) == "100.0% (cut from 1032.5%)"
+    assert share_in_words(-0.2) == "0.0% (cut from -20.0%)"
+    (yes, *_) = sfumato.local_survey(design()).simulate({"smokes": {"yes": 1.0}}, 1000)
+    told = replace(yes, estimate=replace(yes.estimate, value=1.5))
+    assert "100.0% (cut from 150.0%) comes back" in str(told)

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,11 @@ import sfumato
 from sfumato import Refused
 from sfumato.client.remote import Sent, conversation
 from sfumato.client.respondent import (
+    Device,
     House,
     forget_ballot,
     keep_ballot,
+    keep_waves,
     kept_ballot,
     proven,
     published,
@@ -25,7 +28,10 @@ from sfumato.client.respondent import (
 )
 from sfumato.client.surveys import invite
 from sfumato.client.terms import Json
+from sfumato.client.waves import kept_waves, waves_at
+from sfumato.core.ballot import Published
 from sfumato.core.blind import PublicKey, is_proven
+from sfumato.core.survey import read_survey
 from surveys import DICE, TRUTHS, design, device
 from vaults import make_vault
 
@@ -222,3 +228,43 @@ def test_no_odd_number_is_a_proven_key(exponent: int) -> None:
     for modulus in (-(2**2047) - 1, 2**2047, 0, 1, -1):
         assert not is_proven(PublicKey(modulus, 65537), [b""] * 8)
         assert not is_proven(PublicKey(abs(modulus) | 1, exponent), [b""] * 8)
+
+
+def wave(made: Published, **changed: Any) -> Published:
+    """Return another wave, as a house could publish it that keeps to no rule."""
+    shape = {**made.survey.shape(), **changed}
+    return Published(read_survey(shape), made.key)
+
+
+EVER: dict[str, Any] = {"series": "daily", "ever": 6, "lifetime": 10}
+
+
+@pytest.mark.parametrize(
+    ("answered", "other"),
+    [
+        ([{}], {"ever": 7}),  # lasting answers of their own
+        ([{}], {"ever": None}),
+        ([{"ever": None}], {}),
+        ([{}, {"ever": None, "epsilon": 6}], {"ever": None}),  # the promise of the first stays
+        ([{"ever": None}, {"ever": None, "epsilon": 6}], {}),  # it would not be all that was told
+    ],
+)
+def test_a_device_answers_no_wave_that_asks_otherwise(
+    tmp_path: Path, answered: list[dict[str, Any]], other: dict[str, Any]
+) -> None:
+    made = Published(read_survey(design(**EVER)), PublicKey(2**2048 - 1942289, 65537))
+    own, at = device(), tmp_path / "device"
+    for changed in answered:
+        own.begun(wave(made, **changed), "a code", TRUTHS)
+        own.begun(wave(made, **changed, title="The week after"), "a code", TRUTHS)
+    keep_waves(at, own.waves)
+    again = Device(own.secret, own.coins, kept_waves(at))
+    for one in (own, again):
+        with pytest.raises(Refused) as refused:
+            one.begun(wave(made, **other), "a code", TRUTHS)
+        assert refused.value.code == "bad-survey"
+        assert one.begun(wave(made, **other, series="weekly"), "a code", TRUTHS).said
+    assert waves_at(at).stat().st_mode & 0o077 == 0
+    waves_at(at).write_text("{")
+    with pytest.raises(Refused):  # what was answered is not known any more
+        kept_waves(at)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -198,6 +199,31 @@ def test_two_nodes_count_what_comes_at_once(opened: Open) -> None:
         thread.join()
     assert Counter(ended) == {"counted": 150, "already": 150}
     assert nodes[1].standing("s").reports == 150
+
+
+def test_two_nodes_add_no_two_surveys_that_do_not_fit(opened: Open) -> None:
+    """If both could look before the other has added, both would be in the look at once."""
+    nodes, both = [opened(), opened()], threading.Barrier(2)
+    nodes[0].add(Kept("s", "olga", "the text", "open"), 50, nothing(SURVEY))
+    added: list[bool] = []
+
+    def is_second(texts: Iterable[str]) -> bool:
+        found = list(texts)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+        return len(found) == 1
+
+    def add(number: int) -> None:
+        kept = Kept(f"s{number}", "olga", f"text {number}", "open")
+        added.append(nodes[number].add(kept, 50, nothing(SURVEY), fits=is_second))
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(added) == [False, True]
+    assert len(nodes[0].every()) == 2
 
 
 def test_tallies_of_two_houses_add_up(store: SqlSurveys) -> None:

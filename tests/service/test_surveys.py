@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -347,6 +347,42 @@ def test_all_waves_of_a_series_with_ever_ask_the_same(house: OpenVault) -> None:
         assert refusal(house, "publish-survey", survey=asked) == "bad-survey"
         published(house, **{**waves, **other, "series": f"Wöchentlich {number}"})
     published(house, **{**waves, "ever": 7}, asks="Somebody else")  # no device takes them for one
+
+
+class AtTheSameMoment:
+    """Ballot keys; while one is being made, somebody else publishes a survey."""
+
+    def __init__(self, keys: Any, meanwhile: Callable[[], object]) -> None:
+        self.keys, self.meanwhile = keys, meanwhile
+
+    def __getattr__(self, name: str) -> Any:  # as the keys have it
+        return getattr(self.keys, name)
+
+    def make(self) -> Any:  # as the keys have it
+        self.meanwhile()
+        return self.keys.make()
+
+
+def test_of_two_waves_that_clash_and_come_at_once_one_is_published(house: OpenVault) -> None:
+    """Each looks before the other is there: the last look is in the turn that adds it."""
+    surveys, caller = house.house.desk.surveys, Caller("olga", frozenset({"own"}))
+    waves: dict[str, Any] = {"series": "Täglich", "ever": 6}
+    first: list[str] = []
+
+    def meanwhile() -> None:
+        first.append(published(house, **waves))
+
+    slow = replace(surveys, keys=AtTheSameMoment(surveys.keys, meanwhile))
+    with pytest.raises(Refused) as refused:
+        slow.publish(caller, design(**{**waves, "ever": 7}))
+    assert refused.value.code == "bad-survey"
+    assert [kept.id for kept in surveys.store.every()] == first
+    (closed,) = entries(house, "survey-closed")
+    refused_id = json.loads(closed.body)["survey"]
+    assert refused_id not in first
+    assert surveys.keys.proof(refused_id) == ()  # its key is gone
+    again = replace(surveys, keys=AtTheSameMoment(surveys.keys, lambda: None))
+    assert again.publish(caller, design(**waves, title="The second week"))["state"] == "open"
 
 
 def test_a_series_without_ever_may_ask_of_more(house: OpenVault) -> None:

@@ -11,11 +11,12 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
 from sfumato.client.terms import Json
+from sfumato.client.waves import Wave, check_wave, waves_at, waves_text, with_wave
 from sfumato.core.ballot import (
     Published,
     Truth,
@@ -83,6 +84,7 @@ class Device:
 
     secret: bytes
     coins: Coins
+    waves: dict[str, Wave] = field(default_factory=dict)  # of series: what it has answered
 
     @staticmethod
     def new(draw: Callable[[int], bytes]) -> Device:
@@ -98,7 +100,12 @@ class Device:
         return words_for(made, self.said(made, truths))
 
     def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
-        """Return the randomised report and a blinded token; nothing of it is sent yet."""
+        """Return the randomised report and a blinded token; nothing of it is sent yet.
+
+        A wave that asks otherwise than those that this device has begun is refused.
+        """
+        check_wave(made, self.waves)
+        self.waves.update(with_wave(made, self.waves))
         token = self.coins.draw(TOKEN_BYTES)
         hidden = blind(made.key, token, self.coins)
         return Waiting(
@@ -168,12 +175,21 @@ class Waiting:
 
 def keep_ballot(device: Path, waiting: Waiting) -> None:
     """Write the ballot beside the device's secret, where nobody else may read it, durably."""
-    path = _waiting_at(device, waiting.survey)
+    _write(_waiting_at(device, waiting.survey), waiting.text())
+
+
+def keep_waves(device: Path, waves: Mapping[str, Wave]) -> None:
+    """Write what the device has answered of series beside its secret, durably."""
+    if waves:
+        _write(waves_at(device), waves_text(waves))
+
+
+def _write(path: Path, text: str) -> None:
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(file, "w", encoding="ascii") as opened:
-        opened.write(waiting.text())
+        opened.write(text)
         opened.flush()
         os.fsync(opened.fileno())
     draft.replace(path)

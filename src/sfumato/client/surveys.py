@@ -21,7 +21,7 @@ from sfumato.core.local.k_ary import KAry
 from sfumato.core.local.oracle import simulate
 from sfumato.core.local.words import PARTS, among, drawn
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.survey import NO_ANSWER, Question, read_survey
+from sfumato.core.survey import NO_ANSWER, Question, Survey, read_survey
 from sfumato.core.survey_coins import NUMBERS, kept_of
 from sfumato.core.survey_estimate import Estimate, Expected, expected, results
 from sfumato.core.survey_tally import Tally
@@ -44,8 +44,19 @@ class Simulated:
         back = self.estimate
         return (
             f"{self.question}, {self.answer}: {self.truth:.1%} is so -> {self.observed:.1%} was "
-            f"said -> {back.value:.1%} comes back ({back.low:.1%} to {back.high:.1%})"
+            f"said -> {share_in_words(back.value)} comes back ({back.low:.1%} to {back.high:.1%})"
         )
+
+
+def nearest_share(value: float) -> float:
+    """Return the share nearest to an estimate, which may itself be below 0 or above 1."""
+    return min(1.0, max(0.0, value))
+
+
+def share_in_words(value: float) -> str:
+    """Return the nearest share, and where the estimate itself was none."""
+    nearest = nearest_share(value)
+    return f"{nearest:.1%}" + ("" if nearest == value else f" (cut from {value:.1%})")
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,7 @@ class LocalSurvey:
         """
         made = self._drawn
         size = made.survey.people if people is None else people
+        _check_simulated(made.survey, shares, size)
         counts, truths, seen = [], [], []
         for number, question in enumerate(made.survey.questions):
             asked = size if made.survey.budget == "split" else size // len(made.survey.questions)
@@ -122,6 +134,17 @@ class LocalSurvey:
         return np.searchsorted(ends, spots, side="right").astype(np.int64)
 
 
+def _check_simulated(survey: Survey, shares: Mapping[str, Shares], people: int) -> None:
+    unknown = sorted(set(shares) - {question.id for question in survey.questions})
+    if unknown:
+        raise Refused("bad-survey", f"No question is {unknown[0]!r}.", "Name a question's id.")
+    asked = 1 if survey.budget == "split" else len(survey.questions)
+    if people < 2 * asked:
+        raise Refused(
+            "bad-request", f"{people} people are too few.", f"Simulate {2 * asked} at least."
+        )
+
+
 @dataclass(frozen=True)
 class Coin:
     """A share of yes through two coins, there and back."""
@@ -140,6 +163,8 @@ def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -
 
     Two fair coins, unless an epsilon is given: heads, the truth; tails, what the second says.
     """
+    if not (0 <= share <= 1 and people >= 2):
+        raise Refused("bad-request", "A share is 0 to 1, of 2 people at least.", "Mend it.")
     coin = KAry(2, PARTS // 2) if epsilon is None else KAry.within(2, epsilon)
     yes = round(share * people)
     told = np.concatenate([np.zeros(yes, np.int64), np.ones(people - yes, np.int64)])

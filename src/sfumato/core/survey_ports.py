@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -11,6 +11,7 @@ from sfumato.core.survey_tally import Tally
 
 Taken = Literal["counted", "already", "spent", "closed"]
 State = Literal["open", "closed"]
+Fits = Callable[[Iterable[str]], bool]  # texts of the surveys that are there
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,11 @@ class SurveyStore(Protocol):
     sent it.
     """
 
-    def add(self, kept: Kept, minimum: int, empty: Tally) -> None:
-        """Remember a survey that was published."""
+    def add(self, kept: Kept, minimum: int, empty: Tally, *, fits: Fits | None = None) -> bool:
+        """Remember a survey, if it fits the texts of all that are there; say whether it did.
+
+        No other is added between the look and the end, by no other node either.
+        """
         ...
 
     def find(self, survey: str) -> Kept | None:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
-from sfumato.core.survey_ports import Ballot, Invited, Kept, Standing, State, Taken
+from sfumato.core.survey_ports import Ballot, Fits, Invited, Kept, Standing, State, Taken
 from sfumato.core.survey_tally import Tally, read_tally
 from sfumato.stores.link import Link
 from sfumato.stores.records import Records
@@ -41,6 +41,8 @@ _TABLES: Final = (
         code TEXT NOT NULL PRIMARY KEY, survey TEXT NOT NULL, account TEXT NOT NULL
     ){table_end}""",
     "CREATE INDEX IF NOT EXISTS survey_invited ON survey_invitations (survey)",
+    # Whoever adds a survey holds its one row: two waves are never published unseen by each other.
+    "CREATE TABLE IF NOT EXISTS survey_turn (one {integer} NOT NULL PRIMARY KEY){table_end}",
     """CREATE TABLE IF NOT EXISTS survey_parts (
         survey TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (survey, name)
     ){table_end}""",
@@ -48,6 +50,7 @@ _TABLES: Final = (
         survey TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (survey, name)
     ){table_end}""",
 )
+_TEXTS: Final = "SELECT body FROM surveys ORDER BY id"
 _PAGE: Final = 64  # parts that are read at once
 
 
@@ -73,10 +76,14 @@ class SqlSurveys:
         records.make(_TABLES)
         self._taking = Together(self._take_alone, self._take_several)
 
-    def add(self, kept: Kept, minimum: int, empty: Tally) -> None:
-        """Remember a survey that was published; the same one is the same."""
+    def add(self, kept: Kept, minimum: int, empty: Tally, *, fits: Fits | None = None) -> bool:
+        """Remember a survey, if it fits the texts of all that are there; say whether it did."""
         values = (kept.id, kept.owner, kept.text, minimum, kept.state, 0, empty.text())
         with self._records.change() as link:
+            link.change("INSERT INTO survey_turn VALUES (1) ON CONFLICT DO NOTHING")
+            link.rows(f"SELECT one FROM survey_turn{self._lock}")  # held until the end
+            if fits is not None and not fits(text for (text,) in link.rows(_TEXTS)):
+                return False
             link.change(
                 "INSERT INTO surveys (id, owner, body, minimum, state, depth, tally, shown)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -84,6 +91,7 @@ class SqlSurveys:
             )
             for table in ("survey_parts", "survey_shown"):
                 link.change(f"INSERT INTO {table} VALUES (?, ?, ?)", (kept.id, "", ""))
+        return True
 
     def find(self, survey: str) -> Kept | None:
         """Return one, or None."""

@@ -21,9 +21,11 @@ from sfumato.client.respondent import (
     Waiting,
     forget_ballot,
     keep_ballot,
+    keep_waves,
     kept_ballot,
     proven,
 )
+from sfumato.client.waves import check_wave, kept_waves
 from sfumato.faces.cli.shell import Shell, command, number
 from sfumato.wire import Refused
 
@@ -51,7 +53,8 @@ def simulate(shell: Shell, truth: float, people: int, epsilon: str | None) -> No
         f"{found.truth:.1%} of {people:,} people would say yes.\n"
         f"{found.observed:.1%} of their reports say yes: two coins are in each "
         f"(epsilon {found.epsilon:.4f}).\n"
-        f"{found.value:.1%} comes back, between {found.low:.1%} and {found.high:.1%} (95 %).\n"
+        f"{surveys.share_in_words(found.value)} comes back, "
+        f"between {found.low:.1%} and {found.high:.1%} (95 %).\n"
         + "\n".join(f"  {n:>7,} people: ± {100 * error:.1f} points" for n, error in errors.items()),
     )
 
@@ -134,11 +137,16 @@ def results(shell: Shell, survey_id: str) -> None:
     for one in found["questions"]:
         lines.append(one["text"])
         lines += [
-            f"  {e['label']}: {e['value']:.4g} ({e['low']:.4g} to {e['high']:.4g}); "
+            f"  {e['label']}: {_shown(one, e['value']):.4g} ({e['low']:.4g} to {e['high']:.4g}); "
             f"one liar in a hundred moves it by {e['liars']:.2g} at most"
             for e in one["estimates"]
         ]
     shell.show(found, "\n".join(lines))
+
+
+def _shown(question: Any, value: float) -> float:  # Any: one question of the results
+    """Return an estimate as people are shown it: a mean as it is, a share as near as one can be."""
+    return value if question["measure"] == "mean" else surveys.nearest_share(value)
 
 
 @survey.command("reports")
@@ -174,7 +182,10 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
         asked = proven(house, survey_id)
         waiting = kept_ballot(path, survey_id)
         if waiting is None:
-            waiting = _filled_in(asked, Device(secret, Coins(shell.app.draw)))
+            own = Device(secret, Coins(shell.app.draw), kept_waves(path))
+            check_wave(asked, own.waves)
+            waiting = _filled_in(asked, own)
+            keep_waves(path, own.waves)
             keep_ballot(path, waiting)
         else:
             click.echo("A ballot of this device waits: it is sent now, and counts once.", err=True)

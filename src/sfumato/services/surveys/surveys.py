@@ -13,23 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fractions import Fraction
-from functools import lru_cache
+from functools import partial
 from typing import Final
 from unicodedata import normalize
 
 from sfumato.core.access import Caller
 from sfumato.core.ballot import (
     Published,
-    is_of_one_series,
-    is_wave_beside,
     mark_of,
-    read_published,
     read_report,
     token_digest,
 )
 from sfumato.core.blind import TOKEN_BYTES, PublicKey, read_blinded
 from sfumato.core.budget import read_epsilon
-from sfumato.core.chain import canonical
 from sfumato.core.expression import Json
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Refused
@@ -54,6 +50,7 @@ from sfumato.services.surveys.codes import (
 )
 from sfumato.services.surveys.said import promise
 from sfumato.services.surveys.sent import Sent, not_open, outcome
+from sfumato.services.surveys.series import asks_otherwise, is_beside_all, kept_survey
 
 MOST_SURVEYS: Final = 1000
 MOST_INVITED: Final = 1000  # at once
@@ -95,7 +92,9 @@ class Surveys:
             raise bad_survey("a survey closes today, or later")
         if len(self.store.of(caller.user)) >= MOST_SURVEYS:
             raise Refused("too-many", "You have a thousand surveys.", "That has to do.")
-        self._check_series(Published(survey, PublicKey(1, 1)))
+        fits = partial(is_beside_all, Published(survey, PublicKey(1, 1))) if survey.series else None
+        if fits is not None and not fits(kept.text for kept in self.store.every()):
+            raise asks_otherwise()
         key, waiting = self.keys.make()
         made = Published(survey, key)
         self.keys.keep(waiting, made.id)
@@ -112,7 +111,11 @@ class Surveys:
             },
         )
         kept = Kept(made.id, caller.user, made.text, "open")
-        self.store.add(kept, survey.minimum, nothing(survey))
+        if not self.store.add(kept, survey.minimum, nothing(survey), fits=fits):
+            self.keys.forget(made.id)  # another wave came in at the same moment
+            note: Json = {"survey": made.id, "by": caller.user, "reports": 0}
+            self.ledger.note("survey-closed", note)
+            raise asks_otherwise()
         return self._listed(kept)
 
     def of(self, caller: Caller) -> list[Json]:
@@ -251,19 +254,6 @@ class Surveys:
             "next": found[-1][0] if found else None,
         }
 
-    def _check_series(self, made: Published) -> None:
-        """Refuse a wave that asks otherwise than those before it, whoever has published them."""
-        if not made.survey.series:
-            return
-        series = canonical(made.survey.series)
-        named = (_read(kept.text) for kept in self.store.every() if series in kept.text)
-        others = [other for other in named if is_of_one_series(made, other)]
-        if not all(is_wave_beside(made, other) for other in others):
-            raise bad_survey(
-                "all waves of a series with ever ask the same questions with the same ever; "
-                "give this one a series of its own"
-            )
-
     def _charge(self, kept: Kept, made: Published, digest: str, blinded: bytes) -> bool:
         invited = self.store.invited(digest)
         if invited is None or invited.survey != kept.id:
@@ -300,7 +290,7 @@ class Surveys:
         return Ballot(made.id, token_digest(token), sent.said)
 
     def _listed(self, kept: Kept) -> Json:
-        made = _read(kept.text)
+        made = kept_survey(kept.text)
         shown = self.store.standing(kept.id).shown
         return {
             "survey": kept.id,
@@ -327,7 +317,7 @@ class Surveys:
         kept = self.store.find(survey) if survey.isascii() and len(survey) <= 40 else None
         if kept is None:
             raise _unknown()
-        made = _read(kept.text)
+        made = kept_survey(kept.text)
         if kept.state == "open" and made.survey.closes < self._today():
             self._end(kept, "the calendar")
             kept = replace(kept, state="closed")
@@ -362,12 +352,6 @@ class Surveys:
 
     def _today(self) -> date:
         return date.fromisoformat(self.clock.now()[:10])
-
-
-@lru_cache(maxsize=256)
-def _read(text: str) -> Published:
-    """Return the survey of a text that is kept; it never changes."""
-    return read_published(text)
 
 
 def _row(survey: Survey, epsilon: str) -> Json:

@@ -64,7 +64,12 @@ function isNextWave(published) {
 
 function keepWave(published) {
   const { name, memos, lasts } = seriesOf(published);
-  if (published.survey.series) keep(SERIES, { ...kept(SERIES, {}), [name]: { memos, lasts } });
+  if (!published.survey.series) return;
+  const all = kept(SERIES, {});
+  const known = all[name] ?? { memos, lasts };
+  // Several kinds were answered: no wave with `ever` is like all of them, for good.
+  const same = known.memos === memos ? memos : "";
+  keep(SERIES, { ...all, [name]: { memos: same, lasts: lasts || known.lasts } });
 }
 
 class Refused extends Error {

@@ -1,0 +1,33 @@
+"""Waves of one series: those with `ever` are all about the same lasting answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from sfumato.core.ballot import Published, is_of_one_series, is_wave_beside, read_published
+from sfumato.core.chain import canonical
+from sfumato.core.refusal import Refused
+from sfumato.core.survey import bad_survey
+
+
+def is_beside_all(made: Published, texts: Iterable[str]) -> bool:
+    """Say whether a wave asks as those of its series do, whoever has published them."""
+    series = canonical(made.survey.series)
+    named = (kept_survey(text) for text in texts if series in text)
+    others = [other for other in named if is_of_one_series(made, other)]
+    return all(is_wave_beside(made, other) for other in others)
+
+
+def asks_otherwise() -> Refused:
+    """Return the refusal of a wave that does not."""
+    return bad_survey(
+        "all waves of a series with ever ask the same questions with the same ever; "
+        "give this one a series of its own"
+    )
+
+
+@lru_cache(maxsize=256)
+def kept_survey(text: str) -> Published:
+    """Return the survey of a text that is kept; it never changes."""
+    return read_published(text)
