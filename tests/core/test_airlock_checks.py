@@ -289,7 +289,7 @@ ALIASES = b" ".join(b"p:a%d=''" % place for place in range(2000))
     ids=["txt", "csv", "json", "names of a drawing", "what a drawing defines"],
 )  # fmt: skip
 def test_no_small_file_takes_much_memory_to_look_at(path: str, file: bytes) -> None:
-    """Whoever hands it in would end the house: 200 kB were hundreds of megabytes, 2 MB gigabytes."""
+    """Whoever hands it in would end the house: 100 kB took hundreds of megabytes."""
     tracemalloc.start()
     checked([Asked(path)], {path: file}, TERMS, REAL, ())
     _, most = tracemalloc.get_traced_memory()
