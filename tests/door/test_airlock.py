@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -546,7 +547,7 @@ def test_only_who_may_release_waits_for_whoever_is_at_a_request(vault: OpenVault
         begun = begin(found, "owner")
         assert store.change(begun)
         for user, code in (("ada", "not-allowed"), ("rita", "airlock-waits")):
-            said = ended_soon(lambda user=user: call(vault, user, "release", request))
+            said = ended_soon(partial(call, vault, user, "release", request))
             assert said == code
     call(vault, "ada", "show", request)
 
