@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import time
+import tracemalloc
 import zlib
 from decimal import InvalidOperation
 from typing import Any
@@ -25,6 +26,7 @@ from sfumato.core.airlock_checks import (
     read_measured,
     stops,
 )
+from sfumato.core.airlock_differences import compared, differences
 from sfumato.core.airlock_files import KINDS, fault_of, joined, unpacked
 from sfumato.core.refusal import Refused
 
@@ -264,6 +266,46 @@ def test_a_cell_of_a_hundred_thousand_digits_is_looked_at_at_once() -> None:
     assert time.process_time() - began < 20  # minutes, before
 
 
+def letters(count: int) -> list[str]:
+    """Return as many words as there are numbers, in letters alone."""
+    return ["".join(chr(97 + int(digit)) for digit in str(number)) for number in range(count)]
+
+
+WORDS, SEVENS = letters(10_000), ["7"] * 2000
+HEADS = ",".join(f"c{place}" for place in range(12_000))
+SPACE = b"s" * 20_000
+ALIASES = b" ".join(b"p:a%d=''" % place for place in range(2000))
+
+
+@pytest.mark.parametrize(
+    ("path", "file"),
+    [
+        ("a.txt", " ".join(WORDS + SEVENS).encode()),
+        ("a.csv", f"{HEADS}\n{','.join(WORDS + SEVENS)}\n".encode()),
+        ("a.json", json.dumps({"t": " ".join(WORDS), "n": [7] * 2000}).encode()),
+        ("a.svg", b"<svg xmlns:p='%s' %s/>" % (SPACE, ALIASES)),
+        ("a.svg", b"<!DOCTYPE s [<!ENTITY a '%s'>]><svg>%s</svg>" % (b"x" * 999, b"&a;" * 60_000)),
+    ],
+    ids=["txt", "csv", "json", "names of a drawing", "what a drawing defines"],
+)  # fmt: skip
+def test_no_small_file_takes_much_memory_to_look_at(path: str, file: bytes) -> None:
+    """Whoever hands it in would end the house: 100 kB took hundreds of megabytes."""
+    tracemalloc.start()
+    checked([Asked(path)], {path: file}, TERMS, REAL, ())
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 30_000_000
+
+
+def test_a_hundred_thousand_columns_are_compared_each_once() -> None:
+    """Looking for each column in a list of all of them took minutes; a file has 2 MB."""
+    file = f"{','.join(f'c{place}' for place in range(100_000))}\n{','.join('1' * 100_000)}\n"
+    began = time.process_time()
+    wide = compared(Asked("a.csv"), file.encode(), "r0")
+    assert not list(differences(wide, wide, TERMS))
+    assert time.process_time() - began < 40
+
+
 # --- kinds ----------------------------------------------------------------------------------------
 
 
@@ -366,6 +408,11 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
         ("a.svg", SVG % b"<style>a{background:image-set('//elsewhere/x' 1x)}</style>"),
         ("a.svg", SVG % b"<style>a{background:<![CDATA[x:/]]>/elsewhere}</style>"),
         ("a.svg", SVG % b"<g style=\"a:b('x://elsewhere')\"/>"),
+        ("a.svg", b"<svg xmlns:p='%s'/>" % (b"row," * 20)),
+        ("a.svg", SVG % b"<p:use p:href='https://elsewhere/x'/>"),
+        ("a.svg", SVG % b"<p:script/>"),
+        ("a.svg", SVG % b"<g p:onload='x()'/>"),
+        ("a.json", b"[" * 40 + b"1" + b"]" * 40),
         ("a.svg", SVG % b"<g xml:base='//elsewhere'><use href='#a'/></g>"),
         ("a.png", PNG.replace(part(b"IEND", b""), part(b"IEND", b"all the rows"))),
         ("a.png", picture(zlib.compress(b"\0\0") + b"all the rows")),  # behind the pixels

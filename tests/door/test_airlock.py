@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from bare import Bare, lay_bare
 from bubbles import needs_bubbles
 from sfumato.app import OpenVault
 from sfumato.core.access import Caller
+from sfumato.core.airlock import begun as begin
 from sfumato.core.airlock import sum_of
 from sfumato.core.ports import Grant
 from sfumato.core.refusal import Refused
@@ -532,6 +535,30 @@ def test_an_author_sees_no_moment_of_a_run(
     assert all(one == seen[0] for one in seen)
     assert not any(person in str(seen) for person, _, _ in PEOPLE)
     call(vault, "ada", "withdraw", request)
+
+
+def test_only_who_may_release_waits_for_whoever_is_at_a_request(vault: OpenVault) -> None:
+    """Whoever waits until a run is over learns when that is, and keeps a thread of the house."""
+    request = submitted(vault)
+    store, files = vault.house.desk.airlock.store, vault.house.desk.airlock.door.files
+    found = store.find(request)
+    assert found is not None
+    with files.holding(found.lock):  # as a run does
+        begun = begin(found, "owner")
+        assert store.change(begun)
+        for user, code in (("ada", "not-allowed"), ("rita", "airlock-waits")):
+            said = ended_soon(partial(call, vault, user, "release", request))
+            assert said == code
+    call(vault, "ada", "show", request)
+
+
+def ended_soon(act: Callable[[], object]) -> str:
+    """Return the code of the refusal, or that there was none while we hold the lock."""
+    codes: list[str] = []
+    thread = threading.Thread(target=lambda: codes.append(code_of(act)), daemon=True)
+    thread.start()
+    thread.join(10)
+    return codes[0] if codes else "it waits"
 
 
 def code_and_text(act: Callable[[], object]) -> tuple[str, str]:

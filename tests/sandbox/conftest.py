@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 from bubbles import RUNTIMES, starts
+
+# in a container they are repeated by `make slow`: a block sees the same in each (test_runtimes.py),
+# and the escape kit is run in each every time
+_ONCE: Final = ("test_escapes_brought.py", "test_marks.py", "test_senders.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long repeats behind the marker, before others choose by it."""
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if item.path.name in _ONCE and params.get("runtime", "bubblewrap") != "bubblewrap":
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="module", params=RUNTIMES)

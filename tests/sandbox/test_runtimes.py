@@ -92,6 +92,16 @@ def test_only_we_listen_and_nothing_is_left_of_it(tmp_path: Path) -> None:
     assert not control.parent.exists()
 
 
+def test_what_was_killed_while_it_listened_is_swept_and_who_listens_is_not() -> None:
+    with listening(environment(), 0, None) as (one, _):
+        left = Path(one.root).parents[1] / ".control-left"
+        left.mkdir(exist_ok=True)
+        (left / "control").touch()
+        with listening(environment(), 0, None):
+            assert not left.exists()
+            assert Path(one.control).exists()
+
+
 def test_a_vault_that_names_an_unknown_sandbox_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(Refused):
         app.create(tmp_path / "v", anchor=tmp_path / "anchor", sandbox="chroot")

@@ -27,10 +27,12 @@ STUMBLES: Final = (
 )  # fmt: skip
 MOST_NUMBERS: Final = 10_000  # of a file that are compared one by one
 _MOST_ALIKE: Final = 20  # numbers beside the very same words that each is compared with
+_MOST_BESIDE: Final = 500  # letters that are read beside a number, the nearest first
 _WORD: Final = re.compile(r"[^\W\d_]+|#[0-9]+")
 _CLOSE: Final = Decimal("0.05")  # a share by which numbers that are not whole are near each other
 
-_Label = frozenset[str]  # the words beside a number
+_Words = frozenset[str]
+_Label = int  # the words beside a number, hashed: thousands of numbers may share thousands
 _Numbers = list[tuple[_Label, Decimal]]
 
 
@@ -106,7 +108,8 @@ def _as_many(mine: Table, theirs: Table, before: Counts, now: Counts) -> int:
     """
     by = mine.asked.by
     named = {*by, mine.asked.count, theirs.asked.count}
-    heads = [head for head in mine.heads if head in theirs.heads and head not in named]
+    there = set(theirs.heads) - named
+    heads = [head for head in mine.heads if head in there]
     old = {theirs.key(line, by): line for line in theirs.lines}
     found = set()
     for line in mine.lines:
@@ -120,7 +123,8 @@ def _as_many(mine: Table, theirs: Table, before: Counts, now: Counts) -> int:
 
 def _same_lines(mine: Table, theirs: Table, where: str, terms: AirlockTerms) -> Iterator[Finding]:
     """Compare tables that say little of themselves: whole numbers of lines with the same texts."""
-    shared = [head for head in mine.heads if head in theirs.heads]
+    there = set(theirs.heads)
+    shared = [head for head in mine.heads if head in there]
     before = {_texts(line, shared): line for line in theirs.lines}
     near = 0
     for line in mine.lines:
@@ -189,12 +193,12 @@ def _labelled(asked: Asked, file: bytes, table: Table | None) -> Iterator[tuple[
         for place, value in enumerate(read_npy(file).numbers().tolist()):
             number = number_of(repr(value))
             if number is not None:
-                yield frozenset({f"#{place}"}), number
+                yield hash(frozenset({f"#{place}"})), number
     else:
         for line in text_of(file).splitlines():
             words = _words(line)
             for place, number in enumerate(numbers_in(line)):
-                yield words | ({f"#{place}"} if place else frozenset()), number
+                yield hash(words | ({f"#{place}"} if place else frozenset())), number
 
 
 def _of_lines(table: Table) -> Iterator[tuple[_Label, Decimal]]:
@@ -205,21 +209,34 @@ def _of_lines(table: Table) -> Iterator[tuple[_Label, Decimal]]:
         for head, cell in line.items():
             if head not in named:
                 for number in numbers_in(cell):
-                    yield beside | _words(head), number
+                    yield hash(beside | _words(head)), number
 
 
 def _of_json(said: object, above: tuple[str, ...]) -> Iterator[tuple[_Label, Decimal]]:
     if isinstance(said, dict):
-        texts = tuple(one for one in said.values() if isinstance(one, str))
+        texts = (one for one in said.values() if isinstance(one, str))
+        beside = _nearest((*islice(texts, _MOST_BESIDE), *above))
         for key, one in said.items():
-            yield from _of_json(one, (*above, key, *texts))
+            yield from _of_json(one, (key, *beside))
     elif isinstance(said, list):
         for place, one in enumerate(said):
-            yield from _of_json(one, above if isinstance(one, dict) else (*above, f"#{place}"))
+            yield from _of_json(one, above if isinstance(one, dict) else (f"#{place}", *above))
     elif not isinstance(said, bool) and said is not None:
         for number in numbers_in(str(said)):
-            yield _words(" ".join(above)), number
+            yield hash(_words(" ".join(_nearest(above)))), number
 
 
-def _words(text: str) -> _Label:
-    return frozenset(_WORD.findall(text.casefold()))
+def _nearest(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the first of the texts, as many as are read."""
+    left = _MOST_BESIDE
+    found: list[str] = []
+    for text in texts:
+        if left <= 0:
+            break
+        found.append(text[:left])
+        left -= len(text) + 1
+    return tuple(found)
+
+
+def _words(text: str) -> _Words:
+    return frozenset(_WORD.findall(text[:_MOST_BESIDE].casefold()))

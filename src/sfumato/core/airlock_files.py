@@ -46,9 +46,11 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK: Final = re.compile(
     r"[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
+_MOST_SPACE: Final = 60  # letters of a namespace's name
 _SIGNED: Final = re.compile(r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]inf|-", re.I | re.A)
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a tensor: no row fits there
 _MOST_SIGNED: Final = 60  # letters of a number: a longer one is looked at for too long
+_MOST_DEPTH: Final = 32  # of lists in lists: each more makes all that is inside slower to look at
 _TENSOR: Final = frozenset({"dtype", "shape", "data_offsets"})
 _SIZES: Final = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
@@ -129,17 +131,24 @@ def fault_of(path: str, file: bytes) -> str | None:
 
 def _svg(file: bytes) -> str | None:
     drawing = _Drawing()
-    parser = expat.ParserCreate("utf-8", namespace_separator=" ")
+    parser = expat.ParserCreate("utf-8")  # a namespace would be written out at each name with it
     parser.StartElementHandler = drawing.begin
     parser.EndElementHandler = drawing.end
     parser.CharacterDataHandler = drawing.within
     parser.EntityDeclHandler = drawing.declares
     parser.ProcessingInstructionHandler = drawing.declares
-    parser.StartDoctypeDeclHandler = drawing.declares
+    parser.StartDoctypeDeclHandler = drawing.defines
     parser.CommentHandler = drawing.comments
     parser.XmlDeclHandler = drawing.is_written
-    parser.Parse(file, True)
+    try:
+        parser.Parse(file, True)
+    except _Defines:
+        return drawing.fault()
     return drawing.fault()
+
+
+class _Defines(Exception):
+    """A drawing begins to define things of its own."""
 
 
 class _Drawing:
@@ -152,12 +161,15 @@ class _Drawing:
         self._styles: list[str] = []
 
     def begin(self, name: str, attributes: Mapping[str, str]) -> None:
-        tag = name.rsplit(" ", 1)[-1]
+        tag = name.rsplit(":", 1)[-1]
         self._inside.append(tag)
         if tag not in _SVG_TAGS:
             self._faults.append(f"it has an element {tag[:40]!r}")
         for key, value in attributes.items():
-            short = key.rsplit(" ", 1)[-1].lower()
+            if key == "xmlns" or key.startswith("xmlns:"):
+                self._names(value)
+                continue
+            short = key.rsplit(":", 1)[-1].lower()
             if short.startswith("on") or _REACHES_OUT.search(value) or "://" in value:
                 self._faults.append("it has a script, or reaches out of itself")
             if short == "base" or (short == "href" and not value.startswith("#")):
@@ -173,6 +185,15 @@ class _Drawing:
 
     def declares(self, *_: object) -> None:
         self._faults.append("it declares a document type, entities or instructions")
+
+    def defines(self, *_: object) -> None:
+        """Go no further: what is defined could be said a thousand times with few letters."""
+        self.declares()
+        raise _Defines
+
+    def _names(self, space: str) -> None:
+        if len(space) > _MOST_SPACE:
+            self._faults.append("it carries what no picture shows")
 
     def is_written(self, _version: str, letters: str | None, _alone: int) -> None:
         if letters is not None and letters.lower() not in ("utf-8", "us-ascii"):
@@ -252,15 +273,17 @@ def json_of(file: bytes) -> object:
     return said
 
 
-def _texts_of(said: object) -> Iterator[str]:
-    """Yield keys and texts, however they were written: an escape hides none."""
+def _texts_of(said: object, depth: int = 0) -> Iterator[str]:
+    """Yield keys and texts, however they were written; raise ValueError where it is too deep."""
+    if depth > _MOST_DEPTH:
+        raise ValueError
     if isinstance(said, str):
         yield said
     for one in said if isinstance(said, dict | list) else ():
-        yield from _texts_of(one)
+        yield from _texts_of(one, depth + 1)
     if isinstance(said, dict):
         for one in said.values():
-            yield from _texts_of(one)
+            yield from _texts_of(one, depth + 1)
 
 
 def _json(file: bytes) -> str | None:

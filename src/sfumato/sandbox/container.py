@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -17,6 +18,7 @@ from sfumato.sandbox.environment import Environment, default_folder, own_folder
 from sfumato.sandbox.machine import FOR_BLOCKS, memory_mb
 from sfumato.sandbox.runtimes import PLACES, Wall, calls
 
+_CONTROL: Final = ".control-"
 # that runtimes look for, or would make
 _FILES: Final = (
     "control", "etc/group", "etc/hostname", "etc/hosts", "etc/mtab", "etc/passwd",
@@ -28,7 +30,8 @@ _FILES: Final = (
 def listening(made: Environment, cpu: int, uid: int | None) -> Iterator[tuple[Wall, socket.socket]]:
     """Give what a runtime is told, and who listens for the one that it starts, and then no more."""
     root = _root()
-    place = Path(tempfile.mkdtemp(prefix=".control-", dir=root.parent))
+    _sweep(root.parent)
+    place, held = _place(root.parent)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(str(place / "control"))
@@ -40,6 +43,41 @@ def listening(made: Environment, cpu: int, uid: int | None) -> Iterator[tuple[Wa
             yield _wall(root, place / "control", made, cpu, uid), listener
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        os.close(held)
+
+
+def _place(above: Path) -> tuple[Path, int]:
+    """Return a folder for our ear, and its lock, which dies with us; a swept one is made anew."""
+    while True:
+        place = Path(tempfile.mkdtemp(prefix=_CONTROL, dir=above))
+        held = _taken(place)
+        if held is not None and place.exists():
+            return place, held
+        if held is not None:
+            os.close(held)
+
+
+def _sweep(above: Path) -> None:
+    """Remove what was left where somebody was killed while a container started."""
+    for place in above.glob(f"{_CONTROL}*"):
+        held = _taken(place)
+        if held is not None:
+            shutil.rmtree(place, ignore_errors=True)
+            os.close(held)
+
+
+def _taken(place: Path) -> int | None:
+    """Return the folder's lock, or None if somebody who is alive has it, or it is gone."""
+    try:
+        held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        return None
+    return held
 
 
 def _wall(root: Path, control: Path, made: Environment, cpu: int, uid: int | None) -> Wall:

@@ -204,6 +204,8 @@ class Airlock:
         """Let the files out, if enough reviewers have said so of exactly these."""
         check_themselves(caller)
         _, found = self._found(caller, request)
+        if found.state != RELEASED or not found.is_reviewer(caller.user):
+            airlock.check_reviewed(found, caller.user)  # nobody else waits for whoever is at it
         with self.door.files.holding(found.lock):
             return self._let_out(caller, request)
 
