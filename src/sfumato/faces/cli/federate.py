@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from sfumato.faces.cli.researcher import answer_shape
-from sfumato.faces.cli.shell import Shell, command, number, working
+from sfumato.faces.cli.shell import F, Shell, command, number, working
 from sfumato.faces.cli.signing import token_for
 from sfumato.wire import Json, Refused
 
@@ -89,23 +90,37 @@ def list_(shell: Shell, data_set: str) -> None:
     shell.show(found, "\n".join(_line(one) for one in found["federations"]) or "None.")
 
 
+def _convened(function: F) -> F:
+    """Give a command the options that say who convenes, and where the sites are."""
+    key = click.option(
+        "--key", "key_file", required=True, metavar="FILE", help="The convener's key."
+    )
+    ways = click.option(
+        "--site", "ways", multiple=True, required=True, metavar="NAME=URL",
+        help="Where each site is; sign in to each of them first.",
+    )  # fmt: skip
+    return key(ways(function))
+
+
+# Any: the progress of a round, and the sites as one
+def _together(shell: Shell, agreement: str, given: Any, heard: Callable[[Any], None]) -> Any:
+    """Return the sites of the agreement, to be asked as one."""
+    sites = {name: _site(shell, url) for name, url in map(_way, given["ways"])}
+    return shell.app.federation(agreement, key=given["key_file"], sites=sites, heard=heard)
+
+
 @federate.command("ask")
 @click.argument("agreement", type=click.Path(exists=True, dir_okay=False))
 @click.argument("data_set")
 @click.argument("sql")
-@click.option("--key", "key_file", required=True, metavar="FILE", help="The convener's key.")
-@click.option(
-    "--site", "ways", multiple=True, required=True, metavar="NAME=URL",
-    help="Where each site is; sign in to each of them first.",
-)  # fmt: skip
+@_convened
 @click.option("--epsilon", required=True, metavar="E", help="The price at each site.")
 @click.option("--delta", metavar="D", help="The card's, if left out.")
 @click.option("--price", "only_price", is_flag=True, help="Say what it costs; spend nothing.")
 @command
 def ask(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> None:
     """Ask DATA_SET of all sites of AGREEMENT one question, and pay at each of them."""
-    sites = {name: _site(shell, url) for name, url in map(_way, given["ways"])}
-    fed = shell.app.federation(agreement, key=given["key_file"], sites=sites, heard=_told(shell))
+    fed = _together(shell, agreement, given, heard=_told(shell))
     terms: Json = {"epsilon": number(given["epsilon"], "epsilon")}
     if given["delta"] is not None:
         terms["delta"] = number(given["delta"], "delta")
@@ -125,16 +140,11 @@ def ask(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> 
 @click.argument("agreement", type=click.Path(exists=True, dir_okay=False))
 @click.argument("data_set")
 @click.argument("sql")
-@click.option("--key", "key_file", required=True, metavar="FILE", help="The convener's key.")
-@click.option(
-    "--site", "ways", multiple=True, required=True, metavar="NAME=URL",
-    help="Where each site is; sign in to each of them first.",
-)  # fmt: skip
+@_convened
 @command
 def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any) -> None:
     """Add SQL up over all sites without noise: secure-average (not DP), if every card allows it."""
-    sites = {name: _site(shell, url) for name, url in map(_way, given["ways"])}
-    fed = shell.app.federation(agreement, key=given["key_file"], sites=sites, heard=_told(shell))
+    fed = _together(shell, agreement, given, heard=_told(shell))
     with working("asking"):
         answer = fed.secure_average(data_set, sql)
     left = [one["releases_left"] for one in answer.receipt["at_each_site"].values()]
@@ -173,16 +183,11 @@ def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any)
     help="Whose own steps these are, and whose update is clipped.",
 )
 @click.option("--proximal", default="0", help="What draws them back (FedProx).")
-@click.option("--key", "key_file", required=True, metavar="FILE", help="The convener's key.")
-@click.option(
-    "--site", "ways", multiple=True, required=True, metavar="NAME=URL",
-    help="Where each site is; sign in to each of them first.",
-)  # fmt: skip
+@_convened
 @command
 def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any) -> None:
     """Train a network for TARGET at all sites of AGREEMENT; pay once at each, for all rounds."""
-    sites = {name: _site(shell, url) for name, url in map(_way, given["ways"])}
-    fed = shell.app.federation(agreement, key=given["key_file"], sites=sites, heard=lambda _: None)
+    fed = _together(shell, agreement, given, heard=lambda _: None)
     rows = None if given["tests"] is None else public_rows(Path(given["tests"]))
     model = fed.train(
         data_set,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from sfumato.faces.console.ask import ask_body, ask_page
+from sfumato.faces.console.following import followed
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Said, Visit
-from sfumato.faces.line.edge_end import Answered
-from sfumato.faces.line.telling import EVENTS, NOT_KEPT, check_listeners, told
-from sfumato.wire import Refused, read_refusal
+from sfumato.wire import Refused
 
 
 async def begin(visit: Visit) -> Response:
@@ -38,18 +36,7 @@ async def cancel(visit: Visit) -> Response:
 
 async def events(visit: Visit) -> Response:
     """Tell the script of the page how the job stands, again and again."""
-
-    async def look() -> Answered:
-        params: dict[str, object] = {"job": visit.at("job")}
-        return await visit.line.call("events", token=visit.token, place=visit.place, params=params)
-
-    check_listeners(visit.token)
-    first = await look()
-    refused = read_refusal(json.loads(first.body))
-    if refused is not None:
-        raise refused
-    stream = told(visit.token, first, look)
-    return StreamingResponse(stream, media_type=EVENTS, headers=NOT_KEPT)
+    return await followed(visit, "events", {"job": visit.at("job")})
 
 
 async def _page(visit: Visit, refused: Refused | None) -> Response:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
+from sfumato.faces.console.following import followed
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Visit
-from sfumato.faces.line.edge_end import Answered
-from sfumato.faces.line.telling import EVENTS, NOT_KEPT, check_listeners, told
-from sfumato.wire import read_refusal
 
 WIDE, HIGH, EDGE = 300, 120, 8  # of a picture
 LEFT = 40  # of it, where the numbers stand
@@ -72,18 +69,7 @@ def _curve(name: str, told: Sequence[tuple[int, float]]) -> Curve:
 
 async def events(visit: Visit) -> Response:
     """Tell the script of the page when another round was used."""
-
-    async def look() -> Answered:
-        params: dict[str, object] = {"data_set": visit.at("data_set")}
-        return await visit.line.call("lessons", token=visit.token, place=visit.place, params=params)
-
-    check_listeners(visit.token)
-    first = await look()
-    refused = read_refusal(json.loads(first.body))
-    if refused is not None:
-        raise refused
-    stream = told(visit.token, first, look)
-    return StreamingResponse(stream, media_type=EVENTS, headers=NOT_KEPT)
+    return await followed(visit, "lessons", {"data_set": visit.at("data_set")})
 
 
 _AT: Final = "/data-sets/{data_set}/lessons"

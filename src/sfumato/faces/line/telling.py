@@ -1,4 +1,4 @@
-"""A job's state, told again and again as server-sent events, until it is over."""
+"""A state, told again and again as server-sent events, until what it is of is over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LISTENING: Final[Counter[str]] = Counter()  # streams of this process, by token
 def check_listeners(token: str) -> None:
     """Refuse one more where too many listen."""
     if _LISTENING.total() >= AT_ONCE or _LISTENING[token] >= OF_ONE_TOKEN:
-        raise Refused("too-many", "Too many listen already.", "Ask for the job instead.")
+        raise Refused("too-many", "Too many listen already.", "Ask for the state instead.")
 
 
 async def told(token: str, first: Answered, look: Look) -> AsyncIterator[bytes]:

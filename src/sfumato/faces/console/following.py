@@ -1,0 +1,27 @@
+"""A page that follows something: its state, told to the page's script again and again."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.responses import Response, StreamingResponse
+
+from sfumato.faces.console.visit import Visit
+from sfumato.faces.line.edge_end import Answered
+from sfumato.faces.line.telling import EVENTS, NOT_KEPT, check_listeners, told
+from sfumato.wire import read_refusal
+
+
+async def followed(visit: Visit, verb: str, params: dict[str, object]) -> Response:
+    """Return the stream of what the verb says, or refuse what it refuses at first."""
+
+    async def look() -> Answered:
+        return await visit.line.call(verb, token=visit.token, place=visit.place, params=params)
+
+    check_listeners(visit.token)
+    first = await look()
+    refused = read_refusal(json.loads(first.body))
+    if refused is not None:
+        raise refused
+    stream = told(visit.token, first, look)
+    return StreamingResponse(stream, media_type=EVENTS, headers=NOT_KEPT)
