@@ -12,7 +12,8 @@ SECRET: Final = "the-planted-secret-of-the-server-7f3a"  # noqa: S105  # planted
 HEAD: Final = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
-def call(*parts): return libc.syscall(*parts)
+def call(*parts):  # each a whole word: what is left of one on the stack is anything
+    return libc.syscall(*(ctypes.c_long(p) if isinstance(p, int) else p for p in parts))
 def reads(path):
     with open(path, "rb") as file: return len(file.read(4096)) >= 0
 """
