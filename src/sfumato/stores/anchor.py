@@ -49,7 +49,9 @@ class FileAnchor:
 
     def advance(self, head: Head) -> None:
         """Make the mark durable; a mark never goes back within an epoch, nor to an earlier one."""
-        self._marks.done(AnchorMark(head.ledger, head.epoch, head.seq, head.hash))
+        mark = AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
+        if not _is_covered(mark, self._synced):
+            self._marks.done(mark)
 
     def _newest_first(self, marks: Sequence[AnchorMark]) -> None:
         """Make the newest durable; then the others, each by itself, have nothing left to do."""
