@@ -152,7 +152,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _read_slots(file: int) -> list[AnchorMark | None]:
-    return [_mark_in(os.pread(file, SLOT_BYTES, place)) for place in SLOTS]
+    read = os.pread(file, SLOTS[-1] + SLOT_BYTES, 0)
+    return [_mark_in(read[place : place + SLOT_BYTES]) for place in SLOTS]
 
 
 def _newest(slots: list[AnchorMark | None]) -> AnchorMark | None:
