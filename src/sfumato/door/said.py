@@ -90,9 +90,14 @@ def said_of(priced: Priced) -> Said:
 
 def copied(value: Any) -> Any:  # Any: of whatever JSON, a value of its own
     """Return the JSON as a value of its own: what its reader does with it changes no other."""
-    if isinstance(value, dict):
-        return {name: copied(one) for name, one in value.items()}
-    return [copied(one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, dict):  # most values hold no others: they need no call of their own
+        return {k: copied(v) if isinstance(v, _HOLDING) else v for k, v in value.items()}
+    if isinstance(value, list):
+        return [copied(v) if isinstance(v, _HOLDING) else v for v in value]
+    return value
+
+
+_HOLDING = (dict, list)
 
 
 def digest(value: Json) -> str:
