@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,10 +146,11 @@ def _begun(command: list[str], environment: Mapping[str, str]) -> Service:
 
     def listen() -> None:
         assert process.stderr is not None
-        for line in process.stderr:
-            said.append(line)
-            if " at http" in line:
-                has_url.set()
+        with suppress(ValueError):  # closed by whoever has ended it, before its last line was read
+            for line in process.stderr:
+                said.append(line)
+                if " at http" in line:
+                    has_url.set()
         has_url.set()
         is_over.set()
 

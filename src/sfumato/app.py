@@ -297,7 +297,9 @@ def open_house(
     settings = settings_of(root)
     store = ledger_store(root, settings.get("ledger"))
     signer = ReceiptKey(read_secret(root / "keys" / "receipts"))
-    ledger = Ledger(store, FileAnchor(Path(str(settings["anchor"]))), signer)
+    anchor = FileAnchor(Path(str(settings["anchor"])))
+    store.mark_with(anchor.advance)
+    ledger = Ledger(store, anchor, signer)
     url = settings.get("ledger")
     if url is None and not (root / CATALOGUE).is_file():
         raise Refused(

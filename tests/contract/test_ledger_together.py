@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 
 import ledgers
 from ledgers import CAP, DEBT, Place, asked
-from sfumato.core.account import Charge, Charged, Debtor, Exceeded, Outcome, Reused
+from sfumato.core.account import Charge, Charged, Debtor, Exceeded, Head, Outcome, Reused
 from sfumato.core.filters import Cap
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Refused
+from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Fault, Link
 from sfumato.stores.work import Work
@@ -104,6 +106,32 @@ def test_charges_that_wait_cost_one_commit(
     assert _spent(store, "people") == _times(6)
     seqs = [outcome.seq for outcome in outcomes]
     assert seqs == sorted(set(seqs))
+
+
+def test_what_is_written_together_is_marked_once(store: SqlLedger) -> None:
+    marked: list[Head] = []
+    store.mark_with(marked.append)
+    told = _together(store, *_charging(store, *(asked(str(n), f"q{n}") for n in range(6))))
+    assert all(isinstance(one.result(), Charged) for one in told)
+    assert marked == [store.head()]
+
+
+def test_where_the_mark_is_refused_each_who_paid_is_told_so(
+    store: SqlLedger, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    anchor = FileAnchor(tmp_path / "file" / "anchor")  # which cannot be written
+    store.mark_with(anchor.advance)
+
+    def paying(charge: Charge) -> None:
+        outcome = store.charge(charge)
+        assert isinstance(outcome, Charged)
+        anchor.advance(outcome.head)
+
+    told = _together(store, *(partial(paying, asked(str(n), f"q{n}")) for n in range(4)))
+    refused = [one.exception() for one in told]
+    assert [getattr(one, "code", one) for one in refused] == ["anchor-missing"] * 4
+    assert _spent(store, "people") == _times(4)
 
 
 def test_a_charge_that_is_refused_leaves_the_others_and_nothing_of_its_own(

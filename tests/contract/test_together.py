@@ -131,3 +131,27 @@ def test_a_forked_child_does_not_wait_for_the_parents_leader() -> None:
             os.kill(child, signal.SIGKILL)
         written.gate.set()
     assert ledgers.exit_code(child) == 0
+
+
+def test_nobody_of_a_go_is_told_before_what_belongs_to_all_of_it_is_done() -> None:
+    written, gate, is_begun = Written(), threading.Event(), threading.Event()
+
+    def before_told() -> None:
+        is_begun.set()
+        assert gate.wait(WAIT_S)
+
+    written.queue = Together(written.alone, written.several, before_told)
+    with ThreadPoolExecutor(4) as pool:
+        pool.submit(written.queue.done, "first")
+        assert written.is_entered.wait(WAIT_S)
+        told = []
+        for place, act in enumerate(("a", "b")):
+            told.append(pool.submit(written.queue.done, act))
+            _wait_for(written, place + 1)
+        written.gate.set()
+        assert is_begun.wait(WAIT_S)
+        later = pool.submit(written.queue.done, "later")
+        assert later.result(WAIT_S) == "later alone"  # the next lead meanwhile
+        assert not any(one.done() for one in told)
+        gate.set()
+        assert [one.result(WAIT_S) for one in told] == ["a", "b"]

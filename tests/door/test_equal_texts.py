@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import sfumato
 from sfumato.app import OpenVault
 from sfumato.core.access import Caller
+from sfumato.core.account import Entry
 from sfumato.core.refusal import Refused
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 
@@ -156,3 +159,78 @@ def test_a_retry_outlives_a_card_that_would_refuse_the_question(
     with pytest.raises(Refused) as refused:
         vault.house.desk.done("ask", ADA, {**body, "op": "another"})
     assert refused.value.code != "fault"
+
+
+def test_what_a_reader_does_to_an_answer_changes_no_later_one(vault: OpenVault) -> None:
+    body = {"data_set": "patients", "sql": SQL, "epsilon": TENTH}
+    for _ in range(2):
+        given = vault.house.desk.done("ask", ADA, body)
+        told = copy.deepcopy({name: given[name] for name in _TABLE})
+        for name in _TABLE:
+            column = given[name]
+            assert isinstance(column, list)
+            for row in (*column, column):
+                if isinstance(row, list):
+                    row.clear()
+        again = vault.house.desk.done("ask", ADA, body)
+        assert {name: again[name] for name in _TABLE} == told
+
+
+_TABLE = ("columns", "rows", "std", "interval")
+
+
+def test_the_chain_says_every_request_as_it_was_made(vault: OpenVault) -> None:
+    changes: list[dict[str, object]] = [
+        {},
+        {"people": 100},
+        {"people": 200},
+        {"epsilon": Decimal("0.2")},
+        {"fresh": True},
+        {"split": {"years": 1}},
+        {},
+    ]
+    body = {"data_set": "patients", "sql": SQL, "epsilon": TENTH}
+    for place, change in enumerate(changes):
+        vault.house.desk.done("ask", ADA, {**body, "op": str(place), **change})
+    wanted = [
+        {
+            "epsilon": str(Fraction(str(change.get("epsilon", TENTH)))),
+            "people": change.get("people"),
+            "fresh": "fresh" in change,
+            "split": [["years", "1"]] if "split" in change else None,
+        }
+        for change in changes
+    ]
+    said = [asked for entry in vault.house.ledger.store.entries() if (asked := _asked_in(entry))]
+    assert said == wanted
+    assert vault.house.ledger.verified()["ok"]
+
+
+def _asked_in(entry: Entry) -> dict[str, object] | None:
+    if entry.kind not in ("charged", "repeated"):
+        return None
+    request = json.loads(entry.body)["body"]["request"]
+    return {name: request.get(name) for name in ("epsilon", "people", "fresh", "split")}
+
+
+def test_an_answer_of_an_earlier_version_is_shown_as_it_was(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    body = {"data_set": "patients", "sql": SQL, "epsilon": TENTH, "op": "mine"}
+    before = vault.house.desk.done("ask", ADA, body)
+    halved = PATIENTS_CARD.replace("upper = 110", "upper = 55").replace("2026-11", "2026-12")
+    vault.add("patients", tmp_path / "p.csv", card(halved))
+    other = vault.house.desk.done("ask", ADA, {**body, "op": "another"})
+    again = vault.house.desk.done("ask", ADA, body)
+    assert again["rows"] == before["rows"]
+    receipts = [given["receipt"] for given in (before, other, again)]
+    versions = [receipt["version"] for receipt in receipts if isinstance(receipt, dict)]
+    assert versions == ["2026-11", "2026-12", "2026-11"]
+
+
+def test_every_fresh_answer_of_an_equal_text_is_shown_as_itself(vault: OpenVault) -> None:
+    body = {"data_set": "patients", "sql": SQL, "epsilon": TENTH, "fresh": True}
+    given = [vault.house.desk.done("ask", ADA, {**body, "op": str(op)})["rows"] for op in range(4)]
+    again = [vault.house.desk.done("ask", ADA, {**body, "op": str(op)})["rows"] for op in range(4)]
+    assert again == given
+    assert len({str(rows) for rows in given}) > 1  # sums: four are alike once in a million

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +18,7 @@ import vaults
 from sfumato import Refused
 from sfumato.core.card import Card, read_card
 from sfumato.door.plans import Plans
+from sfumato.plan import remembered
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.remembered import SHARE, Remembered
 from sfumato.plan.request import Request, priced_request
@@ -140,3 +144,78 @@ def test_a_question_after_the_card_was_amended_has_the_new_bounds(tmp_path: Path
             assert answer.receipt["version"] == str(oldest)
             split: Any = answer.receipt["split"]
             assert split[0]["sensitivity"] == oldest
+
+
+WAIT_S = 60.0
+
+
+class _Slow:
+    """A value that takes its time to be made, and may be refused; it counts how often."""
+
+    def __init__(self, *, is_refused: bool = False) -> None:
+        self.begun = 0
+        self.gate = threading.Event()
+        self.is_refused = is_refused
+
+    def made(self) -> str:
+        self.begun += 1
+        assert self.gate.wait(WAIT_S)
+        if self.is_refused:
+            raise Refused("not-in-language", "It is none.", "Ask otherwise.")
+        return "made"
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def _waits(held: Remembered[str]) -> bool:
+    """Say whether somebody waits for what another makes."""
+    makings: list[Any] = list(held._making.values())  # Any: of an Event's own parts
+    return any(making._cond._waiters for making in makings)
+
+
+def test_of_two_who_ask_at_once_one_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "PATIENCE_S", WAIT_S)
+    held: Remembered[str] = Remembered(1000 * SHARE)
+    slow = _Slow()
+    with ThreadPoolExecutor(2) as pool:
+        told = [pool.submit(held.made, "key", slow.made, len) for _ in range(2)]
+        _until(lambda: slow.begun > 1 or _waits(held))
+        slow.gate.set()
+        assert [one.result(WAIT_S) for one in told] == ["made", "made"]
+    assert slow.begun == 1
+    assert held._making == {}
+
+
+def test_who_waited_for_what_was_refused_is_refused_by_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remembered, "PATIENCE_S", WAIT_S)
+    held: Remembered[str] = Remembered(1000 * SHARE)
+    slow = _Slow(is_refused=True)
+    with ThreadPoolExecutor(2) as pool:
+        told = [pool.submit(held.made, "key", slow.made, len) for _ in range(2)]
+        _until(lambda: slow.begun > 1 or _waits(held))
+        slow.gate.set()
+        assert [getattr(one.exception(WAIT_S), "code", None) for one in told] == [
+            "not-in-language"
+        ] * 2
+    assert slow.begun == 2
+    assert held._making == {}
+
+
+def test_nobody_waits_for_long_for_what_another_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "PATIENCE_S", 0.01)
+    held: Remembered[str] = Remembered(1000 * SHARE)
+    slow = _Slow()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(held.made, "key", slow.made, len)  # which could be in another process
+        _until(lambda: slow.begun == 1)
+        assert held.made("key", lambda: "mine", len) == "mine"
+        slow.gate.set()
+        assert first.result(WAIT_S) == "made"
+    assert held._making == {}

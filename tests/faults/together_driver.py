@@ -19,6 +19,7 @@ from sfumato.stores.anchor import FileAnchor
 def main(kind: str, where: str, anchor: str, *ops: str) -> int:
     """Ask every operation at once; say so if the store cannot."""
     ledger, mark = opened(Place(kind, where)), FileAnchor(Path(anchor))
+    ledger.mark_with(mark.advance)  # as a house does
     start = threading.Barrier(len(ops))
 
     def one(op: str) -> None:

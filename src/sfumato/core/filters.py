@@ -88,6 +88,7 @@ def largest_next_epsilon(cap: Cap, spent: Debt) -> Fraction:
     return Fraction(largest_next_units(cap, spent), EPSILON_UNITS)
 
 
+@lru_cache(maxsize=1024)  # several accounts of one charge stand alike
 def largest_next_units(cap: Cap, spent: Debt) -> int:
     """Return the same in whole units of epsilon."""
     by_sum = cap.epsilon - spent.epsilon

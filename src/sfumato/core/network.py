@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 
+@lru_cache(maxsize=256)  # of every request, and few places send most of them
 def network_of(place: str) -> str:
     """Return what one subscriber has: an IPv4 address, or the 2^64 addresses of an IPv6 network."""
     try:

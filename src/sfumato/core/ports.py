@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -89,6 +89,13 @@ class LedgerStore(Protocol):
 
     What a method has returned is durable: it survives a kill and a power cut.
     """
+
+    def mark_with(self, mark: Callable[[Head], None]) -> None:
+        """Have the head of acts that were written together marked once, before any is told.
+
+        It saves their waiting each by themselves; whoever must not go on unmarked still looks.
+        """
+        ...
 
     def head(self) -> Head:
         """Return the ledger's identity, epoch, last sequence number and hash."""

@@ -15,7 +15,7 @@ from sfumato.core.card import Card
 from sfumato.core.expression import Constant, Expr, Json, spelled
 from sfumato.core.expression_json import constant_json
 from sfumato.core.noise.blend import Blend, mean_of
-from sfumato.core.question import Aggregate, Formula, aggregate_text, question_json
+from sfumato.core.question import Aggregate, Formula, aggregate_text
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import data_set_account, left_json, people_account, smallest_next
 from sfumato.door.ledger import Ledger
@@ -257,7 +257,7 @@ def receipt(
         "free": not standing.debited,
         "charged": charged,
         "says": said.says,
-        "question": question_json(priced.plan.question),
+        "question": said.question(),
         "data_set": card.name,
         "version": card.version,
         "people": card.people,

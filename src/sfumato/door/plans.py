@@ -6,12 +6,14 @@ was planned on the one before is not found. Whose question it was is no part of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from sfumato.core.card import Card
+from sfumato.core.expression import Json
 from sfumato.core.question import Question
-from sfumato.door.said import Said, said_of
+from sfumato.door.said import Paper, Said, copied, said_of
 from sfumato.plan.price import Priced
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.remembered import Remembered
@@ -41,12 +43,31 @@ class _Told:
 
 
 @dataclass(frozen=True)
+class _Filed:
+    """What the chain says of the request of a priced plan, and that plan: held, as above."""
+
+    priced: Priced
+    paper: Paper
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A stored answer as its asker sees it, and the plan that it is of: held, as above."""
+
+    priced: Priced
+    answer: Json
+
+
+@dataclass(frozen=True)
 class Plans:
     """What one door has read and priced of late."""
 
     texts: Remembered[Question] = field(default_factory=lambda: Remembered(TEXTS))
     offers: Remembered[_Offer] = field(default_factory=lambda: Remembered(OFFERS))
     told: Remembered[_Told] = field(default_factory=lambda: Remembered(TOLD))
+    filed: Remembered[_Filed] = field(default_factory=lambda: Remembered(TOLD))
+    answers: Remembered[_Shown] = field(default_factory=lambda: Remembered(TOLD))
+    versions: Remembered[str] = field(default_factory=lambda: Remembered(TOLD))
 
     def question(
         self, text: str, data_set: str, max_groups: int | None, max_rows: int | None
@@ -71,6 +92,30 @@ class Plans:
             id(priced), lambda: _Told(priced, said_of(priced)), lambda told: _size_of(told.priced)
         )
         return made.said if made.priced is priced else said_of(priced)
+
+    def paper(self, priced: Priced, write: Callable[[], Paper]) -> Paper:
+        """Return what the chain says of the request that `priced` gave this very plan for.
+
+        That plan has one request: another price, question or card is another plan.
+        """
+        made = self.filed.made(
+            id(priced), lambda: _Filed(priced, write()), lambda filed: _size_of(filed.priced)
+        )
+        return made.paper if made.priced is priced else write()
+
+    def shown(self, priced: Priced, text: str, show: Callable[[Priced, str], Json]) -> Json:
+        """Return the stored answer as the plan's asker sees it, as a value of its own."""
+        made = self.answers.made(
+            (id(priced), text),
+            lambda: _Shown(priced, show(priced, text)),
+            lambda shown: _size_of(shown.priced) + _OF_A_LETTER * len(text),
+        )
+        answer: Json = copied(made.answer) if made.priced is priced else show(priced, text)
+        return answer
+
+    def version(self, text: str, read: Callable[[str], str]) -> str:
+        """Return the version of the data set that the stored answer is about."""
+        return self.versions.made(text, lambda: read(text), lambda _: 4 * len(text))
 
 
 def _key(request: Request) -> tuple[object, ...]:

@@ -35,7 +35,7 @@ from sfumato.door.locks.dp import (
 )
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
-from sfumato.door.said import digest
+from sfumato.door.said import Paper, digest
 from sfumato.door.top_up import priced_for
 from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
 from sfumato.plan.price import Priced
@@ -165,30 +165,42 @@ def _draw(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
 def _charge(door: Door, order: Order, priced: Priced) -> Charge:
     said = door.plans.said(priced)
     fresh = {"fresh": [order.asker.user, order.op]} if order.fresh else {}
-    raised = {} if priced.earlier is None else {"top_up_of": priced.earlier.digest}
+    raised = _raised(priced)
     more = bool(raised or fresh)
-    request: Json = {**order.request.as_json(), "fresh": order.fresh}
+    write = partial(_paper, door, order, priced)
+    paper = write() if more else door.plans.paper(priced, write)
     return Charge(
         user=order.asker.user,
         op=order.op,
-        request=digest(request),
+        request=paper.request,
         answer_key=digest({**said.identity, **raised, **fresh}) if more else said.answer_key,
         shape=said.shape,
         debtors=debtors(order.card, order.asker.user, order.asker.groups),
         debt=said.debt,
         patience_s=patience_of(priced),
-        body={
-            **said.body,
-            "request": request,
-            "code": door.code,
-            "data_set": order.card.name,
-            "version": order.card.version,
-            "people": order.card.people,
-            "unit": order.card.unit,
-            "relation": relation(order.card),
-            **raised,
-        },
+        body=paper.body,
     )
+
+
+def _raised(priced: Priced) -> Json:
+    return {} if priced.earlier is None else {"top_up_of": priced.earlier.digest}
+
+
+def _paper(door: Door, order: Order, priced: Priced) -> Paper:
+    """Return what the chain says of the request, but for who makes it."""
+    request: Json = {**order.request.as_json(), "fresh": order.fresh}
+    body = {
+        **door.plans.said(priced).body,
+        "request": request,
+        "code": door.code,
+        "data_set": order.card.name,
+        "version": order.card.version,
+        "people": order.card.people,
+        "unit": order.card.unit,
+        "relation": relation(order.card),
+        **_raised(priced),
+    }
+    return Paper(digest(request), body)
 
 
 def patience_of(priced: Priced) -> int:
@@ -289,7 +301,7 @@ def _standing(charged: Charged, settled: Settled) -> Standing:
 
 def _as_answered(door: Door, order: Order, priced: Priced, answer: str) -> Priced:
     """Return the plan that the answer was given under: a retry outlives the owner's new version."""
-    version = answer_version(answer)
+    version = door.plans.version(answer, answer_version)
     if version == order.card.version:
         return priced
     card = order.earlier(version)
@@ -301,6 +313,6 @@ def _as_answered(door: Door, order: Order, priced: Priced, answer: str) -> Price
 def _released(door: Door, charge: Charge, priced: Priced, standing: Standing) -> Release:
     if not standing.answer:
         raise Bug("an answer that stands is empty")
-    answer = shown(priced, standing.answer)
+    answer = door.plans.shown(priced, standing.answer, shown)
     said = door.plans.said(priced)
     return Release(answer, receipt(door.ledger, priced, said, charge=charge, standing=standing))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import Debt, debt_of
@@ -33,7 +34,20 @@ class Said:
 
     def split(self) -> list[Json]:
         """Return how the price is split, as a value of its own: a receipt is its reader's."""
-        return [{name: _copied(value) for name, value in part.items()} for part in self.parts]
+        return [copied(part) for part in self.parts]
+
+    def question(self) -> Json:
+        """Return the question as plain JSON, as a value of its own."""
+        question: Json = copied(self.body["question"])
+        return question
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What the chain says of one request at its price, whoever makes it, and its digest."""
+
+    request: str
+    body: Json
 
 
 def said_of(priced: Priced) -> Said:
@@ -74,10 +88,16 @@ def said_of(priced: Priced) -> Said:
     )
 
 
-def _copied(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _copied(one) for name, one in value.items()}
-    return [_copied(one) for one in value] if isinstance(value, list) else value
+def copied(value: Any) -> Any:  # Any: of whatever JSON, a value of its own
+    """Return the JSON as a value of its own: what its reader does with it changes no other."""
+    if isinstance(value, dict):  # most values hold no others: they need no call of their own
+        return {k: copied(v) if isinstance(v, _HOLDING) else v for k, v in value.items()}
+    if isinstance(value, list):
+        return [copied(v) if isinstance(v, _HOLDING) else v for v in value]
+    return value
+
+
+_HOLDING = (dict, list)
 
 
 def digest(value: Json) -> str:

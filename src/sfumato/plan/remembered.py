@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+PATIENCE_S: Final = 1.0  # with a value that another thread makes just now
 SHARE: Final = 16  # a value larger than this part of the bound is not kept: it would empty the rest
 
 
@@ -30,7 +31,8 @@ class _Hashed:
 class Remembered(Generic[T]):
     """The values used last; state, but nobody can tell by a value whether it was remembered.
 
-    A refusal is never kept. Two threads that ask at once may both make the value.
+    A refusal is never kept. Of threads that ask at once one makes the value and the others wait for
+    it, but not for long: whoever makes it may be slow, or in the parent of a fork.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -38,6 +40,7 @@ class Remembered(Generic[T]):
         self._held: OrderedDict[_Hashed, tuple[T, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
+        self._making: dict[_Hashed, threading.Event] = {}
 
     def find(self, key: Hashable) -> T | None:
         """Return the value, which is now the one used last; or None."""
@@ -55,10 +58,25 @@ class Remembered(Generic[T]):
         """Return the value, made if it is not here, and kept if it is small enough."""
         hashed = _Hashed(key)
         found = self._find(hashed)
-        if found is None:
-            found = make()
-            self._keep(hashed, found, size(found))
-        return found
+        return self._made(hashed, make, size) if found is None else found
+
+    def _made(self, key: _Hashed, make: Callable[[], T], size: Callable[[T], int]) -> T:
+        mine = threading.Event()
+        with self._lock:
+            begun = self._making.setdefault(key, mine)
+        if begun is not mine:
+            begun.wait(PATIENCE_S)
+        found = None if begun is mine else self._find(key)
+        try:
+            if found is None:
+                found = make()
+                self._keep(key, found, size(found))
+            return found
+        finally:
+            if begun is mine:
+                with self._lock:
+                    del self._making[key]
+                mine.set()
 
     def size(self) -> int:
         """Return the bytes that are held, as those who made the values reckon."""

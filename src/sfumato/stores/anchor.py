@@ -49,7 +49,9 @@ class FileAnchor:
 
     def advance(self, head: Head) -> None:
         """Make the mark durable; a mark never goes back within an epoch, nor to an earlier one."""
-        self._marks.done(AnchorMark(head.ledger, head.epoch, head.seq, head.hash))
+        mark = AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
+        if not _is_covered(mark, self._synced):
+            self._marks.done(mark)
 
     def _newest_first(self, marks: Sequence[AnchorMark]) -> None:
         """Make the newest durable; then the others, each by itself, have nothing left to do."""
@@ -150,7 +152,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _read_slots(file: int) -> list[AnchorMark | None]:
-    return [_mark_in(os.pread(file, SLOT_BYTES, place)) for place in SLOTS]
+    read = os.pread(file, SLOTS[-1] + SLOT_BYTES, 0)
+    return [_mark_in(read[place : place + SLOT_BYTES]) for place in SLOTS]
 
 
 def _newest(slots: list[AnchorMark | None]) -> AnchorMark | None:

@@ -76,6 +76,7 @@ class ReceiptKey:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         self._key = Ed25519PrivateKey.from_private_bytes(secret)
+        self._public = self._key.public_key().public_bytes_raw().hex()
 
     def sign(self, message: bytes) -> str:
         """Return the signature, in hex."""
@@ -83,4 +84,4 @@ class ReceiptKey:
 
     def public_key(self) -> str:
         """Return the public key, in hex."""
-        return self._key.public_key().public_bytes_raw().hex()
+        return self._public

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -49,7 +50,14 @@ class SqlLedger:
         self._looking = Held(self._connected)
         self._seen: Head | None = None
         self._own = Own()
-        self._acts: Together[Act, Any] = Together(self._alone, self._together)  # Any: each its own
+        self._mark: Callable[[Head], None] | None = None
+        self._acts: Together[Act, Any] = Together(  # Any: each its own
+            self._alone, self._together, self._mark_all
+        )
+
+    def mark_with(self, mark: Callable[[Head], None]) -> None:
+        """Have the head of acts that were written together marked once, before any is told."""
+        self._mark = mark
 
     def charge(self, charge: Charge, mark: AnchorMark | None = None) -> Outcome:
         """Debit every account or none, once per operation; or return what already stands.
@@ -211,6 +219,13 @@ class SqlLedger:
         if ended is None or error is None:
             return ended
         return [Ended(error=error)] * len(acts)
+
+    def _mark_all(self) -> None:
+        """Mark what is durable by now; where that is refused, each who needs it is told so."""
+        head = self._seen
+        if self._mark is not None and head is not None:
+            with contextlib.suppress(Refused):
+                self._mark(head)
 
     @contextmanager
     def _work(self) -> Iterator[Work]:

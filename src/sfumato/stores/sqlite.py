@@ -82,6 +82,16 @@ def _guards() -> tuple[str, ...]:
     )
 
 
+_DIALECT: Final = Dialect(
+    integer="INTEGER",
+    table_end=" STRICT",
+    least="min",
+    lock="",  # BEGIN IMMEDIATE holds the whole file
+    exists="SELECT 1 FROM sqlite_schema WHERE name = 'ledger_head'",
+    guards=_guards(),
+)
+
+
 @dataclass(frozen=True)
 class _SqliteFile:
     """One SQLite file."""
@@ -92,14 +102,7 @@ class _SqliteFile:
 
     @property
     def dialect(self) -> Dialect:
-        return Dialect(
-            integer="INTEGER",
-            table_end=" STRICT",
-            least="min",
-            lock="",  # BEGIN IMMEDIATE holds the whole file
-            exists="SELECT 1 FROM sqlite_schema WHERE name = 'ledger_head'",
-            guards=_guards(),
-        )
+        return _DIALECT
 
     def connect(self) -> SqliteLink:
         return SqliteLink(self.path, self.wait_s, self.journal)

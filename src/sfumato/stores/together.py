@@ -2,7 +2,8 @@
 
 Whoever comes first leads. What comes while a leader is busy waits, and is done next, all of it in
 one go and in the order of its coming; each act is still accepted or refused by itself. Nobody is
-told how their act ended before the leader's call has returned.
+told how their act ended before the leader's call has returned, nor before what belongs to the whole
+go is done: so whoever waited sleeps once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from weakref import WeakSet
 
 Act = TypeVar("Act")
 Gives = TypeVar("Gives")
+T = TypeVar("T")
 MOST: Final = 64  # acts that are done in one go, so that no transaction grows without end
 
 
@@ -39,7 +41,7 @@ class _Waiting(Generic[Act, Gives]):
     ended: Ended[Gives] | None = None
 
     def wake(self) -> None:
-        """Ring; the lock of the queue is held, so that whoever leaves knows if it rang."""
+        """Ring; for one in the queue its lock is held, so that whoever leaves knows if it rang."""
         self.is_woken = True
         self.bell.put(None)
 
@@ -51,10 +53,15 @@ class Together(Generic[Act, Gives]):
         self,
         alone: Callable[[Act], Gives],
         several: Callable[[Sequence[Act]], Sequence[Ended[Gives]] | None],
+        before_told: Callable[[], None] = lambda: None,
     ) -> None:
-        """Hold how one act is done, and how several are: None says that each is done alone."""
+        """Hold how one act is done, and how several are: None says that each is done alone.
+
+        What is to be done before several are told is done while the next go is led, once for all.
+        """
         self._alone = alone
         self._several = several
+        self._before_told = before_told
         self._lock = threading.Lock()
         self._queue: list[_Waiting[Act, Gives]] = []
         self._is_led = False
@@ -100,16 +107,27 @@ class Together(Generic[Act, Gives]):
                 one.is_taken = True
         try:
             if len(taken) == 1:
-                return self._alone(mine.act)
-            ended = self._several([one.act for one in taken])
-            for one, how in zip(taken, ended or (), strict=ended is not None):
-                one.ended = how
+                return self._led(lambda: self._alone(mine.act))
+            self._led(lambda: self._do(taken))
+            self._before_told()
+        finally:
+            for one in taken:
+                if one is not mine:
+                    one.wake()
+        return self._told(mine)
+
+    def _led(self, work: Callable[[], T]) -> T:
+        """Return what the work gives; the next may lead then, whatever came of it."""
+        try:
+            return work()
         finally:
             with self._lock:
                 self._pass_on()
-                for one in taken:
-                    one.wake()
-        return self._told(mine)
+
+    def _do(self, taken: Sequence[_Waiting[Act, Gives]]) -> None:
+        ended = self._several([one.act for one in taken])
+        for one, how in zip(taken, ended or (), strict=ended is not None):
+            one.ended = how
 
     def _pass_on(self) -> None:
         """Let the next lead, if anybody waits; the lock is held."""

@@ -37,7 +37,7 @@ async def read_frame(reader: StreamReader, most: int = MAX_BODY) -> Frame | None
         if header_bytes > MAX_HEADER or body_bytes > most:
             return None
         rest = await reader.readexactly(header_bytes + body_bytes)
-        header, body = json.loads(rest[:header_bytes]), rest[header_bytes:]
+        header, body = json.loads(str(rest[:header_bytes], "utf-8")), rest[header_bytes:]
     except (IncompleteReadError, ConnectionError, ValueError, RecursionError):
         return None
     return Frame(header, body) if isinstance(header, dict) else None

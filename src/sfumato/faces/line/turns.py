@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +31,20 @@ class _Waiting:
     place: asyncio.Future[None]
 
 
+@dataclass(frozen=True, eq=False)
+class _Turn:
+    """A place while the block lasts."""
+
+    turns: Turns
+    user: str
+
+    async def __aenter__(self) -> None:
+        await self.turns.begin(self.user)
+
+    async def __aexit__(self, *_: object) -> None:
+        self.turns.end(self.user)
+
+
 class Turns:
     """The queue of long verbs of one door: whoever waits longest and may run is let in.
 
@@ -44,9 +56,12 @@ class Turns:
         self._running: Counter[str] = Counter()
         self._queue: list[_Waiting] = []
 
-    @asynccontextmanager
-    async def turn(self, user: str) -> AsyncIterator[None]:
-        """Hold a place; refuse at once where too many wait already."""
+    def turn(self, user: str) -> _Turn:
+        """Return a place to hold with `async with`, once it is this user's turn."""
+        return _Turn(self, user)
+
+    async def begin(self, user: str) -> None:
+        """Take a place; refuse at once where too many wait already."""
         most = self._most
         if len(self._queue) >= most.waiting or self._waiting(user) >= most.waiting_of_one:
             raise Refused("too-many", "Too many questions wait already.", "Ask again in a while.")
@@ -54,10 +69,6 @@ class Turns:
             self._running[user] += 1
         else:
             await self._waited(user)
-        try:
-            yield
-        finally:
-            self._leave(user)
 
     async def _waited(self, user: str) -> None:
         mine = _Waiting(user, asyncio.get_running_loop().create_future())
@@ -68,10 +79,11 @@ class Turns:
             if mine in self._queue:
                 self._queue.remove(mine)
             else:  # the place was handed over just before
-                self._leave(user)
+                self.end(user)
             raise
 
-    def _leave(self, user: str) -> None:
+    def end(self, user: str) -> None:
+        """Give the place back, and on to whoever waits longest and may run."""
         self._running[user] -= 1
         if not self._running[user]:
             del self._running[user]
