@@ -50,10 +50,12 @@ function forgetSecret(survey) {
 }
 
 // What the lasting answers of a series with `ever` are remembered under: other questions, or another
-// `ever`, would be lasting answers of their own, and all waves would tell more than was promised.
+// `ever`, would be lasting answers of their own, and all waves would tell more than was promised. So
+// would another order, where one question is drawn: the draw hangs on it (core/ballot.py, lasting).
 function seriesOf({ survey, memos }) {
   const name = JSON.stringify([survey.asks, survey.series]);
-  return { name, memos: [...memos].sort().join(" "), lasts: Boolean(survey.ever) };
+  const lasting = survey.budget === "sampled" ? memos : [...memos].sort();
+  return { name, memos: lasting.join(" "), lasts: Boolean(survey.ever) };
 }
 
 function isNextWave(published) {
