@@ -273,7 +273,7 @@ def test_a_device_answers_no_wave_that_asks_otherwise(
     for changed in answered:
         own.begun(wave(made, **changed), "a code", TRUTHS)
         own.begun(wave(made, **changed, title="The week after"), "a code", TRUTHS)
-    keep_waves(at, own.waves)
+    keep_waves(at, own.waves or {})
     again = Device(own.secret, own.coins, kept_waves(at))
     for one in (own, again):
         with pytest.raises(Refused) as refused:
