@@ -624,7 +624,7 @@ def test_a_browser_that_keeps_nothing_answers_no_series(browser: Browser, servic
         context.set_default_timeout(15_000)
         context.add_init_script("Storage.prototype.setItem = () => { throw new Error('full') }")
         page = context.new_page()
-        page.goto(f"{service.url}/s/{published(service, title='Week 1', series='weekly')}")
+        page.goto(f"{service.url}/s/{published(service, title='Week 1', series='forgetful')}")
         expect(page.locator("#trouble")).to_contain_text("keeps nothing")
         expect(page.locator("#flip")).to_be_hidden()
         survey = published(service)
