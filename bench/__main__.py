@@ -25,6 +25,7 @@ BENCHES = (
     "load",
     "lab",
     "local",
+    "estimates",
     "federated",
     "learning",
     "digits",

@@ -44,8 +44,8 @@ def design(**changed: Any) -> dict[str, Any]:
 
 
 def device() -> Device:
-    """Return a device of a new respondent."""
-    return Device.new(DICE.draw)
+    """Return a device of a new respondent, who remembers what was answered while it is there."""
+    return Device.new(DICE.draw, waves={})
 
 
 TRUTHS: Final[Mapping[str, Truth]] = {"smokes": True, "way": "by bus"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench import estimates
 from bench.peers import surveys
 from bench.peers.environments import LISTS
 from bench.peers.surveys import Took, read, row, scaled
@@ -44,3 +45,16 @@ def test_what_is_quick_is_measured_on_the_million(monkeypatch: pytest.MonkeyPatc
     assert scaled("pure_ldp", LISTS, "k-ary 2").people == 10_000
     assert asked == [10_000, 1_000_000, 10_000]
     assert scaled("pure_ldp", None, "k-ary 2").failed == "it did not install"
+
+
+def test_estimates_are_as_far_off_as_is_stated() -> None:
+    """Of few surveys, so loosely; the row of each says how many errors it has."""
+    rows = estimates.run(1000)
+    for one in rows:
+        errors, ratio, held = (one[key] for key in ("squared errors", "seen/stated", "held %"))
+        assert isinstance(errors, int)
+        assert isinstance(ratio, float)
+        assert isinstance(held, float)
+        assert errors >= 200
+        assert 0.6 < ratio < 1.5
+        assert held > 70

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 import sfumato
+from sfumato.client.kept_device import KeptDevice
 from sfumato.client.respondent import keep_ballot, kept_ballot, proven
 from sfumato.client.surveys import invite
-from sfumato.faces.cli.survey import _sent
-from surveys import TRUTHS, design, device
+from surveys import DICE, TRUTHS, design, device
 from vaults import SFUMATO, make_vault, run
 
 
@@ -54,6 +54,7 @@ def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) 
     done = answered(vault, survey, f"{codes[0]}\nmaybe\nyes\nby bus\ny\n", here)
     assert done.returncode == 0, done.stderr
     assert "That is no answer to it." in done.stderr
+    assert_told_before_asked(done.stderr)
     assert codes[0] not in done.stdout + done.stderr
     assert here.stat().st_mode & 0o077 == 0
     second = answered(vault, survey, f"{codes[1]}\n\n\ny\n", here)
@@ -63,6 +64,7 @@ def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) 
     assert answered(vault, survey, f"{codes[1]}\n\n\nn\n", here).returncode == 3
     again = answered(vault, survey, f"{codes[1]}\n\n\ny\n", here)
     assert again.returncode == 0, again.stderr
+    assert "answered with this device: epsilon 2.00" in again.stdout  # and not that of the other
     assert "2 reports" in run(vault, "survey", "close", survey).stdout
     reports = run(vault, "survey", "reports", survey).stdout.splitlines()
     assert reports[0] == "mark,said"
@@ -70,6 +72,15 @@ def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) 
     assert {one.stdout.split()[-1] for one in (done, again)} == marks
     assert "Nothing is shown before" in run(vault, "survey", "results", survey).stdout
     assert survey in run(vault, "survey", "list").stdout
+
+
+def assert_told_before_asked(shown: str) -> None:
+    before, _, _ = shown.partition("Your invitation")
+    assert "gives away epsilon 2.00 at most" in before
+    assert "one of all 3 answers, “no answer” among them" in before
+    assert "can become 74 in 100 sure of it, not more; of something that all 2" in before
+    assert "An invitation without a name is a person of its own" in before
+    assert "without your yes nothing is" in before
 
 
 def test_a_ballot_whose_signature_was_lost_is_sent_by_the_same_command(
@@ -105,7 +116,7 @@ def test_a_reply_that_was_garbled_costs_nobody_their_ballot(
         keep_ballot(at, waiting)
         garbled = SimpleNamespace(call=lambda verb, body: house.call(verb, body) and reply)
         with pytest.raises(sfumato.Refused):
-            _sent(garbled, asked, waiting, at)
+            KeptDevice(at, DICE.draw).send(garbled, asked, waiting)
         assert kept_ballot(at, survey) == waiting
     assert answered(vault, survey, "", at).returncode == 0
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from sfumato.client.respondent import (
 from sfumato.client.surveys import invite
 from sfumato.client.terms import Json
 from sfumato.client.waves import kept_waves, waves_at
-from sfumato.core.ballot import Published
+from sfumato.core.ballot import Published, words_for
 from sfumato.core.blind import PublicKey, is_proven
 from sfumato.core.survey import read_survey
 from surveys import DICE, TRUTHS, design, device
@@ -239,6 +240,21 @@ def wave(made: Published, **changed: Any) -> Published:
 EVER: dict[str, Any] = {"series": "daily", "ever": 6, "lifetime": 10}
 
 
+def test_no_order_of_questions_draws_another_one(tmp_path: Path) -> None:
+    """What all waves tell of one device is `ever`, so of every order it says the same question."""
+    questions = [{"id": f"q{n}", "text": f"Question {n}?", "kind": "yes-no"} for n in range(3)]
+    shape = design(**EVER, budget="sampled", questions=questions)
+    made = Published(read_survey(shape), PublicKey(2**2048 - 1942289, 65537))
+    for own in (device() for _ in range(20)):
+        said: set[str] = set()
+        for order in permutations(questions):
+            asked = wave(made, questions=list(order))
+            with contextlib.suppress(Refused):
+                own.begun(asked, "a code", {})
+                said.add(words_for(asked, own.said(asked, {}))[0][0])
+        assert len(said) == 1
+
+
 @pytest.mark.parametrize(
     ("answered", "other"),
     [
@@ -257,7 +273,7 @@ def test_a_device_answers_no_wave_that_asks_otherwise(
     for changed in answered:
         own.begun(wave(made, **changed), "a code", TRUTHS)
         own.begun(wave(made, **changed, title="The week after"), "a code", TRUTHS)
-    keep_waves(at, own.waves)
+    keep_waves(at, own.waves or {})
     again = Device(own.secret, own.coins, kept_waves(at))
     for one in (own, again):
         with pytest.raises(Refused) as refused:

@@ -618,6 +618,62 @@ def test_a_device_answers_no_wave_that_asks_otherwise_than_the_one_before(
         expect(page.locator("#flip")).to_be_hidden()
 
 
+def test_a_browser_that_keeps_nothing_answers_no_series(browser: Browser, service: Service) -> None:
+    """Its secret would be another in each wave; alone, a survey is answered all the same."""
+    with browser.new_context() as context:
+        context.set_default_timeout(15_000)
+        context.add_init_script("Storage.prototype.setItem = () => { throw new Error('full') }")
+        page = context.new_page()
+        page.goto(f"{service.url}/s/{published(service, title='Week 1', series='forgetful')}")
+        expect(page.locator("#trouble")).to_contain_text("keeps nothing")
+        expect(page.locator("#flip")).to_be_hidden()
+        survey = published(service)
+        page.goto(f"{service.url}/s/{survey}#{invited(service, survey, 1)[0]}")
+        expect(page.locator("#learnt ~ ul")).to_contain_text("only if it invited you by name")
+        page.click("#flip")
+        first = page.text_content("#exactly")
+        page.click("#back")
+        page.click("#flip")
+        said = [json.loads(str(text).split("without it: ")[1])["said"]
+                for text in (first, page.text_content("#exactly"))]  # fmt: skip
+        assert said[0] == said[1]  # one secret, as long as the page is there
+        page.click("#send")
+        page.wait_for_selector("#mark", state="visible")
+
+
+def test_of_two_pages_with_waves_that_ask_otherwise_one_is_sent(
+    browser: Browser, service: Service
+) -> None:
+    """Both were opened before either was answered."""
+    wave = published(service, title="Week 1", series="doubly", ever=8)
+    with browser.new_context() as context:
+        context.set_default_timeout(15_000)
+        page = context.new_page()
+        page.goto(f"{service.url}/s/{wave}#{invited(service, wave, 1)[0]}")
+        page.click("#flip")
+        known = {'["The works council","doubly"]': {"memos": "of another", "lasts": True}}
+        page.evaluate("(o) => { localStorage['sfumato-survey-series'] = JSON.stringify(o) }", known)
+        page.click("#send")
+        expect(page.locator("#trouble")).to_contain_text("asks otherwise")
+        expect(page.locator("#mark")).to_be_hidden()
+
+
+def test_script_and_python_remember_a_series_alike(browser: Browser, service: Service) -> None:
+    """Where one question is drawn, its place among the others is part of what lasts."""
+    with browser.new_context() as context:
+        context.set_default_timeout(15_000)
+        page = context.new_page()
+        for budget in ("sampled", "split"):
+            wave = published(service, series=budget, ever=8, budget=budget, questions=QUESTIONS)
+            page.goto(f"{service.url}/s/{wave}#{invited(service, wave, 1)[0]}")
+            page.click("#flip")
+            page.click("#send")
+            page.wait_for_selector("#mark", state="visible")
+            known = page.evaluate("JSON.parse(localStorage['sfumato-survey-series'])")
+            lasting = " ".join(published_of(service, wave).lasting)
+            assert known[f'["The works council","{budget}"]']["memos"] == lasting
+
+
 def test_it_is_answered_by_keys_alone(browser: Browser, service: Service) -> None:
     survey = published(service)
     (code,) = invited(service, survey, 1)

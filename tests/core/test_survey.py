@@ -26,8 +26,8 @@ from sfumato.core.refusal import Refused
 from sfumato.core.survey import read_survey
 from sfumato.core.survey_coins import sides_of
 from sfumato.core.survey_estimate import expected, results
+from sfumato.core.survey_promise import promise
 from sfumato.core.survey_tally import Tally, nothing, read_tally
-from sfumato.services.surveys.said import promise
 
 KEY = PublicKey(0xC0FFEE, 65537)
 DESIGN: dict[str, Any] = {

@@ -43,6 +43,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
         "core.survey",
         "core.survey_coins",
         "core.survey_estimate",
+        "core.survey_promise",
         "core.survey_tally",
     ),
     "lab": ("lab", "client", "core", "extras"),

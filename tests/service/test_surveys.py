@@ -385,6 +385,15 @@ def test_of_two_waves_that_clash_and_come_at_once_one_is_published(house: OpenVa
     assert again.publish(caller, design(**waves, title="The second week"))["state"] == "open"
 
 
+def test_waves_that_draw_one_question_keep_their_order(house: OpenVault) -> None:
+    """In another order another question is drawn, and all of them are told at `ever` each."""
+    waves: dict[str, Any] = {"series": "Täglich", "ever": 6, "budget": "sampled"}
+    published(house, **waves)
+    published(house, **waves, title="The second week")
+    turned = design(**waves, questions=design()["questions"][::-1])
+    assert refusal(house, "publish-survey", survey=turned) == "bad-survey"
+
+
 def test_a_series_without_ever_may_ask_of_more(house: OpenVault) -> None:
     published(house, series="Täglich")
     published(house, series="Täglich", questions=design()["questions"][:1])

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -84,12 +84,12 @@ class Device:
 
     secret: bytes
     coins: Coins
-    waves: dict[str, Wave] = field(default_factory=dict)  # of series: what it has answered
+    waves: dict[str, Wave] | None = None  # of series: what it has answered; None, if that is lost
 
     @staticmethod
-    def new(draw: Callable[[int], bytes]) -> Device:
-        """Return a device with a fresh secret."""
-        return Device(draw(SECRET_BYTES), Coins(draw))
+    def new(draw: Callable[[int], bytes], waves: dict[str, Wave] | None = None) -> Device:
+        """Return a device with a fresh secret; without a place to remember it answers no series."""
+        return Device(draw(SECRET_BYTES), Coins(draw), waves)
 
     def said(self, made: Published, truths: Mapping[str, Truth]) -> str:
         """Return what this device says for these truths: the same again whenever it is asked."""
@@ -104,13 +104,25 @@ class Device:
 
         A wave that asks otherwise than those that this device has begun is refused.
         """
-        check_wave(made, self.waves)
-        self.waves.update(with_wave(made, self.waves))
+        if made.survey.series:
+            waves = self._remembering()
+            check_wave(made, waves)
+            waves.update(with_wave(made, waves))
         token = self.coins.draw(TOKEN_BYTES)
         hidden = blind(made.key, token, self.coins)
         return Waiting(
             made.id, invitation, self.said(made, truths), token, hidden.message, hidden.inverse
         )
+
+    def _remembering(self) -> dict[str, Wave]:
+        """Return where waves are remembered; without it a series is not answered (rules 32)."""
+        if self.waves is None:
+            raise Refused(
+                "not-allowed",
+                "This survey is one of a series, and this device does not keep what it answers.",
+                "Answer with sfumato.client.kept_device.KeptDevice, which keeps it in a file.",
+            )
+        return self.waves
 
     def prepared(
         self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
@@ -175,29 +187,35 @@ class Waiting:
 
 def keep_ballot(device: Path, waiting: Waiting) -> None:
     """Write the ballot beside the device's secret, where nobody else may read it, durably."""
-    _write(_waiting_at(device, waiting.survey), waiting.text())
+    write(_waiting_at(device, waiting.survey), waiting.text())
 
 
 def keep_waves(device: Path, waves: Mapping[str, Wave]) -> None:
     """Write what the device has answered of series beside its secret, durably."""
     if waves:
-        _write(waves_at(device), waves_text(waves))
+        write(waves_at(device), waves_text(waves))
 
 
-def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f"{path.name}.draft")
-    draft.unlink(missing_ok=True)
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(file, "w", encoding="ascii") as opened:
-        opened.write(text)
-        opened.flush()
-        os.fsync(opened.fileno())
-    draft.replace(path)
+def write(path: Path, text: str) -> None:
+    """Write a file that nobody else may read, durably and in one step."""
+    on_disk(path, text.encode("ascii")).replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # or the name could be gone after a power cut, and the invitation with it
     finally:
         os.close(folder)
+
+
+def on_disk(path: Path, content: bytes) -> Path:
+    """Return a draft beside the path that has this content on the disk already."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(file, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    return draft
 
 
 def kept_ballot(device: Path, survey: str) -> Waiting | None:

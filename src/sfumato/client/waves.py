@@ -81,4 +81,4 @@ def _series(made: Published) -> str:
 
 
 def _memos(made: Published) -> str:
-    return " ".join(sorted(made.memos))
+    return " ".join(made.lasting)

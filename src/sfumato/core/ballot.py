@@ -83,6 +83,15 @@ class Published:
         )
 
     @cached_property
+    def lasting(self) -> tuple[str, ...]:
+        """Return what all waves of a series have in common: their memos, in any order.
+
+        Where one question is drawn for each device, the order is part of it: the draw hangs on it,
+        so that a wave in another order would draw another question, and tell of one more.
+        """
+        return self.memos if self.survey.budget == "sampled" else tuple(sorted(self.memos))
+
+    @cached_property
     def text(self) -> str:
         """Return the one JSON text that the id is the digest of."""
         return canonical(
@@ -154,7 +163,7 @@ def is_wave_beside(one: Published, other: Published) -> bool:
     """
     if one.survey.ever is None and other.survey.ever is None:
         return True
-    return sorted(one.memos) == sorted(other.memos)
+    return one.lasting == other.lasting
 
 
 def shape_of(question: Question) -> tuple[object, ...]:

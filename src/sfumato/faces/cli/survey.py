@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -13,19 +12,9 @@ from typing import Any
 import click
 
 from sfumato.client import surveys
-from sfumato.client.respondent import (
-    SECRET_BYTES,
-    Coins,
-    Device,
-    Prepared,
-    Waiting,
-    forget_ballot,
-    keep_ballot,
-    keep_waves,
-    kept_ballot,
-    proven,
-)
-from sfumato.client.waves import check_wave, kept_waves
+from sfumato.client.kept_device import KeptDevice
+from sfumato.client.promised import promised, summed
+from sfumato.client.respondent import Waiting, proven
 from sfumato.faces.cli.shell import Shell, command, number
 from sfumato.wire import Refused
 
@@ -108,10 +97,22 @@ def list_(shell: Shell) -> None:
 @click.option("--name", "names", multiple=True, help="Somebody whose lifetime sum is kept.")
 @command
 def invite(shell: Shell, survey_id: str, count: int, names: tuple[str, ...]) -> None:
-    """Print new invitation codes, one a line; they are shown this once."""
+    """Print new invitation codes, one a line; they are shown this once.
+
+    A code without a name is a person of its own: the lifetime holds within that code, and nothing
+    here adds up what one person gives away under several. With --name their sum is kept.
+    """
     with shell.open() as vault:
         codes = surveys.invite(vault, survey_id, list(names) or count)
+    if not names:
+        click.echo(_NAMELESS, err=True)
     shell.show({"survey": survey_id, "codes": codes}, "\n".join(codes))
+
+
+_NAMELESS = (
+    "Without names each code is a person of its own: nothing here adds up what one person gives "
+    "away under several codes. --name keeps one sum."
+)
 
 
 @survey.command("close")
@@ -170,61 +171,37 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
     What was to be sent is kept beside the device's secret until it has arrived: after a fall, the
     same command sends that, once, and asks nothing.
     """
-    path = Path(device) if device else _state() / "device"
-    try:
-        secret = _secret(path, shell)
-    except OSError:
-        raise Refused(
-            "not-allowed", f"{path} can be no device's secret.", "Name another file with --device."
-        ) from None
-    _check_first(path, survey_id)
+    own = KeptDevice(Path(device) if device else _state() / "device", shell.app.draw)
     with _house(shell) as house:
         asked = proven(house, survey_id)
-        waiting = kept_ballot(path, survey_id)
+        waiting = own.waiting(asked)
         if waiting is None:
-            own = Device(secret, Coins(shell.app.draw), kept_waves(path))
-            check_wave(asked, own.waves)
             waiting = _filled_in(asked, own)
-            keep_waves(path, own.waves)
-            keep_ballot(path, waiting)
         else:
             click.echo("A ballot of this device waits: it is sent now, and counts once.", err=True)
-        ready = _sent(house, asked, waiting, path)
-    with os.fdopen(os.open(_answered(path), _APPEND, 0o600), "a", encoding="ascii") as opened:
-        opened.write(f"{survey_id}\n")
-    forget_ballot(path, survey_id)
+        ready = own.send(house, asked, waiting)
     shell.show(
-        {"mark": ready.mark, "said": ready.said},
-        f"It has arrived, and counts once. Your mark: {ready.mark}",
+        {"mark": ready.mark, "said": ready.said, "spent": float(own.spent)},
+        f"{summed(own.spent)}\nIt has arrived, and counts once. Your mark: {ready.mark}",
     )
 
 
-def _filled_in(asked: Any, own: Device) -> Waiting:  # Any: a published survey
-    """Ask everything, show what would be sent, and return it; the answers are in memory alone."""
-    click.echo(f"{asked.survey.asks} asks: {asked.survey.title}", err=True)
-    click.echo("Your answers stay here. Empty is no answer.", err=True)
+def _filled_in(asked: Any, own: KeptDevice) -> Waiting:  # Any: a published survey
+    """Say what it costs, ask everything, show what would be sent; answers are in memory alone."""
+    survey, device = asked.survey, own.device()
+    lines = [f"{survey.asks} asks: {survey.title}", *survey.about.split("\n"), "",
+             "What can be learnt about you:", *(f"- {one}" for one in promised(asked)),
+             *([f"- {summed(own.spent)}"] if own.spent else []), "",
+             "Leave empty what you would rather not answer: that goes through the coins, too.",
+             "You see what will be sent before it is; without your yes nothing is."]  # fmt: skip
+    click.echo("\n".join(lines), err=True)
     code = click.prompt("Your invitation", err=True, hide_input=True)
-    truths = {q.id: _asked(q) for q in asked.survey.questions}
-    click.echo(f"This is all that will be sent: {own.said(asked, truths)}", err=True)
-    for text, words in own.in_words(asked, truths):
+    truths = {q.id: _asked(q) for q in survey.questions}
+    click.echo(f"This is all that will be sent: {device.said(asked, truths)}", err=True)
+    for text, words in device.in_words(asked, truths):
         click.echo(f"  {text} {words}", err=True)
     click.confirm("Send it?", abort=True, default=True, err=True)
     return own.begun(asked, code, truths)
-
-
-def _sent(house: Any, asked: Any, waiting: Waiting, path: Path) -> Prepared:  # Any: as above
-    """Send it; what the house refuses for good waits no longer, whatever else fails does.
-
-    A reply that was garbled on its way is no last word: the invitation is bound to this ballot.
-    """
-    try:
-        ready = waiting.signed(house, asked)
-        ready.send(house)
-    except Refused as refused:
-        if refused.code in FOR_GOOD:
-            forget_ballot(path, waiting.survey)
-        raise
-    return ready
 
 
 def _house(shell: Shell) -> Any:  # Any: the client's vault
@@ -250,10 +227,6 @@ def _asked(question: Any) -> Any:  # Any: what a question takes
 
 
 _WRONG = object()
-FOR_GOOD = (  # as the respondent's page (survey.js): the same ballot can never count after these
-    "bad-report", "bad-request", "ballot-spent", "budget-exceeded", "invitation-unknown",
-    "invitation-used", "survey-not-open", "survey-unknown",
-)  # fmt: skip
 
 
 def _truth(question: Any, typed: str) -> Any:  # Any: as above
@@ -274,42 +247,6 @@ def _truth(question: Any, typed: str) -> Any:  # Any: as above
             return parts if is_once and {*parts} <= {*question.options} else _WRONG
         case _:
             return parts if sorted(parts) == sorted(question.options) else _WRONG
-
-
-def _secret(path: Path, shell: Shell) -> bytes:
-    """Return the device's secret, made once, in a file that nobody else may read."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.exists():
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(file, "wb") as opened:
-            opened.write(shell.app.draw(SECRET_BYTES))
-    secret = path.read_bytes()
-    if len(secret) != SECRET_BYTES or path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise Refused(
-            "not-allowed",
-            f"{path} is no secret of a device's, or others may read it.",
-            "Take their rights away (chmod 600), or name another file with --device.",
-        )
-    return secret
-
-
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-
-
-def _check_first(path: Path, survey: str) -> None:
-    """Refuse a second answer: under one secret, equal answers of two people are equal reports."""
-    answered = _answered(path)
-    if answered.exists() and survey in answered.read_text("ascii").split("\n"):
-        raise Refused(
-            "not-allowed",
-            "This device has answered this survey.",
-            "Another person names a file of their own with --device.",
-        )
-
-
-def _answered(path: Path) -> Path:
-    """Return where a device keeps the ids of what it has answered, and nothing else."""
-    return path.with_name(path.name + ".answered")
 
 
 def _state() -> Path:

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from sfumato.client.promised import WEAK
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.qr import address_of, qr_of
 from sfumato.faces.console.visit import Said, Visit
 
-WEAK: Final = 95  # in 100 sure: from here on the page does not say that nothing can be held
 MOST_PAGES: Final = 20  # of 64 parts each, that one file holds: some 50,000 reports
 
 

@@ -32,6 +32,7 @@ from sfumato.core.refusal import Refused
 from sfumato.core.survey import Survey, bad_survey, read_survey
 from sfumato.core.survey_estimate import CONFIDENCE, LIARS, expected, results
 from sfumato.core.survey_ports import Ballot, BallotKeys, Invited, Kept, SurveyStore
+from sfumato.core.survey_promise import promise
 from sfumato.core.survey_tally import nothing
 from sfumato.door import (
     LOCAL,
@@ -48,7 +49,6 @@ from sfumato.services.surveys.codes import (
     shown_bytes,
     unknown_invitation,
 )
-from sfumato.services.surveys.said import promise
 from sfumato.services.surveys.sent import Sent, not_open, outcome
 from sfumato.services.surveys.series import asks_otherwise, is_beside_all, kept_survey
 

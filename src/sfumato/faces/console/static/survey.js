@@ -17,19 +17,33 @@ const FOR_GOOD = new Set([
 ]);
 const find = (id) => document.getElementById(id);
 
-const memory = new Map(); // where a browser keeps nothing
+const memory = new Map(); // what a browser would not keep
 function kept(name, otherwise) {
+  if (memory.has(name)) return memory.get(name);
   try {
     return JSON.parse(localStorage.getItem(name)) ?? otherwise;
   } catch {
-    return memory.get(name) ?? otherwise;
+    return otherwise;
   }
 }
 function keep(name, value) {
-  memory.set(name, value);
   try {
     localStorage.setItem(name, JSON.stringify(value));
-  } catch { /* it is in memory */ }
+    memory.delete(name);
+  } catch {
+    memory.set(name, value);
+  }
+}
+
+// Whoever forgets the secret of a series draws anew in each wave, and all waves tell more.
+function remembers() {
+  try {
+    localStorage.setItem("sfumato-survey-tried", "1");
+    localStorage.removeItem("sfumato-survey-tried");
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 // One secret for all series; every other survey has its own, until it is answered.
@@ -50,16 +64,23 @@ function forgetSecret(survey) {
 }
 
 // What the lasting answers of a series with `ever` are remembered under: other questions, or another
-// `ever`, would be lasting answers of their own, and all waves would tell more than was promised.
+// `ever`, would be lasting answers of their own, and all waves would tell more than was promised. So
+// would another order, where one question is drawn: the draw hangs on it (core/ballot.py, lasting).
 function seriesOf({ survey, memos }) {
   const name = JSON.stringify([survey.asks, survey.series]);
-  return { name, memos: [...memos].sort().join(" "), lasts: Boolean(survey.ever) };
+  const lasting = survey.budget === "sampled" ? memos : [...memos].sort();
+  return { name, memos: lasting.join(" "), lasts: Boolean(survey.ever) };
 }
 
 function isNextWave(published) {
   const { name, memos, lasts } = seriesOf(published);
   const known = kept(SERIES, {})[name];
   return !known || known.memos === memos || !(lasts || known.lasts);
+}
+
+function saysOtherwise() {
+  trouble("This wave asks otherwise than the one that you have answered on this device.",
+    "It could tell more of you than was promised, so nothing is sent. Ask who invited you.");
 }
 
 function keepWave(published) {
@@ -202,7 +223,7 @@ function listed(published, report) {
 }
 
 function surer(epsilon) {
-  const left = 100 / (1 + Math.exp(epsilon)); // as services/surveys/said.py: rounded up
+  const left = 100 / (1 + Math.exp(epsilon)); // as core/survey_promise.py: rounded up
   if (left >= 1) return String(Math.ceil(100 - left));
   const digits = Math.min(12, Math.max(1, Math.ceil(-Math.log10(left))));
   return (100 - Math.floor(left * 10 ** digits) / 10 ** digits).toFixed(digits);
@@ -309,8 +330,12 @@ class Page {
 
   async send() {
     if (this.isSending || this.ready === null) return;
-    this.isSending = true;
     trouble("", "");
+    if (!isNextWave(this.published)) { // another page of this device was quicker
+      saysOtherwise();
+      return;
+    }
+    this.isSending = true;
     find("progress").textContent = "It is being sent.";
     find("back").hidden = true;
     if (!this.noted.has(this.ready.said)) note(this.survey, this.ready.report);
@@ -388,9 +413,13 @@ async function begin(ballot) {
       "Nothing was sent. Ask who invited you.");
     return;
   }
+  if (published.bound_to === "series" && !remembers()) {
+    trouble("This browser keeps nothing, and this survey is one of a series.",
+      "Each wave would be a new draw, and tell more of you, so nothing is sent. Let this site keep data.");
+    return;
+  }
   if (!isNextWave(published)) {
-    trouble("This wave asks otherwise than the one that you have answered on this device.",
-      "It could tell more of you than was promised, so nothing is sent. Ask who invited you.");
+    saysOtherwise();
     return;
   }
   find("print").addEventListener("click", () => print());

@@ -22,12 +22,12 @@ def promise(made: Published) -> dict[str, object]:
         "lifetime": float(survey.lifetime),
         "asked": survey.asked_each,
         "of": len(survey.questions),
-        "guess": _surer(made.epsilon),
+        "guess": surer(made.epsilon),
         "questions": [
             _odds(question, coin, survey.paper)
             for question, coin in zip(survey.questions, made.coins, strict=True)
         ],
-        "ever": _surer(survey.ever) if survey.ever is not None else None,
+        "ever": surer(survey.ever) if survey.ever is not None else None,
     }
 
 
@@ -41,7 +41,7 @@ def _odds(question: Question, coin: Coin, paper: bool) -> dict[str, object]:
         "ways": coin.size if isinstance(coin, KAry | Waves) else None,
         "sent": _sent(question, coin),
         "epsilon": float(coin.epsilon),
-        "guess": _surer(coin.epsilon),
+        "guess": surer(coin.epsilon),
         "sides": sides_of(coin) if paper and isinstance(coin, KAry) else None,
     }
 
@@ -66,7 +66,7 @@ def _stretch(question: Question, window: int) -> str:
     return f"a stretch of {wide:,}{unit}, or “no answer”" if wide else "a number, or “no answer”"
 
 
-def _surer(epsilon: Fraction) -> float:
+def surer(epsilon: Fraction) -> float:
     """Return how sure, out of a hundred, somebody can become who was sure to fifty; rounded up.
 
     Nobody becomes sure: above 99 as many digits are told as that takes.

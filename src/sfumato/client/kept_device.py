@@ -1,0 +1,176 @@
+"""A respondent's device that is kept in files: a secret, and beside it what must not be forgotten.
+
+That is what was answered of each series, a ballot that waits, which surveys were answered, and what
+every ballot that left gave away. Each is on the disk before anything that hangs on it is sent: a
+fall at any moment draws no coin anew, and costs nobody their voice or their sum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+from sfumato.client.respondent import (
+    SECRET_BYTES,
+    Coins,
+    Device,
+    House,
+    Prepared,
+    Waiting,
+    forget_ballot,
+    keep_ballot,
+    keep_waves,
+    kept_ballot,
+    on_disk,
+    proven,
+    write,
+)
+from sfumato.client.waves import check_wave, kept_waves
+from sfumato.core.ballot import Published, Truth, read_report
+from sfumato.core.refusal import Refused
+
+FOR_GOOD: Final = (  # as the respondent's page (survey.js): the same ballot can never count then
+    "bad-report", "bad-request", "ballot-spent", "budget-exceeded", "invitation-unknown",
+    "invitation-used", "survey-not-open", "survey-unknown",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KeptDevice:
+    """One respondent's device, whose secret lies in this file and is made at its first use."""
+
+    path: Path
+    draw: Callable[[int], bytes]
+
+    def answer(
+        self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
+    ) -> Prepared:
+        """Answer once; after a fall, the same call sends the ballot that waits as it was."""
+        made = proven(house, survey)
+        waiting = self.waiting(made)
+        return self.send(house, made, waiting or self.begun(made, invitation, truths))
+
+    def waiting(self, made: Published) -> Waiting | None:
+        """Return the ballot that waits; refuse what this device is not to answer (again)."""
+        own = self.device()
+        self._check_first(made.id)
+        found = kept_ballot(self.path, made.id)
+        if found is None:
+            check_wave(made, own.waves or {})
+        return found
+
+    def device(self) -> Device:
+        """Return the device as it stands, with what it has answered of series."""
+        return Device(self._secret(), Coins(self.draw), kept_waves(self.path))
+
+    def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
+        """Return the ballot, which is on the disk by then; nothing of it is sent yet."""
+        own = self.device()
+        waiting = own.begun(made, invitation, truths)
+        keep_waves(self.path, own.waves or {})
+        keep_ballot(self.path, waiting)
+        return waiting
+
+    def send(self, house: House, made: Published, waiting: Waiting) -> Prepared:
+        """Send it; what the house refuses for good waits no longer, whatever else fails does.
+
+        A reply that was garbled on its way is no last word: the invitation is bound to this ballot.
+        """
+        try:
+            ready = waiting.signed(house, made)
+            self._note(made, waiting)
+            ready.send(house)
+        except Refused as refused:
+            if refused.code in FOR_GOOD:
+                forget_ballot(self.path, waiting.survey)
+            raise
+        write(self._answered, "".join(f"{one}\n" for one in sorted({*self._done(), made.id})))
+        forget_ballot(self.path, waiting.survey)
+        return ready
+
+    @property
+    def spent(self) -> Fraction:
+        """Return what all ballots that left this device gave away."""
+        return sum(self._costs().values(), Fraction(0))
+
+    def _note(self, made: Published, waiting: Waiting) -> None:
+        """Write down what the report gives away before it leaves; sent again, it counts once.
+
+        Under what was blinded, which nobody can connect with the report: a mark would show to
+        whoever takes this device which of all reports is theirs.
+        """
+        parts = read_report(made, waiting.said)
+        cost = sum((made.costs[one.question] for one in parts), Fraction(0))
+        ballot = hashlib.sha256(waiting.blinded).hexdigest()[:16]
+        costs = {**self._costs(), f"{made.id} {ballot}": cost}
+        write(self._spent, json.dumps({name: str(one) for name, one in costs.items()}))
+
+    def _costs(self) -> dict[str, Fraction]:
+        try:
+            kept = json.loads(self._spent.read_text("ascii"))
+            return {str(name): Fraction(str(one)) for name, one in kept.items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, AttributeError, ZeroDivisionError, RecursionError):
+            pass
+        raise Refused(
+            "not-allowed",
+            f"{self._spent} does not say what this device has given away.",
+            "Put it back as it was, or use another file for the device (in a shell: --device).",
+        )
+
+    def _check_first(self, survey: str) -> None:
+        """Refuse a second answer: equal answers of two people would be equal reports."""
+        if survey in self._done():
+            forget_ballot(self.path, survey)  # it has arrived, and this device fell just then
+            raise Refused(
+                "not-allowed",
+                "This device has answered this survey.",
+                "Another person uses another file for their device (in a shell: --device).",
+            )
+
+    def _done(self) -> list[str]:
+        """Return the ids of what was answered."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._answered.read_text("ascii").split()
+        return []
+
+    def _secret(self) -> bytes:
+        """Return the device's secret, made once, in a file that nobody else may read."""
+        found, is_private = b"", False
+        with contextlib.suppress(OSError):
+            if not self.path.exists():
+                self._make()
+            found = self.path.read_bytes()
+            is_private = not self.path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        if len(found) != SECRET_BYTES or not is_private:
+            raise Refused(
+                "not-allowed",
+                f"{self.path} is no secret of a device's, or others may read it.",
+                "Take their rights away (chmod 600), or use another file (in a shell: --device).",
+            )
+        return found
+
+    def _make(self) -> None:
+        """Write a fresh secret durably: in one step, and never over one that is there."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = on_disk(self.path, self.draw(SECRET_BYTES))
+        with contextlib.suppress(FileExistsError):  # another process was first: its secret stands
+            os.link(draft, self.path)
+        draft.unlink()
+
+    @property
+    def _answered(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.answered")
+
+    @property
+    def _spent(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.spent")

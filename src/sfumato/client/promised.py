@@ -1,0 +1,124 @@
+"""What can be learnt about a respondent, in words: worked out on their device, before they answer.
+
+The survey's text has its coins, and its id is the digest of that text. So nothing that a house says
+of its own odds is needed here, or looked at.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from typing import Any, Final
+
+from sfumato.core.ballot import Published
+from sfumato.core.survey_promise import promise, surer
+
+WEAK: Final = 95  # in 100 sure: from here on nobody is told that nothing can be held against them
+_NOT_HIDDEN: Final = (
+    "Not hidden: that you were invited, and, to whoever runs the house, that a device at your "
+    "network address has sent something."
+)
+
+
+def promised(made: Published) -> list[str]:
+    """Return what one ballot gives away, in odds and words: as the respondent's page has it."""
+    told = promise(made)
+    is_drawn = made.survey.asked_each < len(made.survey.questions)
+    drawn = f", and draws one of the {told['of']} questions to answer" if is_drawn else ""
+    return [
+        f"This ballot gives away epsilon {_up(made.epsilon)} at most. Your answers stay on this "
+        f"device: it flips coins{drawn}, and sends what the coins have made of them.",
+        *(f"{odds['text']} {_odds(odds)}" for odds in _with_texts(made, told)),
+        *_guesses(made, told),
+        *_of_series(made, told),
+        _NOT_HIDDEN,
+        adds_up(made),
+    ]
+
+
+def adds_up(made: Published) -> str:
+    """Return who adds up what a respondent gives away in several surveys."""
+    return (
+        "The house adds up what you give away only if it invited you by name: then over all "
+        f"surveys of this owner, up to epsilon {_up(made.survey.lifetime)}. An invitation without "
+        "a name is a person of its own to it, and only your device knows your sum."
+    )
+
+
+def summed(spent: Fraction) -> str:
+    """Return what a device has given away so far."""
+    return (
+        f"In all surveys that were answered with this device: epsilon {_up(spent)}. Somebody who "
+        "saw every report of yours, and knew it for yours, could become "
+        f"{_out_of(surer(spent))} sure of something that they held for 50 to 50."
+    )
+
+
+def _with_texts(made: Published, told: dict[str, object]) -> list[dict[str, Any]]:
+    odds: Any = told["questions"]  # Any: as services and pages have it, too
+    pairs = zip(made.survey.questions, odds, strict=True)
+    return [{**one, "text": question.text} for question, one in pairs]
+
+
+def _odds(one: dict[str, Any]) -> str:  # Any: as above
+    """Return how often a report is due to the truth, and what is sent."""
+    if one["ways"]:
+        whose = "have their own answer sent"
+        chance = f"pick one of all {one['ways']} answers, “no answer” among them"
+    else:
+        whose = "have their own answer in what is sent, on purpose"
+        chance = "pick what is sent without a look at the answer"
+    sent = f" What is sent is {one['sent']}." if one["sent"] else ""
+    if one["told"] >= 100:
+        return f"Of 100 people, nearly all {whose}; for fewer than one the coins {chance}.{sent}"
+    of = f"Of 100 people, {one['told']} {whose}; for the other {one['chance']} the coins {chance}."
+    return f"{of}{sent}"
+
+
+def _guesses(made: Published, told: dict[str, object]) -> list[str]:
+    each = max(one["guess"] for one in _with_texts(made, told))
+    weak = (
+        "The coins hide little here. Whoever sees what is sent in your name can be nearly sure "
+        "that it is your own answer: leave out what must stay yours alone."
+        if each > WEAK
+        else "Whatever is sent in your name, it may have been the coins. Nobody can hold it "
+        "against you."
+    )
+    asked = made.survey.asked_each
+    ballot = (
+        f"; of something that all {asked} answers together would tell, {_out_of(told['guess'])}"
+        if asked > 1
+        else ""
+    )
+    lasts = "for this survey by itself" if made.survey.series else "for ever"
+    return [
+        weak,
+        "Somebody who does not know your answer to a question, 50 to 50, can become "
+        f"{_out_of(each)} sure of it, not more{ballot}. That holds whatever else they know, "
+        f"{lasts}.",
+    ]
+
+
+def _of_series(made: Published, told: dict[str, object]) -> list[str]:
+    if not made.survey.series:
+        return []
+    if made.survey.ever is not None:
+        return [
+            "This is one wave of a series. All waves together, as long as your answers stay the "
+            f"same, can make nobody more than {_out_of(told['ever'])} sure of them. Answers that "
+            "change add up."
+        ]
+    return [
+        "This is one of a series. To the same question with the same coins the same answer is sent "
+        "the same way each time; asked otherwise, it is a new draw, and adds up. If two such "
+        "reports are known for yours and differ, your answer has changed, and that was not the "
+        "coins. Answers that change add up."
+    ]
+
+
+def _out_of(sure: object) -> str:
+    return f"{sure} in 100"
+
+
+def _up(epsilon: Fraction) -> str:
+    return f"{ceil(100 * epsilon) / 100:.2f}"

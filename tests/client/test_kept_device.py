@@ -1,0 +1,167 @@
+"""A respondent's device in files: it falls at any moment, and neither draws nor votes anew."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sfumato
+from sfumato import Refused
+from sfumato.client.kept_device import KeptDevice
+from sfumato.client.respondent import Device, House, proven
+from sfumato.client.surveys import invite, reports
+from sfumato.client.terms import Json
+from sfumato.core.ballot import Published
+from sfumato.core.blind import PublicKey
+from sfumato.core.survey import read_survey
+from surveys import DICE, TRUTHS, design
+from vaults import make_vault
+
+KEY = PublicKey(2**2048 - 1942289, 65537)
+EVER: dict[str, Any] = {"series": "daily", "ever": 6, "lifetime": 10}
+
+
+def kept(at: Path) -> KeptDevice:
+    return KeptDevice(at, DICE.draw)
+
+
+class Fall(BaseException):
+    """The device is gone, at once."""
+
+
+class Falling:
+    """A house, and a device that falls at one of its steps: at a write, or beside a call."""
+
+    def __init__(self, house: House, at: int) -> None:
+        self.house, self.left, self.is_inside = house, at, False
+        self.seen: dict[str, set[str]] = {"blinded": set(), "token": set(), "said": set()}
+
+    def call(self, verb: str, body: Json) -> Json:
+        """Answer as the house does, and note what it was told."""
+        self.step()
+        for name in self.seen.keys() & body.keys():
+            self.seen[name].add(str(body[name]))
+        self.is_inside = True
+        given = self.house.call(verb, body)
+        self.is_inside = False
+        self.step()
+        return given
+
+    def step(self) -> None:
+        """Fall, if it is this one."""
+        self.left -= 1
+        if self.left == 0:
+            raise Fall
+
+
+def test_a_device_that_falls_at_any_step_draws_nothing_anew_and_votes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, at, is_over = os.fsync, 0, False
+    with sfumato.open(make_vault(tmp_path)) as house:
+        survey = str(house.call("publish-survey", {"survey": design(minimum=10)})["survey"])
+        codes, made = invite(house, survey, 40), proven(house, survey)
+        while not is_over:
+            falling, own = Falling(house, at + 1), kept(tmp_path / f"device {at}")
+
+            def fsync(file: int, falling: Falling = falling) -> None:
+                if not falling.is_inside:
+                    falling.step()
+                synced(file)
+
+            monkeypatch.setattr(os, "fsync", fsync)
+            with contextlib.suppress(Fall):
+                own.answer(falling, survey, codes[at], TRUTHS)
+                is_over = True
+            monkeypatch.setattr(os, "fsync", synced)
+            falling.left = 0  # it has fallen
+            with contextlib.suppress(Refused):  # it may have arrived already
+                kept(own.path).answer(falling, survey, codes[at], TRUTHS)
+            assert {name: len(seen) for name, seen in falling.seen.items()} == dict.fromkeys(
+                falling.seen, 1
+            )
+            assert falling.seen["said"] == {kept(own.path).device().said(made, TRUTHS)}
+            assert own.spent == made.epsilon
+            assert not list(tmp_path.glob(f"{own.path.name}.waiting*"))
+            at += 1
+        house.call("close-survey", {"survey": survey})
+        assert house.call("survey-estimates", {"survey": survey})["reports"] == at
+    assert at > 12  # or it never fell where it hurts
+
+
+def test_a_device_that_forgets_answers_no_series() -> None:
+    made = Published(read_survey(design(**EVER)), KEY)
+    with pytest.raises(Refused) as refused:
+        Device.new(DICE.draw).begun(made, "a code", TRUTHS)
+    assert refused.value.code == "not-allowed"
+    assert "KeptDevice" in refused.value.next_step
+    alone = Published(read_survey(design()), KEY)
+    assert Device.new(DICE.draw).begun(alone, "a code", TRUTHS).said
+
+
+def test_a_kept_device_remembers_its_waves_without_being_asked(tmp_path: Path) -> None:
+    made = Published(read_survey(design(**EVER)), KEY)
+    other = Published(read_survey(design(**{**EVER, "ever": 7})), KEY)
+    kept(tmp_path / "device").begun(made, "a code", TRUTHS)
+    again = kept(tmp_path / "device")
+    with pytest.raises(Refused) as asked:
+        again.waiting(other)
+    with pytest.raises(Refused) as begun:
+        again.begun(other, "a code", TRUTHS)
+    assert asked.value.code == begun.value.code == "bad-survey"
+
+
+def test_two_that_make_a_device_at_once_have_one_secret(tmp_path: Path) -> None:
+    """The first may have answered by then: its secret is not written over."""
+    first, second = kept(tmp_path / "device"), kept(tmp_path / "device")
+    secrets: list[bytes] = []
+
+    def draw(size: int) -> bytes:
+        secrets.append(first.device().secret)
+        return DICE.draw(size)
+
+    assert KeptDevice(second.path, draw).device().secret == secrets[0] == first.device().secret
+    assert [one.name for one in tmp_path.iterdir()] == ["device"]
+    assert second.path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(33)])
+def test_what_is_no_secret_is_not_written_over(tmp_path: Path, content: bytes) -> None:
+    at = tmp_path / "device"
+    at.write_bytes(content)
+    at.chmod(0o600)
+    with pytest.raises(Refused):
+        kept(at).device()
+    assert at.read_bytes() == content
+
+
+def test_a_device_sums_what_left_it_and_not_what_the_house_would_not_sign(tmp_path: Path) -> None:
+    own = kept(tmp_path / "device")
+    with sfumato.open(make_vault(tmp_path)) as house:
+        made = [house.call("publish-survey", {"survey": design(title=t)}) for t in ("A", "B")]
+        first, second = (str(one["survey"]) for one in made)
+        with pytest.raises(Refused):
+            own.answer(house, first, "AAAA-AAAA-AAAA-AAAA", TRUTHS)
+        assert own.spent == 0
+        for survey in (first, second):
+            own.answer(house, survey, invite(house, survey, 1)[0], TRUTHS)
+            with pytest.raises(Refused):
+                own.answer(house, survey, invite(house, survey, 1)[0], TRUTHS)
+        assert own.spent == 2 * proven(house, first).epsilon > Fraction(3)
+        for survey in (first, second):
+            house.call("close-survey", {"survey": survey})
+        public = [one for survey in (first, second) for one in reports(house, survey)]
+    left = "".join(one.read_text("latin-1") for one in tmp_path.glob("device*"))
+    assert len(public) == 2
+    assert not [mark for mark, _ in public if mark in left]  # nothing leads to the own report
+    spent = tmp_path / "device.spent"
+    assert spent.stat().st_mode & 0o077 == 0
+    for odd in ("{", "[]", '{"a": "1/0"}', '{"a": "much"}'):
+        spent.write_text(odd)
+        with pytest.raises(Refused):
+            _ = own.spent

@@ -1,0 +1,62 @@
+"""What a respondent is told in a shell before they answer: what the page tells, or more."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import exp
+from re import findall
+from typing import Any
+
+import pytest
+
+from sfumato.client.promised import promised, summed
+from sfumato.core.ballot import Published
+from sfumato.core.blind import PublicKey
+from sfumato.core.survey import read_survey
+from surveys import design
+
+
+def told(**changed: Any) -> str:
+    return "\n".join(promised(Published(read_survey(design(**changed)), PublicKey(1, 65537))))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1, 2, 4.59, 7.5, 10])
+def test_no_odds_are_better_than_they_are(epsilon: float) -> None:
+    shown = told(epsilon=epsilon, questions=design()["questions"][:1])
+    (sure,) = findall(r"become ([\d.]+) in 100 sure", shown)
+    assert 100 / (1 + exp(-epsilon)) - 0.01 <= float(sure) < 100
+    assert ("may have been the coins" in shown) == (float(sure) <= 95)
+    assert ("hide little" in shown) == (float(sure) > 95)
+
+
+def test_every_question_says_what_leaves_and_how_often_it_is_the_truth() -> None:
+    age = {"text": "Your age?", "kind": "number", "low": 0, "high": 100, "unit": "years"}
+    shown = told(questions=[*design()["questions"], age], epsilon=3)
+    for text in ("Do you smoke?", "How do you come to work?", "Your age?"):
+        assert f"{text} Of 100 people, " in shown
+    assert "What is sent is a stretch of" in shown
+    assert "something that all 3 answers together would tell, 96 in 100" in shown
+    drawn = told(budget="sampled")
+    assert "draws one of the 2 questions" in drawn
+    assert "answers together" not in drawn
+
+
+def test_a_series_says_what_adds_up() -> None:
+    assert "for ever" in told()
+    assert "series" not in told()
+    plain, waves = told(series="daily"), told(series="daily", ever=4)
+    assert "your answer has changed, and that was not the coins" in plain
+    assert "can make nobody more than 99 in 100 sure" in waves
+    for shown in (plain, waves):
+        assert "for this survey by itself" in shown
+        assert "Answers that change add up" in shown
+
+
+def test_who_adds_up_is_said_with_the_lifetime_that_the_house_keeps_to() -> None:
+    assert "up to epsilon 7.50" in told(lifetime=7.5)
+    assert "a person of its own" in told()
+
+
+def test_a_sum_is_rounded_up() -> None:
+    assert "epsilon 2.01" in summed(Fraction(2001, 1000))
+    assert "become 89 in 100 sure" in summed(Fraction(2))
