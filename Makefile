@@ -9,8 +9,12 @@ UV_FLAGS := -q --require-hashes --no-deps
 demo: .venv/core.done
 	@$(BIN)/sfumato demo
 
+# A worker more than processors: close to half of a worker's time is waiting for processes of its own.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 test: .venv/dev.done .venv/torch.done
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" -q $(ARGS)
+	@$(BIN)/python -m pytest $(TOGETHER) -m "not slow" -q $(ARGS)
 
 check: .venv/dev.done
 	@$(BIN)/ruff format --check -q src tests bench tools

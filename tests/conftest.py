@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 ALLOWED = "shared/data"
 
+# What takes longest begins first: begun last, it would be waited for by idle workers.
+LONGEST = (
+    "contract/test_engine.py", "examples/test_notebooks.py", "cli/test_contract.py",
+    "contract/test_engine_spark.py", "lab/test_door_audit.py", "contract/test_engine_tables.py",
+    "faults/test_add_faults.py", "console/test_scripts.py", "faults/test_release_kills.py",
+    "console/test_survey_pages.py", "console/test_survey_owner.py", "faults/test_pipeline_kills.py",
+    "contract/test_vault_on_postgres.py", "sandbox/test_environments.py",
+    "federated/test_averages.py", "door/test_streams.py", "door/test_pipelines.py",
+    "docs/test_how_to.py", "contract/test_engine_wanted.py", "sandbox/test_senders.py",
+    "lab/test_audit_targets.py", "contract/test_survey_store.py", "engines/test_sketch.py",
+    "contract/test_vault_on_spark.py", "core/test_survey_mean.py", "docs/test_pipelines.py",
+    "docs/test_airlock.py", "faults/test_stream_kills.py", "service/test_survey_flood.py",
+)  # fmt: skip
+
 # An example may take any time: under load one of a moment was over Hypothesis's 200 milliseconds.
 settings.register_profile(
     "house", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("house")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first, then those of the most tests."""
+    home, many = Path(__file__).parent, Counter(item.path for item in items)
+    first = {home / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (first.get(item.path, len(first)), -many[item.path]))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import sfumato
 from sfumato.app import OpenVault
+from shells import shell
 
 SFUMATO = (sys.executable, "-c", "import sys; from sfumato.command import main; sys.exit(main())")
 
@@ -53,16 +54,19 @@ def open_with(  # an owner's words
 
 def run(vault: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the real command line in a process of its own."""
+    return shell(arguments, _settings(vault, environment))
+
+
+def run_hurried(
+    vault: Path, *arguments: str, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run it in that folder, with a sandbox that waits for no slot to end."""
+    return shell(arguments, _settings(vault, {}), folder, is_hurried=True)
+
+
+def _settings(vault: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
     kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
-    settings: Mapping[str, str] = {**kept, "SFUMATO_VAULT": str(vault), **environment}
-    return subprocess.run(
-        [*SFUMATO, *arguments],
-        env=settings,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return {**kept, "SFUMATO_VAULT": str(vault), **environment}
 
 
 PATIENTS_CARD = """

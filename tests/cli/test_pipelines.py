@@ -11,7 +11,7 @@ import sfumato
 from bubbles import needs_bubbles
 from sfumato.core.environment import OwnEnvironment
 from sfumato.faces.cli import pipeline
-from vaults import card, make_vault, run, write_csv
+from vaults import card, make_vault, run, run_hurried, write_csv
 
 CARD = """
 unit = "participant_id"
@@ -92,7 +92,7 @@ def test_a_program_of_two_levels_is_run_for_each_person_alone_and_then_for_all(v
     )  # fmt: skip
     digest = json.loads(made.stdout)["digest"]
     terms = (digest, "--epsilon", "900", "--blocks", "2", "--cpu", "3")
-    answer = json.loads(run(vault, "pipeline", "run", "cohort", *terms, "--json").stdout)
+    answer = json.loads(run_hurried(vault, "pipeline", "run", "cohort", *terms, "--json").stdout)
     assert answer["rows"] == [pytest.approx([20, 19.5, 170], abs=0.6)]
 
 
@@ -119,7 +119,8 @@ def test_a_bids_program_runs_with_no_edit_once_the_owner_has_approved_it(vault: 
     )
     priced = run(vault, "pipeline", "run", *terms, "--dry-run", "--user", "ria")
     assert "Nothing is spent." in priced.stdout
-    answer = json.loads(run(vault, "pipeline", "run", *terms, "--user", "ria", "--json").stdout)
+    ran = run_hurried(vault, "pipeline", "run", *terms, "--user", "ria", "--json")
+    answer = json.loads(ran.stdout)
     assert answer["rows"] == [pytest.approx([30, 170], abs=1.1)]
     declined = run(vault, "pipeline", "decline", "cohort", digest)
     assert declined.stdout == f"Declined {digest[:12]}.\n"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
+from bubbles import hurry, needs_bubbles
 from sfumato.core.airlock_card import AirlockTerms
-from vaults import SFUMATO, card, make_vault, write_csv
+from vaults import card, make_vault, run_hurried, write_csv
 
 PAGE = Path(__file__).parents[2] / "docs" / "airlock.md"
 TEXT = PAGE.read_text("utf-8")
@@ -69,11 +67,7 @@ def test_the_commands_of_the_page_run(vault: Path) -> None:
     request = seal = ""
     for line in block.replace("\\\n", "").splitlines():
         words = shlex.split(line.replace("REQUEST", request).replace("SEAL", seal))
-        done = subprocess.run(
-            [*SFUMATO, *words[1:]],
-            env={**os.environ, "SFUMATO_VAULT": str(vault)},
-            cwd=vault.parent, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        done = run_hurried(vault, *words[1:], folder=vault.parent)
         assert done.returncode == 0, done.stderr
         request = request or re.findall(r"[0-9a-f]{16}", done.stdout)[0]
         seal = next(iter(re.findall(r"--seal ([0-9a-f]{64})", done.stdout)), seal)
@@ -92,6 +86,7 @@ def test_the_python_of_the_page_runs(vault: Path) -> None:
     assert spec.loader is not None
     page = importlib.util.module_from_spec(spec)
     with sfumato.open(vault) as opened:
+        hurry(opened)
         page.__dict__["vault"] = sfumato.app.OpenVault(opened.house, "ria")
         spec.loader.exec_module(page)
         room = opened["heights"].airlock

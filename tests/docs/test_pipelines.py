@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import sfumato
-from bubbles import needs_bubbles
-from vaults import SFUMATO, card, make_vault, write_csv
+from bubbles import hurry, needs_bubbles
+from vaults import card, make_vault, run_hurried, write_csv
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 TEXT = PAGE.read_text("utf-8")
@@ -54,6 +52,7 @@ def test_the_python_of_the_page_runs(vault: Path) -> None:
     assert spec.loader is not None
     page = importlib.util.module_from_spec(spec)
     with sfumato.open(vault) as opened:
+        hurry(opened)
         page.__dict__["vault"] = opened
         spec.loader.exec_module(page)
     assert page.answer.columns == ("mean_height",)
@@ -68,11 +67,7 @@ def test_the_commands_of_the_page_run(vault: Path) -> None:
     digest = ""
     for line in block.replace("\\\n", "").replace('"', "").splitlines():
         words = line.replace("DIGEST", digest).split()
-        done = subprocess.run(
-            [*SFUMATO, *words[1:]],
-            env={**os.environ, "SFUMATO_VAULT": str(vault)},
-            cwd=vault.parent, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        done = run_hurried(vault, *words[1:], folder=vault.parent)
         assert done.returncode == 0, done.stderr
         digest = digest or re.findall(r"[0-9a-f]{64}", done.stdout)[0]
 

@@ -34,6 +34,12 @@ NEEDS = {
         find_spec("torch") is None, reason="torch is not installed: make .venv/torch.done"
     ),
 }
+# Blocks of strangers' programs begin as soon as the last one has ended: no slot is waited for.
+HURRIED = ("8-my-first-pipeline", "10-my-first-reviewed-figure")
+HURRY = """
+from sfumato.sandbox.bubblewrap import Bubblewrap
+Bubblewrap.__init__.__kwdefaults__["sleep"] = lambda _: None
+"""
 RUN = [pytest.param(path, marks=NEEDS.get(path.stem, ())) for path in NOTEBOOKS]
 
 
@@ -45,7 +51,11 @@ def test_a_notebook_runs_from_top_to_bottom(path: Path, tmp_path: Path) -> None:
     for cell in code_cells(notebook):
         cell.outputs = []
     resources = {"metadata": {"path": str(tmp_path)}}
+    if path.stem in HURRIED:
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(HURRY))  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
+    if path.stem in HURRIED:
+        del notebook.cells[0]
     for cell in code_cells(notebook):  # what is told by the clock is not kept
         cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
     kinds = [out.output_type for cell in code_cells(notebook) for out in cell.outputs]
