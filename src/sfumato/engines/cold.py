@@ -237,10 +237,10 @@ def _code(key: Key) -> str:
 
 
 def _value(place: int, value: Expr, is_summed: bool) -> Text:
+    """Print a number for a value that is summed, which may be null, and a flag for another."""
     text = print_expr(value, "duckdb")
-    if not is_summed:
-        return filled(f"({{}} IS NOT NULL) AS w{place}", text)
-    return filled(f"coalesce(CAST({{}} AS BIGINT), CAST({NULL} AS BIGINT)) AS w{place}", text)
+    form = "CAST({} AS BIGINT)" if is_summed else "({} IS NOT NULL)"
+    return filled(f"{form} AS w{place}", text)
 
 
 def cold_tally(tally: Tally, values: Sequence[Expr]) -> ColdTally:

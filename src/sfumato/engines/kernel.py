@@ -8,6 +8,7 @@ fixed width, then value: nothing in it depends on anybody else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.refusal import Bug
-from sfumato.engines.cold import MOST_SLOTS, Cold, ColdKey
+from sfumato.engines.cold import MOST_SLOTS, NULL, Cold, ColdKey
 from sfumato.engines.kernel_order import Hashing, person_keys, text_keys
 from sfumato.engines.kernel_slots import by_bits, by_stored_slot
 from sfumato.engines.kernel_sums import by_cell, part_of
@@ -36,6 +37,7 @@ from sfumato.engines.known import CROWD_BITS
 
 RANGE_ROWS: Final = 1 << 19
 MOST_CODES: Final = 1 << 20
+_VALUE: Final = re.compile(r"w[0-9]+")
 _EPOCH: Final = datetime(1970, 1, 1)
 _U: Final = np.uint64
 
@@ -98,7 +100,7 @@ def _range_parts(  # noqa: PLR0913, PLR0917  # what a thread needs
     high: int,
 ) -> list[Part]:
     found = cursor.execute(cold.sql, [*cold.parameters, low, high]).fetchnumpy()
-    columns = {name: _plain(column) for name, column in found.items()}
+    columns = {name: _plain(name, column) for name, column in found.items()}
 
     def order(some: Columns) -> Words:
         return hashing.order(person_keys(cursor, low, high), some, cold, low)
@@ -139,12 +141,15 @@ def parts_of(
     return parts + [part_of(some, cold, cells) for some in _slices(rows)]
 
 
-def _plain(column: NDArray[Any]) -> NDArray[Any]:
-    if isinstance(column, np.ma.MaskedArray):
-        if np.ma.is_masked(column):
-            raise Bug("a null reached the kernel")
+def _plain(name: str, column: NDArray[Any]) -> NDArray[Any]:
+    """Return the column without a mask; only a value may be null, and is `NULL` then."""
+    if not isinstance(column, np.ma.MaskedArray):
+        return np.asarray(column)
+    if not np.ma.is_masked(column):
         return np.asarray(column.data)
-    return np.asarray(column)
+    if _VALUE.fullmatch(name) is None:
+        raise Bug("a null reached the kernel")
+    return np.where(np.ma.getmaskarray(column), NULL, column.data)
 
 
 def _in_order(columns: Columns) -> Columns:

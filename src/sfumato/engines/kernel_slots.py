@@ -12,7 +12,6 @@ from sfumato.engines.cold import NULL, Cold
 from sfumato.engines.kernel_sums import amount_of, by_cell, into
 from sfumato.engines.kernel_types import (
     MOST,
-    PLACE_BITS,
     Columns,
     Part,
     Places,
@@ -32,15 +31,15 @@ def by_bits(columns: Columns, cold: Cold, cells: int) -> tuple[Part, Columns]:
     there are kept. It serves persons with few groups, none of whose rows has to be cut; the others
     are sorted. Both ways count the same rows.
     """
-    person = columns["person"]
-    if len(person) > 1 << PLACE_BITS or not bool(np.all(person[1:] >= person[:-1])):
-        return _nothing(cold, cells), columns
-    place = columns["place"]
+    person, place = columns["person"], columns["place"]
     begins, sizes = _persons_of(person)
+    each = person[begins]
+    if not bool(np.all(each[1:] > each[:-1])):
+        return _nothing(cold, cells), columns
     bits = np.left_shift(1, place, dtype=_word(cells))
     masks = np.bitwise_or.reduceat(bits, begins).astype(_U)
     limit = _first_dropped(masks, cold.max_groups)
-    rest = _odd_ones(columns, cold, begins, sizes, limit)
+    rest = _odd_ones(columns, _odd(columns, cold, cells), begins, sizes, limit)
     kept = np.flatnonzero(place < np.repeat(limit, sizes))
     names = ("cell" if "cell" in columns else "g0", *(f"w{i}" for i in range(cold.values)))
     cell, *values = (columns[name][kept] for name in names)
@@ -57,16 +56,25 @@ def _word(cells: int) -> type[np.unsignedinteger[Any]]:
     return next((w for w in (np.uint8, np.uint16, np.uint32) if cells < 8 * w().itemsize), _U)
 
 
+def _odd(columns: Columns, cold: Cold, cells: int) -> NDArray[np.bool_]:
+    """Say of each row whether bits cannot serve its person: no place is beyond the cells."""
+    odd: NDArray[np.bool_] = columns["rr"] > cold.max_rows
+    return odd if cells < _BITS else odd | (columns["place"] >= _BITS)
+
+
 def _odd_ones(
-    columns: Columns, cold: Cold, begins: Places, sizes: Places, limit: NDArray[np.uint8]
+    columns: Columns,
+    odd: NDArray[np.bool_],
+    begins: Places,
+    sizes: Places,
+    limit: NDArray[np.uint8],
 ) -> Columns:
     """Return the rows of persons whom bits do not serve; none of their rows is left to count."""
-    odd = (columns["place"] >= _BITS) | (columns["rr"] > cold.max_rows)
-    if not odd.any():
-        return {name: column[:0] for name, column in columns.items()}
-    is_odd = np.logical_or.reduceat(odd, begins)
-    limit[is_odd] = 0
-    others = np.flatnonzero(np.repeat(is_odd, sizes))
+    rows = np.flatnonzero(odd)  # few, as a rule: what follows is for each of them, not each row
+    persons = np.unique(np.searchsorted(begins, rows, side="right") - 1)
+    limit[persons] = 0
+    many = sizes[persons]
+    others = np.repeat(begins[persons] - np.cumsum(many) + many, many) + np.arange(many.sum())
     return {name: column[others] for name, column in columns.items()}
 
 
@@ -110,7 +118,7 @@ def by_slot(
     there = np.flatnonzero(sizes)
     cell_of = np.zeros(many, cell.dtype)
     cell_of[slot] = cell
-    summed = [_in_slots(column, slot, many, there) for column in values]
+    summed = [_in_slots(column, slot, sizes, there) for column in values]
     amounts, most = [], []
     for tally in cold.tallies:
         amount, bound = amount_of(tally, summed, sizes[there])
@@ -119,14 +127,17 @@ def by_slot(
     return by_cell(cell_of[there].astype(np.int64), (), amounts, most, cells)
 
 
-def _in_slots(column: NDArray[Any], slot: Whole, slots: int, there: Places) -> Summed:
+def _in_slots(column: NDArray[Any], slot: Whole, sizes: Places, there: Places) -> Summed:
+    """Return the sums and counts of slots with so many rows each; of those that are there."""
+    slots, counts = len(sizes), sizes
     if column.dtype == np.bool_:
         count = np.bincount(slot[column], minlength=slots)[there].astype(np.int64)
         return Summed(count, count, 0, 0)
     is_value = column != NULL
     if not is_value.all():
         column, slot = column[is_value], slot[is_value]
-    count = np.bincount(slot, minlength=slots)[there].astype(np.int64)
+        counts = np.bincount(slot, minlength=slots)
+    count = counts[there].astype(np.int64)
     if not len(column):
         return Summed(count, count, 0, 0)
     least, largest = int(column.min()), int(column.max())
@@ -139,7 +150,7 @@ def _by_row(cell: Whole, values: Sequence[NDArray[Any]], cold: Cold, cells: int)
     cell = cell.astype(np.intp)
     sizes = np.bincount(cell, minlength=cells)
     there = np.arange(cells)
-    summed = [_in_slots(column, cell, cells, there) for column in values]
+    summed = [_in_slots(column, cell, sizes, there) for column in values]
     tallies, most = [], []
     for tally in cold.tallies:
         amount, bound = amount_of(tally, summed, sizes)
