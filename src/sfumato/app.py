@@ -318,6 +318,7 @@ def open_house(
     runs = FileDrafts(root / "runs")
     runs.sweep()
     brought = Environments()
+    brought.sweep()
     runtime = read_runtime(settings.get("sandbox"))
     sandbox = Bubblewrap(partial(environment, vault=root), dice, own=brought, runtime=runtime)
     strangers = PipelineDoor(ledger, split, sandbox, pool, runs)

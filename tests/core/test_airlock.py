@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sfumato.core import airlock
 from sfumato.core.airlock import (
     EXPIRED,
+    FAILED,
     NO,
     OPEN,
     REJECTED,
@@ -160,11 +161,50 @@ def test_what_is_over_stays_over() -> None:
 
 def test_a_program_runs_once() -> None:
     begun = airlock.begun(NEW, "owner")
-    for state in (begun, airlock.came(begun, "p"), airlock.failed(begun, AT)):
+    for state in (begun, airlock.came(begun, "p"), airlock.failed(begun)):
         with pytest.raises(Refused):
             airlock.begun(state, "owner")
     with pytest.raises(Refused):
         airlock.begun(NEW, "rita")
+
+
+def failed() -> Request:
+    return airlock.failed(airlock.begun(NEW, "owner"))
+
+
+def test_an_author_is_told_that_a_run_failed_by_nobody_but_its_owner() -> None:
+    made = failed()
+    assert made.is_open
+    assert (made.state, made.state_for("owner"), made.state_for("rita")) == (FAILED,) * 3
+    assert made.state_for("ada") == airlock.begun(NEW, "owner").state_for("ada") == REVIEW
+    acts: tuple[Callable[[Request], Request], ...] = (
+        lambda one: airlock.withdrawn(one, "ada", AT),
+        lambda one: airlock.declined(one, "owner", AT),
+        lambda one: airlock.expired(one, LATER),
+    )
+    for act in acts:
+        ended, reviewed = act(made), act(in_review())
+        assert not ended.is_open
+        assert ended.state_for("ada") == reviewed.state_for("ada") == reviewed.state
+        assert (ended.ended_by, ended.ended_at) == (reviewed.ended_by, reviewed.ended_at)
+
+
+def test_an_author_who_is_the_owner_is_refused_in_the_same_words() -> None:
+    own = replace(NEW, author="owner")
+    begun = airlock.begun(own, "owner")
+    said = set()
+    for one in (begun, airlock.came(begun, "p"), airlock.failed(begun)):
+        with pytest.raises(Refused) as refused:
+            airlock.begun(one, "owner")
+        said.add(str(refused.value))
+    assert len(said) == 1
+
+
+def test_one_that_was_over_when_it_failed_stays_over() -> None:
+    old = replace(failed(), ended_at=AT)  # as it was kept by an earlier version
+    assert not old.is_open
+    assert old.state_for("ada") == FAILED
+    assert airlock.expired(old, LATER) == old
 
 
 def test_a_request_is_kept_whole() -> None:

@@ -192,12 +192,68 @@ def test_an_author_is_shown_the_same_whatever_the_program_has_done(vault: OpenVa
         request = reviewed(vault, source)
         seen = call(vault, "ada", "show", request)
         shown.append(
-            {k: v for k, v in seen.items() if k not in ("request", "at", "expires", "program")}
+            {
+                k: v
+                for k, v in seen.items()
+                if k not in ("request", "at", "expires", "program", "digest")
+            }
         )
         assert not {"files", "findings", "seal", "votes", "draft"} & set(seen)
         call(vault, "ada", "withdraw", request)
         assert not (vault.house.folder / "airlock" / "x").exists()
     assert shown[0] == shown[1] == shown[2]
+
+
+def without_moments(seen: Any) -> dict[str, Any]:
+    return {k: v for k, v in seen.items() if k not in ("request", "at", "expires", "ended_at")}
+
+
+@pytest.mark.parametrize("user", ["ada", "owner"])
+def test_a_program_that_makes_the_host_fail_tells_its_author_nothing(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    def stopped(_job: BlockJob) -> None:
+        raise SandboxStopped
+
+    well = submitted(vault, user=user)
+    call(vault, "owner", "run", well)
+    ill = submitted(vault, user=user)
+    with monkeypatch.context() as failing:
+        failing.setattr(vault.house.desk.airlock.door.programs.sandbox, "run_each", stopped)
+        call(vault, "owner", "run", ill)
+    kept = vault.house.desk.airlock.store.find(ill)
+    assert kept is not None
+    assert kept.state == call(vault, "rita", "show", ill)["state"] == "failed"
+    listed: Any = of(vault, user).call("airlock", {"data_set": "town"})["requests"]
+    states = {one["request"]: one["state"] for one in listed}
+    assert states[well] == states[ill] == "in review"
+    acts = ("show", "fetch", "run", "withdraw", "show", "fetch", "withdraw")
+    said = [[answer(vault, user, act, request) for act in acts] for request in (well, ill)]
+    assert said[0] == said[1]
+
+
+def test_an_owner_declines_what_has_failed_and_its_author_reads_that_alone(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(_job: BlockJob) -> None:
+        raise SandboxStopped
+
+    ill = submitted(vault)
+    monkeypatch.setattr(vault.house.desk.airlock.door.programs.sandbox, "run_each", stopped)
+    assert call(vault, "owner", "run", ill)["state"] == "failed"
+    monkeypatch.undo()
+    well = reviewed(vault)
+    for request in (well, ill):
+        assert call(vault, "owner", "decline", request)["state"] == "declined"
+    assert answer(vault, "ada", "show", well) == answer(vault, "ada", "show", ill)
+
+
+def answer(vault: OpenVault, user: str, act: str, request: str) -> object:
+    """Return what somebody is told of an act, but for what tells one request from another."""
+    try:
+        return without_moments(call(vault, user, act, request))
+    except Refused as refused:
+        return str(refused).replace(request, "")
 
 
 def test_bytes_that_were_swapped_after_the_votes_do_not_leave(vault: OpenVault) -> None:
@@ -624,6 +680,44 @@ def test_a_second_release_of_one_request_is_the_same_entry(vault: OpenVault) -> 
     call(vault, "rita", "release", request)
     assert code_of(lambda: call(vault, "rolf", "release", request)) == "airlock-waits"
     assert notes(vault, request).count("not-dp-release") == 1
+
+
+def test_what_has_left_is_listed_among_the_releases_with_whose_word_it_was(
+    vault: OpenVault,
+) -> None:
+    audit = vault.house.desk.audit
+    charged = vault["town"].ask("SELECT COUNT(*) AS n FROM town", epsilon=0.125).receipt["seq"]
+    request = reviewed(vault, SMALL % 50, files=[{"path": "t.csv"}], why="to be listed")
+    for user in ("rita", "owner"):
+        vote(vault, request, user)
+    made = call(vault, "rita", "release", request)
+    (listed,) = (one for one in made_by(vault, "owner") if one["request"] == request)
+    found: Any = audit.releases(2**62, 2, "town")
+    assert [one["entry"] for one in found["releases"]] == [made["receipt"]["seq"], charged]
+    one = found["releases"][0]
+    held = audit.ledger.store.entry(made["receipt"]["seq"])
+    assert held is not None
+    assert (one["user"], one["at"], one["epsilon"]) == ("ada", held.at, None)
+    assert one["guarantee"] == "reviewed (not DP)"
+    assert one["reviewed"] == {
+        "request": request,
+        "program": listed["digest"],
+        "approved_by": ["owner", "rita"],
+        "let_out_by": "rita",
+        "files": made["receipt"]["files"],
+    }
+    assert (listed["state"], listed["ended_by"]) == ("released", "rita")
+    assert sorted(vote["user"] for vote in listed["votes"]) == ["owner", "rita"]
+    assert found["releases"][1]["reviewed"] is None
+    audit_page: Any = audit.releases(found["next"], 1, "town")
+    assert audit_page["releases"][0]["entry"] < charged
+    assert audit.sheet(one["entry"])["files"] == made["receipt"]["files"]
+    others: Any = audit.releases(2**62, 50, "shut")
+    assert others["releases"] == []
+
+
+def made_by(vault: OpenVault, user: str) -> Any:
+    return of(vault, user).call("airlock", {"data_set": "town"})["requests"]
 
 
 def test_more_reviewers_on_the_card_hold_what_has_its_votes_and_fewer_free_nothing(

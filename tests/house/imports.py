@@ -28,7 +28,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "services": ("core", "plan", "door"),
     "wire": ("wire", "core.refusal"),
     "faces": ("faces", "services", "wire", "core.network"),
-    "faces.cli": ("faces.cli", "services", "wire", "client", "lab"),
+    "faces.cli": ("faces.cli", "services", "wire", "client", "lab", "core.rows_text"),
     "faces.console": ("faces.console", "faces.line", "wire", "client", "lab", "extras"),
     "client": (
         "client",

@@ -128,4 +128,9 @@ def test_nothing_of_a_draft_is_rendered_or_logged_and_released_files_are_fetched
         said = json.loads(archive.read("reviewed-not-dp.json"))
     assert said["guarantee"] == "reviewed (not DP)"
     assert said["receipt"]["reviewers"] == ["rita", "rolf"]
+    entry = said["receipt"]["seq"]
+    listed = visit(service, "rita", "/releases")  # an auditor, too
+    assert (listed[0], b"approved by rita, rolf" in listed[2]) == (200, True)
+    assert f'href="/releases/{entry}"'.encode() in listed[2]
+    assert visit(service, "rita", f"/releases/{entry}")[0] == 200
     assert not any("canary-" in line for line in service.said)

@@ -77,17 +77,22 @@ class Request:
 
     @property
     def is_open(self) -> bool:
-        """Say whether anything can still become of it."""
-        return self.state in OPEN
+        """Say whether anything can still become of it: of a failed one, that its owner says so."""
+        return self.state in OPEN or (self.state == FAILED and not self.ended_at)
 
     def is_reviewer(self, user: str) -> bool:
         """Say whether the user may look at its files: never its author, whoever that is."""
         return user != self.author and (user == self.owner or user in self.reviewers)
 
-    @property
-    def seen_state(self) -> str:
-        """Return its state as its author sees it: when the run ends is no word to them."""
-        return REVIEW if self.state == RUNNING else self.state
+    def state_for(self, user: str) -> str:
+        """Return its state as the user may know it.
+
+        To its author nothing that the program did is a word: neither when its run ends, nor that it
+        has failed, which a program can bring about. Both are `in review` until people have ruled.
+        """
+        if user == self.author and self.is_open and self.state != WAITING:
+            return REVIEW
+        return self.state
 
     @property
     def lock(self) -> str:
@@ -124,26 +129,26 @@ class Request:
 def begun(request: Request, user: str) -> Request:
     """Return the request whose program runs now, once, by the owner's word."""
     _check_owner(request, user)
-    _check_state(request, WAITING)
+    _check_state(request, WAITING, user)
     return _next(request, state=RUNNING)
 
 
 def came(request: Request, place: str) -> Request:
     """Return the request whose files are there to be looked at, whatever they are."""
-    _check_state(request, RUNNING)
+    _check_state(request, RUNNING, "")
     return _next(request, state=REVIEW, draft=request.draft + 1, place=place)
 
 
-def failed(request: Request, at: str) -> Request:
-    """Return the request whose program could not be run: it is over, for it runs only once."""
-    _check_state(request, RUNNING)
-    return _next(request, state=FAILED, ended_at=at)
+def failed(request: Request) -> Request:
+    """Return the request whose program could not be run, once: its owner is to decline it."""
+    _check_state(request, RUNNING, "")
+    return _next(request, state=FAILED)
 
 
 def declined(request: Request, user: str, at: str) -> Request:
     """Return the request that its data set's owner lets go no further."""
     _check_owner(request, user)
-    _check_open(request)
+    _check_open(request, user)
     return _next(request, state=DECLINED, ended_by=user, ended_at=at)
 
 
@@ -151,7 +156,7 @@ def withdrawn(request: Request, user: str, at: str) -> Request:
     """Return the request that its author has taken back."""
     if user != request.author:
         raise _not_yours("taken back by its author")
-    _check_open(request)
+    _check_open(request, user)
     return _next(request, state=WITHDRAWN, ended_by=user, ended_at=at)
 
 
@@ -168,7 +173,7 @@ def voted(request: Request, vote: Vote, seal: str) -> Request:
     A reviewer has one vote: the last. Nobody votes on their own work.
     """
     _check_reviewer(request, vote.user)
-    _check_state(request, REVIEW)
+    _check_state(request, REVIEW, vote.user)
     if vote.user in request.editors:
         raise Refused(
             "not-allowed", "You have put a file into this draft.", "Others have to review it."
@@ -187,7 +192,7 @@ def voted(request: Request, vote: Vote, seal: str) -> Request:
 def replaced(request: Request, user: str, place: str) -> Request:
     """Return the request with a file of the reviewer's own in it: whoever said yes votes anew."""
     _check_reviewer(request, user)
-    _check_state(request, REVIEW)
+    _check_state(request, REVIEW, user)
     editors = tuple(sorted({*request.editors, user}))
     return _edited(request, place, editors)
 
@@ -198,7 +203,7 @@ def trimmed(request: Request, user: str, place: str) -> Request:
     Never by its author: what they were told, or how long it took, would be of the files.
     """
     _check_reviewer(request, user)
-    _check_state(request, REVIEW)
+    _check_state(request, REVIEW, user)
     return _edited(request, place, request.editors)
 
 
@@ -248,25 +253,27 @@ def _check_reviewer(request: Request, user: str) -> None:
         raise _not_yours("reviewed by others than its author")
 
 
-def _check_open(request: Request) -> None:
+def _check_open(request: Request, user: str) -> None:
     if not request.is_open:
-        raise _over(request)
+        raise _over(request, user)
 
 
 def check_reviewed(request: Request, user: str) -> None:
     """Refuse whoever may not release the request, and a request that is not reviewed yet."""
     _check_reviewer(request, user)
-    _check_state(request, REVIEW)
+    _check_state(request, REVIEW, user)
 
 
-def _check_state(request: Request, state: str) -> None:
+def _check_state(request: Request, state: str, user: str) -> None:
     if request.state != state:
-        raise _over(request)
+        raise _over(request, user)
 
 
-def _over(request: Request) -> Refused:
+def _over(request: Request, user: str) -> Refused:
     return Refused(
-        "airlock-waits", f"The request's state is: {request.state}.", "See `sfumato airlock list`."
+        "airlock-waits",
+        f"The request's state is: {request.state_for(user)}.",
+        "See `sfumato airlock list`.",
     )
 
 

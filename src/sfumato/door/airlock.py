@@ -221,7 +221,9 @@ def fetched(door: AirlockDoor, request: Request, user: str) -> Json:
     """Return released files and their receipt to whoever the request is there for; or refuse."""
     if request.state != RELEASED or not request.may_see(user):
         raise Refused(
-            "airlock-waits", f"The request's state is: {request.seen_state}.", "It is not released."
+            "airlock-waits",
+            f"The request's state is: {request.state_for(user)}.",
+            "It is not released.",
         )
     ledger = door.programs.ledger
     files = released(ledger, request, door.files.read(request.place))

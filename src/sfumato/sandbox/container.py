@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from sfumato.sandbox.drafts import CONTROL, held_folder
 from sfumato.sandbox.environment import Environment, default_folder, own_folder
 from sfumato.sandbox.machine import FOR_BLOCKS, memory_mb
 from sfumato.sandbox.runtimes import PLACES, Wall, calls
 
-_CONTROL: Final = ".control-"
 # that runtimes look for, or would make
 _FILES: Final = (
     "control", "etc/group", "etc/hostname", "etc/hosts", "etc/mtab", "etc/passwd",
@@ -30,54 +27,16 @@ _FILES: Final = (
 def listening(made: Environment, cpu: int, uid: int | None) -> Iterator[tuple[Wall, socket.socket]]:
     """Give what a runtime is told, and who listens for the one that it starts, and then no more."""
     root = _root()
-    _sweep(root.parent)
-    place, held = _place(root.parent)
-    try:
+    with held_folder(root.parent, CONTROL) as held:
+        control = held.place / "control"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            listener.bind(str(place / "control"))
-            os.chmod(place / "control", 0o600)
+            listener.bind(str(control))
+            control.chmod(0o600)
             if uid is not None:
-                os.chown(place / "control", uid, uid)
-            place.chmod(0o711)
+                os.chown(control, uid, uid)
+            held.place.chmod(0o711)
             listener.listen(1)
-            yield _wall(root, place / "control", made, cpu, uid), listener
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        os.close(held)
-
-
-def _place(above: Path) -> tuple[Path, int]:
-    """Return a folder for our ear, and its lock, which dies with us; a swept one is made anew."""
-    while True:
-        place = Path(tempfile.mkdtemp(prefix=_CONTROL, dir=above))
-        held = _taken(place)
-        if held is not None and place.exists():
-            return place, held
-        if held is not None:
-            os.close(held)
-
-
-def _sweep(above: Path) -> None:
-    """Remove what was left where somebody was killed while a container started."""
-    for place in above.glob(f"{_CONTROL}*"):
-        held = _taken(place)
-        if held is not None:
-            shutil.rmtree(place, ignore_errors=True)
-            os.close(held)
-
-
-def _taken(place: Path) -> int | None:
-    """Return the folder's lock, or None if somebody who is alive has it, or it is gone."""
-    try:
-        held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(held)
-        return None
-    return held
+            yield _wall(root, control, made, cpu, uid), listener
 
 
 def _wall(root: Path, control: Path, made: Environment, cpu: int, uid: int | None) -> Wall:
@@ -100,13 +59,10 @@ def _root() -> Path:
     above = own_folder(default_folder())
     place = above / f"container-{hashlib.sha256(said).hexdigest()[:24]}"
     if not place.is_dir():
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=above))
-        try:
-            _lay(draft)
+        with held_folder(above) as held:
+            _lay(held.place)
             with contextlib.suppress(OSError):  # another process was quicker
-                draft.rename(place)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+                held.place.rename(place)
     return place
 
 

@@ -15,13 +15,13 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 from sfumato.core.refusal import Refused
+from sfumato.sandbox.drafts import Held, held_folder
 from sfumato.sandbox.libraries import LOADER, copy_libraries
 from sfumato.sandbox.syscalls import UnknownMachine, filter_for, image_filter_for
 
@@ -187,25 +187,27 @@ def _digest(found: dict[str, metadata.Distribution], code: tuple[bytes, bytes]) 
 
 
 def _make(place: Path, found: dict[str, metadata.Distribution], code: tuple[bytes, bytes]) -> None:
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place.parent))
-    try:
-        _copy_python(draft / "python")
-        for one in found.values():
-            _copy_distribution(one, draft / "packages")
-        binaries = [draft / "python" / "bin" / _VERSION, *draft.rglob("*.so*")]
-        copy_libraries(binaries, draft, Path(sys.base_prefix, "lib"))
-        (draft / "inside").mkdir()
-        for file in _INSIDE:
-            shutil.copyfile(file, draft / "inside" / file.name)
-        (draft / "inside" / "filter").write_bytes(code[0])
-        (draft / "inside" / "filter-image").write_bytes(code[1])
-        _warm(draft, [name for name in PREFERRED if name in found])
-        for path in (draft, *draft.rglob("*")):
-            if not path.is_symlink():
-                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
-        _publish(draft, place)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with held_folder(place.parent) as held:
+        _fill(held, found, code)
+        _publish(held.place, place)
+
+
+def _fill(held: Held, found: dict[str, metadata.Distribution], code: tuple[bytes, bytes]) -> None:
+    draft = held.place
+    _copy_python(draft / "python")
+    for one in found.values():
+        _copy_distribution(one, draft / "packages")
+    binaries = [draft / "python" / "bin" / _VERSION, *draft.rglob("*.so*")]
+    copy_libraries(binaries, draft, Path(sys.base_prefix, "lib"))
+    (draft / "inside").mkdir()
+    for file in _INSIDE:
+        shutil.copyfile(file, draft / "inside" / file.name)
+    (draft / "inside" / "filter").write_bytes(code[0])
+    (draft / "inside" / "filter-image").write_bytes(code[1])
+    _warm(held, [name for name in PREFERRED if name in found])
+    for path in (draft, *draft.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
 
 
 def _publish(draft: Path, place: Path) -> None:
@@ -237,8 +239,9 @@ def _copy_distribution(one: metadata.Distribution, target: Path) -> None:
             shutil.copy2(source, target / file)
 
 
-def _warm(draft: Path, modules: list[str]) -> None:
+def _warm(held: Held, modules: list[str]) -> None:
     """Import the libraries once, so that their compiled files are there for good."""
+    draft = held.place
     imports = "".join(f"import {name}\n" for name in modules)
     subprocess.run(
         [
@@ -250,6 +253,7 @@ def _warm(draft: Path, modules: list[str]) -> None:
         env={"LD_LIBRARY_PATH": str(draft / "libs"), "OPENBLAS_NUM_THREADS": "1"},
         check=False,
         timeout=_WARM_S,
+        pass_fds=(held.lock,),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ are unpacked, folders copied, layers written.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -31,6 +32,7 @@ from sfumato.core.environment import (
     read_lock,
 )
 from sfumato.core.refusal import Refused
+from sfumato.sandbox.drafts import GONE, Held, held_folder, sweep
 from sfumato.sandbox.environment import default_folder, own_folder
 from sfumato.sandbox.libraries import copy_runtime
 from sfumato.sandbox.oci import read_image
@@ -64,24 +66,24 @@ class Environments:
         text = _text_of(lock)
         lines = read_lock(text)
         name = f"{LOCK}-{hashlib.sha256(text.encode()).hexdigest()}"
-        return self._added(name, lambda files: _install(lines, files), said)
+        return self._added(name, lambda draft: _install(lines, draft), said)
 
     def add_folder(self, folder: Path, said: str = "") -> OwnEnvironment:
         """Copy a folder of modules and files; or refuse."""
         if not folder.is_dir():
             raise bad_environment("there is no such folder")
-        with tempfile.TemporaryDirectory(dir=self.root, prefix=".draft-") as draft:
-            copy = Path(draft, PACKAGES)
+        with held_folder(self.root) as held:
+            copy = held.place / PACKAGES
             _copy(folder, copy)
             name = f"{FOLDER}-{contents_of(copy)}"
-            return self._added(name, lambda files: _move(copy, files), said)
+            return self._added(name, lambda draft: _move(copy, draft.place / FILES), said)
 
     def add_image(self, layout: Path, digest: str, said: str = "") -> OwnEnvironment:
         """Unpack the image of that digest from an image layout on disk; or refuse."""
         name = f"{IMAGE}-{digest.removeprefix('sha256:')}"
 
-        def made(files: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-            image = read_image(layout, digest, files)
+        def made(draft: Held) -> tuple[tuple[str, ...], tuple[str, ...]]:
+            image = read_image(layout, digest, draft.place / FILES)
             return image.entry, image.settings
 
         return self._added(name, made, said)
@@ -122,10 +124,16 @@ class Environments:
         """Let one go; programs that were approved with it can no longer be run."""
         if self.find(name) is None:
             raise missing_environment()
-        gone = Path(tempfile.mkdtemp(prefix=".gone-", dir=self.root))
-        (self.root / name).rename(gone / name)
-        _let_change(gone)
-        shutil.rmtree(gone)
+        with held_folder(self.root, GONE) as gone:
+            (self.root / name).rename(gone.place / name)
+
+    def sweep(self) -> None:
+        """Remove what was being made, or let go of, by somebody who was killed."""
+        above = default_folder()
+        for place in (above, above / "own") if self._root is None else (self._root,):
+            with contextlib.suppress(Refused):  # somebody else's; who uses it is told so
+                if place.is_dir():
+                    sweep(own_folder(place))
 
     def _put_by_another(self, name: str) -> OwnEnvironment:
         found = self.find(name)
@@ -136,7 +144,7 @@ class Environments:
     def _added(
         self,
         name: str,
-        make: Callable[[Path], tuple[tuple[str, ...], tuple[str, ...]]],
+        make: Callable[[Held], tuple[tuple[str, ...], tuple[str, ...]]],
         said: str,
     ) -> OwnEnvironment:
         """Return the one of that name, made first if it is not there: whole or not at all."""
@@ -145,20 +153,17 @@ class Environments:
         found = self.find(name)
         if found is not None:
             return found
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.root))
-        try:
-            entry, settings = make(draft / FILES)
-            _let_nobody_change(draft / FILES)
-            megabytes = 1 + (_size_of(draft / FILES) >> 20)
-            contents = contents_of(draft / FILES)
-            one = OwnEnvironment(name, megabytes, contents, entry, settings, said)
-            (draft / _ABOUT).write_text(json.dumps(asdict(one)), "ascii")
-            draft.chmod(0o755)
-            return one if _is_put(draft, self.root / name) else self._put_by_another(name)
-        finally:
-            if draft.exists():
-                _let_change(draft)
-                shutil.rmtree(draft, ignore_errors=True)
+        with held_folder(self.root) as draft:
+            files = draft.place / FILES
+            entry, settings = make(draft)
+            _let_nobody_change(files)
+            megabytes = 1 + (_size_of(files) >> 20)
+            one = OwnEnvironment(name, megabytes, contents_of(files), entry, settings, said)
+            (draft.place / _ABOUT).write_text(json.dumps(asdict(one)), "ascii")
+            draft.place.chmod(0o755)
+            if _is_put(draft.place, self.root / name):
+                return one
+            return self._put_by_another(name)
 
 
 def _is_put(draft: Path, place: Path) -> bool:
@@ -173,37 +178,41 @@ def _is_put(draft: Path, place: Path) -> bool:
 # --- making ---------------------------------------------------------------------------------------
 
 
-def _install(lines: tuple[str, ...], files: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _install(lines: tuple[str, ...], draft: Held) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Unpack the wheels that the lines pin; pip checks each hash, and builds and runs nothing.
 
     They are fetched first, and looked at for what they would be when unpacked.
     """
+    files = draft.place / FILES
     files.mkdir()
     lock, target = (files / "lock.txt").absolute(), (files / PACKAGES).absolute()
     lock.write_text("\n".join(lines) + "\n", "ascii")
-    with tempfile.TemporaryDirectory(dir=files.parent) as place:
+    with tempfile.TemporaryDirectory(dir=draft.place) as place:
         fetched = Path(place).absolute()
-        _told_pip(fetch_command(lock, fetched))
+        _told_pip(fetch_command(lock, fetched), draft)
         _check_sizes(fetched)
-        _told_pip(install_command(lock, target, fetched))
+        _told_pip(install_command(lock, target, fetched), draft)
     shutil.rmtree(target / "bin", ignore_errors=True)
-    _compile(target)
+    _compile(target, draft)
     copy_runtime(files)
     return (), ()
 
 
-def _told_pip(command: list[str]) -> None:
-    done = _run(command)
+def _told_pip(command: list[str], draft: Held) -> None:
+    done = _run(command, draft)
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise bad_environment("pip says: " + (said[-1] if said else "nothing")[:300])
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
-    with tempfile.TemporaryDirectory() as nowhere:  # not where a stranger may have put modules
+def _run(command: list[str], draft: Held) -> subprocess.CompletedProcess[bytes]:
+    """Run it with the draft's lock, and with all that it leaves for a moment in the draft."""
+    with tempfile.TemporaryDirectory(dir=draft.place) as nowhere:  # no stranger's modules there
         return subprocess.run(
             command,
             cwd=nowhere,
+            env={**os.environ, "TMPDIR": str(Path(nowhere).absolute())},
+            pass_fds=(draft.lock,),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -248,11 +257,13 @@ def _check_sizes(fetched: Path) -> None:
         raise bad_environment(f"its wheels have more than {_MOST_FOLDER >> 30} GB, or files")
 
 
-def _compile(packages: Path) -> None:
+def _compile(packages: Path, draft: Held) -> None:
     """Compile what blocks will import, as it will lie there: the same files, the same bytes."""
     quietly = [sys.executable, "-I", "-m", "compileall", "-qq", "--invalidation-mode"]
     there = ["-s", str(packages), "-p", PACKAGES_THERE]
-    _run([*quietly, "unchecked-hash", *there, str(packages)])  # what cannot be compiled is not
+    _run(
+        [*quietly, "unchecked-hash", *there, str(packages)], draft
+    )  # what cannot be compiled is not
 
 
 def _copy(folder: Path, target: Path) -> None:
@@ -374,13 +385,6 @@ def _let_nobody_change(folder: Path) -> None:
         mode = place.lstat().st_mode
         if not stat.S_ISLNK(mode):
             place.chmod(0o555 if stat.S_ISDIR(mode) or mode & stat.S_IXUSR else 0o444)
-
-
-def _let_change(folder: Path) -> None:
-    folder.chmod(0o755)
-    for place in _below(folder):
-        if stat.S_ISDIR(place.lstat().st_mode):
-            place.chmod(0o755)
 
 
 def missing_environment() -> Refused:

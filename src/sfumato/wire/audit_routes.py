@@ -33,7 +33,7 @@ AUDIT_ROUTES: Final[tuple[Route, ...]] = (
         is_long=True,
     ),
     Route(
-        "releases", "GET", "/v1/releases", "What was charged, the newest first.", "audit",
+        "releases", "GET", "/v1/releases", "What was charged or let out, newest first.", "audit",
         opened({"releases": listed(OBJECT), "next": _NEXT}),
         query={"before": _SEQ, "limit": _LIMIT, "data_set": text()},
     ),

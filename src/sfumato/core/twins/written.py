@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
 from typing import Final
 
 from sfumato.core.bids import SUBJECT, with_sidecars
@@ -16,6 +16,7 @@ from sfumato.core.card import Card, Table
 from sfumato.core.card_shown import key_value
 from sfumato.core.columns import Column
 from sfumato.core.expression import Json
+from sfumato.core.rows_text import write_rows
 from sfumato.core.twins.columns import Value
 from sfumato.core.twins.schema import TwinTable
 
@@ -70,10 +71,8 @@ def _files(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tu
 
 def _text(table: TwinTable, separator: str, null: str) -> str:
     made = io.StringIO(newline="")
-    writer = csv.writer(made, delimiter=separator, lineterminator="\n")
-    writer.writerow(table.columns)
-    for row in table.rows:
-        writer.writerow([null if value is None else written(value) for value in row])
+    lines = ([null if value is None else written(value) for value in row] for row in table.rows)
+    write_rows(made, chain((table.columns,), lines), separator)
     return made.getvalue()
 
 

@@ -11,8 +11,8 @@ from typing import Any, TextIO
 import click
 
 from sfumato.client.plot import check_picture
+from sfumato.core.rows_text import write_rows
 from sfumato.faces.cli.anonymity_picture import risk_and_loss
-from sfumato.faces.cli.anonymity_table import write_table
 from sfumato.faces.cli.anonymity_words import (
     check_lines,
     leak_lines,
@@ -166,7 +166,7 @@ def reach(shell: Shell, table: str, inner: str | None, **how: Any) -> None:
         with shell.open_folder() as vault:
             found["handed_out"] = vault.hand_out(how["data_set"], recoding)
     if how["out"] is not None:
-        _write(how["out"], lambda file: write_table(file, lines))
+        _write(how["out"], lambda file: write_rows(file, lines))
         found["written"] = how["out"]
     if curve is not None:
         found["curve"] = curve

@@ -13,7 +13,7 @@ from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Visit
 from sfumato.wire import Refused, bad_request
 
-WAITS: Final = ("waiting", "running", "in review")
+WAITS: Final = ("waiting", "running", "in review", "failed")
 
 
 async def requests(visit: Visit) -> Response:

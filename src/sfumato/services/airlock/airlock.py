@@ -13,7 +13,7 @@ from typing import Final
 
 from sfumato.core import airlock
 from sfumato.core.access import Caller
-from sfumato.core.airlock import OPEN, RELEASED, RUNNING, AirlockStore, Request, Vote, unknown
+from sfumato.core.airlock import RELEASED, RUNNING, AirlockStore, Request, Vote, unknown
 from sfumato.core.airlock_files import bad_airlock
 from sfumato.core.airlock_tables import Earlier
 from sfumato.core.expression import Json, spelled
@@ -259,7 +259,7 @@ class Airlock:
         self.door.files.drop(made.place)
 
     def _failed(self, begun: Request) -> Request:
-        made = airlock.failed(begun, self.clock.now())
+        made = airlock.failed(begun)
         self._over("airlock-failed", made)
         return made
 
@@ -330,7 +330,7 @@ class Airlock:
             return self._ended_alone(listing, request)
         if request.state == RELEASED and not is_held and not has_left(self.door, request):
             request = airlock.not_out(request)
-        if request.state not in OPEN:
+        if not request.is_open:
             return request
         made = airlock.expired(request, self.clock.now())
         if made is not request:

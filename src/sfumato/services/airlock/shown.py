@@ -8,7 +8,7 @@ import json
 from typing import Final
 
 from sfumato.core.access import Caller
-from sfumato.core.airlock import Request
+from sfumato.core.airlock import Request, sum_of
 from sfumato.core.airlock_files import MOST_BYTES, bad_airlock
 from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
@@ -49,7 +49,7 @@ def shown_to(one: Request, caller: Caller) -> Json:
         "request": one.id,
         "data_set": one.data_set,
         "version": one.version,
-        "state": one.seen_state if caller.user == one.author else one.state,
+        "state": one.state_for(caller.user),
         "guarantee": GUARANTEE,
         "author": one.author,
         "owner": one.owner,
@@ -59,6 +59,7 @@ def shown_to(one: Request, caller: Caller) -> Json:
         "needed": one.needed,
         "reviewers": sorted(u for u in {one.owner, *one.reviewers} if one.is_reviewer(u)),
         "program": program,
+        "digest": sum_of(one.program.encode()),
         **({} if caller.user == one.author else _votes(one)),
         "ended_by": one.ended_by,
         "ended_at": one.ended_at,

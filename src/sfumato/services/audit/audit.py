@@ -13,10 +13,10 @@ from sfumato.core.ports import Catalogue
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore
 from sfumato.door import NOT_DP, Ledger, cap_json, respondent_account, spent_json
+from sfumato.services.audit.reviewed import SHOWN, is_reviewed, reviewed_json, reviewed_releases
 from sfumato.services.audit.sheet import reviewed_sheet, sheet
 
 PAGE: Final = 200
-SHOWN: Final = ("data_set", "version", "people", "says", "epsilon", "delta", "guarantee", "unit")
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,28 @@ class Audit:
         return self.ledger.verified()
 
     def releases(self, before: int, limit: int, data_set: str | None) -> Json:
-        """Return a page of what was charged, the newest first; no answer is among it."""
-        found = self.ledger.store.charges(before, limit, data_set=data_set)
+        """Return a page of what was charged, or let out by people's word, the newest first.
+
+        No answer and no file is among it.
+        """
+        charges = self.ledger.store.charges(before, limit, data_set=data_set)
+        reviewed = reviewed_releases(self.ledger.store, before, data_set)
+        both = sorted((*charges, *reviewed), key=lambda entry: -entry.seq)
+        found = both[:limit]
         return {
-            "releases": [_release_json(entry) for entry in found],
+            "releases": [
+                reviewed_json(self.ledger.store, entry)
+                if entry.kind == NOT_DP
+                else _release_json(entry)
+                for entry in found
+            ],
             "next": found[-1].seq if len(found) == limit else None,
         }
 
     def sheet(self, seq: int) -> Json:
         """Return the answer sheet of one release, signed."""
         entry = self.ledger.store.entry(seq)
-        if entry is not None and entry.kind == NOT_DP and "request" in json.loads(entry.body):
+        if entry is not None and is_reviewed(entry):
             return reviewed_sheet(self.ledger, entry)
         if entry is None or entry.kind not in ("charged", "repeated") or _is_of_a_ballot(entry):
             raise Refused(
@@ -115,6 +126,7 @@ def _release_json(entry: Entry) -> Json:
         "user": said["user"],
         "charged": sorted(said["debits"]),
         "repeated": entry.kind == "repeated",
+        "reviewed": None,
         **{key: said["body"].get(key) for key in SHOWN},
     }
 

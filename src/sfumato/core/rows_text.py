@@ -1,4 +1,4 @@
-"""A recoded table as a file that every program reads as the same rows."""
+"""Rows as a text that every program reads as the same rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TextIO
 
 
-def write_table(file: TextIO, lines: Iterable[Sequence[str]]) -> None:
-    """Write the lines as CSV, a line feed after each.
+def write_rows(file: TextIO, lines: Iterable[Sequence[str]], separator: str = ",") -> None:
+    """Write the lines with that between their cells, a line feed after each.
 
     Python quotes a cell for the letters that end its own lines and for no other: a lone carriage
     return would break a row in two wherever it is read, so lines are ended by both at first.
     """
-    csv.writer(_Lines(file), lineterminator="\r\n").writerows(lines)
+    csv.writer(_Lines(file), delimiter=separator, lineterminator="\r\n").writerows(lines)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,62 @@
+"""What has left by people's word, listed beside what was charged: from the chain alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from sfumato.core.account import Entry
+from sfumato.core.expression import Json
+from sfumato.core.ports import LedgerStore
+from sfumato.door import NOT_DP
+
+SHOWN: Final = ("data_set", "version", "people", "says", "epsilon", "delta", "guarantee", "unit")
+
+
+def is_reviewed(entry: Entry) -> bool:
+    """Say whether an entry is of files that have left the airlock."""
+    return entry.kind == NOT_DP and "request" in _body(entry)
+
+
+def reviewed_releases(store: LedgerStore, before: int, data_set: str | None) -> list[Entry]:
+    """Return the entries before that one of files that have left, of that data set or of all."""
+    return [
+        entry
+        for entry in store.notes(NOT_DP)
+        if entry.seq < before
+        and is_reviewed(entry)
+        and data_set in (None, _body(entry)["data_set"])
+    ]
+
+
+def reviewed_json(store: LedgerStore, entry: Entry) -> Json:
+    """Return who wanted which files out, of which program, and who let them; nobody was charged."""
+    body = _body(entry)
+    return {
+        "entry": entry.seq,
+        "at": entry.at,
+        "user": body["author"],
+        "charged": [],
+        "repeated": False,
+        "reviewed": {
+            "request": body["request"],
+            "program": _program_of(store, entry, body["request"]),
+            "approved_by": body["reviewers"],
+            "let_out_by": body["by"],
+            "files": body["files"],
+        },
+        **{key: body.get(key) for key in SHOWN},  # no epsilon: none would be true
+    }
+
+
+def _program_of(store: LedgerStore, released: Entry, request: str) -> str | None:
+    """Return the digest of the program, as the entry of its one run has it."""
+    for entry in store.notes("airlock-run", 0, released.seq):
+        if _body(entry)["request"] == request:
+            return str(_body(entry)["digest"])
+    return None
+
+
+def _body(entry: Entry) -> dict[str, Any]:  # Any: JSON of the chain
+    said: dict[str, Any] = json.loads(entry.body)
+    return said
