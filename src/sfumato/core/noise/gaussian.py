@@ -108,7 +108,8 @@ def _attempts(variance: Fraction, count: int, dice: Dice) -> tuple[Integers, Int
     low_bits = bits_below(variance)
     tops = places_from(_half_table(variance / (1 << 2 * low_bits)), count, dice)
     words = _words(low_bits, count, dice)
-    numbers = tops.astype(np.int32 if low_bits <= NARROW_BITS else np.int64)
+    wide: type[np.signedinteger[Any]] = np.int32 if low_bits <= NARROW_BITS else np.int64
+    numbers: NDArray[np.signedinteger[Any]] = tops.astype(wide)  # Any: of 32 bits or of 64
     numbers <<= low_bits
     numbers += words | -(1 << low_bits)  # the low bits, less m: block k - 1 for place k
     numbers ^= words >> (8 * words.itemsize - 1)  # below zero a block begins at -1
@@ -122,7 +123,7 @@ def _above(variance: Fraction, count: int, dice: Dice) -> tuple[Integers, NDArra
     """Return numbers of places above the blocks, and which of these are below the curve."""
     low_bits = bits_below(variance)
     blocks = draw_from(_above_table(variance / (1 << 2 * low_bits)), count, dice)
-    words = _words(low_bits, count, dice).astype(np.int64)
+    words: Integers = _words(low_bits, count, dice).astype(np.int64)
     rest, minus = words & ((1 << low_bits) - 1), words >> 63
     numbers: Integers = ((blocks << low_bits) | rest) ^ minus
     return numbers, _coins(_Odds(variance, low_bits), blocks, rest - minus, dice)
@@ -133,7 +134,9 @@ def bits_below(variance: Fraction) -> int:
     return (int(variance).bit_length() - 7) // 2
 
 
-def _words(low_bits: int, count: int, dice: Dice) -> NDArray[np.signedinteger[Any]]:
+def _words(  # Any: of 16, 32 or 64 bits
+    low_bits: int, count: int, dice: Dice
+) -> NDArray[np.signedinteger[Any]]:
     """Return uniform words of more bits than so many: their low bits, and their sign."""
     size = next(size for size in (2, 4, 8) if low_bits < 8 * size)
     return np.frombuffer(dice.draw(size * count), dtype=f"<i{size}")
