@@ -87,9 +87,10 @@ def _dp_sgd(torch: Any) -> list[dict[str, object]]:  # Any: the module, which my
         else:
             parts = clipped_parts(net, said, wanted, "cross_entropy", 1.0)
         if way == "noise":
-            drawn = gaussian.sample(variance, size, dice) * 2.0**-20
-            noise = torch.from_numpy(drawn.astype(np.float32)).split([p.numel() for p in numbers])
-            parts = [p + n.reshape(p.shape) for p, n in zip(parts, noise, strict=True)]
+            drawn = gaussian.sample(variance, size, dice).astype(np.float32)
+            noise = torch.from_numpy(drawn).split([p.numel() for p in numbers])
+            for part, of_it in zip(parts, noise, strict=True):
+                part.add_(of_it.reshape(part.shape), alpha=2.0**-20)
         scale = 0.1 if way == "plain" else 0.1 / BATCH
         with torch.no_grad():
             for number, part in zip(numbers, parts, strict=True):

@@ -25,7 +25,15 @@ DRAWS: Final = 1_000_000
 OPENDP_DRAWS: Final = 20_000
 TARGET_MS: Final = 60  # for a million draws with warm tables
 REPEATS: Final = 3
-CACHES: Final = ("_top_table", "_digit_table", "_magnitude_table", "_zero_table", "_half_table")
+CACHES: Final = (
+    "_top_table",
+    "_digit_table",
+    "_magnitude_table",
+    "_zero_table",
+    "_half_table",
+    "_above_table",
+    "_weights",
+)
 
 
 def run() -> list[dict[str, object]]:

@@ -17,7 +17,6 @@ from noise_checks import ALARM, gaussian_bins, gaussian_masses, p_value
 from sfumato.core.noise import gaussian
 from sfumato.core.noise.certified import exp_minus
 from sfumato.core.noise.gaussian import (
-    COIN_BITS,
     COIN_MARGIN,
     analytic_sigma,
     bits_below,
@@ -104,40 +103,21 @@ CHANCES = st.tuples(
 def test_the_float_estimate_of_a_coin_is_within_half_its_margin(
     proposal: tuple[int, int, Fraction],
 ) -> None:
-    top, rest, variance = proposal
+    block, rest, variance = proposal
     odds = gaussian._Odds(variance, bits_below(variance))
-    rest %= 2**odds.low_bits
-    estimate = odds.estimate(np.array([top]), np.array([rest]))[0]
-    low, high = odds.bounds(top, rest, 128)
+    rest %= 2**odds.low_bits + 1
+    estimate = odds.estimate(np.array([block]), np.array([rest]))[0]
+    low, high = odds.bounds(block, rest, 128)
     assert abs(Fraction(float(estimate)) - Fraction(low, 2**96)) < Fraction(COIN_MARGIN) / 2
     assert abs(Fraction(float(estimate)) - Fraction(high, 2**96)) < Fraction(COIN_MARGIN) / 2
 
 
-@given(CHANCES)
-def test_what_a_chance_is_at_least_is_never_above_it(proposal: tuple[int, int, Fraction]) -> None:
-    top, rest, variance = proposal
-    odds = gaussian._Odds(variance, bits_below(variance))
-    rest %= 2**odds.low_bits
-    least = float(odds.at_least(np.array([top]), np.array([rest]))[0])
-    low, _ = odds.bounds(top, rest, 128)
-    assert Fraction(least) < Fraction(low, 2**96) + Fraction(COIN_MARGIN) / 2
-
-
-def test_most_coins_fall_below_what_their_chance_is_at_least() -> None:
-    variance = Fraction(10**8)
-    odds = gaussian._Odds(variance, bits_below(variance))
-    top, rest = np.repeat(np.arange(30), 256), np.tile(np.arange(256), 30) % 2**odds.low_bits
-    short = odds.estimate(top, rest) - odds.at_least(top, rest)
-    assert short.min() + COIN_MARGIN >= 0
-    assert short.max() < 2.0**COIN_BITS * 0.1
-
-
-def test_the_exp_of_numpy_is_as_close_as_the_proof_assumes() -> None:
+def test_the_expm1_of_numpy_is_as_close_as_the_proof_assumes() -> None:
     points = np.concatenate([-np.linspace(0, 50, 3001), -np.geomspace(1e-18, 1, 500)])
-    for point, value in zip(points.tolist(), np.exp(points).tolist(), strict=True):
-        low, high = exp_minus(Fraction(-point), 192)
-        true = Fraction(low + high, 2**193)
-        assert abs(Fraction(value) - true) < true * Fraction(1, 2**41)
+    for point, value in zip(points.tolist(), np.expm1(points).tolist(), strict=True):
+        low, high = exp_minus(Fraction(-point), 256)
+        true = 1 - Fraction(low + high, 2**257)
+        assert abs(-Fraction(value) - true) <= true * Fraction(1, 2**43)
 
 
 def test_the_float_estimate_of_many_coins_at_once_is_that_of_one() -> None:
@@ -148,7 +128,7 @@ def test_the_float_estimate_of_many_coins_at_once_is_that_of_one() -> None:
     assert np.abs(together - np.array(apart)).max() < COIN_MARGIN / 4
 
 
-def coin_at(odds: gaussian._Odds, top: int, rest: int, uniform: int, bits: int) -> bool:
+def coin_at(odds: gaussian._Odds, block: int, rest: int, uniform: int, bits: int) -> bool:
     """What the coin says to a uniform number given by its first 32, 64, 128 ... bits."""
     pieces = [(32, 32)]
     while pieces[-1][1] < bits:
@@ -158,52 +138,99 @@ def coin_at(odds: gaussian._Odds, top: int, rest: int, uniform: int, bits: int) 
         for size, end in pieces
     )
     dice = ScriptedDice(spoken)
-    return bool(gaussian._coins(odds, np.array([top]), np.array([rest]), dice)[0])
+    return bool(gaussian._coins(odds, np.array([block]), np.array([rest]), dice)[0])
 
 
 @pytest.mark.parametrize("bits", [32, 64, 128, 256])
-@pytest.mark.parametrize(("top", "rest"), [(1, 1), (3, 200), (40, 17), (150, 255)])
+@pytest.mark.parametrize(("block", "rest"), [(0, 1), (1, 1), (3, 200), (40, 17), (150, 255)])
 def test_a_coin_that_nearly_equals_its_chance_is_decided_exactly(
-    bits: int, top: int, rest: int
+    bits: int, block: int, rest: int
 ) -> None:
     odds = gaussian._Odds(Fraction(10**8), bits_below(Fraction(10**8)))
-    chance = odds.bounds(top, rest, bits + 64)[0] >> 64
-    assert coin_at(odds, top, rest, chance - 1, bits)
-    assert not coin_at(odds, top, rest, chance + 1, bits)
+    chance = odds.bounds(block, rest, bits + 64)[0] >> 64
+    assert coin_at(odds, block, rest, chance - 1, bits)
+    assert not coin_at(odds, block, rest, chance + 1, bits)
 
 
-def test_of_scripted_proposals_just_those_are_kept_whose_coin_is_below_their_chance() -> None:
-    variance = Fraction(10**8)
-    odds = gaussian._Odds(variance, bits_below(variance))
-    m = 2**odds.low_bits
-    floors = gaussian._half_table(variance / m**2).floors.tolist()
-    top = 20
-    cells = np.full(m, (floors[top] >> 48) - 1, dtype="<u2")
-    rest = np.arange(m, dtype="<u2")
-    chances = [odds.bounds(top, r, 96)[0] >> 64 for r in range(m)]
-    heads = np.array([c - 1 + 2 * (r % 2) for r, c in enumerate(chances)], dtype="<u4")
-    dice = ColumnDice(cells.tobytes(), rest.tobytes(), bytes(m // 8), heads.tobytes())
-    kept = gaussian._attempt(variance, m, dice)
-    assert kept.tolist() == [top * m + r for r in range(0, m, 2)]
+VARIANCE = Fraction(10**8)
+M = 2 ** bits_below(VARIANCE)
+TOP = VARIANCE / M**2
 
 
-def test_a_proposal_that_is_certain_is_kept_whatever_the_coin() -> None:
-    odds = gaussian._Odds(Fraction(10**8), bits_below(Fraction(10**8)))
+def cell_of(floors: list[int], place: int) -> bytes:
+    """The 16 bits that lead to a place of a table: those before its threshold."""
+    return ((floors[place] >> 48) - 1).to_bytes(2, "little")
+
+
+def words(minus: bool) -> bytes:
+    """Each number of a block once, as words of 16 bits with that sign."""
+    return (np.arange(M, dtype="<u2") | (minus << 15)).astype("<u2").tobytes()
+
+
+@pytest.mark.parametrize("place", [1, 2, 20])
+def test_a_place_below_the_curve_is_every_number_of_its_block(place: int) -> None:
+    cells = cell_of(gaussian._half_table(TOP).floors.tolist(), place) * M
+    for minus, numbers in [(False, range(M)), (True, range(-1, -M - 1, -1))]:
+        drawn, failed = gaussian._attempts(
+            VARIANCE, M, ColumnDice(cells, words(minus), b"", b"", b"")
+        )
+        offset = -M * (place - 1) if minus else M * (place - 1)
+        assert drawn.tolist() == [offset + n for n in numbers]
+        assert failed.size == 0
+
+
+@pytest.mark.parametrize("minus", [False, True])
+def test_above_a_block_just_those_are_kept_whose_coin_is_below_their_chance(minus: bool) -> None:
+    """Below zero a number's weight is that of one farther out: a block there begins at -1."""
+    odds, block = gaussian._Odds(VARIANCE, bits_below(VARIANCE)), 20
+    chances = [odds.bounds(block, rest + minus, 96)[0] >> 64 for rest in range(M)]
+    heads = np.array([max(0, c - 1 + 2 * (r % 2)) for r, c in enumerate(chances)], dtype="<u4")
+    cells = cell_of(gaussian._above_table(TOP).floors.tolist(), block) * M
+    numbers, kept = gaussian._above(VARIANCE, M, ColumnDice(cells, words(minus), heads.tobytes()))
+    there = [block * M + rest for rest in range(M)]
+    assert numbers.tolist() == [-1 - n for n in there] if minus else there
+    assert kept.tolist() == [chance > 0 and rest % 2 == 0 for rest, chance in enumerate(chances)]
+
+
+def test_the_ends_of_a_block_are_certain_whatever_the_coin() -> None:
+    odds = gaussian._Odds(VARIANCE, bits_below(VARIANCE))
     assert coin_at(odds, 5, 0, 2**32 - 1, 32)
+    assert not coin_at(odds, 5, M, 0, 32)
 
 
-def test_proposals_times_coins_make_the_exact_law() -> None:
+@pytest.mark.parametrize(
+    ("failed", "filled", "left"),
+    [([], [0, 1, 2, 3], []), ([2, 5], [0, 1, 4, 3], []), ([0, 1, 3, 4], [5, 6, 2, 3], [3])],
+    ids=["none fails", "one of each", "too few to spare"],
+)
+def test_failures_are_filled_in_order_by_what_is_to_spare(
+    failed: list[int], filled: list[int], left: list[int]
+) -> None:
+    drawn = np.arange(7)
+    holes = gaussian._filled(drawn, np.array(failed, dtype=np.int64), 4)
+    assert drawn[:4].tolist() == filled
+    assert holes.tolist() == left
+
+
+def test_blocks_and_coins_make_the_exact_law() -> None:
+    """The chance of each number, by its tables and its coin, is its weight by that of zero."""
     variance = Fraction(10**4)
     odds = gaussian._Odds(variance, bits_below(variance))
-    half = np.diff([0, *gaussian._half_table(variance / 4**odds.low_bits).floors.tolist()]) / 2**64
-    masses = gaussian_masses(variance, reach=1300)
     m = 2**odds.low_bits
-    made = []
-    for n in range(500):
-        low, high = odds.bounds(n // m, n % m, 64)
-        made.append(half[n // m] * (low + high) / 2**65)
-    for n in range(500):
-        assert made[n] / made[0] == pytest.approx(float(masses[n] / masses[0]), rel=1e-12)
+    half, above = (
+        np.diff([0, *table(variance / m**2).floors.tolist()]) / 2**64
+        for table in (gaussian._half_table, gaussian._above_table)
+    )
+    masses = gaussian_masses(variance, reach=1300)
+
+    def chance(n: int) -> float:
+        block, rest = divmod(n if n >= 0 else -1 - n, m)
+        low, high = odds.bounds(block, rest + (n < 0), 64)
+        return float(half[block + 1] + half[0] * above[block] * (low + high) / 2**65)
+
+    for n in range(-500, 500):
+        wanted = float(masses[abs(n)] / masses[0])
+        assert chance(n) / chance(0) == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize("sigma", [Fraction(1, 4), Fraction(1), Fraction(3), Fraction(7, 2)])

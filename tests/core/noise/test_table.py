@@ -13,7 +13,7 @@ import pytest
 from chance import ScriptedDice, SeededDice
 from noise_checks import decimal_exp, gaussian_masses
 from sfumato.core.noise.certified import Interval, Uniform
-from sfumato.core.noise.gaussian import half_law, magnitude_law
+from sfumato.core.noise.gaussian import above_law, half_law, magnitude_law
 from sfumato.core.noise.geometric import digit_law, geometric_law
 from sfumato.core.noise.laplace import magnitude_law as laplace_law
 from sfumato.core.noise.laplace import zero_law
@@ -127,6 +127,7 @@ LAWS = [
     digit_law(Fraction(10**6), 8),
     magnitude_law(Fraction(100)),
     half_law(Fraction(1000)),
+    above_law(Fraction(1000)),
 ]
 
 

@@ -1,8 +1,9 @@
 """The discrete Gaussian mechanism: P(k) proportional to exp(-k**2 / (2 variance)), exact.
 
-Narrow noise comes from one table of certified thresholds. Wide noise is m*Q + R with m a power of
-two, kept with a probability that is compared exactly (gaussian.proof.md). The variance that buys
-rho is D2**2 / (2 rho) (Canonne, Kamath, Steinke 2020), an exact fraction.
+Narrow noise comes from one table of certified thresholds. Wide noise is a block of m numbers, m a
+power of two, and one of them: all of a block are alike up to its lower end's weight, and what is
+above is kept with a probability that is compared exactly (gaussian.proof.md). The variance that
+buys rho is D2**2 / (2 rho) (Canonne, Kamath, Steinke 2020), an exact fraction.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from sfumato.core.noise.certified import (
     Uniform,
     exp_minus,
     is_uniform_below,
+    one_minus,
     product,
     ratio,
 )
@@ -32,6 +34,7 @@ from sfumato.core.noise.table import (
     Table,
     draw_from,
     in_chunks,
+    places_from,
     signed,
     signs,
     table_of,
@@ -41,6 +44,7 @@ from sfumato.core.refusal import Bug, Refused
 
 MAX_VARIANCE: Final = Fraction(1 << 100)
 NARROW: Final = 16  # up to this sigma one table holds the whole law
+NARROW_BITS: Final = 16  # with so many bits below, and 15 more, a draw fits into 32
 SUMMED: Final = 64  # up to this sigma an interval is found by summing
 RHO_GRID: Final = 10**9  # a rho found for an error is a multiple of 1/this
 MAX_RHO: Final = 10**6 // 2  # what MAX_EPSILON costs as epsilon**2 / 2
@@ -78,25 +82,51 @@ def _draw_narrow(variance: Fraction, count: int, dice: Dice) -> Integers:
 
 
 def _draw_wide(variance: Fraction, count: int, dice: Dice) -> Integers:
-    """Return the first `count` of attempts that were kept."""
-    kept: list[Integers] = []
-    missing = count
-    while missing > 0:
-        kept.append(_attempt(variance, missing + missing // 12 + 8, dice))
-        missing -= kept[-1].size
-    return np.concatenate([*kept, np.zeros(0, dtype=np.int64)])[:count]
+    """Return what so many attempts and some to spare have given; what is missing begins anew."""
+    drawn, failed = _attempts(variance, count + count // 16 + 8, dice)
+    holes = _filled(drawn, failed, count)
+    if holes.size:
+        drawn[holes] = _draw_wide(variance, holes.size, dice)
+    return drawn[:count]
 
 
-def _attempt(variance: Fraction, count: int, dice: Dice) -> Integers:
-    """Return those of that many proposals m*Q + R that are kept: 19 of 20, or more."""
+def _filled(drawn: Integers, failed: Integers, count: int) -> Integers:
+    """Fill failures among the first `count` with what came after them; return which are left."""
+    split = int(np.searchsorted(failed, count))
+    holes, spare = failed[:split], np.delete(drawn[count:], failed[split:] - count)
+    filled = min(holes.size, spare.size)
+    drawn[holes[:filled]] = spare[:filled]
+    return holes[filled:]
+
+
+def _attempts(variance: Fraction, count: int, dice: Dice) -> tuple[Integers, Integers]:
+    """Return numbers, and in order the places of those that are none: 1 in 20 or fewer.
+
+    A place of the table above 0 is a block of m numbers below the curve, of which all are alike;
+    0 is what lies between blocks and curve.
+    """
     low_bits = bits_below(variance)
-    top = draw_from(_half_table(variance / (1 << 2 * low_bits)), count, dice)
-    rest = _bits(low_bits, count, dice)
-    minus = signs(count, dice)
-    kept = _coins(_Odds(variance, low_bits), top, rest, dice)
-    magnitudes = (top << low_bits) | rest
-    kept &= (magnitudes | ~minus) != 0  # zero has one sign only
-    return signed(magnitudes, minus)[kept]
+    tops = places_from(_half_table(variance / (1 << 2 * low_bits)), count, dice)
+    words = _words(low_bits, count, dice)
+    wide: type[np.signedinteger[Any]] = np.int32 if low_bits <= NARROW_BITS else np.int64
+    numbers: NDArray[np.signedinteger[Any]] = tops.astype(wide)  # Any: of 32 bits or of 64
+    numbers <<= low_bits
+    numbers += words | -(1 << low_bits)  # the low bits, less m: block k - 1 for place k
+    numbers ^= words >> (8 * words.itemsize - 1)  # below zero a block begins at -1
+    draws: Integers = numbers.astype(np.int64)
+    above = np.flatnonzero(tops == 0)
+    draws[above], kept = _above(variance, above.size, dice)
+    return draws, above[~kept]
+
+
+def _above(variance: Fraction, count: int, dice: Dice) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return numbers of places above the blocks, and which of these are below the curve."""
+    low_bits = bits_below(variance)
+    blocks = draw_from(_above_table(variance / (1 << 2 * low_bits)), count, dice)
+    words: Integers = _words(low_bits, count, dice).astype(np.int64)
+    rest, minus = words & ((1 << low_bits) - 1), words >> 63
+    numbers: Integers = ((blocks << low_bits) | rest) ^ minus
+    return numbers, _coins(_Odds(variance, low_bits), blocks, rest - minus, dice)
 
 
 def bits_below(variance: Fraction) -> int:
@@ -104,64 +134,68 @@ def bits_below(variance: Fraction) -> int:
     return (int(variance).bit_length() - 7) // 2
 
 
-def _bits(width: int, count: int, dice: Dice) -> Integers:
-    """Return uniform integers of that many bits."""
-    size = next(size for size in (2, 4, 8) if width <= 8 * size)
-    words = np.frombuffer(dice.draw(size * count), dtype=f"<u{size}")
-    return words.astype(np.int64) & ((1 << width) - 1)
+def _words(  # Any: of 16, 32 or 64 bits
+    low_bits: int, count: int, dice: Dice
+) -> NDArray[np.signedinteger[Any]]:
+    """Return uniform words of more bits than so many: their low bits, and their sign."""
+    size = next(size for size in (2, 4, 8) if low_bits < 8 * size)
+    return np.frombuffer(dice.draw(size * count), dtype=f"<i{size}")
 
 
 @dataclass(frozen=True)
 class _Odds:
-    """The chance exp(-(2mQR + R**2) / (2 variance)) that a proposal is kept; m = 2**low_bits."""
+    """The chance (exp(-a) - exp(-b)) / (1 - exp(-b)) that a place above a block is below the curve.
+
+    exp(-a) and exp(-b) are the weights of the number, and of the block's end, by that of its begin.
+    """
 
     variance: Fraction
     low_bits: int
 
-    def power(self, top: Integers, rest: Integers) -> NDArray[np.float64]:
-        """Return minus the logarithm of the chance, each of its four steps rounded once."""
+    def power(self, block: Integers, rest: Integers | float) -> NDArray[np.float64]:
+        """Return a, each of its four steps rounded once; of the rest m it is b."""
         part = rest * 2.0**-self.low_bits  # exact: at most 47 bits
-        power = top * 2.0
+        power = block * 2.0
         power += part
         power *= part
         power *= float((1 << 2 * self.low_bits) / (2 * self.variance))
         return np.asarray(power)
 
-    def estimate(self, top: Integers, rest: Integers) -> NDArray[np.float64]:
-        """Return 2**32 times the chance, closer to it than COIN_MARGIN."""
-        return np.asarray(np.exp(-self.power(top, rest)) * 2.0**COIN_BITS)
+    def estimate(self, block: Integers, rest: Integers) -> NDArray[np.float64]:
+        """Return 2**32 times the chance, closer to it than half of COIN_MARGIN."""
+        ends = -self.power(np.arange(block.max(initial=0) + 1), 2.0**self.low_bits)
+        fallen = np.expm1(-self.power(block, rest))
+        fallen /= np.expm1(ends)[block]
+        return np.asarray((1.0 - fallen) * 2.0**COIN_BITS)
 
-    def at_least(self, top: Integers, rest: Integers) -> NDArray[np.float64]:
-        """Return what 2**32 times the chance is not below by COIN_MARGIN: exp(-x) >= 1 - x."""
-        least = self.power(top, rest)
-        np.subtract(1.0, least, out=least)
-        least *= 2.0**COIN_BITS
-        return least
-
-    def bounds(self, top: int, rest: int, bits: int) -> Interval:
+    def bounds(self, block: int, rest: int, bits: int) -> Interval:
         """Return certified bounds of the chance."""
-        power = ((top << (self.low_bits + 1)) + rest) * rest
+        one, m = 1 << bits, 1 << self.low_bits
+        if rest in {0, m}:
+            return (one, one) if rest == 0 else (0, 0)
+        here, end = self._weight(block, rest, bits), self._weight(block, m, bits)
+        over = max(0, here[0] - end[1]), here[1] - end[0]
+        return ratio(over, one_minus(end, bits), bits)
+
+    def _weight(self, block: int, rest: int, bits: int) -> Interval:
+        power = ((block << (self.low_bits + 1)) + rest) * rest
         return exp_minus(power / (2 * self.variance), bits)
 
 
-def _coins(odds: _Odds, top: Integers, rest: Integers, dice: Dice) -> NDArray[np.bool_]:
-    """Return for each proposal whether a fresh uniform lies below its chance; exact.
-
-    About one proposal in 16 needs the chance itself; the others are below what it is at least.
-    """
-    heads = np.frombuffer(dice.draw(4 * top.size), dtype="<u4")
-    kept = np.asarray(heads <= odds.at_least(top, rest) - (1 + COIN_MARGIN))
-    left = np.flatnonzero(~kept)
-    chances = odds.estimate(top[left], rest[left])
-    kept[left] = heads[left] <= chances - (1 + COIN_MARGIN)
-    for place in left[~kept[left] & (heads[left] < chances + COIN_MARGIN)]:
-        kept[place] = _exact_coin(odds, int(top[place]), int(rest[place]), int(heads[place]), dice)
+def _coins(odds: _Odds, blocks: Integers, rest: Integers, dice: Dice) -> NDArray[np.bool_]:
+    """Return for each place whether a fresh uniform lies below its chance; exact."""
+    heads = np.frombuffer(dice.draw(4 * blocks.size), dtype="<u4")
+    chances = odds.estimate(blocks, rest)
+    kept = np.asarray(heads <= chances - (1 + COIN_MARGIN))
+    for place in np.flatnonzero(~kept & (heads < chances + COIN_MARGIN)):
+        at = int(blocks[place]), int(rest[place])
+        kept[place] = _exact_coin(odds, *at, int(heads[place]), dice)
     return kept
 
 
-def _exact_coin(odds: _Odds, top: int, rest: int, head: int, dice: Dice) -> bool:
+def _exact_coin(odds: _Odds, block: int, rest: int, head: int, dice: Dice) -> bool:
     uniform = Uniform(head, COIN_BITS)
-    return is_uniform_below(uniform, lambda bits: odds.bounds(top, rest, bits), dice)
+    return is_uniform_below(uniform, lambda bits: odds.bounds(block, rest, bits), dice)
 
 
 @lru_cache(maxsize=64)
@@ -174,6 +208,11 @@ def _half_table(variance: Fraction) -> Table:
     return table_of(half_law(variance))
 
 
+@lru_cache(maxsize=64)
+def _above_table(variance: Fraction) -> Table:
+    return table_of(above_law(variance))
+
+
 def magnitude_law(variance: Fraction) -> Law:
     """Return the thresholds P(|X| <= k): every k > 0 counts twice."""
     return lambda bits: _thresholds(variance, 2, bits)
@@ -182,6 +221,20 @@ def magnitude_law(variance: Fraction) -> Law:
 def half_law(variance: Fraction) -> Law:
     """Return the thresholds of the law on k >= 0 with weights exp(-k**2 / (2 variance))."""
     return lambda bits: _thresholds(variance, 1, bits)
+
+
+def above_law(variance: Fraction) -> Law:
+    """Return the thresholds 1 - w(k + 1): how high the curve falls over the blocks up to k."""
+    return lambda bits: _falls(variance, bits)
+
+
+def _falls(variance: Fraction, bits: int) -> Iterator[Interval]:
+    """Yield bounds of 1 - exp(-(k + 1)**2 / (2 variance)), without end."""
+    weights, _ = _weights(variance, bits)
+    for weight in weights[1:]:
+        yield one_minus(weight, bits)
+    while True:
+        yield one_minus((0, weights[-1][1]), bits)
 
 
 def _thresholds(variance: Fraction, times: int, bits: int) -> Iterator[Interval]:
@@ -203,7 +256,8 @@ def _below_one(bounds: Interval, bits: int) -> Interval:
     return bounds[0], min(bounds[1], 1 << bits)
 
 
-def _weights(variance: Fraction, bits: int) -> tuple[list[Interval], int]:
+@lru_cache(maxsize=8)
+def _weights(variance: Fraction, bits: int) -> tuple[tuple[Interval, ...], int]:
     """Return bounds of exp(-k**2 / (2 variance)) until they vanish, and a bound of all the rest.
 
     From one weight to the next the factor itself falls by exp(-1 / variance) each time; so the
@@ -216,7 +270,7 @@ def _weights(variance: Fraction, bits: int) -> tuple[list[Interval], int]:
     while weight[0] > 0:
         weights.append(weight)
         weight, factor = product(weight, factor, bits), product(factor, step, bits)
-    return weights, -(-weight[1] * one // (one - factor[1]))
+    return tuple(weights), -(-weight[1] * one // (one - factor[1]))
 
 
 def std(variance: Fraction) -> float:

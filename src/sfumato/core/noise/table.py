@@ -87,13 +87,17 @@ def _guide(floors: NDArray[np.uint64]) -> NDArray[np.int16]:
 
 def draw_from(table: Table, count: int, dice: Dice) -> Integers:
     """Return that many independent draws from the law."""
+    return places_from(table, count, dice).astype(np.int64)
+
+
+def places_from(table: Table, count: int, dice: Dice) -> NDArray[np.int16]:
+    """Return that many independent draws from the law, in 16 bits: MAX_OUTCOME fits."""
     cells = np.frombuffer(dice.draw(2 * count), dtype="<u2")
     found = table.guide.take(cells, mode="clip")  # every cell is in the guide: nothing is clipped
     undecided = np.flatnonzero(found < 0)
-    outcomes: Integers = found.astype(np.int64)
     if undecided.size:
-        outcomes[undecided] = _search(table, cells[undecided], dice)
-    return outcomes
+        found[undecided] = _search(table, cells[undecided], dice)
+    return found
 
 
 def _search(table: Table, cells: NDArray[np.uint16], dice: Dice) -> Integers:
