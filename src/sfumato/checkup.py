@@ -19,7 +19,7 @@ from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
 from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.extras import EXTRAS, absent, is_checkout, make_of, pip_of
+from sfumato.extras import EXTRAS, absent, is_checkout, make, make_of, pip_of
 from sfumato.sandbox import (
     Bubblewrap,
     Environments,
@@ -89,7 +89,7 @@ def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
     extras = [name for name in wanted if name in EXTRAS and name != "federated"]
     packages = [PACKAGES[name] for name in wanted if name in PACKAGES]
     if is_checkout():
-        return [Finding("all of it", True, says, "make .venv/torch.done system")]
+        return [Finding("all of it", True, says, f"{make()} .venv/torch.done system")]
     commands = [pip_of(*extras)] if extras else []
     commands += [f"sudo apt-get install {' '.join(packages)}"] if packages else []
     commands += [pip_of("federated")] if "federated" in wanted else []
@@ -120,8 +120,12 @@ def _check_anchors() -> Finding:
 
 def _check_engine() -> Finding:
     engine = DuckDBEngine(salt=bytes(32))
-    open_doors = engine.self_test()
-    engine.close()
+    try:
+        open_doors = engine.self_test()
+    except EngineStopped:
+        return Finding("engine", False, "DuckDB did not answer in time, or was stopped; try again")
+    finally:
+        engine.close()
     if open_doors:
         return Finding(
             "engine", False, f"DuckDB let a probe through ({open_doors[0]}); do not use it"

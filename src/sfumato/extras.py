@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -69,7 +71,15 @@ def is_checkout() -> bool:
 
 def make_of(*extras: str) -> str:
     """Return what brings these extras into a checkout."""
-    return f"make .venv/{'torch' if 'federated' in extras else 'dev'}.done"
+    return f"{make()} .venv/{'torch' if 'federated' in extras else 'dev'}.done"
+
+
+def make() -> str:
+    """Return how `make` is called from the caller's folder for it to find this checkout."""
+    with contextlib.suppress(OSError):  # a folder that is gone
+        if Path.cwd().samefile(CHECKOUT):
+            return "make"
+    return f"make -C {shlex.quote(str(CHECKOUT))}"
 
 
 def pip_of(*extras: str) -> str:

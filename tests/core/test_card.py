@@ -41,7 +41,9 @@ def test_the_contracts_card_is_read() -> None:
 
 
 def test_a_card_without_a_budget_is_told_what_to_write() -> None:
-    with pytest.raises(Refused, match=r"write budget = \{ epsilon = 1\.0, delta = 0 \}"):
+    with pytest.raises(
+        Refused, match=r"There is no budget: write budget = \{ epsilon = 1\.0, delta = 0 \}"
+    ):
         read('unit = "row"')
 
 

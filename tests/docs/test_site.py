@@ -64,6 +64,17 @@ def test_a_link_that_leads_nowhere_is_found(site: Path, tmp_path: Path) -> None:
             check_links(tmp_path)
 
 
+def test_every_page_is_linked_from_another_one() -> None:
+    pages = [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "INVARIANTS.md"]
+    linked = {
+        (page.parent / link).resolve()
+        for page in pages
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8"))
+        if "://" not in link
+    }
+    assert [page.name for page in ROOT.glob("docs/*.md") if page.resolve() not in linked] == []
+
+
 def test_text_of_a_page_is_no_html() -> None:
     made = render("# <b>x</b>\n\n<script>1</script>", "a.md", "a.html", {}, lambda _file: True)
     assert "<script>" not in made.html

@@ -87,6 +87,27 @@ def test_outside_of_a_checkout_no_refusal_speaks_of_make(
     assert refused.value.next_step == 'Install it with pip install "sfumato[federated]".'
 
 
+@pytest.mark.usefixtures("bare")
+def test_make_is_told_where_the_checkout_is_for_who_stands_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert extras.make_of("serve") == f"make -C {extras.CHECKOUT} .venv/dev.done"
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert extras.make().startswith("make -C ")
+
+
+def test_an_engine_that_does_not_answer_is_a_finding_and_no_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sfumato.engines.duckdb._START_S", 0.0)
+    finding = checkup._check_engine()
+    assert not finding.is_well
+    assert "did not answer" in finding.says
+
+
 def test_a_place_for_anchors_that_cannot_be_written_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -227,6 +227,15 @@ def test_what_it_is_stands_in_its_name_and_in_its_files(vault: OpenVault, tmp_pa
     assert twin.save(tmp_path / "mine.zip").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["mine.csv", "mine.tsv"])
+def test_a_twin_of_several_files_is_not_written_under_a_tables_name(
+    name: str, vault: OpenVault, tmp_path: Path
+) -> None:
+    with pytest.raises(Refused, match="several files"):
+        vault["visits"].twin(rows=10).save(tmp_path / name)
+    assert not list(tmp_path.glob("mine*"))
+
+
 def test_a_twin_costs_nothing_and_the_ledger_says_nothing_of_it(vault: OpenVault) -> None:
     before = vault.house.ledger.store.head()
     vault["visits"].twin(FILTERS[1])

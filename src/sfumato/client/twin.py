@@ -42,6 +42,10 @@ class Twin:
         Return where: what the twin is stands in the name, so it is put there if it was left out.
         """
         place = self._stamped(Path(path))
+        if Path(path).suffix in (".csv", ".tsv"):
+            raise Refused(
+                "not-in-language", "A twin is several files.", "Name a new folder, or a .zip."
+            )
         if place.suffix == ".zip":
             place.write_bytes(archive(self.shape))
             return place

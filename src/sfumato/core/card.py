@@ -237,6 +237,8 @@ def _optional_budget(caps: Mapping[str, object], key: str, delta: Fraction) -> B
 
 
 def _budget(shape: object, name: str, delta: Fraction) -> Budget:
+    if shape is None:
+        raise bad_card("There is no budget: write budget = { epsilon = 1.0, delta = 0 }")
     if not isinstance(shape, Mapping):
         word = name.rpartition(".")[2]
         raise bad_card(f"{name} is no table: write {word} = {{ epsilon = 1.0, delta = 0 }}")

@@ -17,7 +17,7 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
         raise Refused(
             "data-set-exists",
             f"{target} is there already.",
-            f"Fill it in and run: sfumato add {name} {source} --card {target}",
+            f"Fill it in and run: sfumato add {name} {source} --card {target}{shell.named}",
         )
     with working("Reading the columns"):
         columns = vault.describe(source, table) if table else vault.describe(source)
@@ -26,7 +26,7 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
         {"proposed": str(target), "columns": [list(pair) for pair in columns]},
         f"Wrote {target} with {len(columns)} columns.\n"
         "Fill in who the people are, the budget, and public bounds: from knowledge, never by\n"
-        f"looking at the rows. Then: sfumato add {name} {source} --card {target}",
+        f"looking at the rows. Then: sfumato add {name} {source} --card {target}{shell.named}",
     )
 
 
@@ -58,7 +58,9 @@ def _column(column: str, kind: str) -> list[str]:
         lines += ["# lower =        # without both bounds it cannot be summed", "# upper ="]
         lines += ["# step =         # the grid: 1, 0.01, ..."] if kind == "number" else []
     if kind == "text":
-        lines += ['# keys = ["...", "..."]        # public keys; without them no GROUP BY']
+        lines += [
+            '# keys = ["...", "..."]        # public; without them only keys of many people show'
+        ]
     return lines
 
 

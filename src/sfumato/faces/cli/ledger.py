@@ -38,7 +38,9 @@ def _show_last(shell: Shell, last: int) -> None:
 
 def _gist(body: dict[str, Any]) -> str:
     said = {**body, **body.get("body", {})}
-    words = [str(said[key]) for key in ("user", "data_set", "account", "says") if key in said]
+    words = [
+        str(said[key]) for key in ("user", "group", "data_set", "account", "says") if key in said
+    ]
     epsilon = [f"epsilon {float(Fraction(said['epsilon'])):g}"] if "epsilon" in said else []
     return ", ".join(epsilon + words)[:80]
 

@@ -90,7 +90,8 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
         {"added": signed.name, "version": signed.version, "people": signed.people},
         f"Added {signed.name}, version {signed.version}, charged to the people "
         f"{signed.people!r}.\n"
-        f"Next: sfumato price {signed.name} 'SELECT COUNT(*) FROM {signed.name}' --epsilon 0.1",
+        f"Next: sfumato price {signed.name} 'SELECT COUNT(*) FROM {signed.name}' --epsilon 0.1"
+        f"{shell.named}",
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 import threading
 import time
@@ -101,6 +103,13 @@ class Shell:
     def is_remote(self) -> bool:
         """Say whether the vault is a service's."""
         return (self.vault or "").startswith(("http://", "https://"))
+
+    @property
+    def named(self) -> str:
+        """Return what has to follow a command that is shown, for it to mean this vault too."""
+        if self.vault is None or self.vault == os.environ.get("SFUMATO_VAULT"):
+            return ""
+        return f" --vault {shlex.quote(self.vault)}"
 
     def open(self, connections: tuple[tuple[str, str], ...] = ()) -> Any:
         """Open the vault that was named, in its folder or over HTTP, or refuse."""

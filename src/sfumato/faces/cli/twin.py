@@ -33,7 +33,13 @@ from sfumato.wire import Json
     type=click.Path(exists=True, dir_okay=False),
     help="The owner's own file of rows: say, to the owner alone, what the twin has kept of them.",
 )
-@click.option("-o", "--output", required=True, metavar="FILE", help="A .zip, or a new folder.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="A .zip, or a new folder; what the twin is (schema-twin, dp-twin) is put into its name.",
+)
 @command
 def twin(shell: Shell, name: str, output: str, **options: Any) -> None:
     """Make a look-alike of a data set: from its card alone, free; or at a price, from counts.
@@ -47,11 +53,16 @@ def twin(shell: Shell, name: str, output: str, **options: Any) -> None:
         person = str(vault[name].card["unit"])
     place = made.save(output)
     shape: Json = {"file": str(place), "stamp": made.stamp}
-    lines = [repr(made), f"written: {place}"]
+    lines = [repr(made), f"written: {place}" + _said(place, output)]
     if options["original"] is not None:
         found = _kept(shell, made, options["original"], person)
         shape, lines = {**shape, "leaks": found}, [*lines, "", *leak_lines(found)]
     shell.show(shape, "\n".join(lines))
+
+
+def _said(place: Path, asked: str) -> str:
+    """Return why the twin does not lie where it was to."""
+    return "" if place == Path(asked) else " (its name says what it is)"
 
 
 def _kept(shell: Shell, made: Twin, original: str, person: str) -> Json:

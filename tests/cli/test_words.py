@@ -1,0 +1,48 @@
+"""What the command line says to somebody who is there for the first time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sfumato.command import CommandLine
+from sfumato.faces.cli import run
+from sfumato.faces.cli.guide import proposed
+from sfumato.faces.cli.ledger import _gist
+from sfumato.faces.cli.shell import Shell
+
+
+@pytest.mark.parametrize(
+    ("vault", "setting", "named"),
+    [
+        ("my vault", None, " --vault 'my vault'"),
+        ("clinic-vault", "other", " --vault clinic-vault"),
+        ("clinic-vault", "clinic-vault", ""),
+        (None, None, ""),
+    ],
+)
+def test_a_next_command_names_the_vault_unless_the_environment_does(
+    vault: str | None, setting: str | None, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SFUMATO_VAULT", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("SFUMATO_VAULT", setting)
+    assert Shell(CommandLine(), vault, "owner", as_json=False).named == named
+
+
+def test_a_receipt_is_not_called_a_broken_sheet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "receipt.json").write_text('{"receipt": {"op": "a"}}')
+    assert run(["verify", str(tmp_path / "receipt.json")], CommandLine()) == 3
+    assert "sfumato ledger verify --receipt" in capsys.readouterr().out
+
+
+def test_the_ledger_says_into_which_group_somebody_was_put() -> None:
+    assert _gist({"user": "alice", "group": "researchers"}) == "alice, researchers"
+
+
+def test_a_proposed_card_does_not_say_that_texts_need_keys() -> None:
+    assert "# keys = [" in proposed("clinic", [("zip", "text")])
+    assert "no GROUP BY" not in proposed("clinic", [("zip", "text")])
