@@ -105,9 +105,8 @@ def by_name(name: str) -> Shipped:
     return next(one for one in SHIPPED if one.name == name)
 
 
-def test_only_a_search_at_the_door_has_no_twin_of_twice_its_epsilon() -> None:
-    """A canary of one row moves one count there, which takes half of the price: decision 0020."""
-    assert [one.name for one in AT_THE_DOOR if one.factor != TWIN] == ["FIRST_ABOVE"]
+def test_whatever_ships_has_a_twin_of_twice_its_epsilon() -> None:
+    assert [one.name for one in (*SHIPPED, *AT_THE_DOOR) if one.factor != TWIN] == []
 
 
 def test_a_twin_of_more_than_twice_the_epsilon_makes_no_audit_of_the_constant() -> None:
