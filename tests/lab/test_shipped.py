@@ -18,7 +18,7 @@ from sfumato.core.noise import laplace, selection
 from sfumato.core.noise.kind import Noise
 from sfumato.core.ports import Dice
 from sfumato.lab.audit import audit, audit_order_2, audit_rho
-from sfumato.lab.audit.door import QUESTIONS
+from sfumato.lab.audit.door import QUESTIONS, Asked
 from sfumato.lab.audit.fits import FITS
 from sfumato.lab.audit.page import page
 from sfumato.lab.audit.shipped import NO_MECHANISM, SHIPPED, TWIN, Shipped
@@ -106,7 +106,8 @@ def by_name(name: str) -> Shipped:
 
 
 def test_whatever_ships_has_a_twin_of_twice_its_epsilon() -> None:
-    assert [one.name for one in (*SHIPPED, *AT_THE_DOOR) if one.factor != TWIN] == []
+    everything: list[Shipped | Asked] = [*SHIPPED, *AT_THE_DOOR]
+    assert [one.name for one in everything if one.factor != TWIN] == []
 
 
 def test_a_twin_of_more_than_twice_the_epsilon_makes_no_audit_of_the_constant() -> None:

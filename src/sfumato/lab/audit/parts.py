@@ -95,7 +95,7 @@ class Parts:
     def _add_many(self, one: object, name: str) -> None:
         match one:
             case Mapping():
-                self.marks[f"the keys of {name}"] = mark_of(repr(list(one)))
+                self.marks[f"the keys of {name}"] = mark_of(_written(list(one)))
                 self.marks[f"the length of {name}"] = float(len(one))
                 for key, value in one.items():
                     self._add(value, f"{name}[{key}]")
@@ -104,7 +104,7 @@ class Parts:
                 for place, value in enumerate(one):
                     self._add(value, f"{name}[{place}]")
             case Set():
-                self.marks[name] = mark_of(repr(sorted(map(repr, one))))
+                self.marks[name] = mark_of(_written(sorted(map(repr, one))))
                 self.marks[f"the length of {name}"] = float(len(one))
             case _:
                 self._add_thing(one, name)
@@ -129,7 +129,8 @@ def _has(one: object) -> dict[str, object]:
         return {}
     slots = [slot for kind in type(one).__mro__ for slot in getattr(kind, "__slots__", ())]
     has = {slot: getattr(one, slot) for slot in slots if hasattr(one, slot)}
-    return has | getattr(one, "__dict__", {})
+    own: dict[str, object] = getattr(one, "__dict__", {})
+    return has | own
 
 
 def _number(one: Any) -> float:  # Any: a date of numpy's is no number
@@ -175,8 +176,14 @@ def _spelled(one: object) -> str:
     """Return what tells an output from another; of an error, its code and its words."""
     if isinstance(one, Refused):
         return f"refused {one.code}"
-    said = f"{type(one).__name__} {one}" if isinstance(one, BaseException) else repr(one)
-    return _ADDRESS.sub("", said)  # where something lies in memory is chance, and may follow a side
+    if isinstance(one, BaseException):
+        return _ADDRESS.sub("", f"{type(one).__name__} {one}")
+    return _written(one)
+
+
+def _written(one: object) -> str:
+    """Return how it is written but for where it lies in memory, which is chance and no output."""
+    return _ADDRESS.sub("", repr(one))
 
 
 @lru_cache(maxsize=1 << 16)
