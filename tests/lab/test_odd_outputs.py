@@ -219,3 +219,16 @@ def test_where_an_output_lies_in_memory_is_no_difference() -> None:
         return ValueError(object())
 
     assert held(mechanism, most=512).lower == 0
+
+
+def test_digits_of_a_word_are_no_number_and_endless_ones_do_no_harm() -> None:
+    def mechanism(data: int) -> list[object]:
+        words = [f"sha {n}7e9999 and {n}e99 x" for n in range(13)]
+        return [*words, data]
+
+    assert held(mechanism).is_violated
+
+    def endless_ones(data: int) -> list[float]:
+        return [np.inf * n if n else 0.5 for n in range(14)] + [float(data)]
+
+    assert held(endless_ones).is_violated

@@ -29,7 +29,9 @@ LAST: Final = 256  # what is kept of them as a mark: the rest after so many
 IN_A_TEXT: Final = 8  # numbers of a text that are looked at one by one
 LONGEST: Final = 10_000  # letters of a text in which numbers are sought
 BEHIND: Final = 8  # errors behind an error
-_NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER: Final = re.compile(  # of its own: the digits of a digest are none
+    r"(?<![\w.])[-+]?\d{1,40}(?:\.\d{1,40})?(?:[eE][-+]?\d\d?)?(?![\w.]*\w)"
+)
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
