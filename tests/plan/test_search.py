@@ -13,7 +13,7 @@ from chance import SeededDice
 from engine_rows import card_of, worth
 from sfumato import Refused
 from sfumato.app import OpenVault
-from sfumato.core.noise.above import above, watch_for
+from sfumato.core.noise.above import above, watch_for_rows
 from sfumato.core.noise.bounds import bin_starts, bins_of, search
 from sfumato.core.noise.chooser import BY_CHANCE, Chooser
 from sfumato.core.noise.choosing import rate_for
@@ -91,10 +91,10 @@ def test_each_group_of_a_person_has_its_share_of_the_price(sql: str, kind: str) 
     assert grouped.epsilon == 3  # a person is in two groups
 
 
-def test_the_first_above_is_that_of_the_sparse_vector_technique() -> None:
+def test_the_first_above_is_found_by_noisy_counts_that_pay_for_all_rows_of_a_person() -> None:
     made = chooser("SELECT FIRST_ABOVE(zip, 7) FROM some")
     counts = np.array([[5, 7, 9], [0, 0, 0], [20, 1, 1]], dtype=np.int64)
-    watch = watch_for(Fraction(6), 1, 3, monotone=True)
+    watch = watch_for_rows(Fraction(6), 1, 3)
     for seed in range(50):
         dice = SeededDice(seed)
         expected = [np.flatnonzero(above(row, 7, watch, dice)) for row in counts]

@@ -12,7 +12,7 @@ from scipy import stats
 
 from chance import CountingDice, ScriptedDice, SeededDice
 from choosing_checks import CHOOSING_ALARM, is_private, law_p_value
-from sfumato.core.noise.above import Watch, above, watch_for
+from sfumato.core.noise.above import Watch, above, watch_for, watch_for_rows
 from sfumato.core.refusal import Bug
 
 ONE = Fraction(1)
@@ -104,6 +104,40 @@ def test_it_is_private_when_answers_move_one_way(epsilon: Fraction, positives: i
     assert is_private_everywhere(watch, epsilon, 0, 3)
 
 
+def exact_law_of_rows(counts: tuple[int, ...], watch: Watch) -> list[Fraction]:
+    """The law of all outcomes for threshold 0 itself, which has no noise."""
+    no = [chance_of_no(np.zeros(1, np.int64), count, watch.answer_scale) for count in counts]
+    return [
+        Fraction(float(likelihood(no, outcome)[0]))
+        for outcome in outcomes(len(counts), watch.positives)
+    ]
+
+
+@pytest.mark.parametrize("positives", [1, 2])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("epsilon", [ONE / 2, ONE * 3])
+def test_counts_of_rows_pay_by_themselves_and_a_row_more_would_not_be_paid(
+    epsilon: Fraction, rows: int, positives: int
+) -> None:
+    watch = watch_for_rows(epsilon, positives, rows)
+    steps = [one for one in every(range(rows + 1), repeat=3) if sum(one) == rows]
+    for one, step in every(((0, 0, 0), (-1, 0, -2)), steps):
+        more = exact_law_of_rows(tuple(np.add(one, step).tolist()), watch)
+        assert is_private(exact_law_of_rows(one, watch), more, epsilon)
+    moved = exact_law_of_rows((rows - 1, -9, -9), watch)  # one count by rows: all of the price
+    still, past = (exact_law_of_rows((n, -9, -9), watch) for n in (-1, rows))
+    assert is_private(moved, still, epsilon)
+    assert not is_private(moved, still, epsilon * 99 / 100)
+    assert not is_private(past, still, epsilon)
+
+
+def test_the_joint_law_of_counts_of_rows_is_the_exact_one() -> None:
+    watch, counts = watch_for_rows(ONE * 2, 2, 3), (0, 1, -1, 2)
+    assert p_value_of(counts, watch, exact_law_of_rows(counts, watch), 7) > CHOOSING_ALARM
+    narrow = watch_for_rows(ONE * 4, 2, 3)
+    assert p_value_of(counts, narrow, exact_law_of_rows(counts, watch), 7) < CHOOSING_ALARM
+
+
 def test_answer_noise_that_does_not_grow_with_the_positives_is_not_private() -> None:
     right = watch_for(ONE, 4, 1, monotone=False)
     wrong = Watch(4, ONE, ONE, right.threshold_scale, right.answer_scale / 4)
@@ -161,3 +195,5 @@ def test_watching_without_a_price_is_our_own_fault() -> None:
     for epsilon, positives, moved in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
         with pytest.raises(Bug):
             watch_for(Fraction(epsilon), positives, moved, monotone=False)
+        with pytest.raises(Bug):
+            watch_for_rows(Fraction(epsilon), positives, moved)

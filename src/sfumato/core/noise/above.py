@@ -2,7 +2,9 @@
 
 The threshold gets its noise once, each answer gets noise that grows with the number of positives
 allowed, and it ends after so many (Lyu, Su, Li 2017, algorithm 7 without values; the broken
-variants are named in above.proof.md). Only yes and no leave, never a noisy answer.
+variants are named in above.proof.md). Only yes and no leave, never a noisy answer. Where all that
+one person moves adds up to no more than a bound, as with rows that are counted, the noisy answers
+are paid by themselves, and the threshold needs no noise.
 """
 
 from __future__ import annotations
@@ -52,6 +54,19 @@ def watch_for(epsilon: Fraction, positives: int, sensitivity: int, *, monotone: 
     )
 
 
+def watch_for_rows(epsilon: Fraction, positives: int, rows: int) -> Watch:
+    """Return the scales for counts of rows, if one person has at most so many in all of them."""
+    if epsilon <= 0 or positives < 1 or rows < 1:
+        raise Bug("watching needs an epsilon, a number of positives and a number of rows")
+    return Watch(
+        positives,
+        threshold_epsilon=Fraction(0),
+        answer_epsilon=Fraction(epsilon),
+        threshold_scale=Fraction(0),
+        answer_scale=laplace.scale_for(rows, Fraction(epsilon)),
+    )
+
+
 def _two_thirds_power(number: int) -> Fraction:
     """Return number**(2/3) in whole thousandths, rounded down."""
     cube = number**2 * _THOUSAND**3
@@ -66,10 +81,17 @@ def above(answers: Integers, threshold: int, watch: Watch, dice: Dice) -> NDArra
 
     Noise is drawn for every answer, asked or not, so that the bytes do not tell where it ended.
     """
-    limit = threshold + laplace.sample(watch.threshold_scale, 1, dice)
+    limit = threshold + _of_threshold(watch, dice)
     noisy = answers + laplace.sample(watch.answer_scale, answers.size, dice)
     is_above = np.asarray(noisy >= limit)
     yes = np.flatnonzero(is_above)
     if yes.size < watch.positives:
         return is_above
     return is_above[: yes[watch.positives - 1] + 1]
+
+
+def _of_threshold(watch: Watch, dice: Dice) -> int:
+    """Return the noise of the threshold: none if nothing is paid for it."""
+    if not watch.threshold_scale:
+        return 0
+    return int(laplace.sample(watch.threshold_scale, 1, dice)[0])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.expression import Json
-from sfumato.core.noise.above import above, watch_for
+from sfumato.core.noise.above import above, watch_for_rows
 from sfumato.core.noise.bounds import search
 from sfumato.core.noise.choosing import rate_for
 from sfumato.core.noise.kind import CONFIDENCE
@@ -71,7 +71,7 @@ class Chooser:
         return (0, 0, 0) if found is None else (1, *found)
 
     def _above(self, counts: Integers, dice: Dice) -> tuple[int]:
-        watch = watch_for(self.epsilon, 1, self.rows, monotone=True)
+        watch = watch_for_rows(self.epsilon, 1, self.rows)
         yes = np.flatnonzero(above(counts, self.threshold, watch, dice))
         return (int(yes[0]) if yes.size else -1,)
 

@@ -8,9 +8,10 @@ at least so much", and never "this is private".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from inspect import Parameter, signature
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ Run = Callable[[NDArray[np.bool_]], Outputs]  # a side of the pair for each run 
 FIRST: Final = 128  # runs before the first guess
 ALPHA: Final = 1e-4
 MOST: Final = 131_072
+TAKEN: Final = 4096  # things that are taken out of a generator
 ERRORS: Final = (Exception, SystemExit)  # an error of the mechanism is an output of it
 
 
@@ -207,8 +209,21 @@ def _caught(mechanism: Mechanism, takes: int, dice: Random) -> Callable[[object]
 
     def run(data: object) -> object:
         try:
-            return mechanism(data, *more)
+            return _taken(mechanism(data, *more))
         except ERRORS as error:
             return error
 
     return run
+
+
+def _taken(found: object) -> object:
+    """Return what comes out of a generator, and what it ends with; anything else as it is."""
+    if not isinstance(found, Iterator):
+        return found
+    taken: list[object] = []
+    try:
+        for one in islice(found, TAKEN):
+            taken.append(one)  # what came before an error came out, too
+    except ERRORS as error:
+        taken.append(error)
+    return {type(found).__name__: taken}

@@ -289,8 +289,7 @@ QUESTIONS: Final[tuple[Question, ...]] = (
     Question("APPROX_TOP_K", "SELECT k, APPROX_TOP_K(c, 2) FROM canaries GROUP BY k", ("choice",),
              epsilon=3),
     Question("BOUNDS", "SELECT k, BOUNDS(x) FROM canaries GROUP BY k", ("search",), epsilon=5),
-    Question("FIRST_ABOVE", "SELECT k, FIRST_ABOVE(c, 1) FROM canaries GROUP BY k", ("search",),
-             factor=3),
+    Question("FIRST_ABOVE", "SELECT k, FIRST_ABOVE(c, 1) FROM canaries GROUP BY k", ("search",)),
     Question("RUNNING_COUNT", "SELECT k, date_trunc('month', day) AS m, RUNNING_COUNT(*) "
              "FROM canaries GROUP BY k, m", ("running",)),
     Question("keys that are secret", "SELECT z, COUNT(*) FROM crowds GROUP BY z", ("count",),

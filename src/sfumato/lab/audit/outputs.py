@@ -6,24 +6,20 @@ number that is the same only for the same thing. What is missing in a run is NaN
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.refusal import Refused
+from sfumato.lab.audit.parts import EXACT, LAST, OUTPUT, WHOLE, Parts
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 Columns = dict[str, Floats]
-WHOLE: Final = "the whole output"
-EXACT: Final = 1 << 53  # whole numbers from here on lose their last bits as floats
-LAST: Final = 256  # what is kept of them as a mark: the rest after so many
 _PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
+_LOW: Final = np.uint64((1 << 12) - 1)
 _KEPT: Final = np.uint64(12)  # bits dropped of a 64-bit hash, so that a float holds it exactly
 
 
@@ -78,12 +74,20 @@ def joined(parts: Sequence[Outputs]) -> Outputs:
 
 def read_outputs(found: object, runs: int) -> Outputs:
     """Return the outputs of so many runs: an array with a row for each, or one object for each."""
+    found = _unmasked(found)
     if isinstance(found, np.ndarray) and found.dtype.kind in "biuf":
         return _of_array(found, runs)
     if not isinstance(found, (Sequence, np.ndarray)) or len(found) != runs:
         raise ValueError("a mechanism returns one output for each run")
     table = _as_numbers(found) if isinstance(found, list) else None
     return _of_objects(list(found)) if table is None else _of_array(table, runs)
+
+
+def _unmasked(found: object) -> object:
+    """Return a masked array as a list of what is shown and what is under the mask."""
+    if not isinstance(found, np.ma.MaskedArray):
+        return found
+    return list(zip(found.tolist(), found.data.tolist(), strict=True))
 
 
 def read_sides(parts: Sequence[tuple[Places, object]]) -> Outputs:
@@ -93,7 +97,7 @@ def read_sides(parts: Sequence[tuple[Places, object]]) -> Outputs:
     side look, and sides that luck alone sets apart would be told apart.
     """
     places = np.concatenate([where for where, _ in parts])
-    rows = [_counted(found, where.size) for where, found in parts]
+    rows = [_counted(_unmasked(found), where.size) for where, found in parts]
     return read_outputs(_as_one(rows), places.size).at(np.argsort(places))
 
 
@@ -142,6 +146,9 @@ def _of_array(found: NDArray[Any], runs: int) -> Outputs:
     with np.errstate(over="ignore"):
         numbers = {name: rows[:, i].astype(np.float64) for i, name in enumerate(names)}
     marks = {WHOLE: _hashes(rows), "how many numbers": np.full(runs, float(rows.shape[1]))}
+    if found.dtype.kind == "f":
+        marks |= {f"the bits of {n}": odd for n, one in numbers.items() if (odd := _odd(one)).any()}
+        numbers |= _beyond(rows, numbers)
     if found.dtype.kind in "iu" and any(np.abs(one).max() >= EXACT for one in numbers.values()):
         last = {f"the last bits of {name}": rows[:, i] % LAST for i, name in enumerate(names)}
         marks |= {name: column.astype(np.float64) for name, column in last.items()}
@@ -149,7 +156,23 @@ def _of_array(found: NDArray[Any], runs: int) -> Outputs:
 
 
 def _names(count: int) -> list[str]:
-    return ["the output"] if count == 1 else [f"output {i + 1}" for i in range(count)]
+    return [OUTPUT] if count == 1 else [f"output {i + 1}" for i in range(count)]
+
+
+def _odd(numbers: Floats) -> Floats:
+    """Return a mark of the bits where equal numbers may have others: 0, below 0, and no number."""
+    bits: NDArray[np.uint64] = numbers.view(np.uint64)
+    is_odd = (numbers == 0) & np.signbit(numbers) | np.isnan(numbers)
+    return np.where(is_odd, (bits >> _KEPT) + (bits & _LOW) + np.uint64(1), 0).astype(np.float64)
+
+
+def _beyond(rows: NDArray[Any], numbers: Columns) -> Columns:
+    """Return what numbers that are longer than a float have beyond it."""
+    if rows.dtype.itemsize <= 8:
+        return {}
+    with np.errstate(invalid="ignore", over="ignore"):
+        rest = {name: rows[:, place] - one for place, (name, one) in enumerate(numbers.items())}
+        return {f"{name} beyond a float": one.astype(np.float64) for name, one in rest.items()}
 
 
 def _hashes(rows: NDArray[Any]) -> Floats:
@@ -164,13 +187,9 @@ def _hashes(rows: NDArray[Any]) -> Floats:
 
 
 def _of_objects(found: Sequence[object]) -> Outputs:
-    numbers: list[dict[str, float]] = []
-    marks: list[dict[str, float]] = []
-    for one in found:
-        numbers.append({})
-        marks.append({WHOLE: mark_of(_spelled(one))})
-        _flatten(one, "the output", numbers[-1], marks[-1])
-    return Outputs(len(found), _as_columns(numbers), _as_columns(marks))
+    parts = [Parts(one) for one in found]
+    numbers = _as_columns([one.numbers for one in parts])
+    return Outputs(len(found), numbers, _as_columns([one.marks for one in parts]))
 
 
 def _as_columns(rows: Sequence[Mapping[str, float]]) -> Columns:
@@ -179,51 +198,3 @@ def _as_columns(rows: Sequence[Mapping[str, float]]) -> Columns:
         for name, value in row.items():
             made.setdefault(name, np.full(len(rows), np.nan))[place] = value
     return made
-
-
-def _flatten(one: object, name: str, numbers: dict[str, float], marks: dict[str, float]) -> None:
-    """Put one output, part by part, under names of its own."""
-    marks[f"the kind of {name}"] = mark_of(type(one).__name__)
-    match one:
-        case bool() | int() | float() | np.generic():
-            numbers[name] = _number(one)
-            if isinstance(one, (int, np.integer)) and abs(int(one)) >= EXACT:
-                marks[f"the last bits of {name}"] = float(int(one) % LAST)
-        case str() | bytes():
-            marks[name] = mark_of(one if isinstance(one, str) else repr(one))
-            marks[f"the length of {name}"] = float(len(one))
-        case Mapping():
-            marks[f"the keys of {name}"] = mark_of(repr([str(key) for key in one]))
-            marks[f"the length of {name}"] = float(len(one))
-            for key, value in one.items():
-                _flatten(value, f"{name}[{key}]", numbers, marks)
-        case Sequence() | np.ndarray():
-            marks[f"the length of {name}"] = float(len(one))
-            for place, value in enumerate(one):
-                _flatten(value, f"{name}[{place}]", numbers, marks)
-        case Refused():
-            marks[name] = mark_of(_spelled(one))
-            marks[f"the words of {name}"] = mark_of(f"{one} {one.facts}")
-        case _:
-            marks[name] = mark_of(_spelled(one))
-
-
-def _number(one: object) -> float:
-    try:
-        return float(one)  # type: ignore[arg-type]  # a complex number or a date is no number
-    except (OverflowError, TypeError, ValueError):
-        return mark_of(str(one))
-
-
-def _spelled(one: object) -> str:
-    """Return what tells an output from another; of an error, its code and its words."""
-    if isinstance(one, Refused):
-        return f"refused {one.code}"
-    return f"{type(one).__name__} {one}" if isinstance(one, BaseException) else repr(one)
-
-
-@lru_cache(maxsize=1 << 16)
-def mark_of(text: str) -> float:
-    """Return a number below 2**48 that is the same for the same text."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).digest()
-    return float(int.from_bytes(digest, "big"))

@@ -20,9 +20,7 @@ confidence 99.99 %". No number here says that something is private.
 ## What ships
 
 Each mechanism is held against its claim, and beside it a twin that is sold for half of its
-epsilon. A twin that is not caught would mean that the audit shows nothing. Where the twin has more
-than twice the epsilon, the audit is of the path alone: by our rule it does not count as one of the
-constant ([decision 0020](decisions/0020-the-auditor.md) says why it cannot). "Runs" are runs of the
+epsilon. A twin that is not caught would mean that the audit shows nothing. "Runs" are runs of the
 mechanism, both sides together, or, at the door, keys of one grouped question (of a fit: of all its
 questions; of a stream: its days) with a canary each by a coin flip.
 """

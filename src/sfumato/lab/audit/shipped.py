@@ -300,7 +300,7 @@ SHIPPED: Final[tuple[Shipped, ...]] = (
     Shipped("noisy maximum", ("top", "laplace"), _noisy_max, ((0, 1), (1, 1)), most=FEW),
     Shipped("search for bounds", ("bounds", "chooser"), _bounds, (0, 1), most=FEW),
     Shipped("first above", ("above", "chooser"), _chooser("above", threshold=1),
-            ((0, 0, 0, 0), (1, 1, 1, 0)), Fraction(2), most=4 * FEW),
+            ((0, 0), (1, 0)), most=FEW),
     Shipped("two above", ("above",), _above, ((0, 0, 0, 0, 1, 1, 1), (1, 1, 1, 1, 0, 0, 0)),
             Fraction(3), most=4 * FEW),
     Shipped("key selection", ("selection",), _selection, (3, 4), delta=float(DELTA)),

@@ -57,7 +57,7 @@ def _places(marks: Floats) -> Floats:
 
 def _apart(column: Floats, is_second: Bools) -> float:
     """Return by how many deviations the middles of a column differ, tails cut off."""
-    there = ~np.isnan(column)
+    there = np.isfinite(column)
     low, high = np.percentile(column[there], [1, 99]) if there.any() else (0.0, 0.0)
     filled = np.clip(np.where(there, column, low), low, high)
     missing = abs(float(there[is_second].mean()) - float(there[~is_second].mean()))
@@ -144,7 +144,7 @@ def _sums(numbers: Floats) -> Floats:
 
 def _repeats(numbers: Floats) -> Floats:
     ordered = np.sort(numbers, axis=1)
-    return np.asarray((np.diff(ordered, axis=1) == 0).sum(axis=1).astype(np.float64))
+    return np.asarray((ordered[:, 1:] == ordered[:, :-1]).sum(axis=1).astype(np.float64))
 
 
 def _orders(numbers: Floats) -> Floats:
