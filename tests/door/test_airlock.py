@@ -232,6 +232,30 @@ def test_a_program_that_makes_the_host_fail_tells_its_author_nothing(
     assert said[0] == said[1]
 
 
+@pytest.mark.parametrize("ends", [("ada", "withdraw"), ("owner", "decline")])
+def test_the_chain_grows_alike_whether_a_run_failed_or_not(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch, ends: tuple[str, str]
+) -> None:
+    """Its author asks other questions meanwhile, and a receipt says how long the chain is."""
+
+    def stopped(_job: BlockJob) -> None:
+        raise SandboxStopped
+
+    def lengths(request: str) -> list[int]:
+        seen = [vault.house.ledger.store.head().seq]
+        for user, act in (("owner", "run"), ends):
+            call(vault, user, act, request)
+            seen.append(vault.house.ledger.store.head().seq)
+        return [later - first for first, later in zip(seen, seen[1:], strict=False)]
+
+    well = lengths(submitted(vault))
+    ill = submitted(vault)
+    monkeypatch.setattr(vault.house.desk.airlock.door.programs.sandbox, "run_each", stopped)
+    assert lengths(ill) == well
+    over = [e for e in vault.house.ledger.store.entries() if ill in e.body][-1]
+    assert json.loads(over.body)["was"] == "failed"  # for auditors, now that it is over
+
+
 def test_an_owner_declines_what_has_failed_and_its_author_reads_that_alone(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:

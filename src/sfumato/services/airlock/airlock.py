@@ -99,7 +99,7 @@ class Airlock:
         """Take a request of one's own back."""
         _, found = self._found(caller, request)
         made = airlock.withdrawn(found, caller.user, self.clock.now())
-        return self._ended(caller, "airlock-withdrawn", made)
+        return self._ended(caller, "airlock-withdrawn", made, found)
 
     def fetch(self, caller: Caller, request: str) -> Json:
         """Return the files of a released request, if they are those that the ledger names."""
@@ -145,7 +145,7 @@ class Airlock:
         check_themselves(caller)
         _, found = self._found(caller, request)
         made = airlock.declined(found, caller.user, self.clock.now())
-        return self._ended(caller, "airlock-declined", made)
+        return self._ended(caller, "airlock-declined", made, found)
 
     # --- reviewers ----------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Airlock:
         made = airlock.voted(found, vote, self._draft(listing, found).seal)
         self._note("airlock-vote", made, {"by": caller.user, "says": says, "seal": seal})
         if made.state == airlock.REJECTED:
-            return self._ended(caller, "airlock-rejected", made)
+            return self._ended(caller, "airlock-rejected", made, found)
         self._change(made)
         return shown_to(made, caller)
 
@@ -248,19 +248,20 @@ class Airlock:
         self.door.files.drop(before.place)
         return shown_to(made, caller)
 
-    def _ended(self, caller: Caller, kind: str, made: Request) -> Json:
+    def _ended(self, caller: Caller, kind: str, made: Request, before: Request) -> Json:
         """Put down that a request is over without a release, and let nothing of it be left."""
-        self._over(kind, made)
-        return shown_to(made, caller)
-
-    def _over(self, kind: str, made: Request) -> None:
-        self._note(kind, made, {"by": made.ended_by})
+        self._note(kind, made, {"by": made.ended_by, "was": before.state})
         self._change(made)
         self.door.files.drop(made.place)
+        return shown_to(made, caller)
 
     def _failed(self, begun: Request) -> Request:
+        """Return a request that could not be run; the chain has that once people have ruled.
+
+        A receipt of any question says how long the chain is. An entry now would tell the author.
+        """
         made = airlock.failed(begun)
-        self._over("airlock-failed", made)
+        self._change(made)
         return made
 
     def sweep(self) -> None:
@@ -334,7 +335,7 @@ class Airlock:
             return request
         made = airlock.expired(request, self.clock.now())
         if made is not request:
-            self._note("airlock-expired", made, {})
+            self._note("airlock-expired", made, {"was": request.state})
             if self.store.change(made):
                 self.door.files.drop(made.place)
             return made
