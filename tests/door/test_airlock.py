@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,7 @@ def test_the_chain_grows_alike_whether_a_run_failed_or_not(
         for user, act in (("owner", "run"), ends):
             call(vault, user, act, request)
             seen.append(vault.house.ledger.store.head().seq)
-        return [later - first for first, later in zip(seen, seen[1:], strict=False)]
+        return [later - first for first, later in pairwise(seen)]
 
     well = lengths(submitted(vault))
     ill = submitted(vault)

@@ -5,6 +5,7 @@ Whoever adds a lock is held up for good by an index that hears and never answers
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -41,6 +42,18 @@ with held_folder(Path(sys.argv[1]), sys.argv[2]) as held:
     inside.chmod(0o555)
     print(flush=True)
     sys.stdin.read()
+"""
+FULL = """
+import os, resource, sys
+from pathlib import Path
+from sfumato.sandbox import drafts
+free = os.open(os.devnull, os.O_RDONLY)
+os.close(free)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+try:
+    drafts._new(Path(sys.argv[1]), drafts.DRAFT)  # newer Pythons' glob, before, says nothing of it
+except OSError as error:
+    print(os.strerror(error.errno))
 """
 
 
@@ -131,3 +144,12 @@ def test_a_lock_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(Refused):
         Environments(tmp_path / "own").add_lock(lock)
     assert not (tmp_path / "own").exists() or names(tmp_path / "own") == []
+
+
+def test_a_process_that_may_open_no_more_gives_up_and_fills_no_disk(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)],
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert said.stdout.strip() == os.strerror(errno.EMFILE)
+    assert len(names(tmp_path)) <= 1  # nothing can be removed then either; the next sweep does

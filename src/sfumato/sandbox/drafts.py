@@ -53,27 +53,39 @@ def sweep(above: Path) -> None:
 
 
 def _new(above: Path, kind: str) -> Held:
-    """Return a folder and its lock; one that a sweep was quicker to take is left to it."""
+    """Return a folder and its lock; one that a sweep was quicker to take is left to it.
+
+    Whatever else is in the way of a lock would be in the way of the next one too.
+    """
     while True:
         place = Path(tempfile.mkdtemp(prefix=kind, dir=above))
-        lock = _taken(place)
-        if lock is not None and place.exists():
+        try:
+            lock = _locked(place)
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        except OSError:
+            _remove(place)
+            raise
+        if place.exists():
             return Held(place, lock)
-        if lock is not None:
-            os.close(lock)
+        os.close(lock)
 
 
 def _taken(place: Path) -> int | None:
-    """Return the folder's lock, or None if somebody who is alive has it, or it is gone."""
+    """Return the folder's lock, or None if somebody who is alive has it, or nobody can have it."""
     try:
-        lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return _locked(place)
     except OSError:
         return None
+
+
+def _locked(place: Path) -> int:
+    lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
-        return None
+        raise
     return lock
 
 
