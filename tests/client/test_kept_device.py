@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from fractions import Fraction
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -128,6 +130,51 @@ def test_two_that_make_a_device_at_once_have_one_secret(tmp_path: Path) -> None:
     assert KeptDevice(second.path, draw).device().secret == secrets[0] == first.device().secret
     assert [one.name for one in tmp_path.iterdir()] == ["device"]
     assert second.path.stat().st_mode & 0o077 == 0
+
+
+def test_of_two_kinds_of_waves_that_are_answered_at_once_one_is_refused(tmp_path: Path) -> None:
+    """A house can invite to both; each would tell all that was promised of the series."""
+    made = Published(read_survey(design(**EVER)), KEY)
+    other = Published(read_survey(design(**{**EVER, "ever": 7})), KEY)
+    with ThreadPoolExecutor(1) as another:
+        begun: list[Future[object]] = []
+
+        def draw(size: int) -> bytes:
+            if not begun:  # the first has looked at what it answered before
+                begun.append(another.submit(kept(tmp_path / "device").begun, other, "b", TRUTHS))
+                wait(begun, timeout=1)
+            return DICE.draw(size)
+
+        kept(tmp_path / "device").device()
+        KeptDevice(tmp_path / "device", draw).begun(made, "a", TRUTHS)
+        with pytest.raises(Refused) as refused:
+            begun[0].result()
+    assert refused.value.code == "bad-survey"
+
+
+def test_many_ballots_of_one_device_at_once_are_all_remembered(tmp_path: Path) -> None:
+    made = [Published(read_survey(design(**EVER | {"series": f"{n}"})), KEY) for n in range(8)]
+    all_there = Barrier(len(made))
+
+    def begun(one: Published) -> str:
+        all_there.wait()
+        return kept(tmp_path / "device").begun(one, "a code", TRUTHS).said
+
+    with ThreadPoolExecutor(len(made)) as several:
+        said = list(several.map(begun, made))
+    own = kept(tmp_path / "device").device()
+    assert len(own.waves or {}) == len(made)
+    assert said == [own.said(one, TRUTHS) for one in made]  # of one secret
+    assert {one.stat().st_mode & 0o077 for one in tmp_path.iterdir()} == {0}
+    assert not list(tmp_path.glob("*.draft"))
+
+
+def test_a_ballot_that_was_begun_elsewhere_is_not_written_over(tmp_path: Path) -> None:
+    made = Published(read_survey(design()), KEY)
+    waiting = kept(tmp_path / "device").begun(made, "a code", TRUTHS)
+    with pytest.raises(Refused):
+        kept(tmp_path / "device").begun(made, "another", TRUTHS)
+    assert kept(tmp_path / "device").waiting(made) == waiting
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(33)])

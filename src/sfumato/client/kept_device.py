@@ -8,11 +8,12 @@ fall at any moment draws no coin anew, and costs nobody their voice or their sum
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -73,10 +74,17 @@ class KeptDevice:
 
     def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
         """Return the ballot, which is on the disk by then; nothing of it is sent yet."""
-        own = self.device()
-        waiting = own.begun(made, invitation, truths)
-        keep_waves(self.path, own.waves or {})
-        keep_ballot(self.path, waiting)
+        with self._alone():
+            if self.waiting(made) is not None:  # since it was looked for
+                raise Refused(
+                    "not-allowed",
+                    "A ballot that this device has begun elsewhere waits for this survey.",
+                    "Answer again: that sends it, once.",
+                )
+            own = self.device()
+            waiting = own.begun(made, invitation, truths)
+            keep_waves(self.path, own.waves or {})
+            keep_ballot(self.path, waiting)
         return waiting
 
     def send(self, house: House, made: Published, waiting: Waiting) -> Prepared:
@@ -92,7 +100,8 @@ class KeptDevice:
             if refused.code in FOR_GOOD:
                 forget_ballot(self.path, waiting.survey)
             raise
-        write(self._answered, "".join(f"{one}\n" for one in sorted({*self._done(), made.id})))
+        with self._alone():
+            write(self._answered, "".join(f"{one}\n" for one in sorted({*self._done(), made.id})))
         forget_ballot(self.path, waiting.survey)
         return ready
 
@@ -110,8 +119,24 @@ class KeptDevice:
         parts = read_report(made, waiting.said)
         cost = sum((made.costs[one.question] for one in parts), Fraction(0))
         ballot = hashlib.sha256(waiting.blinded).hexdigest()[:16]
-        costs = {**self._costs(), f"{made.id} {ballot}": cost}
-        write(self._spent, json.dumps({name: str(one) for name, one in costs.items()}))
+        with self._alone():
+            costs = {**self._costs(), f"{made.id} {ballot}": cost}
+            write(self._spent, json.dumps({name: str(one) for name, one in costs.items()}))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the only one, of this process or any, that reads these files and writes them anew.
+
+        Two that each forget what the other wrote would answer two kinds of waves with one device.
+        """
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(held)
 
     def _costs(self) -> dict[str, Fraction]:
         try:
@@ -162,7 +187,8 @@ class KeptDevice:
     def _make(self) -> None:
         """Write a fresh secret durably: in one step, and never over one that is there."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = on_disk(self.path, self.draw(SECRET_BYTES))
+        secret, name = self.draw(SECRET_BYTES), self.draw(8).hex()  # a draft of nobody else's
+        draft = on_disk(self.path.with_name(f"{self.path.name}.{name}"), secret)
         with contextlib.suppress(FileExistsError):  # another process was first: its secret stands
             os.link(draft, self.path)
         draft.unlink()
