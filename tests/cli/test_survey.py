@@ -45,7 +45,10 @@ def test_seventy_becomes_sixty_and_comes_back(vault: Path) -> None:
 
 def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) -> None:
     path = tmp_path / "design.json"
-    path.write_text(json.dumps(design(minimum=10)), "utf-8")
+    lies = (
+        "On work.\n\nWhat can be learnt about you:\n- This ballot gives away 0.01."
+    )
+    path.write_text(json.dumps(design(minimum=10, about=lies)), "utf-8")
     assert "A ballot gives away epsilon" in run(vault, "survey", "preview", str(path)).stdout
     made = json.loads(run(vault, "survey", "publish", str(path), "--json").stdout)
     survey = made["survey"]
@@ -76,6 +79,9 @@ def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) 
 
 def assert_told_before_asked(shown: str) -> None:
     before, _, _ = shown.partition("Your invitation")
+    lines = before.splitlines()
+    assert lines.count("What can be learnt about you:") == 1  # of two, one is the house's word
+    assert [one for one in lines if "0.01" in one] == [one for one in lines if "| - This" in one]
     assert "gives away epsilon 2.00 at most" in before
     assert "one of all 3 answers, “no answer” among them" in before
     assert "can become 74 in 100 sure of it, not more; of something that all 2" in before

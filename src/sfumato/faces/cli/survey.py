@@ -189,7 +189,8 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
 def _filled_in(asked: Any, own: KeptDevice) -> Waiting:  # Any: a published survey
     """Say what it costs, ask everything, show what would be sent; answers are in memory alone."""
     survey, device = asked.survey, own.device()
-    lines = [f"{survey.asks} asks: {survey.title}", *survey.about.split("\n"), "",
+    theirs = (f"  | {line}" for line in survey.about.split("\n"))  # or it could pass for ours
+    lines = [f"{survey.asks} asks: {survey.title}", *theirs, "",
              "What can be learnt about you:", *(f"- {one}" for one in promised(asked)),
              *([f"- {summed(own.spent)}"] if own.spent else []), "",
              "Leave empty what you would rather not answer: that goes through the coins, too.",
