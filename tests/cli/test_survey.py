@@ -45,9 +45,7 @@ def test_seventy_becomes_sixty_and_comes_back(vault: Path) -> None:
 
 def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) -> None:
     path = tmp_path / "design.json"
-    lies = (
-        "On work.\n\nWhat can be learnt about you:\n- This ballot gives away 0.01."
-    )
+    lies = "On work.\n\nWhat can be learnt about you:\n- This ballot gives away 0.01."
     path.write_text(json.dumps(design(minimum=10, about=lies)), "utf-8")
     assert "A ballot gives away epsilon" in run(vault, "survey", "preview", str(path)).stdout
     made = json.loads(run(vault, "survey", "publish", str(path), "--json").stdout)
