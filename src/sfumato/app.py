@@ -249,7 +249,7 @@ def create(  # noqa: PLR0913  # what `init` is told
     kept = {"anchor": str(where), "ledger": ledger, "engine": chosen.kind, "sandbox": sandbox}
     write_settings(root, kept)
     key = ReceiptKey(read_secret(root / "keys" / "receipts"))
-    Ledger(store, FileAnchor(where), key).note("vault-created", {"format": FORMAT})
+    Ledger(store, FileAnchor(where), key).begin("vault-created", {"format": FORMAT})
     store.close()
 
 

@@ -153,6 +153,23 @@ def test_a_missing_anchor_stops_charges_until_it_is_back(tmp_path: Path, source:
         vault["town"].count().ask(epsilon=0.5)
 
 
+@pytest.mark.parametrize("code", ["ledger-frozen", "anchor-missing"])
+def test_no_owners_acts_hide_that_a_ledger_was_rolled_back(
+    tmp_path: Path, source: Path, code: str
+) -> None:
+    with open_with(tmp_path, "town", source, CARD) as vault:
+        shutil.copytree(tmp_path / "vault", tmp_path / "backup")
+        vault["town"].count().ask(epsilon=1)
+    shutil.rmtree(tmp_path / "vault")
+    (tmp_path / "backup").rename(tmp_path / "vault")
+    if code == "anchor-missing":
+        (tmp_path / "anchors" / "anchor").unlink()
+    with sfumato.open(tmp_path / "vault") as vault:
+        acts = [lambda: vault.enrol("ada", "researchers")] * 6  # more than were lost
+        assert [code_of(act) for act in acts] == [code] * 6
+        assert code_of(lambda: vault["town"].count().ask(epsilon=1)) == code
+
+
 def test_a_cap_is_raised_by_two_and_what_was_spent_stays_spent(
     tmp_path: Path, source: Path
 ) -> None:

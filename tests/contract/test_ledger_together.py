@@ -14,7 +14,16 @@ import pytest
 
 import ledgers
 from ledgers import CAP, DEBT, Place, asked
-from sfumato.core.account import Charge, Charged, Debtor, Exceeded, Head, Outcome, Reused
+from sfumato.core.account import (
+    AnchorMark,
+    Charge,
+    Charged,
+    Debtor,
+    Exceeded,
+    Head,
+    Outcome,
+    Reused,
+)
 from sfumato.core.filters import Cap
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Refused
@@ -111,6 +120,7 @@ def test_charges_that_wait_cost_one_commit(
 def test_what_is_written_together_is_marked_once(store: SqlLedger) -> None:
     marked: list[Head] = []
     store.mark_with(marked.append)
+    _hold(store)
     told = _together(store, *_charging(store, *(asked(str(n), f"q{n}") for n in range(6))))
     assert all(isinstance(one.result(), Charged) for one in told)
     assert marked == [store.head()]
@@ -122,6 +132,7 @@ def test_where_the_mark_is_refused_each_who_paid_is_told_so(
     (tmp_path / "file").write_text("")
     anchor = FileAnchor(tmp_path / "file" / "anchor")  # which cannot be written
     store.mark_with(anchor.advance)
+    _hold(store)
 
     def paying(charge: Charge) -> None:
         outcome = store.charge(charge)
@@ -131,7 +142,28 @@ def test_where_the_mark_is_refused_each_who_paid_is_told_so(
     told = _together(store, *(partial(paying, asked(str(n), f"q{n}")) for n in range(4)))
     refused = [one.exception() for one in told]
     assert [getattr(one, "code", one) for one in refused] == ["anchor-missing"] * 4
-    assert _spent(store, "people") == _times(4)
+    assert _spent(store, "people") == _times(5)
+
+
+def test_acts_before_any_charge_found_the_anchors_mark_are_not_marked(store: SqlLedger) -> None:
+    marked: list[Head] = []
+    store.mark_with(marked.append)
+    acts = [partial(store.open_account, f"people:{n}", CAP) for n in range(3)]
+    _together(store, *acts, *_charging(store, asked("1")))
+    assert marked == []
+    head = store.head()
+    elsewhere = AnchorMark(head.ledger, head.epoch, head.seq + 100, head.hash)
+    lost = _together(store, *acts, lambda: store.charge(asked("2", "r"), elsewhere))
+    assert getattr(lost[-1].exception(), "code", None) == "ledger-frozen"
+    _together(store, *(partial(store.open_account, f"group:{n}", CAP) for n in range(3)))
+    assert marked == []
+
+
+def _hold(store: SqlLedger) -> None:
+    """Let a charge find the anchor's mark in the ledger."""
+    head = store.head()
+    mark = AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
+    assert isinstance(store.charge(asked("held", "held"), mark), Charged)
 
 
 def test_a_charge_that_is_refused_leaves_the_others_and_nothing_of_its_own(

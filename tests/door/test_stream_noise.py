@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def door(folder: Path) -> Iterator[StreamDoor]:
     store = create_ledger(folder / "ledger.sqlite", StoppedClock(), SystemDice())
     ledger = Ledger(store, FileAnchor(folder / "anchor"), ReceiptKey(bytes(range(32))))
-    ledger.note("vault-created", {})
+    ledger.begin("vault-created", {})
     kept, pool = FileStreams(folder / "streams"), NoisePool(SystemDice())
     yield StreamDoor(ledger, CountedEngine(lambda _: {}), pool, kept)
     store.close()

@@ -127,11 +127,31 @@ class Ledger:
         """Mark the operation as failed; its charge stays."""
         self.anchor.advance(self.store.fail(user, op, "question-failed", shape).head)
 
-    def note(self, kind: str, body: Json) -> Head:
-        """Write an owner's act into the chain."""
+    def begin(self, kind: str, body: Json) -> Head:
+        """Write the first act into the chain of a new ledger, and make its anchor."""
         head = self.store.note(kind, body)
         self.anchor.advance(head)
         return head
+
+    def note(self, kind: str, body: Json) -> Head:
+        """Write an owner's act into the chain; refuse where the anchor saw another history.
+
+        It is written there too, for it may be what protects people; but the anchor stays as it is,
+        else acts without a charge would make it agree with a ledger that was rolled back.
+        """
+        head = self.store.note(kind, body)
+        self._check_mark()
+        self.anchor.advance(head)
+        return head
+
+    def _check_mark(self) -> None:
+        """Refuse unless the anchor's mark stands in the ledger; freeze one that was rolled back."""
+        mark = self._mark()
+        head, frozen, marked = self.store.standing_with(mark.seq)
+        why = disagreement(mark, head, marked)
+        if why is not None:
+            self.store.freeze(why)
+            raise _frozen(frozen or why)
 
     def not_dp(self, people: str, head: Head | None = None) -> int:
         """Return how many tables of these people were handed out without DP, by that head or now.

@@ -49,6 +49,7 @@ class SqlLedger:
         self._writing = Held(self._connected)
         self._looking = Held(self._connected)
         self._seen: Head | None = None
+        self._held: Head | None = None  # the last of a history that the anchor's mark stands in
         self._own = Own()
         self._mark: Callable[[Head], None] | None = None
         self._acts: Together[Act, Any] = Together(  # Any: each its own
@@ -70,6 +71,7 @@ class SqlLedger:
             return Exceeded(refusal.account)
         except HistoryLost as lost:
             reason = lost.reason
+            self._held = None
         else:
             return outcome
         self.freeze(reason)  # an act of its own, for that of the charge was undone
@@ -221,8 +223,12 @@ class SqlLedger:
         return [Ended(error=error)] * len(acts)
 
     def _mark_all(self) -> None:
-        """Mark what is durable by now; where that is refused, each who needs it is told so."""
-        head = self._seen
+        """Mark what is durable by now; where that is refused, each who needs it is told so.
+
+        Nothing is marked before a charge has found the anchor's mark in this history: acts that
+        look for none would make the anchor agree with a ledger that was rolled back.
+        """
+        head = self._held
         if self._mark is not None and head is not None:
             with contextlib.suppress(Refused):
                 self._mark(head)
@@ -240,6 +246,8 @@ class SqlLedger:
                 work.link.commit()
                 self._own = self._own.grown(begun, work.head, has_notes=work.has_notes)
                 self._seen = work.head
+                if work.is_held or self._held is not None:
+                    self._held = work.head
                 return
             except Fault as fault:
                 code = fault.code
@@ -265,17 +273,18 @@ class SqlLedger:
         raise spoken(code)
 
     def _hold_head(self, link: Link) -> Work:
-        work = self._held(link)
+        work = self._begun(link)
         reason = self._lost_history(work)
         if reason is None or work.frozen is not None:
             return work
+        self._held = None
         work.freeze(reason)
         work.finish()
         link.commit()
         self._seen = work.head
-        return self._held(link)
+        return self._begun(link)
 
-    def _held(self, link: Link) -> Work:
+    def _begun(self, link: Link) -> Work:
         dialect = self._database.dialect
         link.begin()
         found = rows.standing(link, dialect.lock)
@@ -305,7 +314,7 @@ class SqlLedger:
         here = link.origin()
         if rows.standing(link).origin == here:
             return
-        work = self._held(link)
+        work = self._begun(link)
         if work.origin != here:
             work.freeze("the database is not the one that the ledger was made in")
         work.finish()

@@ -42,6 +42,7 @@ class Work:
     origin: str
     is_dirty: bool = False
     has_notes: bool = False  # or had some that were undone
+    is_held: bool = False  # the anchor's mark was looked for, and stands
 
     def marked(self) -> Work:
         """Return how the transaction stands now, so that it can be gone back to."""
@@ -82,10 +83,12 @@ class Work:
         if (mark.ledger, mark.epoch, mark.seq, mark.hash) == (
             head.ledger, head.epoch, head.seq, head.hash,
         ):  # fmt: skip
+            self.is_held = True
             return
         reason = disagreement(mark, head, rows.entry(self.link, mark.seq))
         if reason is not None:
             raise HistoryLost(reason)
+        self.is_held = True
 
     def freeze(self, reason: str) -> None:
         """Stop every charge; the first reason stays."""
