@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sfumato.core.refusal import Refused
-from sfumato.lab.audit import Audited, audit
+from sfumato.lab.audit import Audited, audit, auditing, outputs
 
 Random = np.random.Generator
 
@@ -54,6 +54,26 @@ class Slotted:
         self.data = data
 
 
+class OneSlot:
+    """Its one slot is a text, and a name that Python writes otherwise."""
+
+    __slots__ = "__data"  # noqa: PLC0205  # as somebody may write it
+
+    def __init__(self, data: int) -> None:
+        self.__data = data
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+class Called(Plain):
+    def __call__(self) -> int:
+        return self.data
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
 @dataclass
 class Quiet:
     data: int
@@ -87,6 +107,10 @@ ODD: dict[str, Callable[[int], object]] = {
     "frozen set": lambda data: frozenset({2, data}),
     "attribute": lambda data: Plain(data),
     "slot": lambda data: Slotted(data),
+    "slot of one name": lambda data: OneSlot(data),
+    "what can be called": lambda data: Called(data),
+    "masked array": lambda data: np.ma.masked_array([1, data], [False, True]),
+    "mask": lambda data: np.ma.masked_array([1, 2], [False, bool(data)]),
     "field without words": lambda data: Quiet(data),
     "carried along": marked,
     "kind of enum": lambda data: Colour(data),
@@ -114,6 +138,13 @@ NOISY: dict[str, Callable[[float], object]] = {
     "sentence": lambda noisy: f"about {noisy:.6f} people",
     "part of one": lambda noisy: complex(1, noisy),
     "attribute": lambda noisy: Marked(noisy),
+    "set": lambda noisy: {noisy},
+    "key": lambda noisy: {noisy: 0},
+    "values": lambda noisy: {1: noisy}.values(),
+    "slice": lambda noisy: slice(noisy),
+    "value of a key that has a namesake": lambda noisy: {1: noisy, "1": 0},
+    "error": lambda noisy: ValueError(noisy),
+    "fact": lambda noisy: Refused("bad-request", "No.", "Ask otherwise.", near=noisy),
 }
 
 
@@ -143,7 +174,11 @@ def endless(data: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("made", [told, ends_badly, endless, lambda data: map(int, [data])])
-def test_what_a_generator_yields_is_an_output(made: Callable[[int], Iterator[int]]) -> None:
+def test_what_a_generator_yields_is_an_output(
+    made: Callable[[int], Iterator[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "TAKEN", 64)  # of thousands an audit takes minutes
+
     def mechanism(data: int) -> Iterator[int]:
         return made(data)
 
@@ -181,6 +216,46 @@ def test_what_cannot_be_looked_into_is_refused(one: object) -> None:
     with pytest.raises(Refused, match="cannot look into") as refused:
         held(lambda data: [data * 0, one])
     assert refused.value.code == "bad-request"
+
+
+def in_itself() -> list[object]:
+    one: list[object] = [1]
+    one.append(one)
+    return one
+
+
+def of_itself() -> Plain:
+    one = Plain(1)
+    one.data = one  # type: ignore[assignment]
+    return one
+
+
+@pytest.mark.parametrize("made", [in_itself, of_itself, lambda: range(10**9), lambda: 10**5000])
+def test_what_has_no_end_is_refused(made: Callable[[], object]) -> None:
+    with pytest.raises(Refused, match="cannot look into") as refused:
+        held(lambda data: [data * 0, made()])
+    assert refused.value.code == "bad-request"
+
+
+def test_keys_that_are_never_the_same_do_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outputs, "MOST_KEPT", 1 << 16)  # or the test would fill much of it itself
+
+    def mechanism(data: int, random: Random) -> dict[str, int]:
+        return {f"{place} {random.random()}": 0 for place in range(10)}
+
+    with pytest.raises(Refused, match="so many parts"):
+        held(mechanism)
+
+
+def test_where_a_key_or_a_member_lies_in_memory_is_no_difference() -> None:
+    kept = [Plain(0), Plain(0)]
+
+    def mechanism(data: int) -> list[object]:
+        return [{kept[data]: 0}, {kept[data]}]
+
+    assert held(mechanism, most=512).lower == 0
 
 
 def long_one(data: int, runs: int, random: Random) -> NDArray[np.longdouble]:

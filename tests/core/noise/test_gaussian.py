@@ -188,7 +188,7 @@ def test_above_a_block_just_those_are_kept_whose_coin_is_below_their_chance(minu
     cells = cell_of(gaussian._above_table(TOP).floors.tolist(), block) * M
     numbers, kept = gaussian._above(VARIANCE, M, ColumnDice(cells, words(minus), heads.tobytes()))
     there = [block * M + rest for rest in range(M)]
-    assert numbers.tolist() == [-1 - n for n in there] if minus else there
+    assert numbers.tolist() == ([-1 - n for n in there] if minus else there)
     assert kept.tolist() == [chance > 0 and rest % 2 == 0 for rest, chance in enumerate(chances)]
 
 

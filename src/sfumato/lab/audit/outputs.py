@@ -13,11 +13,13 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.core.refusal import Refused
 from sfumato.lab.audit.parts import EXACT, LAST, OUTPUT, WHOLE, Parts
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 Columns = dict[str, Floats]
+MOST_KEPT: Final = 1 << 27  # numbers of all runs: a gigabyte
 _PRIME: Final = np.uint64(0x9E3779B97F4A7C15)
 _LOW: Final = np.uint64((1 << 12) - 1)
 _KEPT: Final = np.uint64(12)  # bits dropped of a 64-bit hash, so that a float holds it exactly
@@ -197,4 +199,10 @@ def _as_columns(rows: Sequence[Mapping[str, float]]) -> Columns:
     for place, row in enumerate(rows):
         for name, value in row.items():
             made.setdefault(name, np.full(len(rows), np.nan))[place] = value
+        if len(made) * len(rows) > MOST_KEPT:
+            raise Refused(
+                "bad-request",
+                "The auditor cannot look at so many parts of so many outputs.",
+                "Return fewer numbers, and no keys that noise has chosen, or ask for fewer runs.",
+            )
     return made

@@ -16,6 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
+from types import MemberDescriptorType
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,8 @@ LAST: Final = 256  # what is kept of them as a mark: the rest after so many
 IN_A_TEXT: Final = 8  # numbers of a text that are looked at one by one
 LONGEST: Final = 10_000  # letters of a text in which numbers are sought
 BEHIND: Final = 8  # errors behind an error
+MOST_PARTS: Final = 1 << 17  # marks of one output
+_UNREADABLE: Final = (RecursionError, NotImplementedError, ValueError)  # endless, or too long
 _NUMBER: Final = re.compile(  # of its own: the digits of a digest are none
     r"(?<![\w.])[-+]?\d{1,40}(?:\.\d{1,40})?(?:[eE][-+]?\d\d?)?(?![\w.]*\w)"
 )
@@ -41,10 +44,16 @@ class Parts:
 
     def __init__(self, one: object) -> None:
         self.numbers: dict[str, float] = {}
-        self.marks: dict[str, float] = {WHOLE: mark_of(_spelled(one))}
-        self._add(one, OUTPUT)
+        self.marks: dict[str, float] = {WHOLE: 0.0}
+        try:
+            self._add(one, OUTPUT)
+            self.marks[WHOLE] = mark_of(_spelled(one))
+        except _UNREADABLE as error:
+            raise _unreadable(one) from error
 
     def _add(self, one: object, name: str) -> None:
+        if len(self.marks) >= MOST_PARTS:
+            raise _unreadable(one)
         self.marks[f"the kind of {name}"] = mark_of(type(one).__name__)
         match one:
             case str() | bytes() | bytearray():
@@ -54,6 +63,9 @@ class Parts:
                 self._add_number(one.imag, f"the other part of {name}")
             case np.void():
                 self._add(one.item(), name)
+            case np.ma.MaskedArray():
+                self._add(one.data, name)
+                self._add(np.ma.getmaskarray(one), f"the mask of {name}")
             case np.ndarray() if not one.ndim:
                 self._add(one[()], name)
             case bool() | int() | float() | Decimal() | Fraction() | np.generic():
@@ -89,24 +101,24 @@ class Parts:
             self.marks[f"the words of {name}"] = mark_of(_NUMBER.sub("#", text[:LONGEST]))
 
     def _add_error(self, one: BaseException, name: str) -> None:
-        self.marks[name] = mark_of(_spelled(one))
+        self._add_text(_spelled(one), name)
         if isinstance(one, Refused):
-            self.marks[f"the words of {name}"] = mark_of(f"{one} {one.facts}")
-        self.marks[f"what is behind {name}"] = mark_of("\n".join(_behind(one)))
+            self._add_text(f"{one} {one.facts}", f"the words of {name}")
+        self._add_text("\n".join(_behind(one)), f"what is behind {name}")
 
     def _add_many(self, one: object, name: str) -> None:
         match one:
             case Mapping():
-                self.marks[f"the keys of {name}"] = mark_of(_written(list(one)))
+                self._add_text(_written(list(one)), f"the keys of {name}")
                 self.marks[f"the length of {name}"] = float(len(one))
-                for key, value in one.items():
+                for key, value in _by_name(one).items():
                     self._add(value, f"{name}[{key}]")
             case Sequence() | np.ndarray():
                 self.marks[f"the length of {name}"] = float(len(one))
                 for place, value in enumerate(one):
                     self._add(value, f"{name}[{place}]")
             case Set():
-                self.marks[name] = mark_of(_written(sorted(map(repr, one))))
+                self._add_text(" ".join(sorted(map(_written, one))), name)
                 self.marks[f"the length of {name}"] = float(len(one))
             case _:
                 self._add_thing(one, name)
@@ -115,21 +127,35 @@ class Parts:
         """Put what something of a kind of its own has and says; refuse what says nothing."""
         has = _has(one)
         if not has and _ADDRESS.search(repr(one)):
-            raise Refused(
-                "bad-request",
-                f"The auditor cannot look into a {type(one).__name__}.",
-                "Return numbers, texts, lists, dicts, or the error.",
-            )
-        self.marks[name] = mark_of(_spelled(one))
+            raise _unreadable(one)
+        self._add_text(_spelled(one), name)
         for key, value in has.items():
             self._add(value, f"{name}.{key}")
 
 
+def _unreadable(one: object) -> Refused:
+    return Refused(
+        "bad-request",
+        f"The auditor cannot look into a {type(one).__name__}.",
+        "Return numbers, texts, lists, dicts, or the error.",
+    )
+
+
+def _by_name(one: Mapping[Any, object]) -> dict[str, object]:  # Any: keys of any kind
+    """Return the values by the words of their keys, each by a name of its own."""
+    named: dict[str, object] = {}
+    for place, (key, value) in enumerate(one.items()):
+        name = _ADDRESS.sub("", str(key))
+        named[f"{name}, at place {place}" if name in named else name] = value
+    return named
+
+
 def _has(one: object) -> dict[str, object]:
     """Return what something has of its own, by name; of a function or a class, nothing."""
-    if callable(one) or type(one).__module__ in ("builtins", "datetime"):
+    if isinstance(one, type) or type(one).__module__ in ("builtins", "datetime"):
         return {}
-    slots = [slot for kind in type(one).__mro__ for slot in getattr(kind, "__slots__", ())]
+    kinds = (vars(kind).items() for kind in type(one).__mro__)
+    slots = [key for kind in kinds for key, kept in kind if isinstance(kept, MemberDescriptorType)]
     has = {slot: getattr(one, slot) for slot in slots if hasattr(one, slot)}
     own: dict[str, object] = getattr(one, "__dict__", {})
     return has | own
