@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from sfumato.core.ballot import Published
 from sfumato.core.survey_promise import promise, surer
+from sfumato.wire.survey_routes import WEAK
 
-WEAK: Final = 95  # in 100 sure: from here on nobody is told that nothing can be held against them
 _NOT_HIDDEN: Final = (
     "Not hidden: that you were invited, and, to whoever runs the house, that a device at your "
     "network address has sent something."

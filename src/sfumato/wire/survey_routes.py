@@ -7,6 +7,8 @@ from typing import Final
 from sfumato.wire.route import Route
 from sfumato.wire.schemas import COUNT, FLAG, OBJECT, Schema, listed, opened, shape, text
 
+WEAK: Final = 95  # in 100 sure: from here on nobody is told that nothing can be held against them
+
 _AT: Final = "/v1/surveys/{survey}"
 _BAD: Final = ("bad-survey", "bad-budget")
 _NUMBER: Final[Schema] = {"type": "number"}

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from sfumato.client.promised import WEAK
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.qr import address_of, qr_of
 from sfumato.faces.console.visit import Said, Visit
+from sfumato.wire.survey_routes import WEAK
 
 MOST_PAGES: Final = 20  # of 64 parts each, that one file holds: some 50,000 reports
 
