@@ -625,7 +625,7 @@ def test_a_browser_that_keeps_nothing_answers_no_series(browser: Browser, servic
         context.add_init_script("Storage.prototype.setItem = () => { throw new Error('full') }")
         page = context.new_page()
         page.goto(f"{service.url}/s/{published(service, title='Week 1', series='forgetful')}")
-        expect(page.locator("#trouble")).to_contain_text("keeps nothing")
+        expect(page.locator("#trouble")).to_contain_text("does not keep what it has to")
         expect(page.locator("#flip")).to_be_hidden()
         survey = published(service)
         page.goto(f"{service.url}/s/{survey}#{invited(service, survey, 1)[0]}")
@@ -639,6 +639,34 @@ def test_a_browser_that_keeps_nothing_answers_no_series(browser: Browser, servic
         assert said[0] == said[1]  # one secret, as long as the page is there
         page.click("#send")
         page.wait_for_selector("#mark", state="visible")
+
+
+FULL = """
+const set = Storage.prototype.setItem;
+Storage.prototype.setItem = function (name, value) {
+  if (name === "WHAT") throw new Error("full");
+  set.call(this, name, value);
+};
+"""
+
+
+@pytest.mark.parametrize("what", ["secret", "series"])
+def test_a_browser_that_is_full_when_it_matters_sends_no_answer_to_a_series(
+    browser: Browser, service: Service, what: str
+) -> None:
+    """It takes a small thing, and then not what the next wave asks for."""
+    wave = published(service, title="Week 1", series=f"full of {what}")
+    with browser.new_context() as context:
+        context.set_default_timeout(15_000)
+        context.add_init_script(FULL.replace("WHAT", f"sfumato-survey-{what}"))
+        page = context.new_page()
+        page.goto(f"{service.url}/s/{wave}#{invited(service, wave, 1)[0]}")
+        page.click("#flip")
+        if what == "series":
+            page.click("#send")
+        expect(page.locator("#trouble")).to_contain_text("does not keep what it has to")
+        assert page.evaluate("localStorage['sfumato-survey-spent']") is None
+    assert counted(service, wave) == []
 
 
 def test_of_two_pages_with_waves_that_ask_otherwise_one_is_sent(

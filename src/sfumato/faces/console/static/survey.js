@@ -35,15 +35,25 @@ function keep(name, value) {
   }
 }
 
-// Whoever forgets the secret of a series draws anew in each wave, and all waves tell more.
+// Whoever forgets the secret of a series draws anew in each wave, and all waves tell more. A store
+// that is nearly full takes one thing and not the next, so what was kept is looked at itself.
 function remembers() {
   try {
     localStorage.setItem("sfumato-survey-tried", "1");
     localStorage.removeItem("sfumato-survey-tried");
-    return true;
+    return !memory.has(SECRET) && !memory.has(SERIES);
   } catch {
     return false;
   }
+}
+
+function mayForget(published) {
+  return published.bound_to === "series" && !remembers();
+}
+
+function saysForgetful() {
+  trouble("This browser does not keep what it has to, and this survey is one of a series.",
+    "Each wave would be a new draw, and tell more of you, so nothing is sent. Let this site keep data.");
 }
 
 // One secret for all series; every other survey has its own, until it is answered.
@@ -312,8 +322,12 @@ class Page {
       trouble("Your invitation is missing.", "It is the code that you were given.");
       return;
     }
-    this.ready = await prepared(this.published, this.survey, code, found,
-      secretOf(this.survey, this.published));
+    const secret = secretOf(this.survey, this.published);
+    if (mayForget(this.published)) {
+      saysForgetful();
+      return;
+    }
+    this.ready = await prepared(this.published, this.survey, code, found, secret);
     find("said").replaceChildren(...listed(this.published, this.ready.report));
     find("exactly").textContent = `1. ${JSON.stringify({ invitation: code, blinded: this.ready.blinded })}\n\n`
       + `2. without it: ${JSON.stringify({ token: this.ready.token, signature: "(of 1, unblinded)", said: this.ready.said })}`;
@@ -335,12 +349,16 @@ class Page {
       saysOtherwise();
       return;
     }
+    keepWave(this.published);
+    if (mayForget(this.published)) {
+      saysForgetful();
+      return;
+    }
     this.isSending = true;
     find("progress").textContent = "It is being sent.";
     find("back").hidden = true;
     if (!this.noted.has(this.ready.said)) note(this.survey, this.ready.report);
     this.noted.add(this.ready.said);
-    keepWave(this.published);
     this.keepWaiting(this.ready);
     await this.deliver();
   }
@@ -413,9 +431,8 @@ async function begin(ballot) {
       "Nothing was sent. Ask who invited you.");
     return;
   }
-  if (published.bound_to === "series" && !remembers()) {
-    trouble("This browser keeps nothing, and this survey is one of a series.",
-      "Each wave would be a new draw, and tell more of you, so nothing is sent. Let this site keep data.");
+  if (mayForget(published)) {
+    saysForgetful();
     return;
   }
   if (!isNextWave(published)) {
