@@ -99,7 +99,7 @@ class Airlock:
         """Take a request of one's own back."""
         _, found = self._found(caller, request)
         made = airlock.withdrawn(found, caller.user, self.clock.now())
-        return self._ended(caller, "airlock-withdrawn", made, found)
+        return self._ended(caller, "airlock-withdrawn", made)
 
     def fetch(self, caller: Caller, request: str) -> Json:
         """Return the files of a released request, if they are those that the ledger names."""
@@ -145,7 +145,7 @@ class Airlock:
         check_themselves(caller)
         _, found = self._found(caller, request)
         made = airlock.declined(found, caller.user, self.clock.now())
-        return self._ended(caller, "airlock-declined", made, found)
+        return self._ended(caller, "airlock-declined", made)
 
     # --- reviewers ----------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Airlock:
         made = airlock.voted(found, vote, self._draft(listing, found).seal)
         self._note("airlock-vote", made, {"by": caller.user, "says": says, "seal": seal})
         if made.state == airlock.REJECTED:
-            return self._ended(caller, "airlock-rejected", made, found)
+            return self._ended(caller, "airlock-rejected", made)
         self._change(made)
         return shown_to(made, caller)
 
@@ -248,17 +248,18 @@ class Airlock:
         self.door.files.drop(before.place)
         return shown_to(made, caller)
 
-    def _ended(self, caller: Caller, kind: str, made: Request, before: Request) -> Json:
+    def _ended(self, caller: Caller, kind: str, made: Request) -> Json:
         """Put down that a request is over without a release, and let nothing of it be left."""
-        self._note(kind, made, {"by": made.ended_by, "was": before.state})
+        self._note(kind, made, {"by": made.ended_by})
         self._change(made)
         self.door.files.drop(made.place)
         return shown_to(made, caller)
 
     def _failed(self, begun: Request) -> Request:
-        """Return a request that could not be run; the chain has that once people have ruled.
+        """Return a request that could not be run; the chain never says so.
 
-        A receipt of any question says how long the chain is. An entry now would tell the author.
+        A receipt says how long the chain is, and its hash is of all before: who guesses an entry
+        of few kinds can hold the guess against it. An entry would tell the author.
         """
         made = airlock.failed(begun)
         self._change(made)
@@ -335,7 +336,7 @@ class Airlock:
             return request
         made = airlock.expired(request, self.clock.now())
         if made is not request:
-            self._note("airlock-expired", made, {"was": request.state})
+            self._note("airlock-expired", made, {})
             if self.store.change(made):
                 self.door.files.drop(made.place)
             return made
