@@ -20,6 +20,7 @@ from sfumato.core.account import (
     Outcome,
     Past,
     Settled,
+    Standing,
 )
 from sfumato.core.card import Card
 from sfumato.core.chain import Verdict
@@ -106,6 +107,10 @@ class LedgerStore(Protocol):
 
         A ledger in which the mark does not stand is frozen instead, and refuses.
         """
+        ...
+
+    def repeat(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Standing | None]:
+        """Debit, in one go, each for an answer that stands; None has changed nothing."""
         ...
 
     def answer_of(self, user: str, op: str) -> str | None:

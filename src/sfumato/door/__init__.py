@@ -47,7 +47,7 @@ from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look
 from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
-from sfumato.door.release import Asker, Door, Order, Release, release
+from sfumato.door.release import Asker, Door, Order, Release, release, release_standing
 from sfumato.door.secure_sum import (
     SumDoor,
     SumOrder,
@@ -129,6 +129,7 @@ __all__ = [
     "priced_for",
     "release",
     "release_files",
+    "release_standing",
     "respondent_account",
     "reviewers_view",
     "run_for_review",

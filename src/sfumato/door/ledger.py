@@ -110,6 +110,17 @@ class Ledger:
             case ShapeFrozen():
                 raise question_frozen()
 
+    def repeat(self, charges: Sequence[Charge]) -> list[Standing | None]:
+        """Return the answers that stand, when each who owes has paid, durably, in one go.
+
+        None has paid nothing, and is left to `charge`.
+        """
+        standing = self.store.repeat(charges, self._mark())
+        for one in standing:
+            if one is not None:
+                self.anchor.advance(one.head)
+        return standing
+
     def answer_of(self, user: str, op: str) -> str | None:
         """Return the answer that the user's operation was given, or None."""
         return self.store.answer_of(user, op)

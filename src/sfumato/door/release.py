@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -105,6 +106,35 @@ def release(door: Door, order: Order) -> Release:
     names = [debtor.account for debtor in charge.debtors]
     settled = door.ledger.settle(charge.user, charge.op, text, names)
     standing = _standing(outcome, settled)
+    return _released(door, charge, _as_answered(door, order, priced, standing.answer), standing)
+
+
+def release_standing(door: Door, orders: Sequence[Order]) -> list[Release | None]:
+    """Return the answers that stand, for each who may and can pay; None is left to `release`.
+
+    No row is read for any of them, and all are charged in one go.
+    """
+    offers = [_offer(door, order) for order in orders]
+    charges = [offer[1] for offer in offers if offer is not None]
+    stand = iter(door.ledger.repeat(charges) if charges else [])
+    return [
+        None if offer is None else _standing_release(door, order, *offer, next(stand))
+        for order, offer in zip(orders, offers, strict=True)
+    ]
+
+
+def _offer(door: Door, order: Order) -> tuple[Priced, Charge] | None:
+    with contextlib.suppress(Refused):
+        priced = _priced(door, order, order.card)
+        return priced, _charge(door, order, priced)
+    return None
+
+
+def _standing_release(
+    door: Door, order: Order, priced: Priced, charge: Charge, standing: Standing | None
+) -> Release | None:
+    if standing is None:
+        return None
     return _released(door, charge, _as_answered(door, order, priced, standing.answer), standing)
 
 

@@ -20,6 +20,7 @@ from sfumato.core.account import (
     Outcome,
     Past,
     Settled,
+    Standing,
 )
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Bug, Refused
@@ -76,6 +77,16 @@ class SqlLedger:
             return outcome
         self.freeze(reason)  # an act of its own, for that of the charge was undone
         raise steps.frozen(self.frozen() or reason)
+
+    def repeat(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Standing | None]:
+        """Debit, in one go, each for an answer that stands; None has changed nothing.
+
+        It is left to `charge`, which says why; so is what nobody knows to be durable.
+        """
+        acts: list[Act] = [partial(steps.repeat, asked=one, mark=mark) for one in charges]
+        ended = self._together(acts) or [Ended()] * len(acts)
+        self._mark_all()
+        return [one.gives if isinstance(one.gives, Standing) else None for one in ended]
 
     def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
         """Store a charged operation's answer; the first one under its key stands for ever.

@@ -17,6 +17,7 @@ from sfumato.faces.line.runner import Room, Runner, fault
 from sfumato.faces.line.tally import Tally
 from sfumato.faces.line.threads import Threads
 from sfumato.faces.line.turns import Most, Turns
+from sfumato.faces.repeat_desk import REPEATED, asked_again, may_stand
 from sfumato.faces.survey_desk import take_reports
 from sfumato.services.access import Caller
 from sfumato.services.jobs import ADD, ASK
@@ -37,6 +38,7 @@ TELLING: Final = frozenset({"answer", "history"})  # whether a question is over;
 REPORT: Final = "survey-report"  # many come at once, and are counted in one go
 SHEET: Final = "survey-sheet"  # many at once wait for one commit
 TENSORS: Final = frozenset({"tensor-call", "tensor-table"})  # no rows, but they may take long
+SHORT: Final = 4096  # bytes of a question that is looked for among those read before
 HEAVY: Final = frozenset({"price", "begin", "amend"})  # which read none, but think for long
 
 
@@ -96,6 +98,9 @@ class DoorEnd:
         self._long = Threads(most.at_once, "long")
         self._sheets = Threads(64, "sheets")
         self._reports = Lane(self._taken, Threads(2, "reports"))  # one reads while one waits
+        self._repeat_turns = Turns(Most(32, 2))
+        # One thread: two would take the interpreter from each other, and have less in one go each.
+        self._repeats = Lane(self._told_again, Threads(1, "repeats"))
         self._heavy_turns = Turns(Most(2, 1))
         self._heavy = Threads(2, "heavy")
         self._tensor_turns = Turns(Most(4, 1))
@@ -184,10 +189,27 @@ class DoorEnd:
         if not BY_VERB[call.verb].is_long or caller is None:
             return await self._quick.done(self._work, call, caller, frame.body)
         try:
+            told = await self._repeated(call, caller, frame.body)
+            if told is not None:
+                return told
             async with self._turns.turn(caller.user):
                 return await self._long.done(self._still, call, frame.body)
         finally:  # a refusal waits too: it may come after rows were read
             await self._wait_for_the_beat()
+
+    async def _repeated(self, call: Call, caller: Caller, body: bytes) -> str | None:
+        """Return the answer if it stands; whether the text was read before is looked at here."""
+        if call.verb != REPEATED or len(body) > SHORT:
+            return None
+        read = _read(call, body)
+        if not may_stand(self._desk, read):
+            return None
+        async with self._repeat_turns.turn(caller.user):
+            return await self._repeats.done((call.token, read))
+
+    def _told_again(self, asked: Sequence[tuple[str, Json]]) -> list[str | None]:
+        told = asked_again(self._desk, asked)
+        return [None if one is None else json_text(one) for one in told]
 
     def _still(self, call: Call, body: bytes) -> str:
         """Do what has waited for its turn: who called may have been sent away meanwhile."""

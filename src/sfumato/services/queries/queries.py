@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -31,6 +32,7 @@ from sfumato.door import (
     not_dp_json,
     priced_for,
     release,
+    release_standing,
     smallest_next,
     spent_json,
     top_up_json,
@@ -80,6 +82,24 @@ class Queries:
 
         order = self._order(asker, listing, asked)
         return release(self.door, replace(order, may_still=may_still))
+
+    def may_stand(self, asked: Asked) -> bool:
+        """Say whether the text of the question was read before; by whom is not looked at."""
+        if asked.sql is None or asked.fresh:
+            return False
+        plans = self.door.plans
+        return plans.knows(asked.sql, asked.data_set, asked.max_groups, asked.max_rows)
+
+    def ask_again(self, several: Sequence[tuple[Caller, Asked]]) -> list[Release | None]:
+        """Return the answers that stand, charged in one go; None is left to `ask`. Reads no row."""
+        orders = [self._order_of(caller, asked) for caller, asked in several]
+        told = iter(release_standing(self.door, [order for order in orders if order is not None]))
+        return [None if order is None else next(told) for order in orders]
+
+    def _order_of(self, caller: Caller, asked: Asked) -> Order | None:
+        with contextlib.suppress(Refused):
+            return self._order(*self._thawed(caller, asked.data_set), asked)
+        return None
 
     def _order(self, asker: Asker, listing: Listing, asked: Asked) -> Order:
         return Order(

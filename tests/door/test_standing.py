@@ -1,0 +1,218 @@
+"""What stands is told to many in one go, and is what each would have been told alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+import ledgers
+import sfumato
+from sfumato.app import OpenVault
+from sfumato.core.access import Caller
+from sfumato.core.account import AnchorMark, Head
+from sfumato.core.refusal import Refused
+from sfumato.door.ledger import Ledger
+from sfumato.faces.line.door_end import Call, DoorEnd
+from sfumato.faces.line.tally import Tally, to_nowhere
+from sfumato.faces.repeat_desk import asked_again, may_stand
+from sfumato.stores.anchor import FileAnchor
+from sfumato.stores.keys import ReceiptKey
+from vaults import PATIENTS_CARD, card, make_vault, write_patients
+
+SQL = "SELECT SUM(age) AS years FROM patients WHERE age > 30"
+USERS = ("ada", "bob", "eve")
+OWNER = Caller("owner", frozenset({"read", "ask", "own", "operate", "audit"}))
+PASSWORD = "soft edges, no outline"  # noqa: S105  # of nobody but these tests
+BODY = {"data_set": "patients", "sql": SQL, "epsilon": Decimal("0.1")}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[OpenVault]:
+    """Return a vault of patients that three people may ask."""
+    folder = make_vault(tmp_path)
+    with sfumato.open(folder) as opened:
+        opened.add("patients", write_patients(tmp_path / "p.csv"), card(PATIENTS_CARD))
+        for name in USERS:
+            opened.enrol(name, "researchers")
+        yield opened
+        assert opened.house.ledger.verified()["ok"]
+
+
+@pytest.fixture
+def tokens(vault: OpenVault) -> dict[str, str]:
+    """Return a token of each of them."""
+    access = vault.house.desk.access
+    found = {}
+    for name in USERS:
+        invited = access.invite(OWNER, name, ["researcher"])
+        found[name] = str(access.take_up(str(invited["invitation"]), PASSWORD, name)["token"])
+    return found
+
+
+def alone(vault: OpenVault, token: str, **changes: object) -> dict[str, object]:
+    desk = vault.house.desk
+    return desk.done("ask", desk.admitted("ask", token), {**BODY, **changes})
+
+
+def length(vault: OpenVault) -> int:
+    return vault.house.ledger.store.head().seq
+
+
+def spent(vault: OpenVault, user: str) -> object:
+    account = vault.house.ledger.store.account(f"user:patients/{user}")
+    return None if account is None else account.spent
+
+
+def test_each_is_told_what_they_would_have_been_told_alone(
+    vault: OpenVault, tokens: dict[str, str]
+) -> None:
+    first = alone(vault, tokens["ada"])
+    told = asked_again(vault.house.desk, [(tokens[name], BODY) for name in ("bob", "eve", "bob")])
+    bob, eve, again = told
+    assert bob is not None
+    assert eve is not None
+    assert again is not None
+    same = {key: value for key, value in first.items() if key != "receipt"}
+    assert [{k: v for k, v in one.items() if k != "receipt"} for one in (bob, eve, again)] == [
+        same
+    ] * 3
+    receipts = [dict(one["receipt"]) for one in (bob, eve, again)]  # type: ignore[call-overload]
+    assert [one["free"] for one in receipts] == [False, False, True]
+    assert spent(vault, "bob") == spent(vault, "eve") == spent(vault, "ada")
+    assert receipts[2]["left"] == alone(vault, tokens["bob"])["receipt"]["left"]  # type: ignore[index]
+    for one in receipts:
+        assert vault.house.ledger.present(one)
+
+
+def test_what_was_not_answered_yet_is_nobodys(vault: OpenVault, tokens: dict[str, str]) -> None:
+    desk = vault.house.desk
+    assert not may_stand(desk, BODY)
+    desk.done("price", desk.admitted("ask", tokens["ada"]), BODY)
+    assert may_stand(desk, BODY)  # its text was read
+    before = length(vault)
+    assert asked_again(desk, [(tokens["ada"], BODY)]) == [None]
+    alone(vault, tokens["ada"])
+    assert asked_again(desk, [(tokens["bob"], {**BODY, "epsilon": Decimal("0.2")})]) == [None]
+    assert spent(vault, "bob") is None
+    assert length(vault) > before
+    assert not may_stand(desk, {**BODY, "fresh": True})
+    assert not may_stand(desk, {**BODY, "sql": 7})
+
+
+def test_each_is_looked_at_by_themselves(vault: OpenVault, tokens: dict[str, str]) -> None:
+    desk = vault.house.desk
+    alone(vault, tokens["ada"])
+    poor = vault.house.ledger.store.account("user:patients/ada")
+    assert poor is not None
+    vault.house.ledger.store.open_account("user:patients/eve", type(poor.cap)(1, 0, 0, 0))
+    elsewhere = {**BODY, "data_set": "nobody's"}
+    told = asked_again(
+        desk,
+        [
+            (tokens["bob"], BODY),
+            (tokens["eve"], BODY),  # cannot pay
+            ("no token", BODY),
+            (tokens["bob"], elsewhere),
+            (tokens["bob"], {**BODY, "sql": "SELECT"}),
+            (tokens["ada"], BODY),
+        ],
+    )
+    assert [one is not None for one in told] == [True, False, False, False, False, True]
+    with pytest.raises(Refused) as refused:
+        alone(vault, tokens["eve"])
+    assert refused.value.code == "budget-exceeded"
+
+
+def test_a_freeze_and_a_lost_right_hold_at_once(vault: OpenVault, tokens: dict[str, str]) -> None:
+    desk = vault.house.desk
+    alone(vault, tokens["ada"])
+    desk.policy.freeze(OWNER, "patients")
+    assert asked_again(desk, [(tokens["bob"], BODY)]) == [None]
+    desk.policy.thaw(OWNER, "patients")
+    desk.access.change(OWNER, "bob", ["researcher"], True)
+    before = length(vault)
+    assert asked_again(desk, [(tokens["bob"], BODY)]) == [None]
+    assert length(vault) == before
+    assert asked_again(desk, [(tokens["eve"], BODY)]) != [None]
+
+
+def test_a_token_that_may_not_ask_is_told_nothing(vault: OpenVault, tokens: dict[str, str]) -> None:
+    access = vault.house.desk.access
+    alone(vault, tokens["ada"])
+    bob = vault.house.desk.admitted("ask", tokens["bob"])
+    assert bob is not None
+    for scope in ({"actions": ["read"]}, {"data_sets": ["elsewhere"]}):
+        narrow = {"label": "narrow", "actions": None, "data_sets": None, "days": 1, **scope}
+        made = str(access.make_token(bob, **narrow)["token"])  # type: ignore[arg-type]
+        assert asked_again(vault.house.desk, [(made, BODY)]) == [None]
+    assert spent(vault, "bob") is None
+
+
+def test_an_amended_card_is_another_question(
+    vault: OpenVault, tokens: dict[str, str], tmp_path: Path
+) -> None:
+    alone(vault, tokens["ada"])
+    halved = PATIENTS_CARD.replace("upper = 110", "upper = 55").replace("2026-11", "2026-12")
+    vault.add("patients", tmp_path / "p.csv", card(halved))
+    assert asked_again(vault.house.desk, [(tokens["bob"], BODY)]) == [None]
+
+
+def test_the_door_tells_it_without_a_thread_that_may_read(
+    vault: OpenVault, tokens: dict[str, str]
+) -> None:
+    """The threads that read are not asked once the answer stands, and are before."""
+    end = DoorEnd(vault.house.desk, quantum_s=0, tally=Tally(to_nowhere))
+    sent = json.dumps({"sql": SQL, "epsilon": 0.1}).encode()
+
+    async def told(user: str) -> str | None:
+        call = Call("ask", tokens[user], "", {"data_set": "patients"})
+        caller = vault.house.desk.admitted("ask", tokens[user])
+        assert caller is not None
+        return await end._repeated(call, caller, sent)
+
+    async def all_of() -> list[str | None]:
+        return list(await asyncio.gather(*(told(name) for name in USERS)))
+
+    assert asyncio.run(all_of()) == [None] * 3
+    first = alone(vault, tokens["ada"])
+    found = [json.loads(one) for one in asyncio.run(all_of()) if one is not None]
+    assert len(found) == 3
+    assert {json.dumps(one["rows"]) for one in found} == {json.dumps(first["rows"], default=float)}
+
+
+class Stuck:
+    """An anchor that is read, and cannot be written any more."""
+
+    def __init__(self, anchor: FileAnchor) -> None:
+        self._anchor = anchor
+
+    def read(self) -> AnchorMark | None:
+        return self._anchor.read()
+
+    def advance(self, _head: Head) -> None:
+        raise Refused("anchor-missing", "The disk is gone.", "Look at it.")
+
+
+def test_nothing_is_told_that_the_anchor_does_not_hold(tmp_path: Path) -> None:
+    store = ledgers.new_place("sqlite", tmp_path, None).create()
+    store.charge(ledgers.asked("first"))
+    store.settle("ann", "first", "42")
+    anchor = FileAnchor(tmp_path / "anchor")
+    anchor.advance(store.head())
+    signer = ReceiptKey(bytes(range(32)))
+    ledger = Ledger(store, Stuck(anchor), signer)
+    with pytest.raises(Refused, match="disk is gone"):
+        ledger.repeat([ledgers.asked("2", user="bob"), ledgers.asked("2", user="eve")])
+    told = Ledger(store, anchor, signer).repeat([ledgers.asked("3", user="bob")])
+    assert [one is not None and one.debited for one in told] == [()]  # paid, though not told
+    assert anchor.read() == mark_of(store.head())
+    store.close()
+
+
+def mark_of(head: Head) -> AnchorMark:
+    return AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
