@@ -114,3 +114,57 @@ def test_as_many_goes_at_once_as_threads(threads: int) -> None:
         return sum(await asyncio.wait_for(asyncio.gather(*tasks), WAIT_S))
 
     assert asyncio.run(run()) == sum(range(threads))
+
+
+def late_ones(late_s: float | None, most: int = 1) -> list[list[int]]:
+    """Return what was begun of three that came at once, while the first of them takes long."""
+    gate = threading.Event()
+    begun: list[list[int]] = []
+
+    def work(items: Sequence[int]) -> list[int]:
+        begun.append(list(items))
+        if 1 in items:
+            assert gate.wait(WAIT_S)
+        return list(items)
+
+    async def run() -> None:
+        lane = Lane(work, Threads(8, "lane"), most=most, late_s=late_s)
+        tasks = [asyncio.create_task(lane.done(one)) for one in (1, 2, 3)]
+        if late_s is None or most > 1:
+            gate.set()
+        else:
+            await asyncio.wait_for(asyncio.gather(*tasks[1:]), WAIT_S)  # the first is still at work
+            assert not tasks[0].done()
+            gate.set()
+        await asyncio.wait_for(asyncio.gather(*tasks), WAIT_S)
+
+    asyncio.run(run())
+    return begun
+
+
+def test_who_is_late_holds_up_nobody() -> None:
+    assert sorted(late_ones(0.01)) == [[1], [2], [3]]
+
+
+def test_no_more_lie_in_one_go_than_it_takes() -> None:
+    assert late_ones(60.0, most=2) == [[1, 2], [3]]
+
+
+def test_one_is_at_work_until_it_is_late() -> None:
+    together = 0
+    most = 0
+
+    def work(items: Sequence[int]) -> list[int]:
+        nonlocal together, most
+        together += 1
+        most = max(most, together)
+        threading.Event().wait(0.01)
+        together -= 1
+        return list(items)
+
+    async def run() -> None:
+        lane = Lane(work, Threads(8, "lane"), most=1, late_s=WAIT_S)
+        await asyncio.gather(*(lane.done(one) for one in range(10)))
+
+    asyncio.run(run())
+    assert most == 1

@@ -1,4 +1,4 @@
-"""Many ask at once what stands: each pays once, though the whole service is killed in between."""
+"""Many ask the same at once: each pays once, though the whole service is killed in between."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Told = dict[tuple[str, int], Any]
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Path:
-    """Return a vault that six people may ask, in which an answer to each question stands."""
+    """Return a vault that six people may ask, of whom a seventh asks first."""
     folder = tmp_path / "vault"
     sfumato.create(folder, anchor=tmp_path / "anchors" / "anchor")
     with sfumato.open(folder) as opened:
@@ -76,7 +76,7 @@ def test_a_kill_in_the_middle_charges_nobody_twice(vault: Path) -> None:
     TOLD.clear()
     words = tokens(vault)
     service = start(vault)
-    for number in range(QUESTIONS):
+    for number in range(0, QUESTIONS, 2):  # what stands then; the others are new to all
         status, first = ask(service, words["first"], number, f"op {number}")
         assert status == 200, first
     for pause_s in (0.01, 0.05, 0.2, None):

@@ -20,10 +20,12 @@ __all__ = [
     "Failed",
     "Head",
     "Outcome",
+    "Paid",
     "Past",
     "Pending",
     "Reused",
     "Settled",
+    "Settling",
     "ShapeFrozen",
     "Standing",
 ]
@@ -117,6 +119,16 @@ class Standing:
 
 
 @dataclass(frozen=True)
+class Settling:
+    """An answer that is to stand under an operation, and the accounts that are to be told."""
+
+    user: str
+    op: str
+    answer: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Failed:
     """The operation failed before; it stays failed, and stays paid."""
 
@@ -155,6 +167,7 @@ class Pending:
 
 
 Outcome = Charged | Standing | Failed | Exceeded | Reused | ShapeFrozen | Pending
+Paid = Charged | Standing | Exception | None  # of several at once; None has changed nothing
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from sfumato.core.account import (
     Entry,
     Head,
     Outcome,
+    Paid,
     Past,
     Settled,
-    Standing,
+    Settling,
 )
 from sfumato.core.card import Card
 from sfumato.core.chain import Verdict
@@ -109,8 +110,8 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def repeat(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Standing | None]:
-        """Debit, in one go, each for an answer that stands; None has changed nothing."""
+    def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
+        """Charge several in one go; None has changed nothing, and `charge` says why."""
         ...
 
     def answer_of(self, user: str, op: str) -> str | None:
@@ -122,6 +123,10 @@ class LedgerStore(Protocol):
 
         The named accounts are returned with it, as they stand at that moment.
         """
+        ...
+
+    def settle_all(self, answers: Sequence[Settling]) -> list[Settled | Exception]:
+        """Store several answers in one go, each as `settle` does; or its error."""
         ...
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:

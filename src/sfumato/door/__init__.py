@@ -47,7 +47,18 @@ from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look
 from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
-from sfumato.door.release import Asker, Door, Order, Release, release, release_standing
+from sfumato.door.release import (
+    Asker,
+    Begun,
+    Door,
+    Order,
+    Release,
+    as_it_stands,
+    begin_all,
+    end_all,
+    read_rows,
+    release,
+)
 from sfumato.door.secure_sum import (
     SumDoor,
     SumOrder,
@@ -79,6 +90,7 @@ __all__ = [
     "Asker",
     "AverageOrder",
     "BallotCharge",
+    "Begun",
     "Door",
     "Draft",
     "Ledger",
@@ -93,8 +105,10 @@ __all__ = [
     "SumOrder",
     "TrainDoor",
     "TrainOrder",
+    "as_it_stands",
     "average_part",
     "averaged_answer",
+    "begin_all",
     "beside_dp",
     "can_average",
     "can_pay",
@@ -110,6 +124,7 @@ __all__ = [
     "draft_of",
     "earlier_of",
     "edited",
+    "end_all",
     "exceeded",
     "fetched",
     "find_stream",
@@ -127,9 +142,9 @@ __all__ = [
     "price_of_average",
     "price_of_training",
     "priced_for",
+    "read_rows",
     "release",
     "release_files",
-    "release_standing",
     "respondent_account",
     "reviewers_view",
     "run_for_review",

@@ -16,9 +16,11 @@ from sfumato.core.account import (
     Exceeded,
     Failed,
     Head,
+    Paid,
     Pending,
     Reused,
     Settled,
+    Settling,
     ShapeFrozen,
     Standing,
 )
@@ -110,16 +112,16 @@ class Ledger:
             case ShapeFrozen():
                 raise question_frozen()
 
-    def repeat(self, charges: Sequence[Charge]) -> list[Standing | None]:
-        """Return the answers that stand, when each who owes has paid, durably, in one go.
+    def charge_all(self, charges: Sequence[Charge]) -> list[Paid]:
+        """Return how each ended when all who can have paid, durably, in one go.
 
-        None has paid nothing, and is left to `charge`.
+        None has paid nothing, and is left to `charge`; an error may have been paid.
         """
-        standing = self.store.repeat(charges, self._mark())
-        for one in standing:
-            if one is not None:
+        ended = self.store.charge_all(charges, self._mark()) if charges else []
+        for one in ended:
+            if isinstance(one, Charged | Standing):
                 self.anchor.advance(one.head)
-        return standing
+        return ended
 
     def answer_of(self, user: str, op: str) -> str | None:
         """Return the answer that the user's operation was given, or None."""
@@ -133,6 +135,14 @@ class Ledger:
         settled = self.store.settle(user, op, answer, names)
         self.anchor.advance(settled.head)
         return settled
+
+    def settle_all(self, answers: Sequence[Settling]) -> list[Settled | Exception]:
+        """Return what stands under each of the operations, once all is durable; or its error."""
+        ended = self.store.settle_all(answers)
+        for one in ended:
+            if isinstance(one, Settled):
+                self.anchor.advance(one.head)
+        return ended
 
     def fail(self, user: str, op: str, shape: str | None) -> None:
         """Mark the operation as failed; its charge stays."""

@@ -79,10 +79,6 @@ class Plans:
             lambda _: _OF_A_LETTER * (len(text) + len(data_set)),
         )
 
-    def knows(self, text: str, data_set: str, max_groups: int | None, max_rows: int | None) -> bool:
-        """Say whether this very text was read before and is remembered."""
-        return self.texts.find((text, data_set, max_groups, max_rows)) is not None
-
     def priced(self, card: Card, request: Request) -> Priced:
         """Return the priced plan of a request that raises no earlier answer, or refuse."""
         made = self.offers.made(

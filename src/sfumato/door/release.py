@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Final, Never
 
-from sfumato.core.account import Charge, Charged, Pending, Settled, Standing
+from sfumato.core.account import Charge, Charged, Paid, Pending, Settled, Settling, Standing
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.measure import Cells
@@ -90,6 +90,17 @@ class Release:
     receipt: Json
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A question that is paid, and no row of it read; its answer may stand already."""
+
+    order: Order
+    priced: Priced
+    noise: list[Drawn]
+    charge: Charge
+    outcome: Charged | Standing
+
+
 def release(door: Door, order: Order) -> Release:
     """Return the answer, whose charge was durable before a row was read; or refuse."""
     order, priced, noise = _prepared(door, order)
@@ -100,42 +111,67 @@ def release(door: Door, order: Order) -> Release:
         outcome = door.ledger.charge(charge)
     if isinstance(outcome, Pending):
         raise Bug("an operation waits for itself")
+    begun = Begun(order, priced, noise, charge, outcome)
     if isinstance(outcome, Standing):
-        return _released(door, charge, _as_answered(door, order, priced, outcome.answer), outcome)
-    text = _read(door, order, priced, charge, noise)
-    names = [debtor.account for debtor in charge.debtors]
-    settled = door.ledger.settle(charge.user, charge.op, text, names)
-    standing = _standing(outcome, settled)
-    return _released(door, charge, _as_answered(door, order, priced, standing.answer), standing)
+        return as_it_stands(door, begun, outcome)
+    settled = _settling(begun, read_rows(door, begun))
+    names = settled.names
+    stands = door.ledger.settle(settled.user, settled.op, settled.answer, names)
+    return as_it_stands(door, begun, _standing(outcome, stands))
 
 
-def release_standing(door: Door, orders: Sequence[Order]) -> list[Release | None]:
-    """Return the answers that stand, for each who may and can pay; None is left to `release`.
+def begin_all(door: Door, orders: Sequence[Order]) -> list[Begun | Exception | None]:
+    """Return the questions that are paid, all in one go, before a row is read; or why not.
 
-    No row is read for any of them, and all are charged in one go.
+    None has changed nothing, and is left to `release`: whatever is refused, and who has to wait.
     """
-    offers = [_offer(door, order) for order in orders]
-    charges = [offer[1] for offer in offers if offer is not None]
-    stand = iter(door.ledger.repeat(charges) if charges else [])
-    return [
-        None if offer is None else _standing_release(door, order, *offer, next(stand))
-        for order, offer in zip(orders, offers, strict=True)
-    ]
+    ready = [_ready_to_pay(door, order) for order in orders]
+    paid = iter(door.ledger.charge_all([one[-1] for one in ready if one is not None]))
+    return [None if one is None else _begun(one, next(paid)) for one in ready]
 
 
-def _offer(door: Door, order: Order) -> tuple[Priced, Charge] | None:
+_Ready = tuple[Order, Priced, list[Drawn], Charge]
+
+
+def _ready_to_pay(door: Door, order: Order) -> _Ready | None:
     with contextlib.suppress(Refused):
-        priced = _priced(door, order, order.card)
-        return priced, _charge(door, order, priced)
+        priced, noise = _ready(door, order)
+        return order, priced, noise, _charge(door, order, priced)
     return None
 
 
-def _standing_release(
-    door: Door, order: Order, priced: Priced, charge: Charge, standing: Standing | None
-) -> Release | None:
-    if standing is None:
-        return None
-    return _released(door, charge, _as_answered(door, order, priced, standing.answer), standing)
+def _begun(ready: _Ready, paid: Paid) -> Begun | Exception | None:
+    return Begun(*ready, paid) if isinstance(paid, Charged | Standing) else paid
+
+
+def read_rows(door: Door, begun: Begun) -> str:
+    """Return the answer's text, its noise added; or refuse, once that is written down."""
+    return _read(door, begun.order, begun.priced, begun.charge, begun.noise)
+
+
+def end_all(door: Door, read: Sequence[tuple[Begun, str]]) -> list[Release | Exception]:
+    """Return the answers once all stand, written in one go; each may be refused by itself."""
+    ended = door.ledger.settle_all([_settling(begun, text) for begun, text in read])
+    return [_ended(door, begun, settled) for (begun, _), settled in zip(read, ended, strict=True)]
+
+
+def _ended(door: Door, begun: Begun, settled: Settled | Exception) -> Release | Exception:
+    if not isinstance(settled, Settled):
+        return settled
+    if not isinstance(begun.outcome, Charged):
+        return Bug("what stood already was read again")
+    return as_it_stands(door, begun, _standing(begun.outcome, settled))
+
+
+def as_it_stands(door: Door, begun: Begun, standing: Standing) -> Release:
+    """Return what stands, as its asker may see it."""
+    priced = _as_answered(door, begun.order, begun.priced, standing.answer)
+    return _released(door, begun.charge, priced, standing)
+
+
+def _settling(begun: Begun, text: str) -> Settling:
+    charge = begun.charge
+    return Settling(charge.user, charge.op, text, tuple(d.account for d in charge.debtors))
 
 
 def _priced(door: Door, order: Order, card: Card) -> Priced:

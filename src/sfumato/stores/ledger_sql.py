@@ -14,21 +14,23 @@ from sfumato.core.account import (
     AnchorMark,
     Cap,
     Charge,
+    Charged,
     Entry,
     Exceeded,
     Head,
     Outcome,
+    Paid,
     Past,
     Settled,
+    Settling,
     Standing,
 )
-from sfumato.core.ports import Clock, Dice
+from sfumato.core.ports import Clock
 from sfumato.core.refusal import Bug, Refused
 from sfumato.stores import comparison, past, rows, steps
 from sfumato.stores.held import Held
 from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
 from sfumato.stores.own import Own
-from sfumato.stores.tables import statements
 from sfumato.stores.together import Ended, Together
 from sfumato.stores.work import CannotPay, HistoryLost, Work
 
@@ -78,15 +80,13 @@ class SqlLedger:
         self.freeze(reason)  # an act of its own, for that of the charge was undone
         raise steps.frozen(self.frozen() or reason)
 
-    def repeat(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Standing | None]:
-        """Debit, in one go, each for an answer that stands; None has changed nothing.
+    def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
+        """Return how each of the charges ended, made in one go; None has changed nothing.
 
-        It is left to `charge`, which says why; so is what nobody knows to be durable.
+        It is left to `charge`, which says why. What is an error may have been paid.
         """
-        acts: list[Act] = [partial(steps.repeat, asked=one, mark=mark) for one in charges]
-        ended = self._together(acts) or [Ended()] * len(acts)
-        self._mark_all()
-        return [one.gives if isinstance(one.gives, Standing) else None for one in ended]
+        ended = self._all([partial(steps.charge, asked=one, mark=mark) for one in charges])
+        return [_paid(one) for one in ended]
 
     def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
         """Store a charged operation's answer; the first one under its key stands for ever.
@@ -95,6 +95,11 @@ class SqlLedger:
         """
         settled: Settled = self._acts.done(lambda work: steps.settle(work, user, op, answer, names))
         return settled
+
+    def settle_all(self, answers: Sequence[Settling]) -> list[Settled | Exception]:
+        """Store several answers in one go, each as `settle` does; or its error."""
+        ended = self._all([partial(_settled, one) for one in answers])
+        return [one.gives if one.error is None else one.error for one in ended]  # type: ignore[misc]
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:
         """Mark a charged operation as failed; a shape that is given is frozen for everyone."""
@@ -203,7 +208,7 @@ class SqlLedger:
 
     def verify(self) -> chain.Verdict:
         """Replay the whole chain and compare every row of state with it, as of one moment."""
-        with self._own_connection() as link:
+        with self.own_connection() as link:
             link.begin_reading()
             return comparison.compare(link)
 
@@ -232,6 +237,20 @@ class SqlLedger:
         if ended is None or error is None:
             return ended
         return [Ended(error=error)] * len(acts)
+
+    def _all(self, acts: Sequence[Act]) -> list[Ended[Any]]:  # Any: each its own
+        """Return how each of the acts ended, in one go, marked once; or alone where none began."""
+        ended = self._together(acts) or [self._ended(act) for act in acts]
+        self._mark_all()
+        return ended
+
+    def _ended(self, act: Act) -> Ended[object]:
+        error: Exception
+        try:
+            return Ended(self._alone(act))
+        except (CannotPay, HistoryLost, Refused, Bug) as refusal:
+            error = refusal
+        return Ended(error=error)
 
     def _mark_all(self) -> None:
         """Mark what is durable by now; where that is refused, each who needs it is told so.
@@ -269,7 +288,8 @@ class SqlLedger:
         raise spoken(code)
 
     @contextmanager
-    def _own_connection(self) -> Iterator[Link]:
+    def own_connection(self) -> Iterator[Link]:
+        """Hold a connection of its own, closed when the block ends."""
         link: Link | None = None
         code: FaultCode
         try:
@@ -350,51 +370,13 @@ def _within(work: Work, act: Act) -> Ended[object]:
     return Ended(error=error)
 
 
-def create_ledger(database: Database, clock: Clock, dice: Dice) -> SqlLedger:
-    """Return a new ledger; refuse a place that holds one."""
-    code: FaultCode | None = None
-    link: Link | None = None
-    try:
-        link = database.connect()
-        link.begin()
-        _make(link, database, clock, dice)
-        link.commit()
-    except Fault as fault:
-        code = fault.code
-    finally:
-        if link is not None:
-            link.close()
-    if code is not None:
-        raise spoken(code)
-    return open_ledger(database, clock)
+def _settled(one: Settling, work: Work) -> Settled:
+    return steps.settle(work, one.user, one.op, one.answer, one.names)
 
 
-def open_ledger(database: Database, clock: Clock) -> SqlLedger:
-    """Return the ledger that lies there; refuse a place that holds none."""
-    ledger = SqlLedger(database, clock)
-    with ledger._own_connection() as link:
-        found = link.rows(database.dialect.exists)
-    if not found:
-        raise Refused("vault-missing", "There is no ledger here.", "Make the vault first.")
-    ledger.head()
-    return ledger
-
-
-def _make(link: Link, database: Database, clock: Clock, dice: Dice) -> None:
-    if link.rows(database.dialect.exists):
-        raise Refused(
-            "vault-exists", "A ledger lies here already.", "Open it, or choose another place."
-        )
-    for statement in statements(database.dialect):
-        link.change(statement)
-    name, origin = dice.draw(16).hex(), link.origin()
-    first = chain.next_entry(
-        Head(name, 1, 0, chain.GENESIS),
-        epoch=1,
-        at=clock.now(),
-        kind="ledger-created",
-        body=chain.canonical({"ledger": name, "origin": origin}),
-    )
-    rows.add_entry(link, first)
-    sql = "INSERT INTO ledger_head (id, ledger, epoch, seq, hash, origin) VALUES (1, ?, 1, 1, ?, ?)"
-    link.change(sql, (name, first.hash, origin))
+def _paid(ended: Ended[Outcome]) -> Paid:
+    if isinstance(ended.error, CannotPay | HistoryLost):
+        return None
+    if ended.error is not None:
+        return ended.error
+    return ended.gives if isinstance(ended.gives, Charged | Standing) else None

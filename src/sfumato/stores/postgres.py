@@ -11,7 +11,7 @@ import psycopg
 from psycopg import errors
 
 from sfumato.core.ports import Clock, Dice
-from sfumato.stores import ledger_sql
+from sfumato.stores import ledger_made
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Dialect, Fault, FaultCode
 from sfumato.stores.records import Records
@@ -29,12 +29,12 @@ _ORIGIN: Final = """SELECT system_identifier,
 
 def create_ledger(url: str, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
     """Return a new ledger in the connection's first schema; refuse a schema that holds one."""
-    return ledger_sql.create_ledger(_PostgresSchema(url, wait_s), clock, dice)
+    return ledger_made.create_ledger(_PostgresSchema(url, wait_s), clock, dice)
 
 
 def open_ledger(url: str, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
     """Return the ledger that lies in the connection's first schema."""
-    return ledger_sql.open_ledger(_PostgresSchema(url, wait_s), clock)
+    return ledger_made.open_ledger(_PostgresSchema(url, wait_s), clock)
 
 
 def open_records(url: str, *, wait_s: float = 10) -> Records:

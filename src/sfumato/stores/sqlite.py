@@ -13,7 +13,7 @@ import apsw
 
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Bug, Refused
-from sfumato.stores import ledger_sql
+from sfumato.stores import ledger_made
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Dialect, Fault, FaultCode
 from sfumato.stores.records import Records
@@ -34,7 +34,7 @@ Journal = Literal["wal", "truncate"]
 def create_ledger(path: Path, clock: Clock, dice: Dice, *, wait_s: float = 10) -> SqlLedger:
     """Return a new ledger in a file that only its owner may read; refuse a file that holds one."""
     _make_file(path)
-    return ledger_sql.create_ledger(_SqliteFile(path, wait_s), clock, dice)
+    return ledger_made.create_ledger(_SqliteFile(path, wait_s), clock, dice)
 
 
 def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
@@ -43,7 +43,7 @@ def open_ledger(path: Path, clock: Clock, *, wait_s: float = 10) -> SqlLedger:
         raise Refused(
             "vault-missing", "The ledger's file is not there.", "Restore it, or make a vault."
         )
-    return ledger_sql.open_ledger(_SqliteFile(path, wait_s), clock)
+    return ledger_made.open_ledger(_SqliteFile(path, wait_s), clock)
 
 
 def open_records(path: Path, *, wait_s: float = 30) -> Records:

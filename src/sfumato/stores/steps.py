@@ -60,17 +60,6 @@ def charge(work: Work, asked: Charge, mark: AnchorMark | None = None) -> Outcome
     return _pay_in_full(work, asked, names)
 
 
-def repeat(work: Work, asked: Charge, mark: AnchorMark) -> Standing | None:
-    """Debit who has not paid for the answer that stands; None where `charge` has more to say."""
-    if work.frozen is not None:
-        return None
-    work.check_mark(mark)
-    before = rows.before(work.link, asked, [debtor.account for debtor in asked.debtors])
-    if before.known is not None or before.is_frozen or before.answer is None:
-        return None
-    return _repeat(work, asked, before.answer)
-
-
 def frozen(reason: str) -> Refused:
     """Return the refusal of a ledger that takes no charge."""
     return Refused(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sfumato.faces.ask_desk import ASKED, begun, ended
 from sfumato.faces.desk import Desk
 from sfumato.faces.line.frames import MAX_REQUEST, Frame, read_frame
 from sfumato.faces.line.lane import Lane
@@ -17,10 +18,10 @@ from sfumato.faces.line.runner import Room, Runner, fault
 from sfumato.faces.line.tally import Tally
 from sfumato.faces.line.threads import Threads
 from sfumato.faces.line.turns import Most, Turns
-from sfumato.faces.repeat_desk import REPEATED, asked_again, may_stand
 from sfumato.faces.survey_desk import take_reports
 from sfumato.services.access import Caller
 from sfumato.services.jobs import ADD, ASK
+from sfumato.services.queries import Begun
 from sfumato.wire import (
     BY_VERB,
     Json,
@@ -33,12 +34,14 @@ from sfumato.wire import (
 )
 
 FILE: Final = "upload"  # the verb that sends one
+TOGETHER: Final = 8  # questions in one go: whoever is done waits for the others
 QUICK: Final = 8  # threads for what reads no rows
 TELLING: Final = frozenset({"answer", "history"})  # whether a question is over; at the beat only
 REPORT: Final = "survey-report"  # many come at once, and are counted in one go
 SHEET: Final = "survey-sheet"  # many at once wait for one commit
 TENSORS: Final = frozenset({"tensor-call", "tensor-table"})  # no rows, but they may take long
-SHORT: Final = 4096  # bytes of a question that is looked for among those read before
+SHORT: Final = 4096  # bytes of a question that is thought about with others
+THOUGHT_S: Final = 0.2  # after which the next are thought about beside them
 HEAVY: Final = frozenset({"price", "begin", "amend"})  # which read none, but think for long
 
 
@@ -98,9 +101,9 @@ class DoorEnd:
         self._long = Threads(most.at_once, "long")
         self._sheets = Threads(64, "sheets")
         self._reports = Lane(self._taken, Threads(2, "reports"))  # one reads while one waits
-        self._repeat_turns = Turns(Most(32, 2))
-        # One thread: two would take the interpreter from each other, and have less in one go each.
-        self._repeats = Lane(self._told_again, Threads(1, "repeats"))
+        # One thinks at a time: two would take the interpreter from each other at every statement.
+        self._begins = Lane(self._begun, Threads(QUICK, "begins"), most=TOGETHER, late_s=THOUGHT_S)
+        self._ends = Lane(self._ended, Threads(QUICK, "ends"), most=TOGETHER, late_s=THOUGHT_S)
         self._heavy_turns = Turns(Most(2, 1))
         self._heavy = Threads(2, "heavy")
         self._tensor_turns = Turns(Most(4, 1))
@@ -189,27 +192,30 @@ class DoorEnd:
         if not BY_VERB[call.verb].is_long or caller is None:
             return await self._quick.done(self._work, call, caller, frame.body)
         try:
-            told = await self._repeated(call, caller, frame.body)
-            if told is not None:
-                return told
             async with self._turns.turn(caller.user):
+                if call.verb == ASKED and len(frame.body) <= SHORT:
+                    return await self._asked(call, frame.body)
                 return await self._long.done(self._still, call, frame.body)
         finally:  # a refusal waits too: it may come after rows were read
             await self._wait_for_the_beat()
 
-    async def _repeated(self, call: Call, caller: Caller, body: bytes) -> str | None:
-        """Return the answer if it stands; whether the text was read before is looked at here."""
-        if call.verb != REPEATED or len(body) > SHORT:
-            return None
-        read = _read(call, body)
-        if not may_stand(self._desk, read):
-            return None
-        async with self._repeat_turns.turn(caller.user):
-            return await self._repeats.done((call.token, read))
+    async def _asked(self, call: Call, body: bytes) -> str:
+        """Return the answer: paid with others, read alone, written with others."""
+        paid = await self._begins.done((call.token, _read(call, body)))
+        if paid is None:
+            return await self._long.done(self._still, call, body)
+        if isinstance(paid, str):  # it stood
+            return paid
+        text = await self._long.done(self._desk.queries.read, paid)
+        return await self._ends.done((paid, text))
 
-    def _told_again(self, asked: Sequence[tuple[str, Json]]) -> list[str | None]:
-        told = asked_again(self._desk, asked)
-        return [None if one is None else json_text(one) for one in told]
+    def _begun(self, asked: Sequence[tuple[str, Json]]) -> list[Begun | str | Exception | None]:
+        found = begun(self._desk, asked)
+        return [json_text(one) if isinstance(one, dict) else one for one in found]
+
+    def _ended(self, read: Sequence[tuple[Begun, str]]) -> list[str | Exception]:
+        found = ended(self._desk, read)
+        return [json_text(one) if isinstance(one, dict) else one for one in found]
 
     def _still(self, call: Call, body: bytes) -> str:
         """Do what has waited for its turn: who called may have been sent away meanwhile."""

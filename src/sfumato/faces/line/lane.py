@@ -27,16 +27,39 @@ class _Waiting(Generic[Item, Gives]):
     told: asyncio.Future[Gives]
 
 
+@dataclass(eq=False)
+class _Place:
+    """A place at work, which the next gets once: when the work is over, or when it is late."""
+
+    free: Callable[[], None]
+    is_left: bool = False
+
+    def leave(self) -> None:
+        if not self.is_left:
+            self.is_left = True
+            self.free()
+
+
 class Lane(Generic[Item, Gives]):
     """The queue of one kind of work; used on the loop alone."""
 
     def __init__(
-        self, work: Callable[[Sequence[Item]], Sequence[Gives | Refused]], threads: Threads
+        self,
+        work: Callable[[Sequence[Item]], Sequence[Gives | Exception]],
+        threads: Threads,
+        *,
+        most: int = MOST,
+        late_s: float | None = None,
     ) -> None:
-        """Hold how several are done, which gives a value or a refusal for each."""
+        """Hold how several are done, which gives a value or an error for each.
+
+        As many are at work as there are threads; or one, and one more for each that is late.
+        """
         self._work = work
         self._threads = threads
-        self._idle = threads.most  # as many in one go as threads
+        self._most = most
+        self._late_s = late_s
+        self._idle = threads.most if late_s is None else 1
         self._queue: list[_Waiting[Item, Gives]] = []
         self._turns: set[asyncio.Task[None]] = set()
 
@@ -51,18 +74,27 @@ class Lane(Generic[Item, Gives]):
 
     def _begin(self) -> None:
         while self._queue and self._idle:
-            some, self._queue = self._queue[:MOST], self._queue[MOST:]
+            some, self._queue = self._queue[: self._most], self._queue[self._most :]
             self._idle -= 1
             task = asyncio.create_task(self._go(some))
             self._turns.add(task)
             task.add_done_callback(self._turns.discard)
 
     async def _go(self, some: list[_Waiting[Item, Gives]]) -> None:
+        place = _Place(self._free)
+        late = None
+        if self._late_s is not None:
+            late = asyncio.get_running_loop().call_later(self._late_s, place.leave)
         try:
             await self._do(some)
         finally:
-            self._idle += 1
-            self._begin()
+            if late is not None:
+                late.cancel()
+            place.leave()
+
+    def _free(self) -> None:
+        self._idle += 1
+        self._begin()
 
     async def _do(self, some: list[_Waiting[Item, Gives]]) -> None:
         """Do them, and tell each; a refusal of the disk is everybody's, a fault is one's own."""

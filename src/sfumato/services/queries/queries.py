@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import partial
 
 from sfumato.core.access import Caller
-from sfumato.core.account import Account
+from sfumato.core.account import Account, Standing
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
 from sfumato.core.card import Card
 from sfumato.core.card_shown import card_json
@@ -22,17 +22,21 @@ from sfumato.core.question import Aggregate, Formula, Question, read_question
 from sfumato.core.refusal import Refused
 from sfumato.door import (
     Asker,
+    Begun,
     Door,
     Order,
     Plans,
     Release,
+    as_it_stands,
+    begin_all,
     cap_json,
     debtors,
+    end_all,
     left_json,
     not_dp_json,
     priced_for,
+    read_rows,
     release,
-    release_standing,
     smallest_next,
     spent_json,
     top_up_json,
@@ -83,18 +87,29 @@ class Queries:
         order = self._order(asker, listing, asked)
         return release(self.door, replace(order, may_still=may_still))
 
-    def may_stand(self, asked: Asked) -> bool:
-        """Say whether the text of the question was read before; by whom is not looked at."""
-        if asked.sql is None or asked.fresh:
-            return False
-        plans = self.door.plans
-        return plans.knows(asked.sql, asked.data_set, asked.max_groups, asked.max_rows)
+    def begin(
+        self, several: Sequence[tuple[Caller, Asked]]
+    ) -> list[Begun | Release | Exception | None]:
+        """Return the questions, all charged in one go, before a row is read; or what stands.
 
-    def ask_again(self, several: Sequence[tuple[Caller, Asked]]) -> list[Release | None]:
-        """Return the answers that stand, charged in one go; None is left to `ask`. Reads no row."""
+        None has changed nothing, and is left to `ask`.
+        """
         orders = [self._order_of(caller, asked) for caller, asked in several]
-        told = iter(release_standing(self.door, [order for order in orders if order is not None]))
-        return [None if order is None else next(told) for order in orders]
+        begun = iter(begin_all(self.door, [order for order in orders if order is not None]))
+        return [None if order is None else self._seen(next(begun)) for order in orders]
+
+    def read(self, begun: Begun) -> str:
+        """Return the answer's text, of rows that were read now; or refuse."""
+        return read_rows(self.door, begun)
+
+    def end(self, read: Sequence[tuple[Begun, str]]) -> list[Release | Exception]:
+        """Return the answers that were read, written in one go."""
+        return end_all(self.door, read)
+
+    def _seen(self, begun: Begun | Exception | None) -> Begun | Release | Exception | None:
+        if not isinstance(begun, Begun) or not isinstance(begun.outcome, Standing):
+            return begun
+        return as_it_stands(self.door, begun, begun.outcome)
 
     def _order_of(self, caller: Caller, asked: Asked) -> Order | None:
         with contextlib.suppress(Refused):

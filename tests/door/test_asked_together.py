@@ -1,12 +1,14 @@
-"""What stands is told to many in one go, and is what each would have been told alone."""
+"""What many ask at once is charged and written in one go, and is what each would be told alone."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +16,17 @@ import ledgers
 import sfumato
 from sfumato.app import OpenVault
 from sfumato.core.access import Caller
-from sfumato.core.account import AnchorMark, Head
+from sfumato.core.account import AnchorMark, Charged, Head, Settling
 from sfumato.core.refusal import Refused
 from sfumato.door.ledger import Ledger
-from sfumato.faces.line.door_end import Call, DoorEnd
+from sfumato.faces.ask_desk import begun, ended
+from sfumato.faces.desk import Desk
+from sfumato.faces.line.door_end import DoorEnd
 from sfumato.faces.line.tally import Tally, to_nowhere
-from sfumato.faces.repeat_desk import asked_again, may_stand
+from sfumato.services.queries import Begun
 from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.keys import ReceiptKey
+from sfumato.wire import Json
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 SQL = "SELECT SUM(age) AS years FROM patients WHERE age > 30"
@@ -59,6 +64,13 @@ def alone(vault: OpenVault, token: str, **changes: object) -> dict[str, object]:
     return desk.done("ask", desk.admitted("ask", token), {**BODY, **changes})
 
 
+def asked_again(desk: Desk, several: Sequence[tuple[str, Json]]) -> list[Any]:
+    """Return what each is told, where nobody's rows are read."""
+    told = begun(desk, several)
+    assert not [one for one in told if isinstance(one, Begun | Exception)]
+    return told
+
+
 def length(vault: OpenVault) -> int:
     return vault.house.ledger.store.head().seq
 
@@ -81,7 +93,7 @@ def test_each_is_told_what_they_would_have_been_told_alone(
     assert [{k: v for k, v in one.items() if k != "receipt"} for one in (bob, eve, again)] == [
         same
     ] * 3
-    receipts = [dict(one["receipt"]) for one in (bob, eve, again)]  # type: ignore[call-overload]
+    receipts = [dict(one["receipt"]) for one in (bob, eve, again)]
     assert [one["free"] for one in receipts] == [False, False, True]
     assert spent(vault, "bob") == spent(vault, "eve") == spent(vault, "ada")
     assert receipts[2]["left"] == alone(vault, tokens["bob"])["receipt"]["left"]  # type: ignore[index]
@@ -89,19 +101,41 @@ def test_each_is_told_what_they_would_have_been_told_alone(
         assert vault.house.ledger.present(one)
 
 
-def test_what_was_not_answered_yet_is_nobodys(vault: OpenVault, tokens: dict[str, str]) -> None:
+def test_what_was_not_answered_yet_is_read(vault: OpenVault, tokens: dict[str, str]) -> None:
     desk = vault.house.desk
-    assert not may_stand(desk, BODY)
-    desk.done("price", desk.admitted("ask", tokens["ada"]), BODY)
-    assert may_stand(desk, BODY)  # its text was read
-    before = length(vault)
-    assert asked_again(desk, [(tokens["ada"], BODY)]) == [None]
-    alone(vault, tokens["ada"])
-    assert asked_again(desk, [(tokens["bob"], {**BODY, "epsilon": Decimal("0.2")})]) == [None]
-    assert spent(vault, "bob") is None
-    assert length(vault) > before
-    assert not may_stand(desk, {**BODY, "fresh": True})
-    assert not may_stand(desk, {**BODY, "sql": 7})
+    fresh = {**BODY, "fresh": True}
+    several = [(tokens["ada"], BODY), (tokens["ada"], fresh), (tokens["ada"], BODY)]
+    paid = begun(desk, several)
+    assert [type(one) for one in paid] == [Begun, Begun, type(None)]  # the third is being read
+    assert vault.house.ledger.store.head().seq > 0
+    before = spent(vault, "ada")
+    read = [(one, desk.queries.read(one)) for one in paid if isinstance(one, Begun)]
+    first, other = ended(desk, read)
+    assert isinstance(first, dict)
+    assert isinstance(other, dict)
+    assert spent(vault, "ada") == before  # paid before a row was read, and once
+    assert first["rows"] == asked_again(desk, [(tokens["bob"], BODY)])[0]["rows"]
+    assert first["rows"] == alone(vault, tokens["ada"])["rows"]
+    assert not dict(first["receipt"])["free"]  # type: ignore[call-overload]
+    assert vault.house.ledger.present(dict(other["receipt"]))  # type: ignore[call-overload]
+
+
+def test_a_question_whose_rows_cannot_be_read_is_nobody_elses(
+    vault: OpenVault, tokens: dict[str, str]
+) -> None:
+    desk = vault.house.desk
+    other = {**BODY, "sql": "SELECT COUNT(*) AS n FROM patients"}
+    one, two = begun(desk, [(tokens["ada"], BODY), (tokens["bob"], other)])
+    assert isinstance(one, Begun)
+    assert isinstance(two, Begun)
+    gone = replace(one, order=replace(one.order, table="no_such_table"))
+    with pytest.raises(Refused) as refused:
+        desk.queries.read(gone)
+    assert refused.value.code == "question-failed"
+    assert isinstance(ended(desk, [(two, desk.queries.read(two))])[0], dict)
+    told = ended(desk, [(one, desk.queries.read(one))])  # it has failed for good, and stays paid
+    assert isinstance(told[0], Exception)
+    assert spent(vault, "ada") is not None
 
 
 def test_each_is_looked_at_by_themselves(vault: OpenVault, tokens: dict[str, str]) -> None:
@@ -159,7 +193,9 @@ def test_an_amended_card_is_another_question(
     alone(vault, tokens["ada"])
     halved = PATIENTS_CARD.replace("upper = 110", "upper = 55").replace("2026-11", "2026-12")
     vault.add("patients", tmp_path / "p.csv", card(halved))
-    assert asked_again(vault.house.desk, [(tokens["bob"], BODY)]) == [None]
+    (paid,) = begun(vault.house.desk, [(tokens["bob"], BODY)])
+    assert isinstance(paid, Begun)
+    assert paid.order.card.version == "2026-12"
 
 
 def test_the_door_tells_it_without_a_thread_that_may_read(
@@ -167,20 +203,16 @@ def test_the_door_tells_it_without_a_thread_that_may_read(
 ) -> None:
     """The threads that read are not asked once the answer stands, and are before."""
     end = DoorEnd(vault.house.desk, quantum_s=0, tally=Tally(to_nowhere))
+    first = alone(vault, tokens["ada"])
     sent = json.dumps({"sql": SQL, "epsilon": 0.1}).encode()
 
-    async def told(user: str) -> str | None:
-        call = Call("ask", tokens[user], "", {"data_set": "patients"})
-        caller = vault.house.desk.admitted("ask", tokens[user])
-        assert caller is not None
-        return await end._repeated(call, caller, sent)
+    async def told(user: str) -> object:
+        return await end._begins.done((tokens[user], {"data_set": "patients", **json.loads(sent)}))
 
-    async def all_of() -> list[str | None]:
+    async def all_of() -> list[object]:
         return list(await asyncio.gather(*(told(name) for name in USERS)))
 
-    assert asyncio.run(all_of()) == [None] * 3
-    first = alone(vault, tokens["ada"])
-    found = [json.loads(one) for one in asyncio.run(all_of()) if one is not None]
+    found = [json.loads(one) for one in asyncio.run(all_of()) if isinstance(one, str)]
     assert len(found) == 3
     assert {json.dumps(one["rows"]) for one in found} == {json.dumps(first["rows"], default=float)}
 
@@ -207,10 +239,14 @@ def test_nothing_is_told_that_the_anchor_does_not_hold(tmp_path: Path) -> None:
     signer = ReceiptKey(bytes(range(32)))
     ledger = Ledger(store, Stuck(anchor), signer)
     with pytest.raises(Refused, match="disk is gone"):
-        ledger.repeat([ledgers.asked("2", user="bob"), ledgers.asked("2", user="eve")])
-    told = Ledger(store, anchor, signer).repeat([ledgers.asked("3", user="bob")])
-    assert [one is not None and one.debited for one in told] == [()]  # paid, though not told
+        ledger.charge_all([ledgers.asked("2", user="bob"), ledgers.asked("2", user="eve")])
+    told = Ledger(store, anchor, signer).charge_all([ledgers.asked("3", user="bob")])
+    assert [getattr(one, "debited", None) for one in told] == [()]  # paid, though not told
     assert anchor.read() == mark_of(store.head())
+    (new,) = Ledger(store, anchor, signer).charge_all([ledgers.asked("4", "new")])
+    assert isinstance(new, Charged)
+    with pytest.raises(Refused, match="disk is gone"):
+        ledger.settle_all([Settling("ann", "4", "43", ())])
     store.close()
 
 

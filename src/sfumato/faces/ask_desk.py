@@ -1,0 +1,49 @@
+"""Questions of many askers in three steps: charged together, read one by one, written together.
+
+What cannot be charged so is None, and is asked as if nobody had looked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+from sfumato.faces.body import Body
+from sfumato.faces.desk import Desk
+from sfumato.faces.job_desk import asked_of
+from sfumato.services.access import Caller
+from sfumato.services.queries import Asked, Begun, Release
+from sfumato.wire import Json, Refused
+
+ASKED: Final = "ask"  # the verb
+
+
+def begun(desk: Desk, several: Sequence[tuple[str, Body]]) -> list[Begun | Json | Exception | None]:
+    """Return what is paid by whoever is let in by their token now; or what stands already."""
+    looked = [_looked_at(desk, token, body) for token, body in several]
+    found = iter(desk.queries.begin([one for one in looked if one is not None]))
+    return [None if one is None else _told(next(found)) for one in looked]
+
+
+def ended(desk: Desk, read: Sequence[tuple[Begun, str]]) -> list[Json | Exception]:
+    """Return the answers, written in one go."""
+    return [
+        one if isinstance(one, Exception) else release_json(one) for one in desk.queries.end(read)
+    ]
+
+
+def release_json(release: Release) -> Json:
+    """Return an answer and its receipt as they go over the wire."""
+    return {**release.answer, "receipt": release.receipt}
+
+
+def _looked_at(desk: Desk, token: str, body: Body) -> tuple[Caller, Asked] | None:
+    with contextlib.suppress(Refused):
+        caller = desk.check(ASKED, desk.admitted(ASKED, token), body.get("data_set"))
+        return caller, asked_of(body)
+    return None
+
+
+def _told(one: Begun | Release | Exception | None) -> Begun | Json | Exception | None:
+    return release_json(one) if isinstance(one, Release) else one

@@ -1,0 +1,62 @@
+"""How a ledger is made in a database, and opened there."""
+
+from __future__ import annotations
+
+from sfumato.core import chain
+from sfumato.core.account import Head
+from sfumato.core.ports import Clock, Dice
+from sfumato.core.refusal import Refused
+from sfumato.stores import rows
+from sfumato.stores.ledger_sql import SqlLedger
+from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
+from sfumato.stores.tables import statements
+
+
+def create_ledger(database: Database, clock: Clock, dice: Dice) -> SqlLedger:
+    """Return a new ledger; refuse a place that holds one."""
+    code: FaultCode | None = None
+    link: Link | None = None
+    try:
+        link = database.connect()
+        link.begin()
+        _make(link, database, clock, dice)
+        link.commit()
+    except Fault as fault:
+        code = fault.code
+    finally:
+        if link is not None:
+            link.close()
+    if code is not None:
+        raise spoken(code)
+    return open_ledger(database, clock)
+
+
+def open_ledger(database: Database, clock: Clock) -> SqlLedger:
+    """Return the ledger that lies there; refuse a place that holds none."""
+    ledger = SqlLedger(database, clock)
+    with ledger.own_connection() as link:
+        found = link.rows(database.dialect.exists)
+    if not found:
+        raise Refused("vault-missing", "There is no ledger here.", "Make the vault first.")
+    ledger.head()
+    return ledger
+
+
+def _make(link: Link, database: Database, clock: Clock, dice: Dice) -> None:
+    if link.rows(database.dialect.exists):
+        raise Refused(
+            "vault-exists", "A ledger lies here already.", "Open it, or choose another place."
+        )
+    for statement in statements(database.dialect):
+        link.change(statement)
+    name, origin = dice.draw(16).hex(), link.origin()
+    first = chain.next_entry(
+        Head(name, 1, 0, chain.GENESIS),
+        epoch=1,
+        at=clock.now(),
+        kind="ledger-created",
+        body=chain.canonical({"ledger": name, "origin": origin}),
+    )
+    rows.add_entry(link, first)
+    sql = "INSERT INTO ledger_head (id, ledger, epoch, seq, hash, origin) VALUES (1, ?, 1, 1, ?, ?)"
+    link.change(sql, (name, first.hash, origin))
