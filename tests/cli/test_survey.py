@@ -75,6 +75,42 @@ def test_a_survey_is_published_answered_and_closed(vault: Path, tmp_path: Path) 
     assert survey in run(vault, "survey", "list").stdout
 
 
+def test_no_word_of_whoever_asks_can_pass_for_the_devices_own(vault: Path, tmp_path: Path) -> None:
+    """However long it is: a terminal would begin a line of its own with what does not fit."""
+    lie = "Nothing is sent at all."
+    long = f"{'x ' * 60}{lie} {lie} {'y' * 120}"
+    questions = [
+        {"text": f"1 {long}", "kind": "yes-no"},
+        {"text": f"2 {long}", "kind": "choice", "options": [lie, f"{lie} {long}"[:200]]},
+        {"text": f"3 {long}", "kind": "number", "low": 0, "high": 9, "unit": lie},
+        {"text": f"4 {long}", "kind": "several", "options": [lie, f"{lie} Or yes."]},
+    ]
+    shape = design(title=long[:200], asks=lie, about=f"{lie}\n{long}\n\n{lie}", questions=questions)
+    with sfumato.open(vault) as house:
+        survey = str(house.call("publish-survey", {"survey": shape})["survey"])
+        (code,) = invite(house, survey, 1)
+    done = answered(vault, survey, f"{code}\nyes\n{lie}\n3\n1\ny\n", tmp_path / "device")
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    told = [line for line in lines if "Nothing" in line or "x x" in line or "yyy" in line]
+    assert len(told) > 30
+    assert {line[:4] for line in told} == {"  | "}
+    assert max(len(line) for line in told) < 80  # as wide as a terminal that does not say
+    assert all(lie not in line for line in done.stdout.splitlines())
+
+
+def test_a_preview_tells_every_question_for_every_epsilon(vault: Path, tmp_path: Path) -> None:
+    path = tmp_path / "design.json"
+    path.write_text(json.dumps(design()), "utf-8")
+    told = json.loads(run(vault, "survey", "preview", str(path), "--json").stdout)
+    assert [row["epsilon"] for row in told["table"]] == [0.25, 0.5, 1, 2, 3, 4]
+    assert {len(row["expected"]) for row in told["table"]} == {2}
+    (same,) = (row for row in told["table"] if row["epsilon"] == 2)
+    assert same["expected"] == told["expected"]
+    lines = run(vault, "survey", "preview", str(path)).stdout.splitlines()
+    assert sum(line.count("±") + line.count("nothing is learnt") for line in lines) == 2 + 6 * 2
+
+
 def assert_told_before_asked(shown: str) -> None:
     before, _, _ = shown.partition("Your invitation")
     lines = before.splitlines()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from fractions import Fraction
 from pathlib import Path
@@ -212,3 +214,111 @@ def test_a_device_sums_what_left_it_and_not_what_the_house_would_not_sign(tmp_pa
         spent.write_text(odd)
         with pytest.raises(Refused):
             _ = own.spent
+
+
+@pytest.mark.parametrize("odd", ["", "\n", "a" * 32, f"{'a' * 32}\nbb", "caf\u00e9\n", None])
+def test_a_list_of_answered_surveys_that_was_damaged_is_no_ground_to_answer_again(
+    tmp_path: Path, odd: str | None
+) -> None:
+    own, answered = kept(tmp_path / "device"), tmp_path / "device.answered"
+    with sfumato.open(make_vault(tmp_path)) as house:
+        survey = str(house.call("publish-survey", {"survey": design(minimum=10)})["survey"])
+        first, second = invite(house, survey, 2)
+        own.answer(house, survey, first, TRUTHS)
+        assert answered.read_text("ascii") == f"{survey}\n"
+        answered.unlink()
+        if odd is None:
+            answered.mkdir()
+        else:
+            answered.write_text(odd, "utf-8")
+        with pytest.raises(Refused) as refused:
+            own.answer(house, survey, second, TRUTHS)
+        assert refused.value.code == "not-allowed"
+        assert str(answered) in refused.value.cause
+        assert "Put it back" in refused.value.next_step
+        house.call("close-survey", {"survey": survey})
+        assert len(reports(house, survey)) == 1
+
+
+def test_a_lost_list_of_answered_surveys_is_no_ground_to_answer_again(tmp_path: Path) -> None:
+    """Its sum says that a ballot has left."""
+    own = kept(tmp_path / "device")
+    with sfumato.open(make_vault(tmp_path)) as house:
+        made = [house.call("publish-survey", {"survey": design(title=t)}) for t in ("A", "B")]
+        survey, other = (str(one["survey"]) for one in made)
+        own.answer(house, survey, invite(house, survey, 1)[0], TRUTHS)
+        (tmp_path / "device.answered").unlink()
+        with pytest.raises(Refused) as refused:
+            own.answer(house, survey, invite(house, survey, 1)[0], TRUTHS)
+        assert "has left for this survey" in refused.value.cause
+        own.answer(house, other, invite(house, other, 1)[0], TRUTHS)
+
+
+DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "another survey": lambda kept_: {**kept_, "survey": "b" * 32},
+    "a number": lambda kept_: {**kept_, "said": 5},
+    "a bent token": lambda kept_: {**kept_, "token": f"!{kept_['token']}"},
+    "no token": lambda kept_: {name: kept_[name] for name in kept_ if name != "token"},
+    "a list": list,
+    "nothing": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_ballot_that_was_damaged_is_not_drawn_anew(tmp_path: Path, damage: str) -> None:
+    """It may have been sent: another in its place, of another truth, would tell more."""
+    made, own = Published(read_survey(design()), KEY), kept(tmp_path / "device")
+    own.begun(made, "a code", TRUTHS)
+    (waiting,) = tmp_path.glob("device.waiting.*")
+    whole = waiting.read_text("ascii")
+    again: tuple[Callable[[], object], ...] = (
+        lambda: own.waiting(made),
+        lambda: own.begun(made, "a code", TRUTHS),
+    )
+    for text in (json.dumps(DAMAGES[damage](json.loads(whole))), whole[: len(whole) // 2], "é"):
+        waiting.write_text(text, "utf-8")
+        for one in again:
+            with pytest.raises(Refused) as refused:
+                one()
+            assert refused.value.code == "not-allowed"
+            assert str(waiting) in refused.value.cause
+        assert waiting.read_text("utf-8") == text
+    waiting.write_text(whole, "ascii")
+    assert own.waiting(made) is not None
+
+
+@pytest.mark.parametrize("left", ["series", "answered", "spent"])
+def test_a_device_whose_secret_is_gone_draws_no_fresh_one(tmp_path: Path, left: str) -> None:
+    """What it answered is still there; a fresh secret would answer all of it once more."""
+    own, secret = kept(tmp_path / "device"), tmp_path / "device"
+    with sfumato.open(make_vault(tmp_path)) as house:
+        shape = design(series="weekly", ever=6)
+        made = [house.call("publish-survey", {"survey": {**shape, "title": t}}) for t in "AB"]
+        first, second = (str(one["survey"]) for one in made)
+        own.answer(house, first, invite(house, first, 1)[0], TRUTHS)
+        was = secret.read_bytes()
+        for path in tmp_path.glob("device*"):
+            if path.name not in (f"device.{left}", "device.lock"):
+                path.unlink()
+        (code,) = invite(house, second, 1)
+        with pytest.raises(Refused) as refused:
+            own.answer(house, second, code, TRUTHS)
+        assert refused.value.code == "not-allowed"
+        assert f"device.{left}" in refused.value.cause
+        assert "--device" in refused.value.next_step
+        assert not secret.exists()
+        secret.write_bytes(was)
+        secret.chmod(0o600)
+        assert own.answer(house, second, code, TRUTHS).mark
+
+
+def test_a_ballot_that_waits_is_sent_though_the_secret_is_gone(tmp_path: Path) -> None:
+    own = kept(tmp_path / "device")
+    with sfumato.open(make_vault(tmp_path)) as house:
+        survey = str(house.call("publish-survey", {"survey": design(minimum=10)})["survey"])
+        (code,) = invite(house, survey, 1)
+        waiting = own.begun(proven(house, survey), code, TRUTHS)
+        own.path.unlink()
+        assert own.answer(house, survey, code, {}).said == waiting.said
+        house.call("close-survey", {"survey": survey})
+        assert [said for _, said in reports(house, survey)] == [waiting.said]

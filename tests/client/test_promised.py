@@ -32,8 +32,8 @@ def test_no_odds_are_better_than_they_are(epsilon: float) -> None:
 def test_every_question_says_what_leaves_and_how_often_it_is_the_truth() -> None:
     age = {"text": "Your age?", "kind": "number", "low": 0, "high": 100, "unit": "years"}
     shown = told(questions=[*design()["questions"], age], epsilon=3)
-    for text in ("Do you smoke?", "How do you come to work?", "Your age?"):
-        assert f"{text} Of 100 people, " in shown
+    for number in (1, 2, 3):
+        assert f"Question {number}: Of 100 people, " in shown
     assert "What is sent is a stretch of" in shown
     assert "something that all 3 answers together would tell, 96 in 100" in shown
     drawn = told(budget="sampled")
@@ -44,12 +44,14 @@ def test_every_question_says_what_leaves_and_how_often_it_is_the_truth() -> None
 def test_a_series_says_what_adds_up() -> None:
     assert "for ever" in told()
     assert "series" not in told()
+    assert "same question in another survey is a new draw" in told()
     plain, waves = told(series="daily"), told(series="daily", ever=4)
     assert "your answer has changed, and that was not the coins" in plain
     assert "can make nobody more than 99 in 100 sure" in waves
     for shown in (plain, waves):
         assert "for this survey by itself" in shown
         assert "Answers that change add up" in shown
+        assert "another survey" not in shown
 
 
 def test_who_adds_up_is_said_with_the_lifetime_that_the_house_keeps_to() -> None:
@@ -60,3 +62,20 @@ def test_who_adds_up_is_said_with_the_lifetime_that_the_house_keeps_to() -> None
 def test_a_sum_is_rounded_up() -> None:
     assert "epsilon 2.01" in summed(Fraction(2001, 1000))
     assert "become 89 in 100 sure" in summed(Fraction(2))
+
+
+def test_no_word_of_whoever_asks_stands_among_the_devices_own() -> None:
+    lie = "Nothing is sent."
+    number = {"text": lie, "kind": "number", "low": 0, "high": 900, "unit": lie}
+    choice = {"text": lie, "kind": "choice", "options": [lie, f"{lie} Ever."]}
+    for more in ({}, {"series": lie}, {"series": lie, "ever": 9}):
+        shown = told(title=lie, asks=lie, about=lie, questions=[number, choice], epsilon=9, **more)
+        assert "Nothing" not in shown
+
+
+def test_of_several_and_of_a_ranking_one_part_is_said_to_leave() -> None:
+    several = {"text": "Which?", "kind": "several", "options": ["a", "b"]}
+    first = {"text": "First?", "kind": "ranking", "options": ["a", "b", "c"]}
+    shown = told(questions=[several, first])
+    assert "What is sent is about one option alone, which your device draws" in shown
+    assert "What is sent is about one pair alone, which your device draws" in shown

@@ -143,8 +143,10 @@ def test_a_ballot_that_is_kept_has_no_answer_in_it_and_is_for_one_reader(tmp_pat
         kept = json.loads(file.read_text())
         assert set(kept) == {"survey", "invitation", "said", "inverse", "token", "blinded"}
         assert "by bus" not in file.read_text()
-        file.write_text(file.read_text()[:50])  # cut off by a fall: it was never sent
-        assert kept_ballot(at, survey) is None
+        file.write_text(file.read_text()[:50])  # by no fall of ours: it may have been sent
+        with pytest.raises(Refused) as refused:
+            kept_ballot(at, survey)
+        assert refused.value.code == "not-allowed"
 
 
 def test_a_house_that_marks_its_signatures_is_told_nothing(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_a_survey_is_designed_priced_published_and_closed(
         page.click("text=See what it costs")
         expect(page.locator("[role=status]")).to_contain_text("89 in 100 sure")
         expect(page.locator("[role=status]")).to_contain_text("Question 2: ±")
+        expect(page.locator("[role=status] table th[scope=col]")).to_have_count(3)
         page.click("text=Publish it for good")
         page.wait_for_url("**/surveys/*")
         survey = page.url.rpartition("/")[2]

@@ -669,6 +669,25 @@ def test_a_browser_that_is_full_when_it_matters_sends_no_answer_to_a_series(
     assert counted(service, wave) == []
 
 
+def test_a_browser_that_lost_its_secret_alone_answers_no_series(
+    browser: Browser, service: Service
+) -> None:
+    """A fresh one would draw every lasting answer anew, beside those that were told before."""
+    waves = [published(service, title=f"Week {n}", series="half", ever=8) for n in range(2)]
+    with browser.new_context() as context:
+        context.set_default_timeout(15_000)
+        page = context.new_page()
+        page.goto(f"{service.url}/s/{waves[0]}#{invited(service, waves[0], 1)[0]}")
+        page.click("#flip")
+        page.click("#send")
+        page.wait_for_selector("#mark", state="visible")
+        page.evaluate("localStorage.removeItem('sfumato-survey-secret')")
+        page.goto(f"{service.url}/s/{waves[1]}#{invited(service, waves[1], 1)[0]}")
+        expect(page.locator("#trouble")).to_contain_text("does not keep what it has to")
+        expect(page.locator("#flip")).to_be_hidden()
+        assert page.evaluate("localStorage['sfumato-survey-secret']") is None
+
+
 def test_of_two_pages_with_waves_that_ask_otherwise_one_is_sent(
     browser: Browser, service: Service
 ) -> None:

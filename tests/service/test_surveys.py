@@ -327,8 +327,13 @@ def test_the_preview_says_what_the_published_survey_costs(house: OpenVault) -> N
     assert seen["guarantee"] == made["guarantee"] == "local-dp"
     table = seen["table"]
     assert isinstance(table, list)
-    errors = [row["expected"][0]["error"] for row in table]
-    assert errors == sorted(errors, reverse=True)
+    for place in range(2):  # each question, not the first alone
+        errors = [row["expected"][place]["error"] for row in table]
+        assert errors == sorted(errors, reverse=True)
+    waves = house.call("preview-survey", {"survey": design(series="daily", ever=3, epsilon=1)})
+    rows = waves["table"]
+    assert isinstance(rows, list)
+    assert [row["epsilon"] for row in rows] == [0.25, 0.5, 1, 2, 3]  # more than ever is no wave
 
 
 def test_all_waves_of_a_series_with_ever_ask_the_same(house: OpenVault) -> None:
@@ -419,3 +424,28 @@ def test_reports_that_come_together_end_as_if_each_had_come_alone(house: OpenVau
     assert house.house.desk.surveys.take([]) == []
     store = house.house.desk.surveys.store
     assert (store.standing(survey).reports, store.standing(other).reports) == (2, 1)
+
+
+class Falling:
+    """Ballot keys of a house that falls when one is to be destroyed."""
+
+    def __init__(self, keys: Any) -> None:
+        self.keys = keys
+
+    def __getattr__(self, name: str) -> Any:  # as the keys have it
+        return getattr(self.keys, name)
+
+    def forget(self, survey: str) -> None:
+        """Fall."""
+        raise SystemExit
+
+
+def test_a_key_that_a_fall_has_left_is_destroyed_at_the_next_look(house: OpenVault) -> None:
+    survey, surveys = published(house), house.house.desk.surveys
+    falling = replace(surveys, keys=Falling(surveys.keys))
+    with pytest.raises(SystemExit):
+        falling.close(Caller("owner", frozenset({"own"})), survey)
+    keys = house.house.folder / "keys" / "ballots"
+    assert [path.stem for path in keys.glob("*.pem")] == [survey]
+    assert house.call("survey", {"survey": survey})["state"] == "closed"
+    assert not list(keys.glob("*.pem"))

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
+from sfumato.client.kept_files import kept_text, unreadable
 from sfumato.client.respondent import (
     SECRET_BYTES,
     Coins,
@@ -34,7 +36,7 @@ from sfumato.client.respondent import (
     proven,
     write,
 )
-from sfumato.client.waves import check_wave, kept_waves
+from sfumato.client.waves import check_wave, kept_waves, waves_at
 from sfumato.core.ballot import Published, Truth, read_report
 from sfumato.core.refusal import Refused
 
@@ -42,6 +44,7 @@ FOR_GOOD: Final = (  # as the respondent's page (survey.js): the same ballot can
     "bad-report", "bad-request", "ballot-spent", "budget-exceeded", "invitation-unknown",
     "invitation-used", "survey-not-open", "survey-unknown",
 )  # fmt: skip
+_IDS: Final = re.compile(r"([a-z2-7]{32}\n)+")  # of surveys, a line each
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,15 @@ class KeptDevice:
         return self.send(house, made, waiting or self.begun(made, invitation, truths))
 
     def waiting(self, made: Published) -> Waiting | None:
-        """Return the ballot that waits; refuse what this device is not to answer (again)."""
-        own = self.device()
+        """Return the ballot that waits; refuse what this device is not to answer (again).
+
+        What waits was drawn before, so it is sent whatever became of the secret.
+        """
         self._check_first(made.id)
         found = kept_ballot(self.path, made.id)
         if found is None:
-            check_wave(made, own.waves or {})
+            self._check_none_left(made.id)
+            check_wave(made, self.device().waves or {})
         return found
 
     def device(self) -> Device:
@@ -139,18 +145,13 @@ class KeptDevice:
             os.close(held)
 
     def _costs(self) -> dict[str, Fraction]:
-        try:
-            kept = json.loads(self._spent.read_text("ascii"))
-            return {str(name): Fraction(str(one)) for name, one in kept.items()}
-        except FileNotFoundError:
+        what = "what this device has given away"
+        text = kept_text(self._spent, what)
+        if text is None:
             return {}
-        except (ValueError, AttributeError, ZeroDivisionError, RecursionError):
-            pass
-        raise Refused(
-            "not-allowed",
-            f"{self._spent} does not say what this device has given away.",
-            "Put it back as it was, or use another file for the device (in a shell: --device).",
-        )
+        with contextlib.suppress(ValueError, AttributeError, ZeroDivisionError, RecursionError):
+            return {str(name): Fraction(str(one)) for name, one in json.loads(text).items()}
+        raise unreadable(self._spent, what)
 
     def _check_first(self, survey: str) -> None:
         """Refuse a second answer: equal answers of two people would be equal reports."""
@@ -162,17 +163,29 @@ class KeptDevice:
                 "Another person uses another file for their device (in a shell: --device).",
             )
 
+    def _check_none_left(self, survey: str) -> None:
+        """Refuse a survey that was paid for: its ballot has left, whatever else was lost."""
+        if any(name.startswith(f"{survey} ") for name in self._costs()):
+            raise Refused(
+                "not-allowed",
+                "A ballot of this device has left for this survey before.",
+                "Another person uses another file for their device (in a shell: --device).",
+            )
+
     def _done(self) -> list[str]:
-        """Return the ids of what was answered."""
-        with contextlib.suppress(FileNotFoundError):
-            return self._answered.read_text("ascii").split()
-        return []
+        """Return the ids of what was answered; refuse a list that is none, or is cut."""
+        what = "which surveys this device has answered"
+        text = kept_text(self._answered, what)
+        if text is not None and not _IDS.fullmatch(text):
+            raise unreadable(self._answered, what)
+        return (text or "").split()
 
     def _secret(self) -> bytes:
         """Return the device's secret, made once, in a file that nobody else may read."""
         found, is_private = b"", False
         with contextlib.suppress(OSError):
             if not self.path.exists():
+                self._check_new()
                 self._make()
             found = self.path.read_bytes()
             is_private = not self.path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
@@ -183,6 +196,19 @@ class KeptDevice:
                 "Take their rights away (chmod 600), or use another file (in a shell: --device).",
             )
         return found
+
+    def _check_new(self) -> None:
+        """Refuse to begin anew where a device was: a fresh secret would answer again, otherwise."""
+        there = [
+            path for path in (self._answered, self._spent, waves_at(self.path)) if path.exists()
+        ]
+        if there and not self.path.exists():  # another process may have made it just now
+            raise Refused(
+                "not-allowed",
+                f"{self.path}, the secret of this device, is gone, and what it answered "
+                f"({there[0].name}) is still there.",
+                "Put the secret back, or use another file for the device (in a shell: --device).",
+            )
 
     def _make(self) -> None:
         """Write a fresh secret durably: in one step, and never over one that is there."""

@@ -6,6 +6,7 @@ of its own odds is needed here, or looked at.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from typing import Any, Final
@@ -15,20 +16,23 @@ from sfumato.core.survey_promise import promise, surer
 from sfumato.wire.survey_routes import WEAK
 
 _NOT_HIDDEN: Final = (
-    "Not hidden: that you were invited, and, to whoever runs the house, that a device at your "
-    "network address has sent something."
+    "Not hidden: that you were invited, and, to whoever runs the house, that your invitation was "
+    "used, on which day, and that a device at your network address has sent something."
 )
 
 
 def promised(made: Published) -> list[str]:
-    """Return what one ballot gives away, in odds and words: as the respondent's page has it."""
-    told = promise(made)
+    """Return what one ballot gives away, in odds and words: as the respondent's page has it.
+
+    No word of whoever asks is in it, which could pass for the device's own: questions have numbers.
+    """
+    told = promise(_without_their_words(made))
     is_drawn = made.survey.asked_each < len(made.survey.questions)
     drawn = f", and draws one of the {told['of']} questions to answer" if is_drawn else ""
     return [
         f"This ballot gives away epsilon {_up(made.epsilon)} at most. Your answers stay on this "
         f"device: it flips coins{drawn}, and sends what the coins have made of them.",
-        *(f"{odds['text']} {_odds(odds)}" for odds in _with_texts(made, told)),
+        *(f"Question {n}: {_odds(odds)}" for n, odds in enumerate(_each(told), start=1)),
         *_guesses(made, told),
         *_of_series(made, told),
         _NOT_HIDDEN,
@@ -54,10 +58,14 @@ def summed(spent: Fraction) -> str:
     )
 
 
-def _with_texts(made: Published, told: dict[str, object]) -> list[dict[str, Any]]:
+def _without_their_words(made: Published) -> Published:
+    questions = tuple(replace(question, unit="") for question in made.survey.questions)
+    return Published(replace(made.survey, questions=questions), made.key, made.coins)
+
+
+def _each(told: dict[str, object]) -> list[dict[str, Any]]:
     odds: Any = told["questions"]  # Any: as services and pages have it, too
-    pairs = zip(made.survey.questions, odds, strict=True)
-    return [{**one, "text": question.text} for question, one in pairs]
+    return list(odds)
 
 
 def _odds(one: dict[str, Any]) -> str:  # Any: as above
@@ -76,7 +84,7 @@ def _odds(one: dict[str, Any]) -> str:  # Any: as above
 
 
 def _guesses(made: Published, told: dict[str, object]) -> list[str]:
-    each = max(one["guess"] for one in _with_texts(made, told))
+    each = max(one["guess"] for one in _each(told))
     weak = (
         "The coins hide little here. Whoever sees what is sent in your name can be nearly sure "
         "that it is your own answer: leave out what must stay yours alone."
@@ -90,12 +98,16 @@ def _guesses(made: Published, told: dict[str, object]) -> list[str]:
         if asked > 1
         else ""
     )
-    lasts = "for this survey by itself" if made.survey.series else "for ever"
+    lasts = (
+        "for this survey by itself."
+        if made.survey.series
+        else "for ever. The same question in another survey is a new draw, and adds up."
+    )
     return [
         weak,
         "Somebody who does not know your answer to a question, 50 to 50, can become "
         f"{_out_of(each)} sure of it, not more{ballot}. That holds whatever else they know, "
-        f"{lasts}.",
+        f"{lasts}",
     ]
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from sfumato.client.kept_files import kept_text, unreadable
 from sfumato.client.terms import Json
 from sfumato.client.waves import Wave, check_wave, waves_at, waves_text, with_wave
 from sfumato.core.ballot import (
@@ -23,6 +24,7 @@ from sfumato.core.ballot import (
     make_report,
     mark_of,
     read_published,
+    read_report,
     token_digest,
     words_for,
 )
@@ -95,9 +97,12 @@ class Device:
         """Return what this device says for these truths: the same again whenever it is asked."""
         return make_report(made, truths, self.secret)
 
-    def in_words(self, made: Published, truths: Mapping[str, Truth]) -> list[tuple[str, str]]:
-        """Return what this device says for these truths: each question, and the words."""
-        return words_for(made, self.said(made, truths))
+    def in_words(self, made: Published, truths: Mapping[str, Truth]) -> list[tuple[int, str]]:
+        """Return what this device says: the number of each question, and the words."""
+        said = self.said(made, truths)
+        numbers = (one.question + 1 for one in read_report(made, said))
+        words = (words for _, words in words_for(made, said))
+        return list(zip(numbers, words, strict=True))
 
     def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
         """Return the randomised report and a blinded token; nothing of it is sent yet.
@@ -219,12 +224,19 @@ def on_disk(path: Path, content: bytes) -> Path:
 
 
 def kept_ballot(device: Path, survey: str) -> Waiting | None:
-    """Return the ballot that waits; one that was not written to its end was never sent."""
-    path = _waiting_at(device, survey)
-    try:
-        return _read_waiting(path.read_text("ascii"))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    """Return the ballot that waits, if one does; it is written in one step, or not at all.
+
+    One that cannot be read may have been signed, or sent: nothing is begun in its place.
+    """
+    path, what = _waiting_at(device, survey), "which ballot of this device waits"
+    text = kept_text(path, what)
+    if text is None:
         return None
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        waiting = _read_waiting(text)
+        if waiting.survey == survey and waiting.text() == text:
+            return waiting
+    raise unreadable(path, what)
 
 
 def forget_ballot(device: Path, survey: str) -> None:
@@ -239,7 +251,7 @@ def _waiting_at(device: Path, survey: str) -> Path:
 def _read_waiting(text: str) -> Waiting:
     kept = json.loads(text)
     return Waiting(
-        kept["survey"], kept["invitation"], kept["said"], read(kept["token"]),
+        kept["survey"], str(kept["invitation"]), str(kept["said"]), read(kept["token"]),
         read(kept["blinded"]), int(kept["inverse"], 16),
     )  # fmt: skip
 

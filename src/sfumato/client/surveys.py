@@ -23,7 +23,7 @@ from sfumato.core.local.words import PARTS, among, drawn
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.survey import NO_ANSWER, Question, Survey, read_survey
 from sfumato.core.survey_coins import NUMBERS, kept_of
-from sfumato.core.survey_estimate import Estimate, Expected, expected, results
+from sfumato.core.survey_estimate import Estimate, Expected, expected, results, tried
 from sfumato.core.survey_tally import Tally
 
 Draw = Callable[[int], bytes]
@@ -78,6 +78,11 @@ class LocalSurvey:
     def expected(self) -> tuple[Expected, ...]:
         """Return how far off each question will be, from the people who are expected."""
         return expected(self._drawn.survey)
+
+    @property
+    def tried(self) -> tuple[tuple[Fraction, tuple[Expected, ...]], ...]:
+        """Return the same for other epsilons of the ballot: those that the design could have."""
+        return tried(self._drawn.survey)
 
     def simulate(self, shares: Mapping[str, Shares], people: int | None = None) -> list[Simulated]:
         """Return what so many people would be told to have answered, question by question.

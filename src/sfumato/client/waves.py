@@ -7,11 +7,13 @@ again; so a device that has answered one kind answers no other, whatever a house
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sfumato.client.kept_files import kept_text, unreadable
 from sfumato.core.ballot import Published
 from sfumato.core.refusal import Refused
 
@@ -53,17 +55,13 @@ def with_wave(made: Published, known: Waves) -> dict[str, Wave]:
 
 def kept_waves(device: Path) -> dict[str, Wave]:
     """Return what is kept beside a device's secret; what cannot be read is no ground to go on."""
-    try:
-        kept = json.loads(waves_at(device).read_text("ascii"))
-        return {name: Wave(str(one["memos"]), bool(one["lasts"])) for name, one in kept.items()}
-    except FileNotFoundError:
+    text = kept_text(waves_at(device), "what this device has answered")
+    if text is None:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise Refused(
-            "not-allowed",
-            f"{waves_at(device)} does not say what this device has answered.",
-            "Put it back as it was, or name another file with --device.",
-        ) from None
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        kept = json.loads(text)
+        return {name: Wave(str(one["memos"]), bool(one["lasts"])) for name, one in kept.items()}
+    raise unreadable(waves_at(device), "what this device has answered")
 
 
 def waves_text(waves: Waves) -> str:

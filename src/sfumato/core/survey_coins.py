@@ -190,12 +190,19 @@ def _coin(question: Question, survey: Survey) -> Coin:
 
 
 def _best(question: Question, epsilon: Fraction) -> Coin:
-    made = (
-        best_numbers(steps_of(question), epsilon)
-        if question.kind == "number"
-        else best(question.categories, epsilon, kinds=CHOOSABLE)
-    )
-    return coin_of(made.parameters)
+    if question.kind == "number":
+        return _best_numbers(steps_of(question), epsilon)
+    return _best_answers(question.categories, epsilon)
+
+
+@lru_cache(maxsize=256)  # a design is looked at for several epsilons, and its questions are alike
+def _best_numbers(steps: int, epsilon: Fraction) -> Coin:
+    return coin_of(best_numbers(steps, epsilon).parameters)
+
+
+@lru_cache(maxsize=256)
+def _best_answers(categories: int, epsilon: Fraction) -> Coin:
+    return coin_of(best(categories, epsilon, kinds=CHOOSABLE).parameters)
 
 
 def _by_dice(question: Question, survey: Survey) -> KAry:

@@ -10,7 +10,7 @@ never fall short are joined: one for how many answered, one for which of the two
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import sqrt
 from statistics import NormalDist
@@ -28,7 +28,7 @@ from sfumato.core.local.oracle import Tally as Counts
 from sfumato.core.local.permanent import Waves
 from sfumato.core.local.respondents import moved_mean
 from sfumato.core.local.subset import Subset
-from sfumato.core.refusal import Bug
+from sfumato.core.refusal import Bug, Refused
 from sfumato.core.survey import NO_ANSWER, Question, Survey
 from sfumato.core.survey_coins import (
     NUMBERS,
@@ -45,6 +45,7 @@ from sfumato.core.survey_tally import Tally
 
 CONFIDENCE: Final = 0.95
 LIARS: Final = Fraction(1, 100)  # of all reports: what the bound beside an estimate is stated for
+TRIED: Final = tuple(map(Fraction, ("0.25", "0.5", "1", "2", "3", "4")))  # beside one's own epsilon
 _SURE_WHO_ANSWERED: Final = 0.99  # what that interval may miss, and the other, add up to 5 %
 _SURE_WHICH: Final = 0.96
 _LEAST: Final = 1e-12  # for nobody who answered: the way back divides by their share
@@ -267,6 +268,11 @@ class Expected:
     odds: int  # out of a hundred reports, how many say the truth
     liars: float
 
+    @property
+    def tells(self) -> bool:
+        """Say whether anything is learnt: the interval is narrower than all that could be."""
+        return self.error < _width(self.question) / 2
+
     def shape(self) -> dict[str, object]:
         """Return it as JSON."""
         return {
@@ -274,6 +280,7 @@ class Expected:
             "kind": self.question.kind,
             "people": self.people,
             "error": self.error,
+            "tells": self.tells,
             "truths": self.odds,
             "liars": self.liars,
         }
@@ -289,6 +296,21 @@ def expected(survey: Survey) -> tuple[Expected, ...]:
     )
 
 
+def tried(survey: Survey) -> tuple[tuple[Fraction, tuple[Expected, ...]], ...]:
+    """Return what to expect of the same survey with other epsilons: those that it could have."""
+    found = ((epsilon, _tried(survey, epsilon)) for epsilon in TRIED)
+    return tuple((epsilon, made) for epsilon, made in found if made)
+
+
+def _tried(survey: Survey, epsilon: Fraction) -> tuple[Expected, ...]:
+    if survey.ever is not None and epsilon > survey.ever:
+        return ()
+    try:
+        return expected(replace(survey, epsilon=epsilon))
+    except Refused:  # dice, or any coins, are not so unfair
+        return ()
+
+
 def _expected(question: Question, coin: Coin, asked: int, reports: int) -> Expected:
     people = max(2, asked // question.slots)
     if isinstance(coin, NUMBERS):
@@ -299,8 +321,13 @@ def _expected(question: Question, coin: Coin, asked: int, reports: int) -> Expec
     halves[:2] = 0.5
     error = _Z * sqrt(float(variances(coin, halves, people)[0]))
     liars = _moved(coin, people, reports)
-    width = question.high - question.low if question.kind == "number" else 1
+    width = _width(question)
     return Expected(question, people, width * error, round(100 * _truths(coin)), width * liars)
+
+
+def _width(question: Question) -> int:
+    """Return how far apart the ends of what could come back are."""
+    return question.high - question.low if question.kind == "number" else 1
 
 
 def _truths(coin: Answers) -> float:

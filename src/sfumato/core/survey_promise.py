@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import ceil, exp, floor, log10
+from typing import Final
 
 from sfumato.core.ballot import Published
 from sfumato.core.local.k_ary import KAry
@@ -12,6 +13,12 @@ from sfumato.core.local.piecewise import Piecewise
 from sfumato.core.local.subset import Subset
 from sfumato.core.survey import Question
 from sfumato.core.survey_coins import Coin, sides_of, told_of, unit_of
+
+_DRAWN: Final = {  # without a look at the answer (rules 31)
+    "several": "about one option alone, which your device draws: yes, no or “no answer”",
+    "ranking": "about one pair alone, which your device draws: which of the two comes first, or "
+    "“no answer”",
+}
 
 
 def promise(made: Published) -> dict[str, object]:
@@ -48,6 +55,8 @@ def _odds(question: Question, coin: Coin, paper: bool) -> dict[str, object]:
 
 def _sent(question: Question, coin: Coin) -> str:
     """Return in words what a report is, where it is not one of the answers."""
+    if question.kind in _DRAWN:
+        return _DRAWN[question.kind]
     if isinstance(coin, KAry | Waves) and question.kind != "number":
         return ""
     if isinstance(coin, Subset):

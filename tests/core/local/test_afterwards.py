@@ -116,7 +116,7 @@ def test_so_many_people_make_a_mean_exact_to_a_step() -> None:
     assert margin_of_mean(one, people) <= 5 < margin_of_mean(one, people - 1)
 
 
-@pytest.mark.parametrize("margin", [0.0, -1.0])
+@pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])
 def test_no_margin_is_refused(margin: float) -> None:
     with pytest.raises(Refused, match="margin"):
         people_for(KAry.within(3, ONE), margin)
@@ -173,6 +173,12 @@ def test_the_best_oracle_is_k_ary_for_few_answers_and_a_set_for_many() -> None:
     assert [best(k, ONE).parameters["kind"] for k in (2, 3, 4)] == ["k-ary", "k-ary", "k-ary"]
     assert best(64, ONE).parameters["kind"] == "subset"
     assert best(16, Fraction(4)).parameters["kind"] == "k-ary"  # 16 < 3 exp(4) + 2
+
+
+def test_no_oracle_with_so_short_a_report_is_a_refusal() -> None:
+    for asked in ({"width": 0}, {"kinds": ("projective",), "width": 1}):
+        with pytest.raises(Refused):
+            best(1024, ONE, **asked)
 
 
 def test_the_errors_are_those_of_the_literature() -> None:
@@ -243,6 +249,17 @@ def test_mixing_never_claims_more_than_was_there_and_helps_the_more_people_there
     assert shuffle.closed_form(1.0, 50, 1e-6) == 1.0
     with pytest.raises(Refused):
         shuffle.amplified(0.0, 10, 1e-6)
+
+
+@pytest.mark.parametrize("people", [1, 40, 10**6, 10**8, 10**9])
+@pytest.mark.parametrize("chance", [0.5, math.exp(-3)])
+def test_the_chances_of_clones_are_never_too_small_however_many_people(
+    people: int, chance: float
+) -> None:
+    """Logarithms of factorials lose digits: less than all chances would be a delta too small."""
+    first, chances = shuffle._binomial(people, chance)
+    assert 1 - 1e-12 <= float(chances.sum()) <= 1 + 1e-4
+    assert 0 <= first <= people * chance
 
 
 WORDS = ["salt", "sea", "sand", "stone", "sun", None]

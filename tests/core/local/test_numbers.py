@@ -164,3 +164,15 @@ def test_chances_that_are_off_by_a_tenth_would_be_seen(factor: float) -> None:
     made = simulate_numbers(other, np.full(300_000, STEPS), SeededDice(8))
     read = estimate_mean(NumberTally(honest, made.people, made.counts))
     assert abs(read.gave - 1) > 4.5 * read.gave_std
+
+
+def test_a_tally_refuses_what_would_not_fit_and_never_wraps() -> None:
+    """The sum of squares has 63 bits: of half a million steps, that is some millions of people."""
+    fine, coarse = Piecewise(1 << 19, 1 << 19, 1 << 31), Piecewise(1000, 300, 1 << 31)
+    sums = np.array([[1 << 22, 0, (1 << 42) - (1 << 22), (1 << 62) - (1 << 43) + (1 << 22)]])
+    half = NumberTally(fine, 1 << 22, sums)  # all at the last place
+    with pytest.raises(Refused) as refused:
+        _ = half + half
+    assert refused.value.code == "bad-request"
+    everybody = NumberTally(coarse, 9 * 10**9, np.zeros((1, 4), dtype=np.int64))
+    assert (everybody + everybody).people == 18 * 10**9

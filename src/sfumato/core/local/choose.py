@@ -35,6 +35,7 @@ from sfumato.core.local.projective import Projective
 from sfumato.core.local.subset import LARGEST as LARGEST_FIELD
 from sfumato.core.local.subset import Subset
 from sfumato.core.local.unary import Unary
+from sfumato.core.refusal import Refused
 
 _Maker = Callable[[int, Fraction], Oracle]
 CLOSE: Final = 1.01  # an error so little above the least is as good, if the work is less
@@ -86,6 +87,12 @@ def best(
         for c in candidates(size, epsilon)
         if (width is None or c.width <= width) and (kinds is None or c.kind in kinds)
     ]
+    if not found:
+        raise Refused(
+            "bad-request",
+            "No randomiser has so short a report.",
+            "Allow more bytes, or other kinds.",
+        )
     good = [c for c in found if c.error <= CLOSE * found[0].error]
     return min(good, key=lambda one: (one.work, one.width)).oracle
 

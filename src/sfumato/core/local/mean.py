@@ -30,6 +30,15 @@ class NumberTally:
     people: int
     counts: Integers
 
+    def __post_init__(self) -> None:
+        """Refuse more reports than there is room for: the sum of their squares has 63 bits."""
+        if self.people * (2 * self.oracle.steps) ** 2 >= 1 << 63:  # a place is below 2 * steps
+            raise Refused(
+                "bad-request",
+                "So many reports on so fine a grid are more than a tally holds.",
+                "Take a coarser grid: of a thousand steps it holds those of everybody alive.",
+            )
+
     def __add__(self, other: NumberTally) -> NumberTally:
         """Return the tally of both, if the same parameters made them."""
         if self.oracle.parameters != other.oracle.parameters:

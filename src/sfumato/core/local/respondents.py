@@ -63,7 +63,7 @@ def moved_mean(oracle: Numbers, liars: Fraction) -> Fraction:
 
 
 def _people(variance: float, margin: float, confidence: float) -> int:
-    if margin <= 0:
+    if not margin > 0:  # nor what is no number
         raise Refused("bad-request", "A margin is above zero.", "Write 0.02 for two points.")
     return max(2, ceil(variance * (_z(confidence) / margin) ** 2))
 

@@ -116,7 +116,8 @@ def _binomial(times: int, chance: float) -> tuple[int, Floats]:
     down = np.arange(centre, low, -1)
     above = np.cumsum(np.log((times - up) / (up + 1)) + odds)
     below = np.cumsum(np.log(down / (times - down + 1)) - odds)
-    return low, np.exp(middle + np.concatenate([below[::-1], [0.0], above]))
+    made = np.exp(middle + np.concatenate([below[::-1], [0.0], above]))
+    return low, made / min(1.0, float(made.sum()))  # of a thousand millions lgamma errs by 1e-5
 
 
 @lru_cache(maxsize=64)

@@ -15,6 +15,8 @@ from sfumato.client import surveys
 from sfumato.client.kept_device import KeptDevice
 from sfumato.client.promised import promised, summed
 from sfumato.client.respondent import Waiting, proven
+from sfumato.client.text import printable
+from sfumato.faces.cli.questionnaire import ask, theirs
 from sfumato.faces.cli.shell import Shell, command, number
 from sfumato.wire import Refused
 
@@ -54,14 +56,26 @@ def simulate(shell: Shell, truth: float, people: int, epsilon: str | None) -> No
 def preview(shell: Shell, design: str) -> None:
     """Show what a ballot of a design (a JSON file) gives away, and how far off it will be."""
     made = surveys.LocalSurvey(_read(design), shell.app.draw)
+    others = made.tried
+    table = [
+        {"epsilon": float(epsilon), "expected": [one.shape() for one in found]}
+        for epsilon, found in others
+    ]
     shape = {"epsilon": made.epsilon, "expected": [one.shape() for one in made.expected]}
     lines = [
-        f"{one.question.id}: ± {one.error:.3g} from {one.people:,} reports; "
+        f"{one.question.id}: {_off(one)} from {one.people:,} reports; "
         f"{one.odds} of 100 reports say the truth; one liar in a hundred moves it by "
         f"{one.liars:.3g} at most."
         for one in made.expected
     ]
-    shell.show(shape, f"A ballot gives away epsilon {made.epsilon:.4g}.\n" + "\n".join(lines))
+    lines += ["With another epsilon of the ballot, in the same order:"] if others else []
+    lines += [f"  {float(epsilon):g}: {', '.join(map(_off, found))}" for epsilon, found in others]
+    said = f"A ballot gives away epsilon {made.epsilon:.4g}.\n"
+    shell.show({**shape, "table": table}, said + "\n".join(lines))
+
+
+def _off(one: Any) -> str:  # Any: what is to be expected of a question
+    return f"± {one.error:.3g}" if one.tells else "nothing is learnt"
 
 
 @survey.command("publish")
@@ -85,7 +99,7 @@ def list_(shell: Shell) -> None:
     with shell.open() as vault:
         found = vault.call("surveys", {})
     lines = [
-        f"{one['survey']}  {one['state']:7}  {one['reports']:>6,} shown  {one['title']}"
+        f"{one['survey']}  {one['state']:7}  {one['reports']:>6,} shown  {printable(one['title'])}"
         for one in found["surveys"]
     ]
     shell.show(found, "\n".join(lines) or "None yet.")
@@ -132,17 +146,21 @@ def results(shell: Shell, survey_id: str) -> None:
     """Show the estimates, once enough people have answered."""
     with shell.open() as vault:
         found = vault.call("survey-estimates", {"survey": survey_id})
-    lines = [f"{found['title']}: {found['reports']:,} reports, {found['guarantee']}"]
+    title = printable(found["title"])
+    lines = [f"{title}: {found['reports']:,} reports, {found['guarantee']}"]
     if not found["enough"]:
         lines.append(f"Nothing is shown before {found['minimum']:,} people have answered.")
     for one in found["questions"]:
-        lines.append(one["text"])
-        lines += [
-            f"  {e['label']}: {_shown(one, e['value']):.4g} ({e['low']:.4g} to {e['high']:.4g}); "
-            f"one liar in a hundred moves it by {e['liars']:.2g} at most"
-            for e in one["estimates"]
-        ]
+        lines += [printable(one["text"]), *(_estimated(one, e) for e in one["estimates"])]
     shell.show(found, "\n".join(lines))
+
+
+def _estimated(question: Any, one: Any) -> str:  # Any: one question of the results, and a number
+    return (
+        f"  {printable(one['label'])}: {_shown(question, one['value']):.4g} "
+        f"({one['low']:.4g} to {one['high']:.4g}); "
+        f"one liar in a hundred moves it by {one['liars']:.2g} at most"
+    )
 
 
 def _shown(question: Any, value: float) -> float:  # Any: one question of the results
@@ -189,18 +207,20 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
 def _filled_in(asked: Any, own: KeptDevice) -> Waiting:  # Any: a published survey
     """Say what it costs, ask everything, show what would be sent; answers are in memory alone."""
     survey, device = asked.survey, own.device()
-    theirs = (f"  | {line}" for line in survey.about.split("\n"))  # or it could pass for ours
-    lines = [f"{survey.asks} asks: {survey.title}", *theirs, "",
+    questions = list(enumerate(survey.questions, start=1))
+    lines = ["What stands behind | is said by whoever asks:",
+             *theirs(f"{survey.asks} asks: {survey.title}", survey.about, ""),
+             *(line for n, q in questions for line in theirs(f"{n}. {q.text}")), "",
              "What can be learnt about you:", *(f"- {one}" for one in promised(asked)),
              *([f"- {summed(own.spent)}"] if own.spent else []), "",
              "Leave empty what you would rather not answer: that goes through the coins, too.",
              "You see what will be sent before it is; without your yes nothing is."]  # fmt: skip
     click.echo("\n".join(lines), err=True)
     code = click.prompt("Your invitation", err=True, hide_input=True)
-    truths = {q.id: _asked(q) for q in survey.questions}
-    click.echo(f"This is all that will be sent: {device.said(asked, truths)}", err=True)
-    for text, words in device.in_words(asked, truths):
-        click.echo(f"  {text} {words}", err=True)
+    truths = {q.id: ask(q, n, len(questions)) for n, q in questions}
+    click.echo(f"\nThis is all that will be sent: {device.said(asked, truths)}", err=True)
+    for place, words in device.in_words(asked, truths):
+        click.echo("\n".join([f"To question {place} it says:", *theirs(words)]), err=True)
     click.confirm("Send it?", abort=True, default=True, err=True)
     return own.begun(asked, code, truths)
 
@@ -210,44 +230,6 @@ def _house(shell: Shell) -> Any:  # Any: the client's vault
     if shell.is_remote:
         return shell.app.connect(str(shell.vault), token="")
     return shell.open()
-
-
-def _asked(question: Any) -> Any:  # Any: what a question takes
-    """Ask until the answer is one of the question's; it is kept in memory alone."""
-    options = ", ".join(question.options)
-    offered = {
-        "yes-no": " (yes, no)", "number": f" ({question.low} to {question.high} {question.unit})",
-        "choice": f" ({options})", "several": f" ({options}; several with commas)",
-    }.get(question.kind, f" ({options}; all of them with commas, the first one first)")  # fmt: skip
-    while True:
-        typed = click.prompt(question.text + offered, default="", show_default=False, err=True)
-        read = _truth(question, typed.strip())
-        if read is not _WRONG:
-            return read
-        click.echo("That is no answer to it.", err=True)
-
-
-_WRONG = object()
-
-
-def _truth(question: Any, typed: str) -> Any:  # Any: as above
-    if not typed:
-        return None
-    parts = [part.strip() for part in typed.split(",")]
-    match question.kind:
-        case "yes-no":
-            return {"yes": True, "no": False}.get(typed.lower(), _WRONG)
-        case "number":
-            digits = typed.removeprefix("-")
-            is_in = digits.isdecimal() and question.low <= int(typed) <= question.high
-            return int(typed) if is_in else _WRONG
-        case "choice":
-            return typed if typed in question.options else _WRONG
-        case "several":
-            is_once = len({*parts}) == len(parts)
-            return parts if is_once and {*parts} <= {*question.options} else _WRONG
-        case _:
-            return parts if sorted(parts) == sorted(question.options) else _WRONG
 
 
 def _state() -> Path:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from fractions import Fraction
 from functools import partial
 from typing import Final
 from unicodedata import normalize
@@ -25,12 +24,11 @@ from sfumato.core.ballot import (
     token_digest,
 )
 from sfumato.core.blind import TOKEN_BYTES, PublicKey, read_blinded
-from sfumato.core.budget import read_epsilon
 from sfumato.core.expression import Json
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Refused
-from sfumato.core.survey import Survey, bad_survey, read_survey
-from sfumato.core.survey_estimate import CONFIDENCE, LIARS, expected, results
+from sfumato.core.survey import bad_survey, read_survey
+from sfumato.core.survey_estimate import CONFIDENCE, LIARS, expected, results, tried
 from sfumato.core.survey_ports import Ballot, BallotKeys, Invited, Kept, SurveyStore
 from sfumato.core.survey_promise import promise
 from sfumato.core.survey_tally import nothing
@@ -54,7 +52,6 @@ from sfumato.services.surveys.series import asks_otherwise, is_beside_all, kept_
 
 MOST_SURVEYS: Final = 1000
 MOST_INVITED: Final = 1000  # at once
-TABLE: Final = ("0.25", "0.5", "1", "2", "3", "4")
 _PERSON: Final = b"sfumato-survey-person/1\n"
 
 
@@ -80,7 +77,10 @@ class Surveys:
             "guarantee": LOCAL,
             "promise": promise(drawn),
             "expected": [one.shape() for one in expected(survey)],
-            "table": [_row(survey, epsilon) for epsilon in TABLE],
+            "table": [
+                {"epsilon": float(epsilon), "expected": [one.shape() for one in made]}
+                for epsilon, made in tried(survey)
+            ],
             "liars": float(LIARS),
         }
 
@@ -321,6 +321,8 @@ class Surveys:
         if kept.state == "open" and made.survey.closes < self._today():
             self._end(kept, "the calendar")
             kept = replace(kept, state="closed")
+        if kept.state == "closed":
+            self.keys.forget(survey)  # once more: the house may have fallen before it did
         return kept, made
 
     def _open(self, survey: str) -> tuple[Kept, Published]:
@@ -352,20 +354,6 @@ class Surveys:
 
     def _today(self) -> date:
         return date.fromisoformat(self.clock.now()[:10])
-
-
-def _row(survey: Survey, epsilon: str) -> Json:
-    """Return what another epsilon would mean for the same survey."""
-    exact = read_epsilon(Fraction(epsilon))
-    found = _tried(replace(survey, epsilon=exact))
-    return {"epsilon": float(exact), "expected": [] if found is None else found}
-
-
-def _tried(survey: Survey) -> list[Mapping[str, object]] | None:
-    try:
-        return [one.shape() for one in expected(survey)]
-    except Refused:  # two dice cannot do it
-        return None
 
 
 def _check_owner(caller: Caller) -> None:

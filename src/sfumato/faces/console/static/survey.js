@@ -47,8 +47,13 @@ function remembers() {
   }
 }
 
+// What was answered is still there, and the secret that it was answered with is not.
+function hasLostSecret() {
+  return Object.keys(kept(SERIES, {})).length > 0 && !kept(SECRET, {}).series;
+}
+
 function mayForget(published) {
-  return published.bound_to === "series" && !remembers();
+  return published.bound_to === "series" && (!remembers() || hasLostSecret());
 }
 
 function saysForgetful() {
@@ -322,8 +327,8 @@ class Page {
       trouble("Your invitation is missing.", "It is the code that you were given.");
       return;
     }
-    const secret = secretOf(this.survey, this.published);
-    if (mayForget(this.published)) {
+    const secret = mayForget(this.published) ? null : secretOf(this.survey, this.published);
+    if (secret === null || mayForget(this.published)) {
       saysForgetful();
       return;
     }

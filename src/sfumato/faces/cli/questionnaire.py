@@ -1,0 +1,96 @@
+"""A survey's questions in a terminal: whose words are whose, and what is typed in return."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from typing import Any, Final
+
+import click
+
+WRONG: Final = object()  # what was typed answers nothing
+_MARK: Final = "  | "
+_LONGEST: Final = 12  # digits of a number: more than any survey's
+
+
+def theirs(*texts: str) -> list[str]:
+    """Return the words of whoever asks, each line marked, so that none could pass for ours.
+
+    They are cut here and not by the terminal, which would begin a line of its own without a mark.
+    """
+    wide = max(20, shutil.get_terminal_size().columns - len(_MARK) - 1)
+    lines = [line for text in texts for line in text.split("\n")]
+    cut = [textwrap.wrap(line, _letters(line, wide)) or [""] for line in lines]
+    return [f"{_MARK}{part}" for parts in cut for part in parts]
+
+
+def ask(question: Any, number: int, of: int) -> Any:  # Any: a question, and what it takes
+    """Ask until the answer is one of the question's; it is kept in memory alone."""
+    told = theirs(question.text, *_offered(question))
+    click.echo("\n".join(["", f"Question {number} of {of}:", *told]), err=True)
+    while True:
+        typed = click.prompt(_wanted(question), default="", show_default=False, err=True)
+        read = truth_of(question, typed.strip())
+        if read is not WRONG:
+            return read
+        click.echo("That is no answer to it.", err=True)
+
+
+def truth_of(question: Any, typed: str) -> Any:  # Any: as above
+    """Return the true answer that was typed: None is no answer, WRONG is none of the question's."""
+    if not typed:
+        return None
+    match question.kind:
+        case "yes-no":
+            return {"yes": True, "no": False}.get(typed.lower(), WRONG)
+        case "number":
+            digits = typed.removeprefix("-")
+            is_number = digits.isdecimal() and len(digits) <= _LONGEST
+            is_in = is_number and question.low <= int(typed) <= question.high
+            return int(typed) if is_in else WRONG
+        case "choice":
+            named = _named(question, typed)
+            return named if named in question.options else WRONG
+    parts = [_named(question, part.strip()) for part in typed.split(",")]
+    is_once = len({*parts}) == len(parts) and {*parts} <= {*question.options}
+    is_whole = question.kind == "several" or len(parts) == len(question.options)
+    return parts if is_once and is_whole else WRONG
+
+
+def _named(question: Any, typed: str) -> str:  # Any: as above
+    """Return the option whose number was typed, or the words as they are."""
+    if not _are_numbered(question) or not typed.isdecimal() or len(typed) > 2:
+        return typed
+    place = int(typed) - 1
+    return str(question.options[place]) if 0 <= place < len(question.options) else typed
+
+
+def _are_numbered(question: Any) -> bool:  # Any: as above
+    """Say whether a number can only be an option's place: no option is itself a number."""
+    return not any(option.isdecimal() for option in question.options)
+
+
+def _offered(question: Any) -> list[str]:  # Any: as above
+    if question.kind == "number":
+        return [f"{question.low} to {question.high} {question.unit}".strip()]
+    marks = [f"{place}." for place in range(1, len(question.options) + 1)]
+    if not _are_numbered(question):
+        marks = ["-"] * len(marks)
+    return [f"{mark} {option}" for mark, option in zip(marks, question.options, strict=True)]
+
+
+def _wanted(question: Any) -> str:  # Any: as above
+    """Return in our own words what is to be typed."""
+    how = " or its number" if _are_numbered(question) else ""
+    return {
+        "yes-no": "Your answer (yes, no)",
+        "number": f"Your answer (a whole number, {question.low} to {question.high})",
+        "choice": f"Your answer (one of these{how})",
+        "several": f"Your answer (any of these{how}; several with commas)",
+        "ranking": f"Your answer (all of these{how}, with commas, the first one first)",
+    }[str(question.kind)]
+
+
+def _letters(line: str, wide: int) -> int:
+    """Return how many letters fit: those of some scripts are two columns wide."""
+    return wide if line.isascii() else max(10, wide // 2)

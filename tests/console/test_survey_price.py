@@ -1,0 +1,100 @@
+"""The page that a survey is designed on, without a browser: what each question will tell."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from sfumato.core.ballot import Published
+from sfumato.core.blind import PublicKey
+from sfumato.core.survey import read_survey
+from sfumato.core.survey_estimate import TRIED, expected, tried
+from sfumato.core.survey_promise import promise
+from sfumato.faces.console import make_paper
+from surveys import design
+
+PAY: dict[str, Any] = {"text": "Pay?", "kind": "number", "low": 0, "high": 100_000}
+BLANK = dict.fromkeys(("text", "kind", "options", "low", "high", "unit"), "")
+NAMES = (
+    "title", "about", "asks", "opens", "closes", "series", "budget", "epsilon", "people",
+    "minimum", "lifetime", "ever", "paper",
+)  # fmt: skip
+
+
+def page(shape: dict[str, Any]) -> str:
+    """Return the page as it is after a preview of this design."""
+    survey = read_survey(shape)
+    made = Published(survey, PublicKey(1, 1))
+    seen: dict[str, Any] = {
+        "epsilon": float(made.epsilon), "guarantee": "local-dp", "promise": promise(made),
+        "expected": [one.shape() for one in expected(survey)],
+        "table": [
+            {"epsilon": float(epsilon), "expected": [one.shape() for one in found]}
+            for epsilon, found in tried(survey)
+        ],
+    }  # fmt: skip
+    reply = make_paper().page(
+        "survey_design.html", refused=None, values=dict.fromkeys(NAMES, ""), asked=[BLANK],
+        kinds=(), seen=json.loads(json.dumps(seen)), csrf="", path="/surveys/new",
+        me={"user": "olga", "roles": [], "actions": []},
+    )  # fmt: skip
+    return bytes(reply.body).decode()
+
+
+def rows_of(text: str) -> list[list[str]]:
+    (table,) = re.findall(r"<table>.*?</table>", text, re.S)
+    rows = re.findall(r"<tr>(.*?)</tr>", table, re.S)
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in rows]
+
+
+def test_the_table_of_epsilons_shows_each_question() -> None:
+    shape = design(questions=[*design()["questions"], PAY])
+    head, *rows = rows_of(page(shape))
+    assert head == ["ε", "Question 1", "Question 2", "Question 3"]
+    assert len(rows) == len(TRIED)
+    assert {len(row) for row in rows} == {4}
+    for at, (epsilon, found) in enumerate(tried(read_survey(shape))):
+        assert float(rows[at][0]) == float(epsilon)
+        points = [f"± {round(100 * one.error, 1)} points" for one in found[:2]]
+        assert rows[at][1:3] == [
+            said if one.tells else "nothing is learnt"
+            for said, one in zip(points, found[:2], strict=True)
+        ]
+        assert rows[at][3].startswith("± ") == found[2].tells
+
+
+def test_a_number_of_which_nothing_is_learnt_says_so() -> None:
+    """An interval as wide as the range itself is no result."""
+    shape = design(questions=[PAY], people=10, epsilon="0.1")
+    (one,) = expected(read_survey(shape))
+    assert one.error > 50_000
+    assert "Question 1: nothing is learnt from" in page(shape)
+    assert "Question 1: ± " in page(design(questions=[PAY], people=1000, epsilon=2))
+
+
+def respondents(**changed: Any) -> str:
+    """Return the page that this design is answered on."""
+    survey = read_survey(design(**changed))
+    told = promise(Published(survey, PublicKey(1, 1)))
+    odds = max(told["questions"], key=lambda one: one["told"])  # type: ignore[call-overload]  # JSON
+    questions = [{"options": [], **one} for one in survey.shape()["questions"]]  # type: ignore[attr-defined]  # as above
+    reply = make_paper().page(
+        "survey.html", id="a" * 32, survey={**survey.shape(), "questions": questions}, text="{}",
+        state="open", proof="[]", promise=told, odds=odds, guess=odds["guess"], weak=95, qr="",
+    )  # fmt: skip
+    return bytes(reply.body).decode()
+
+
+def test_a_page_promises_no_memory_beyond_the_coins_own() -> None:
+    """Two surveys that are no series are two draws: asked daily, they can be averaged."""
+    alone, series = respondents(), respondents(series="daily")
+    waves = respondents(series="daily", ever=4)
+    assert "The same question in another survey is a new draw of the coins, and adds up" in alone
+    assert "another that asks the same has coins of its own" in alone
+    assert "daily tells nobody more" not in alone
+    assert "asking you that daily tells nobody more" in series
+    assert "such waves, asked daily, tell nobody more" in waves
+    for page_ in (series, waves):
+        assert "coins of its own" not in page_
+        assert "new draw of the coins, and adds up" not in page_
