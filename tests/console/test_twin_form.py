@@ -74,6 +74,21 @@ def test_the_archive_is_paid_once_however_often_the_form_is_sent(service: Servic
     assert spent(service) == paid
 
 
+def test_private_bins_and_an_error_are_priced_on_the_form_and_bought(service: Service) -> None:
+    more = {**SENT, "op": "bins", "epsilon": "0.1", "private_bins": "age", "error_epsilon": "0.05"}
+    status, _, page = sent(service, f"{FORM}/price", more)
+    assert status == 200
+    assert b"Private bins for patients.age take" in page
+    assert b"Its error costs" in page
+    before = spent(service)
+    status, _, made = sent(service, FORM, more)
+    assert status == 200
+    assert spent(service) == pytest.approx(before + 0.15, abs=1e-4)
+    with zipfile.ZipFile(io.BytesIO(made)) as archive:
+        name = next(one for one in archive.namelist() if one.endswith("TWIN.json"))
+        assert json.loads(archive.read(name))["error"]["epsilon"] == 0.05
+
+
 def test_what_does_not_fit_is_refused_on_the_form_and_kept(service: Service) -> None:
     before = spent(service)
     status, _, page = sent(service, FORM, {**SENT, "epsilon": "900", "op": "tuesday"})

@@ -37,7 +37,7 @@ def test_the_python_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with open_with(tmp_path, "visits", source, CARD) as vault:
         for code in (text for kind, text in BLOCKS if kind == "python"):
             exec(code, {"vault": vault})  # noqa: S102  # the page's own code
-        assert vault["visits"].budget["spent"]["epsilon"] <= 1
+        assert 2 < vault["visits"].budget["spent"]["epsilon"] <= 2.1 + 1e-9
     assert (tmp_path / "look.schema-twin.zip").stat().st_size > 500
 
 
@@ -53,6 +53,6 @@ def test_the_commands_of_the_page_have_only_options_that_there_are() -> None:
     assert twin is not None
     known = {word for option in twin.params for word in option.opts}
     used = re.findall(r"sfumato twin.*", TEXT)
-    assert len(used) == 4
-    assert {word for line in used for word in re.findall(r" (--?[a-z]+)", line)} <= known
+    assert len(used) == 6
+    assert {word for line in used for word in re.findall(r" (--?[a-z-]+)", line)} <= known
     assert "twin-not-possible" in CODES

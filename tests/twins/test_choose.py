@@ -15,7 +15,7 @@ from scripted import ScriptedEngine
 from sfumato.app import OpenVault
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import EngineStopped
-from sfumato.core.refusal import Refused
+from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door import Asker, Door, Order, choose
 from sfumato.door.locks.dp import farthest
@@ -154,6 +154,11 @@ def test_the_rate_takes_the_most_that_a_person_moves_any_candidate(shared: OpenV
     wide = replace(read_sql(BY[0], "clinic"), max_groups=2, max_rows=5)
     one = Candidate(wide, np.zeros(2, dtype=np.int64))
     assert make_distances(listing.card, [one], "one", Fraction(1)).rate == Fraction(1, 20)
+
+
+def test_a_choice_that_nobody_moves_is_a_fault_before_it_is_charged(shared: OpenVault) -> None:
+    with pytest.raises(Bug):
+        distances(shared, weights=(0, 0))
 
 
 def test_what_is_expected_is_put_where_the_questions_cells_are(shared: OpenVault) -> None:

@@ -72,6 +72,15 @@ def test_categories_that_noise_drowns_are_counted_together_in_pairs() -> None:
     assert (drawn.max(axis=0) < SIZES).all()
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_every_method_makes_a_twin_of_few_columns(method: str, columns: int) -> None:
+    codes = adult_like(2, 3000)[:, 2 : 2 + columns]
+    device = InMemory(codes, SIZES[2 : 2 + columns], RHO)
+    assert METHODS[method](device).draw(500, Seeded("s")).shape == (500, columns)
+    assert device.spent == 1
+
+
 def test_groups_add_up_to_their_members() -> None:
     counts = np.array([5.0, 1.0, 7.0, 2.0])
     assert regrouped(counts, (0, 2, 1, 2)).tolist() == [5.0, 7.0, 3.0]

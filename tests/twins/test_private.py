@@ -316,6 +316,23 @@ def test_the_command_line_buys_a_twin(tmp_path: Path) -> None:
     assert wrong.returncode == 2
 
 
+def test_the_command_line_says_the_price_of_bins_first_and_the_error_last(tmp_path: Path) -> None:
+    vault = make_vault(tmp_path)
+    with sfumato.open(vault) as opened:
+        opened.add("patients", write_patients(tmp_path / "p.csv"), card(PATIENTS_CARD))
+    terms = ("twin", "patients", "--epsilon", "0.5", "--delta", "0", "--private-bins", "age")
+    told = run(vault, *terms, "--error-epsilon", "0.25", "--price")
+    assert told.returncode == 0, told.stderr
+    assert "private bins: patients.age, epsilon 0.05 of it" in told.stdout
+    assert "its error besides: epsilon 0.25" in told.stdout
+    assert "Nothing is spent." in told.stdout
+    assert run(vault, *terms).returncode == 2  # no place to write it
+    target = str(tmp_path / "t.zip")
+    done = run(vault, *terms, "--error-epsilon", "0.25", "-o", target)
+    assert done.returncode == 0, done.stderr
+    assert "error of patients, 2 columns together: 0." in done.stdout
+
+
 def test_a_twin_says_what_was_handed_out_without_noise(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "x.csv", HEADER, rows(50))
     with open_with(tmp_path, "clinic", source, CARD) as opened:

@@ -295,6 +295,38 @@ def test_a_card_that_describes_a_bids_folder_gives_one(tmp_path: Path) -> None:
     assert "schema-twin" in description["Name"]
 
 
+PHENOTYPE = """
+[tables.scores]
+columns = { iq = { type = "integer", lower = 40, upper = 160 }, hand = { type = "text", keys = ["l", "r"] } }
+"""  # noqa: E501  # a card in lines
+
+
+@pytest.mark.parametrize("kind", ["schema", "dp"])
+def test_other_tables_lie_under_phenotype_with_what_their_columns_mean(
+    tmp_path: Path, kind: str
+) -> None:
+    rows = [(f"sub-{n:02d}", 30, 170, "m") for n in range(30)]
+    source = write_csv(tmp_path / "p.csv", ("participant_id", "age", "Height", "sex"), rows)
+    scores = [(f"sub-{n:02d}", 100, "l") for n in range(30)]
+    tables = {"scores": write_csv(tmp_path / "s.csv", ("participant_id", "iq", "hand"), scores)}
+    with open_with(tmp_path, "study", source, BIDS + PHENOTYPE, tables=tables) as opened:
+        study = opened["study"]
+        made = study.twin(rows=20, seed="s") if kind == "schema" else study.dp_twin(
+            epsilon=1, delta=0, rows=20, seed="s"
+        )  # fmt: skip
+        folder = made.save(tmp_path / "look")
+    people = {row["participant_id"] for row in made.rows("participants")}
+    found = made.rows("scores")
+    assert list(found[0]) == ["participant_id", "iq", "hand"]
+    assert people & {row["participant_id"] for row in found}
+    assert (folder / "phenotype" / "scores.tsv").is_file()
+    meaning = json.loads((folder / "phenotype" / "scores.json").read_text())
+    assert (meaning["iq"]["Minimum"], meaning["iq"]["Maximum"]) == (40, 160)
+    assert meaning["hand"]["Levels"] == {"l": "declared", "r": "declared"}
+    description = json.loads((folder / "dataset_description.json").read_text())
+    assert f"{kind}-twin" in description["Name"]
+
+
 @pytest.mark.parametrize(
     ("bids", "unit"),
     [

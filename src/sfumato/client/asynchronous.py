@@ -130,6 +130,10 @@ class AsyncDataSet(Steps):
         body = {"data_set": self.name, **terms_body(terms)}
         return Twin(await self._vault.call("dp-twin", body))
 
+    async def dp_twin_price(self, **terms: Unpack[TwinTerms]) -> Json:
+        """Return what a DP twin would cost and what would be counted; nothing is spent."""
+        return await self._vault.call("dp-twin-price", {"data_set": self.name, **terms_body(terms)})
+
     def begun(self) -> Builder:
         """Return a question that asks nothing yet."""
         return Builder(self.name, _NotHere())

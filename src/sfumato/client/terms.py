@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Literal, Protocol, TypedDict, cast
@@ -52,6 +52,8 @@ class TwinTerms(TypedDict, total=False):
     rows: int | None  # people (or rows) of the first table; as many as measured, if left out
     seed: str | None
     op: str | None  # your own id: the same again pays once
+    private_bins: Sequence[str] | None  # columns of numbers whose bins are measured too
+    error_epsilon: Number | None  # paid besides: for how far the twin is off
 
 
 class RunTerms(TypedDict, total=False):
@@ -93,6 +95,8 @@ def terms_body(terms: Mapping[str, object]) -> Json:
             body[name] = dict(pairs)
     if top_up is not None and not isinstance(top_up, str):
         body["top_up"] = _op_of(top_up)
+    if isinstance(body.get("private_bins"), tuple):
+        body["private_bins"] = list(cast("Sequence[str]", body["private_bins"]))
     return body
 
 

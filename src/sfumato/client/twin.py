@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, cast
 
@@ -72,8 +72,22 @@ class Twin:
                 f"{self.name} (version {self.stamp['version']}): {self.stamp['guarantee']}",
                 f"{self.stamp['says']}.",
                 f"{len(self.files)} files, seed {self.stamp.get('seed')!r}",
+                *self._errors(),
             ]
         )
+
+    def _errors(self) -> Iterator[str]:
+        """Yield how far the twin is off, if that was paid for."""
+        error = cast("Json", self.stamp.get("error") or {"of": {}})
+        if "refused" in error:
+            yield f"its error was refused: {error['refused']}: {error['says']}"
+        for table, sizes in cast("Mapping[str, Mapping[str, Json]]", error["of"]).items():
+            for size, one in sizes.items():
+                low, high = cast("list[float]", one["interval"])
+                yield (
+                    f"error of {table}, {size} columns together: {one['error']:.4f} "
+                    f"({low:.4f} to {high:.4f} at 95 %), at epsilon {error['epsilon']:g}"
+                )
 
 
 def archive(shape: Json) -> bytes:

@@ -128,6 +128,10 @@ class DataSet(Steps):
             body = {"data_set": self.name, **terms_body(terms)}
             return Twin(self._vault.call("dp-twin", body))
 
+    def dp_twin_price(self, **terms: Unpack[TwinTerms]) -> Json:
+        """Return what a DP twin would cost and what would be counted; nothing is spent."""
+        return self._vault.call("dp-twin-price", {"data_set": self.name, **terms_body(terms)})
+
     def run(
         self,
         function: Callable[[Any], object],

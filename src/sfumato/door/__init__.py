@@ -44,6 +44,7 @@ from sfumato.door.choose import choose
 from sfumato.door.diary import not_dp_json
 from sfumato.door.ledger import NOT_DP, Ledger
 from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look
+from sfumato.door.misfit import misfit
 from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
@@ -133,6 +134,7 @@ __all__ = [
     "has_left",
     "left_json",
     "look",
+    "misfit",
     "no_sandbox",
     "not_dp_json",
     "open_respondents",

@@ -1,18 +1,20 @@
 """A private choice at the door: plan, price, charge, read, choose, record; as a release goes.
 
 What comes out is which of the questions were chosen, and nothing of their counts. The same choice
-again stands under the asker's operation, free.
+again stands under the asker's operation, free. How far a twin lies from the rows (misfit.py) is
+looked at in the same way.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from sfumato.core.account import Charge, Charged, Pending
 from sfumato.core.expression import Json, spelled
-from sfumato.core.loss import debt_of
+from sfumato.core.loss import Event, debt_of
 from sfumato.core.ports import EngineStopped
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
@@ -23,38 +25,75 @@ from sfumato.door.locks.dp import GUARANTEE, farthest
 from sfumato.door.release import PATIENCE_S, Door, Order
 from sfumato.plan.distances import Distances
 from sfumato.plan.explain import bounding_in_words
+from sfumato.plan.plan import Plan
 
 FORMAT: Final = "choice/1"
 MECHANISM: Final = "exponential mechanism"
 
 
+class Wanted(Protocol):
+    """What is looked at beside questions, planned and priced."""
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Return the plan of every question that is counted for it."""
+        ...
+
+    @property
+    def event(self) -> Event:
+        """Return what it costs."""
+        ...
+
+    def as_json(self) -> Json:
+        """Return what decides it."""
+        ...
+
+    def shape(self) -> Json:
+        """Return what it looks like without its constants."""
+        ...
+
+    def in_words(self) -> str:
+        """Return it in plain words."""
+        ...
+
+
 def choose(door: Door, order: Order, distances: Distances) -> tuple[int, ...]:
     """Return the places of what was chosen, charged before a row was read; or refuse."""
-    charge = _charge(door, order, distances)
+    noise: Json = {"kind": MECHANISM, "epsilon_a_round": str(distances.epsilon)}
+    charge = charge_for(door, order, distances, ("choice", MECHANISM, [noise]))
+
+    def look() -> Json:
+        sealed = [door.engine.measure(order.table, plan.measure) for plan in distances.plans]
+        return {"format": FORMAT, "chosen": list(farthest(sealed, distances, door.pool.dice))}
+
+    stored = looked(door, order, charge, look)
+    return tuple(int(place) for place in of_format(stored, FORMAT)["chosen"])
+
+
+def looked(door: Door, order: Order, charge: Charge, look: Callable[[], Json]) -> str:
+    """Return what stands under the charge: it was durable before `look` read a row."""
     outcome = door.ledger.charge(charge, order.may_still)
     if isinstance(outcome, Pending):  # its answer stands under its own operation alone
         raise Bug("an operation waits for itself")
     if not isinstance(outcome, Charged):
-        return _places(outcome.answer)
-    text = _read(door, order, distances, charge)
-    return _places(door.ledger.settle(charge.user, charge.op, text).answer)
+        return outcome.answer
+    text = _read(door, order, charge, look)
+    return door.ledger.settle(charge.user, charge.op, text).answer
 
 
-def _places(answer: str) -> tuple[int, ...]:
-    stored: dict[str, Any] = json.loads(answer)  # Any: of our own ledger
-    if stored.get("format") != FORMAT:
-        raise Bug("what stands there is no choice")
-    return tuple(int(place) for place in stored["chosen"])
+def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: of our own ledger
+    """Return what was stored, which is what was looked for."""
+    stored: dict[str, Any] = json.loads(answer)
+    if stored.get("format") != form:
+        raise Bug("what stands there is something else")
+    return stored
 
 
-def _read(door: Door, order: Order, distances: Distances, charge: Charge) -> str:
-    """Read and choose; whatever goes wrong is one constant code, with no error as its context."""
+def _read(door: Door, order: Order, charge: Charge, look: Callable[[], Json]) -> str:
+    """Read and look; whatever goes wrong is one constant code, with no error as its context."""
     text, stopped = None, False
     try:
-        sealed = [door.engine.measure(order.table, plan.measure) for plan in distances.plans]
-        chosen = farthest(sealed, distances, door.pool.dice)
-        said = {"format": FORMAT, "version": order.card.version, "chosen": list(chosen)}
-        text = spelled(said)
+        text = spelled({**look(), "version": order.card.version})
     except EngineStopped:
         stopped = True
     except Exception:  # noqa: BLE001  # the door is where everything else is caught
@@ -65,26 +104,29 @@ def _read(door: Door, order: Order, distances: Distances, charge: Charge) -> str
     return text
 
 
-def _charge(door: Door, order: Order, distances: Distances) -> Charge:
-    card, identity = order.card, distances.as_json()
-    shape, event = _digest(distances.shape()), distances.event
-    first = distances.plans[0]
+def charge_for(
+    door: Door, order: Order, wanted: Wanted, how: tuple[str, str, list[Json]]
+) -> Charge:
+    """Return the charge of one look: its kind, its mechanism and its noise as the chain has it."""
+    kind, mechanism, noise = how
+    card, identity, event = order.card, wanted.as_json(), wanted.event
+    shape, first = _digest(wanted.shape()), wanted.plans[0]
     return Charge(
         user=order.asker.user,
         op=order.op,
-        request=_digest({"choice": identity, "data_set": card.name}),
-        answer_key=_digest({"choice": identity, "of": [order.asker.user, order.op]}),
+        request=_digest({kind: identity, "data_set": card.name}),
+        answer_key=_digest({kind: identity, "of": [order.asker.user, order.op]}),
         shape=shape,
         debtors=debtors(card, order.asker.user, order.asker.groups),
         debt=debt_of(event),
         patience_s=PATIENCE_S,
         body={
-            "choice": identity,
+            kind: identity,
             "question": question_json(first.question),
             "code": door.code,
             "bounding": bounding_in_words(first),
-            "mechanism": MECHANISM,
-            "says": distances.in_words(),
+            "mechanism": mechanism,
+            "says": wanted.in_words(),
             "shape": shape,
             "data_set": card.name,
             "version": card.version,
@@ -95,7 +137,7 @@ def _charge(door: Door, order: Order, distances: Distances) -> Charge:
             "event": event.name,
             "epsilon": str(event.epsilon),
             "delta": "0",
-            "noise": [{"kind": MECHANISM, "epsilon_a_round": str(distances.epsilon)}],
+            "noise": noise,
             "selection": None,
         },
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfumato.faces.body import Body, count_of, text_of, text_or
+from sfumato.faces.body import Body, count_of, optional_texts, text_of, text_or
 from sfumato.services.access import Caller
 from sfumato.services.twins import Bought, PrivateTwins, Twins, Wanted
 from sfumato.wire import Json
@@ -42,6 +42,8 @@ def _bought(body: Body) -> Bought:
         rows=None if body.get("rows") is None else count_of(body, "rows", 1, 10**6),
         seed=_optional(body, "seed"),
         op=_optional(body, "op"),
+        private_bins=tuple(optional_texts(body, "private_bins") or ()),
+        error_epsilon=read_number(body.get("error_epsilon")),
     )
 
 

@@ -72,7 +72,7 @@ class Distances:
             "epsilon": str(self.epsilon),
             "rounds": self.rounds,
             "candidates": [
-                [plan.digest(), _digest(expected), one.penalty, one.weight, list(one.ends)]
+                [plan.digest(), digest_of(expected), one.penalty, one.weight, list(one.ends)]
                 for one, plan, expected in pairs
             ],
         }
@@ -104,13 +104,16 @@ def make_distances(
             "question-too-large", "The questions have too many cells together.", "Choose fewer."
         )
     pairs = zip(plans, candidates, strict=True)
-    expected = tuple(_flat(plan, one.expected) for plan, one in pairs)
+    expected = tuple(in_order_of_cells(plan, one.expected) for plan, one in pairs)
     ends = {end for one in candidates for end in one.ends}
     rounds = len(ends) - 1 if kind == "tree" else 1
-    return Distances(kind, plans, tuple(candidates), expected, price, rounds)
+    made = Distances(kind, plans, tuple(candidates), expected, price, rounds)
+    if made.rate <= 0:  # found before anything is charged
+        raise Bug("a choice at no rate")
+    return made
 
 
-def _flat(plan: Plan, expected: Integers) -> Integers:
+def in_order_of_cells(plan: Plan, expected: Integers) -> Integers:
     """Return the expected counts in the order of the plan's cells, which is not that of asking."""
     sizes = [key.key.size for key in plan.keys]
     is_count = len(plan.parts) == 1 and plan.parts[0].part.tally.kind == "rows"
@@ -123,5 +126,6 @@ def _flat(plan: Plan, expected: Integers) -> Integers:
     return np.ascontiguousarray(turned.ravel())
 
 
-def _digest(expected: Integers) -> str:
+def digest_of(expected: Integers) -> str:
+    """Return what stands for the expected counts."""
     return hashlib.sha256(spelled(expected.tolist()).encode()).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import COUNT, FLAG, NUMBER, OBJECT, Schema, opened, shape, text
+from sfumato.wire.schemas import COUNT, FLAG, NUMBER, OBJECT, Schema, listed, opened, shape, text
 
 _TWIN: Final = opened({"name": text(), "stamp": OBJECT, "files": OBJECT})
 _SEED: Final[dict[str, Schema]] = {
@@ -21,8 +21,14 @@ _QUESTION: Final = (
 _DP: Final[dict[str, Schema]] = {
     "delta": NUMBER,
     "method": {"type": "string", "enum": ["independent", "mst", "aim"]},
+    "private_bins": listed(
+        text(300), maxItems=100, description="Columns of numbers whose bins are measured too."
+    ),
+    "error_epsilon": {**NUMBER, "description": "Paid besides: for how far the twin is off."},
 }
-_PAID: Final = ("bad-budget", "not-in-language", "twin-not-possible", "unknown-data-set")
+_PAID: Final = (
+    "bad-budget", "not-in-language", "twin-not-possible", "unknown-column", "unknown-data-set",
+)  # fmt: skip
 
 TWIN_ROUTES: Final[tuple[Route, ...]] = (
     Route(

@@ -1,7 +1,7 @@
 """The tables of a DP twin: rows drawn from models, dealt to made-up people, and what is not known.
 
 Columns without categories are filled in as in a schema twin, and public tables are made up. Which
-person has which rows is chance, but for how many: tables hang together by the person alone.
+person has which rows is chance, but for how many, and for what a link between two tables says.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sfumato.core.card import Card, Table
 from sfumato.core.twins.categories import Coded
 from sfumato.core.twins.columns import Value
 from sfumato.core.twins.junction import Floats
+from sfumato.core.twins.linked import Link, drawn_with, partners
 from sfumato.core.twins.methods import Made
 from sfumato.core.twins.schema import (
     TwinTable,
@@ -33,6 +34,7 @@ class Drawn:
     columns: tuple[Coded, ...]
     made: Made
     times: Floats | None = None  # none where each person has one row
+    link: Link | None = None  # what hangs on another table
 
     @property
     def people(self) -> int:
@@ -40,21 +42,54 @@ class Drawn:
         return max(1, round(self.made.model.total))
 
 
-def dp_tables(
-    card: Card, drawn: Mapping[str, Drawn], seed: str, people: tuple[int, int]
-) -> list[TwinTable]:
-    """Return every table of the card; with so many people in the first, and at most in any."""
-    public = public_tables(card, seed)
-    pools = pools_of(card, public)
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """The rows of a table before they have values: whose each is, and its categories."""
+
+    owners: Integers
+    codes: Integers
+    stream: Seeded
+
+
+def dealt(drawn: Mapping[str, Drawn], seed: str, people: tuple[int, int]) -> dict[str, Dealt]:
+    """Return the rows of every table, with so many people in the first and at most in any."""
     first = drawn[next(iter(drawn))].people
     counts = {
         name: min(max(1, one.people * people[0] // first), people[1]) for name, one in drawn.items()
     }
-    everybody = max(counts.values())
+    anchors = {one.link.anchor for one in drawn.values() if one.link is not None}
+    everybody = max(counts[name] for name in (anchors or counts))
+    made: dict[str, Dealt] = {}
+    for name in (*sorted(anchors), *(name for name in drawn if name not in anchors)):
+        made[name] = _dealt(drawn[name], counts[name], everybody, made, Seeded(seed, name))
+    return {name: made[name] for name in drawn}
+
+
+def _dealt(
+    one: Drawn, count: int, everybody: int, made: Mapping[str, Dealt], stream: Seeded
+) -> Dealt:
+    if one.link is None:
+        owners = _owners(one, count, max(everybody, count), stream)
+        return Dealt(owners, one.made.draw(len(owners), stream), stream)
+    anchor = made[one.link.anchor]
+    found = partners(one.link, (anchor.owners, anchor.codes), (count, count / one.people), stream)
+    each = _times(one, count, stream)
+    kinds = np.repeat(found.kinds, each)
+    own = drawn_with(one.link, kinds, one.made.model.marginal((one.link.own,)), stream)
+    codes = one.made.draw_beside(one.link.own, own, stream)
+    return Dealt(np.repeat(found.people, each), codes, stream)
+
+
+def dp_tables(
+    card: Card, drawn: Mapping[str, Drawn], rows: Mapping[str, Dealt], seed: str
+) -> list[TwinTable]:
+    """Return every table of the card, those of people with the rows that were dealt."""
+    public = public_tables(card, seed)
+    pools = pools_of(card, public)
     return [
         public[table.name]
         if table.is_public
-        else _table(card, table, drawn[table.name], (counts[table.name], everybody), (seed, pools))
+        else _table(card, table, drawn[table.name], (rows[table.name], pools))
         for table in card.every_table
     ]
 
@@ -63,33 +98,34 @@ def _table(
     card: Card,
     table: Table,
     drawn: Drawn,
-    people: tuple[int, int],
-    made_with: tuple[str, Mapping[str, Sequence[Value]]],
+    made_with: tuple[Dealt, Mapping[str, Sequence[Value]]],
 ) -> TwinTable:
-    seed, pools = made_with
-    stream = Seeded(seed, table.name)
-    owners = _owners(drawn, *people, stream)
-    codes = drawn.made.draw(len(owners), stream)
-    known = {one.column.name: (one, codes[:, i]) for i, one in enumerate(drawn.columns)}
+    rows, pools = made_with
+    known = {one.column.name: (one, rows.codes[:, i]) for i, one in enumerate(drawn.columns)}
     columns: list[Sequence[Value]] = []
     for column in table.columns:
         if column.name in known:
             one, places = known[column.name]
-            columns.append(one.values(places, stream))
+            columns.append(one.values(places, rows.stream))
         else:
-            columns.append(filled(column, len(owners), stream, (table, pools)))
+            columns.append(filled(column, len(rows.owners), rows.stream, (table, pools)))
     names = tuple(column.name for column in table.columns)
     if table.unit is None:
         return TwinTable(table.name, names, tuple(zip(*columns, strict=True)))
-    persons = [person_name(card, place + 1) for place in owners.tolist()]
+    persons = [person_name(card, place + 1) for place in rows.owners.tolist()]
     return TwinTable(table.name, (table.unit, *names), tuple(zip(persons, *columns, strict=True)))
 
 
 def _owners(drawn: Drawn, people: int, everybody: int, stream: Seeded) -> Integers:
     """Return whose each row is: who is in the table, each with as many rows as chance deals."""
     places = np.sort(stream.order(everybody)[:people])
+    return np.asarray(np.repeat(places, _times(drawn, people, stream)), dtype=np.int64)
+
+
+def _times(drawn: Drawn, people: int, stream: Seeded) -> Integers:
+    """Return how many rows each of so many people has."""
     if drawn.times is None:
-        return np.asarray(places, dtype=np.int64)
+        return np.ones(people, dtype=np.int64)
     weights = np.cumsum(np.maximum(drawn.times, 0) + 1e-6)
     each = np.searchsorted(weights, stream.uniforms(people) * weights[-1], side="right") + 1
-    return np.asarray(np.repeat(places, np.minimum(each, len(weights))), dtype=np.int64)
+    return np.asarray(np.minimum(each, len(weights)), dtype=np.int64)

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from sfumato.core.card_shown import plain_number
 from sfumato.core.columns import Column
 from sfumato.core.expression import (
     Among,
@@ -44,6 +45,10 @@ class Coded:
     def size(self) -> int:
         """Return how many categories there are, with the one of no value."""
         return 1 + (len(self.begins) or len(self.column.keys or ()))
+
+    def begins_shown(self) -> list[int | float]:
+        """Return where the bins begin, in the column's own unit."""
+        return [plain_number(place * self.column.step) for place in self.begins]
 
     def grouped(self, groups: Sequence[int]) -> Expr:
         """Return which group a row's category is in, as an expression of a question."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sfumato.core.refusal import Bug
 
 Floats = NDArray[np.float64]
 Clique = tuple[int, ...]
@@ -54,9 +56,21 @@ class Tree:
 def tree_of(sizes: Sequence[int], wanted: Iterable[Clique]) -> Tree:
     """Return a tree of cliques of which each wanted one lies within some clique."""
     cliques = _cliques(tuple(sizes), [*wanted, *((c,) for c in range(len(sizes)))])
-    branches, seen = [], [0]
-    branches.append(Branch(0, None, ()))
-    left = set(range(1, len(cliques)))
+    return Tree(tuple(sizes), tuple(cliques), _branches(cliques, Branch(0, None, ())))
+
+
+def rooted(tree: Tree, column: int) -> Tree:
+    """Return the same cliques, branching from one that has the column, which is there already."""
+    place = tree.holder((column,))
+    if place is None:
+        raise Bug("a column of the tree lies in no clique")
+    return replace(tree, branches=_branches(tree.cliques, Branch(place, None, (column,))))
+
+
+def _branches(cliques: Sequence[Clique], root: Branch) -> tuple[Branch, ...]:
+    """Return the branches from a root outward; whatever it is, what two share lies between them."""
+    branches, seen = [root], [root.clique]
+    left = set(range(len(cliques))) - {root.clique}
     while left:
         below, above = max(
             ((b, a) for b in sorted(left) for a in seen),
@@ -66,7 +80,7 @@ def tree_of(sizes: Sequence[int], wanted: Iterable[Clique]) -> Tree:
         branches.append(Branch(below, above if shared else None, shared))
         seen.append(below)
         left.remove(below)
-    return Tree(tuple(sizes), tuple(cliques), tuple(branches))
+    return tuple(branches)
 
 
 def _cliques(sizes: tuple[int, ...], wanted: Iterable[Clique]) -> list[Clique]:

@@ -29,7 +29,7 @@ from sfumato.core.twins.device import (
 )
 from sfumato.core.twins.fitted import Measured, Model, fitted, total_of
 from sfumato.core.twins.junction import Clique, Floats, tree_of
-from sfumato.core.twins.sampled import sampled
+from sfumato.core.twins.sampled import sampled, sampled_beside
 from sfumato.core.twins.seeded import Integers, Seeded
 
 DROWNED: Final = 3.0  # stds of noise below which a category is counted with others
@@ -53,7 +53,13 @@ class Made:
     def draw(self, rows: int | None, stream: Seeded) -> Integers:
         """Return codes [rows, columns]; as many rows as were measured, if no number is named."""
         count = max(1, round(self.model.total)) if rows is None else rows
-        codes = sampled(self.model, count, stream)
+        return self._categories(sampled(self.model, count, stream), stream)
+
+    def draw_beside(self, column: int, given: Integers, stream: Seeded) -> Integers:
+        """Return codes of rows whose group in one column is given."""
+        return self._categories(sampled_beside(self.model, column, given, stream), stream)
+
+    def _categories(self, codes: Integers, stream: Seeded) -> Integers:
         columns = [
             _apart(codes[:, column], groups, counts, stream)
             for column, (groups, counts) in enumerate(zip(self.merged, self.alone, strict=True))
@@ -226,5 +232,9 @@ class _Adaptive:
 
 
 def _weight(columns: Clique, count: int) -> int:
-    """Return how many columns the marginals of three have in common with these, all together."""
-    return sum(len(set(columns) & set(other)) for other in combinations(range(count), 3))
+    """Return how many columns the marginals of three have in common with these, all together.
+
+    Of two columns there are none of three, and the only pair weighs one.
+    """
+    shared = sum(len(set(columns) & set(other)) for other in combinations(range(count), 3))
+    return max(1, shared)

@@ -13,21 +13,31 @@ import math
 import numpy as np
 
 from sfumato.core.twins.fitted import Model
-from sfumato.core.twins.junction import Clique, Floats, Tree
+from sfumato.core.twins.junction import Clique, Floats, Tree, rooted
 from sfumato.core.twins.seeded import Integers, Seeded
 
 
 def sampled(model: Model, rows: int, stream: Seeded) -> Integers:
     """Return codes [rows, columns] drawn from the model."""
-    tree = model.tree
-    codes = np.zeros((rows, len(tree.sizes)), dtype=np.int64)
+    codes = np.zeros((rows, len(model.tree.sizes)), dtype=np.int64)
+    return _filled(model, model.tree, codes, stream)
+
+
+def sampled_beside(model: Model, column: int, given: Integers, stream: Seeded) -> Integers:
+    """Return codes drawn from the model where one column is what it is already."""
+    codes = np.zeros((len(given), len(model.tree.sizes)), dtype=np.int64)
+    codes[:, column] = given
+    return _filled(model, rooted(model.tree, column), codes, stream)
+
+
+def _filled(model: Model, tree: Tree, codes: Integers, stream: Seeded) -> Integers:
     for branch in tree.branches:
         clique = tree.cliques[branch.clique]
         new = tuple(column for column in clique if column not in branch.shared)
         if not new:
             continue
         groups, shares = _shares(tree, model.tables[branch.clique], clique, branch.shared)
-        dealt = _dealt(_numbers(codes, branch.shared, tree), groups, shares, stream)
+        dealt = in_shares(_numbers(codes, branch.shared, tree), groups, shares, stream)
         for column, place in zip(new, np.unravel_index(dealt, tree.shape(new)), strict=True):
             codes[:, column] = place
     return codes
@@ -49,7 +59,7 @@ def _numbers(codes: Integers, columns: Clique, tree: Tree) -> Integers:
     return numbers
 
 
-def _dealt(numbers: Integers, groups: int, shares: Floats, stream: Seeded) -> Integers:
+def in_shares(numbers: Integers, groups: int, shares: Floats, stream: Seeded) -> Integers:
     """Return a new value for each row, in its group's shares, dealt in a random order."""
     order = np.lexsort((stream.uniforms(len(numbers)), numbers))
     sizes = np.bincount(numbers, minlength=groups)

@@ -20,6 +20,7 @@ from sfumato.core.refusal import Bug
 from sfumato.core.sealed import Sealed
 from sfumato.door.unseal import unseal
 from sfumato.plan.distances import Distances
+from sfumato.plan.misfits import Misfits
 from sfumato.plan.price import Selection
 
 GUARANTEE: Final = "central-dp"
@@ -207,3 +208,17 @@ def farthest(sealed: Sequence[Sealed[Cells]], distances: Distances, dice: Dice) 
         ends = [one.ends for one in distances.candidates]
         return chosen_tree(utilities, ends, distances.rate, dice)
     return (chosen_worst(utilities, distances.rate, dice),)
+
+
+def apart(
+    sealed: Sequence[Sequence[Sealed[Cells]]], misfits: Misfits, drawn: Sequence[NDArray[np.int64]]
+) -> tuple[int, ...]:
+    """Return how far the counts lie from what is expected, each sum with its own noise."""
+    sums = [
+        sum(
+            int(np.abs(one.misfit.scale * unseal(held).parts[0] - expected).sum())
+            for held, expected in zip(counts, one.expected, strict=True)
+        )
+        for counts, one in zip(sealed, misfits.numbers, strict=True)
+    ]
+    return tuple(_sum(np.array(sums, dtype=np.int64), np.concatenate(drawn)).tolist())

@@ -28,6 +28,18 @@ from sfumato.wire import Json
 @click.option("--method", type=click.Choice(["independent", "mst", "aim"]), help="Of a DP twin.")
 @click.option("--op", metavar="ID", help="Of a DP twin: a retry with it pays once.")
 @click.option(
+    "--private-bins",
+    multiple=True,
+    metavar="COLUMN",
+    help="Of a DP twin: measure this column's bins too; a tenth of its table's price. Repeatable.",
+)
+@click.option(
+    "--error-epsilon",
+    metavar="E",
+    help="Of a DP twin: measure besides, at this price, how far it is off.",
+)
+@click.option("--price", is_flag=True, help="Say what a DP twin would cost; nothing is spent.")
+@click.option(
     "--original",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
@@ -36,18 +48,22 @@ from sfumato.wire import Json
 @click.option(
     "-o",
     "--output",
-    required=True,
     metavar="FILE",
     help="A .zip, or a new folder; what the twin is (schema-twin, dp-twin) is put into its name.",
 )
 @command
-def twin(shell: Shell, name: str, output: str, **options: Any) -> None:
+def twin(shell: Shell, name: str, output: str | None, **options: Any) -> None:
     """Make a look-alike of a data set: from its card alone, free; or at a price, from counts.
 
     With --original the twin is compared, once it is written, with real rows. What that says was
     computed without noise: it is for whoever owns the rows, and stands in no file.
     """
     _check(options)
+    if options["price"]:
+        _show_price(shell, name, options)
+        return
+    if output is None:
+        raise click.UsageError("-o says where the twin is written: a .zip, or a new folder.")
     with shell.open() as vault, working("Making the twin"):
         made = _made(vault[name], options)
         person = str(vault[name].card["unit"])
@@ -80,7 +96,8 @@ def _kept(shell: Shell, made: Twin, original: str, person: str) -> Json:
 
 
 def _check(options: Mapping[str, Any]) -> None:
-    paid = [word for word in ("delta", "method", "op") if options[word] is not None]
+    words = ("delta", "method", "op", "private-bins", "error-epsilon", "price")
+    paid = [word for word in words if options[word.replace("-", "_")]]
     if options["epsilon"] is None and paid:
         raise click.UsageError(f"--{paid[0]} is for a DP twin: give --epsilon E too.")
     if options["epsilon"] is not None and options["question"] is not None:
@@ -90,10 +107,34 @@ def _check(options: Mapping[str, Any]) -> None:
 def _made(data_set: DataSet, options: Mapping[str, Any]) -> Twin:
     if options["epsilon"] is None:
         return data_set.twin(options["question"], rows=options["rows"], seed=options["seed"])
-    terms: Any = {word: options[word] for word in ("method", "rows", "seed", "op")}  # of click
-    for word in ("epsilon", "delta"):
+    return data_set.dp_twin(**_terms(options, ("rows", "seed", "op")))
+
+
+def _terms(options: Mapping[str, Any], more: tuple[str, ...] = ()) -> Any:  # Any: of click
+    terms: Any = {word: options[word] for word in ("method", *more)}
+    for word in ("epsilon", "delta", "error_epsilon"):
         terms[word] = None if options[word] is None else number(options[word], word)
-    return data_set.dp_twin(**{word: value for word, value in terms.items() if value is not None})
+    terms["private_bins"] = list(options["private_bins"]) or None
+    return {word: value for word, value in terms.items() if value is not None}
+
+
+def _show_price(shell: Shell, name: str, options: Mapping[str, Any]) -> None:
+    """Say what the twin would cost, what would be counted, and what bins would take of it."""
+    with shell.open() as vault:
+        told: Any = vault[name].dp_twin_price(**_terms(options))
+    bins, error = told["private_bins"], told.get("error_epsilon")
+    lines = [
+        f"epsilon {told['epsilon']:g}, delta {told['delta']:g}, by {told['method']}; "
+        + ("it fits" if told["fits"] else "more than is left"),
+        *(f"counted in {table}: {', '.join(some)}" for table, some in told["columns"].items()),
+        f"from the card alone: {', '.join(told['from_the_card']) or 'nothing'}",
+        f"private bins: {', '.join(bins['columns']) or 'none'}"
+        + (f", epsilon {bins['epsilon']:.3g} of it" if bins["columns"] else "")
+        + f" (possible: {', '.join(bins['possible']) or 'none'})",
+        *([] if error is None else [f"its error besides: epsilon {error:g}"]),
+        "Nothing is spent.",
+    ]
+    shell.show(told, "\n".join(lines))
 
 
 COMMANDS = (twin,)

@@ -45,7 +45,13 @@ def _archive(made: Said) -> Response:
 
 def _price_body(visit: Visit) -> dict[str, object]:
     sent = visit.form
-    named = {"delta": sent.number("delta"), "method": sent.text("method") or None}
+    bins = [name.strip() for name in sent.text("private_bins").split(",") if name.strip()]
+    named = {
+        "delta": sent.number("delta"),
+        "method": sent.text("method") or None,
+        "private_bins": bins or None,
+        "error_epsilon": sent.number("error_epsilon"),
+    }
     body = {"data_set": visit.at("data_set"), "epsilon": sent.number("epsilon")}
     return {**body, **{name: value for name, value in named.items() if value is not None}}
 

@@ -21,12 +21,13 @@ from sfumato.core.compose import rho_within
 from sfumato.core.expression import Case, Compare, Constant, Expr, Json, Literally, Ref
 from sfumato.core.loss import Debt, PureEvent, debt_of
 from sfumato.core.ports import Listing
-from sfumato.core.question import Aggregate, EachPerson, Output, Question, Reduce
+from sfumato.core.question import Aggregate, EachPerson, Joined, Output, Question, Reduce
 from sfumato.core.twins.categories import Coded
 from sfumato.core.twins.device import Choice, Merged
 from sfumato.core.twins.junction import Clique, Floats
-from sfumato.door import Asker, Door, Order, choose, release
+from sfumato.door import Asker, Door, Order, choose, misfit, release
 from sfumato.plan.distances import Candidate, make_distances
+from sfumato.plan.misfits import Misfits
 from sfumato.plan.request import Request
 
 FINE: Final = 10**9  # an epsilon that is found for a rho is a multiple of one over this
@@ -48,6 +49,12 @@ class Price:
         """Return the epsilon that events may use: what all of them are rounded up by is kept."""
         return self.epsilon - min(EPSILON_ROUNDING, self.epsilon / 2)
 
+    def epsilon_of_pure(self, part: Fraction) -> Fraction:
+        """Return the epsilon of a pure event that may use that part of the price, rounded down."""
+        if not self.rho:
+            return self.usable * part
+        return Fraction(math.isqrt(math.floor(2 * self.rho * part * FINE**2)), FINE)
+
     @property
     def debt(self) -> Debt:
         """Return what the whole twin costs at most, under the test that it is meant for."""
@@ -55,6 +62,10 @@ class Price:
             return debt_of(PureEvent(self.epsilon))
         whole = debt_of(PureEvent(self.epsilon))
         return Debt(whole.epsilon, 2**62, math.ceil((self.rho + ROUNDING) * RHO_UNITS), 0)
+
+    def with_error(self, epsilon: Fraction | None) -> Debt:
+        """Return what it costs at most together with an error that is measured apart."""
+        return self.debt if epsilon is None else self.debt + debt_of(PureEvent(epsilon))
 
     def as_json(self) -> Json:
         """Return the price as the stamp has it."""
@@ -84,6 +95,7 @@ class AtTheDoor:
     table: str
     earlier: Callable[[str], Card | None]
     may_still: Callable[[], None]
+    joins: tuple[Joined, ...] = ()
     share: Fraction = Fraction(1)  # of the whole price, that this table may use
     done: int = 0
     said: list[Json] = field(default_factory=list)
@@ -105,8 +117,22 @@ class AtTheDoor:
         """Return noisy counts, one axis for each column."""
         keys = [self.columns[c].grouped(merged[c]) for c in columns]
         sizes = [max(merged[c]) + 1 for c in columns]
-        names = [self.columns[c].column.name for c in columns]
+        names = [self.columns[c].column.name for c in columns] or ["people"]
         return self._asked(self._question(keys), sizes, (names, share))
+
+    def middles(self, coded: Coded, share: Fraction) -> list[int]:
+        """Return, for each bin of a column, the step of a median that is private.
+
+        It is chosen among the people of the bin, so a person has a part in one of them alone.
+        """
+        name = coded.column.name
+        key = coded.grouped(tuple(range(coded.size)))
+        median = Output("m", Aggregate("quantile", (Ref(name),), at=Fraction(1, 2)))
+        epsilon = self.price.epsilon_of_pure(share * self.share)
+        question = replace(self._question([key]), outputs=(Output("k0", key), median))
+        rows = self._released(Request(question, epsilon=epsilon, delta=Fraction(0)))
+        found = {int(place): round(Fraction(at) / coded.column.step) for place, at in rows}
+        return [found[place] for place in range(len(coded.begins))]
 
     def times(self, most: int, share: Fraction) -> Floats:
         """Return noisy counts of people by how many rows they have, from 1 to so many."""
@@ -143,6 +169,16 @@ class AtTheDoor:
         self.said.append({"choice": distances.in_words(), "epsilon": float(epsilon * rounds)})
         return choose(self.door, self._order(Request(candidates[0].question)), distances)
 
+    def question_of(self, columns: Clique) -> Question:
+        """Return the question that counts the columns, every category by itself."""
+        some = [self.columns[c] for c in columns]
+        return self._question([one.grouped(tuple(range(one.size))) for one in some])
+
+    def misfit(self, misfits: Misfits) -> tuple[int, ...]:
+        """Return how far the rows lie from a twin, under an operation that its price names."""
+        order = self._order(Request(misfits.plans[0].question))
+        return misfit(self.door, replace(order, op=f"{self.op} error {misfits.epsilon}"), misfits)
+
     def _epsilon(self, share: Fraction) -> Fraction:
         """Return the epsilon of a choice at that share of the price, rounded down."""
         part = share * self.share
@@ -160,14 +196,17 @@ class AtTheDoor:
             request = Request(question, rho=self.price.rho * part, delta=delta)
         else:
             request = Request(question, epsilon=self.price.usable * part, delta=Fraction(0))
+        counts = np.zeros(sizes)
+        for *keys, count in self._released(request):
+            counts[tuple(int(key) for key in keys)] = float(count)
+        self.said.append({"counted": list(names), "std": self.std(share)})
+        return counts
+
+    def _released(self, request: Request) -> list[list[Any]]:  # Any: JSON of the door
         again = request in self.asked  # the stored answer would be the same noise once more
         self.asked.append(request)
         answer = release(self.door, replace(self._order(request), fresh=again)).answer
-        self.said.append({"counted": list(names), "std": self.std(share)})
-        counts = np.zeros(sizes)
-        for *keys, count in cast("list[list[Any]]", answer["rows"]):  # Any: JSON of the door
-            counts[tuple(int(key) for key in keys)] = float(count)
-        return counts
+        return cast("list[list[Any]]", answer["rows"])
 
     def _order(self, request: Request) -> Order:
         self.done += 1
@@ -191,6 +230,7 @@ class AtTheDoor:
             max_groups=bound,
             max_rows=bound,
             table=self._other(),
+            joins=self.joins,
         )
 
     def _other(self) -> str:

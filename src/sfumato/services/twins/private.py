@@ -6,7 +6,7 @@ charged by itself, under operations beneath the twin's, so a retry costs nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -15,19 +15,20 @@ from typing import Final
 from sfumato.core.access import Caller
 from sfumato.core.account import Account
 from sfumato.core.budget import read_delta, read_epsilon
-from sfumato.core.card import Card, Table
+from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt
 from sfumato.core.ports import Catalogue, Dice, Listing
 from sfumato.core.refusal import Refused
-from sfumato.core.twins.assembled import Drawn, dp_tables
-from sfumato.core.twins.categories import Coded, coded
+from sfumato.core.twins.assembled import dealt, dp_tables
+from sfumato.core.twins.device import Integers
 from sfumato.core.twins.methods import METHODS
-from sfumato.core.twins.schema import most_rows
 from sfumato.core.twins.written import Stamp, twin_json
 from sfumato.door import Asker, Door, debtors, exceeded, not_dp_json
 from sfumato.services.twins.access import check_rows, largest, listing_of, seed_of
+from sfumato.services.twins.apart import Side, error_of
+from sfumato.services.twins.counted import bins_json, counted_tables, links_json, measured_all
 from sfumato.services.twins.measured import AtTheDoor, Price, price_of
 
 GUARANTEE: Final = "central-dp"
@@ -35,10 +36,7 @@ SAYS: Final = (
     "synthetic rows drawn from privately measured marginals; no row is anybody's. What was not "
     "measured together hangs together by chance alone"
 )
-TIMES: Final = Fraction(1, 10)  # of a table's price, for how many rows people have
-MOST_COLUMNS: Final = 24  # of a table, in pairs
 UNASKED: Final = 500_000  # values, where no number of rows was named: a noisy total may be huge
-MOST_TIMES: Final = 100  # rows of a person that are told apart
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,8 @@ class Bought:
     rows: int | None = None
     seed: str | None = None
     op: str | None = None
+    private_bins: tuple[str, ...] = ()  # columns whose bins are measured too
+    error_epsilon: object = None  # at which its error is measured besides
 
 
 @dataclass(frozen=True)
@@ -66,27 +66,23 @@ class PrivateTwins:
         """Return the twin, paid; the same operation again is free and gives the same twin."""
         listing = listing_of(self.catalogue, caller, wanted.data_set)
         self._check_frozen(caller, wanted.data_set)
-        card, asker = listing.card, self._asker(caller, listing)
-        price = _price(card, wanted)
-        tables = list(_tables(card, wanted.method))
-        most = largest(card, UNASKED)
-        if wanted.rows is not None:
-            check_rows(card, wanted.rows)
-            most = wanted.rows
-        op = self._op(wanted.op)
-        if self.door.ledger.answer_of(caller.user, f"{op} {tables[0][0].name} 1") is None:
-            self._check_fits(card, asker, price)
+        card, price = listing.card, _price(listing.card, wanted)
+        tables = counted_tables(card, wanted.method, wanted.private_bins)
+        most, op, asker = _most(card, wanted), self._op(wanted.op), self._asker(caller, listing)
+        if self.door.ledger.answer_of(caller.user, f"{op} {tables[0].table.name} 1") is None:
+            self._check_fits(card, asker, price.with_error(_error_epsilon(wanted)))
         seed = seed_of(wanted.seed or (op if wanted.op else None), self.dice)
-        said: dict[str, list[Json]] = {}
-        drawn = {}
-        for table, columns in tables:
-            device = AtTheDoor(
-                self.door, listing, asker, op, price, columns, table.name,
+        devices = {
+            one.table.name: AtTheDoor(
+                self.door, listing, asker, op, price, one.columns, one.table.name,
                 partial(self._card_of, card.name),
                 lambda: self._check_frozen(caller, wanted.data_set),
-            )  # fmt: skip
-            drawn[table.name] = _measured(device, table, wanted.method, Fraction(1, len(tables)))
-            said[table.name] = device.said
+            )
+            for one in tables
+        }  # fmt: skip
+        drawn = measured_all(devices, tables, wanted.method)
+        people = wanted.rows or min(most, drawn[tables[0].table.name].people)
+        rows = dealt(drawn, seed, (people, most))
         more: Json = {
             "method": wanted.method,
             "seed": seed,
@@ -94,35 +90,38 @@ class PrivateTwins:
             **price.as_json(),
             "spent": f"at most epsilon {float(price.epsilon):g} at delta {float(price.delta):g}",
             "people": {name: one.people for name, one in drawn.items()},
-            "measured": said,
-            "from_the_card": [name for table, some in tables for name in _unknown(table, some)],
+            "measured": {name: device.said for name, device in devices.items()},
+            "linked": links_json(tables)["tables"],
+            "from_the_card": [name for counted in tables for name in counted.unknown],
+            **_error(wanted, devices, {n: (rows[n].codes, drawn[n].people) for n in drawn}, seed),
             **not_dp_json(self.door.ledger, card.people),
         }
         stamp = Stamp("dp-twin", card.name, card.version, GUARANTEE, SAYS, more)
-        people = wanted.rows or min(most, drawn[tables[0][0].name].people)
-        return twin_json(card, stamp, dp_tables(card, drawn, seed, (people, most)))
+        return twin_json(card, stamp, dp_tables(card, drawn, rows, seed))
 
     def price(self, caller: Caller, wanted: Bought) -> Json:
         """Return what the twin would cost and whether it fits; nothing is spent."""
         listing = listing_of(self.catalogue, caller, wanted.data_set)
         card, price = listing.card, _price(listing.card, wanted)
-        tables = list(_tables(card, wanted.method))
+        tables = counted_tables(card, wanted.method, wanted.private_bins)
         accounts = self._accounts(card, self._asker(caller, listing))
-        columns = {table.name: [c.column.name for c in some] for table, some in tables}
-        unknown = [name for table, some in tables for name in _unknown(table, some)]
+        error = _error_epsilon(wanted)
         return {
             **price.as_json(),
             "method": wanted.method,
-            "columns": columns,
-            "from_the_card": unknown,
-            "fits": all(_fits(account, price.debt) for account in accounts),
+            "columns": {one.table.name: [c.column.name for c in one.columns] for one in tables},
+            "from_the_card": [name for counted in tables for name in counted.unknown],
+            "private_bins": bins_json(price, tables),
+            "linked": links_json(tables),
+            **({} if error is None else {"error_epsilon": float(error)}),
+            "fits": all(_fits(account, price.with_error(error)) for account in accounts),
             "spent": False,
         }
 
-    def _check_fits(self, card: Card, asker: Asker, price: Price) -> None:
+    def _check_fits(self, card: Card, asker: Asker, debt: Debt) -> None:
         for account in self._accounts(card, asker):
-            if not _fits(account, price.debt):
-                raise exceeded(account, Debt(price.debt.epsilon, 0, price.debt.rho, 0))
+            if not _fits(account, debt):
+                raise exceeded(account, Debt(debt.epsilon, 0, debt.rho, 0))
 
     def _accounts(self, card: Card, asker: Asker) -> list[Account]:
         paying = debtors(card, asker.user, asker.groups)
@@ -169,37 +168,39 @@ def _price(card: Card, wanted: Bought) -> Price:
     return price_of(read_epsilon(wanted.epsilon), delta)
 
 
+def _most(card: Card, wanted: Bought) -> int:
+    """Return how many rows of the first table, or people of any, the twin has at most."""
+    if wanted.rows is None:
+        return largest(card, UNASKED)
+    check_rows(card, wanted.rows)
+    return wanted.rows
+
+
+def _error_epsilon(wanted: Bought) -> Fraction | None:
+    if wanted.error_epsilon is None:
+        return None
+    return read_epsilon(wanted.error_epsilon, "error_epsilon")
+
+
+def _error(
+    wanted: Bought,
+    devices: Mapping[str, AtTheDoor],
+    twin: Mapping[str, tuple[Integers, int]],
+    seed: str,
+) -> Json:
+    """Return how far the twin lies from the rows, if that is paid for too; or why it is not told.
+
+    The twin is paid for already, so it is not lost with its error.
+    """
+    epsilon = _error_epsilon(wanted)
+    if epsilon is None:
+        return {}
+    sides = {name: Side(device, *twin[name]) for name, device in devices.items()}
+    try:
+        return {"error": error_of(sides, seed, epsilon)}
+    except Refused as refused:
+        return {"error": {"refused": refused.code, "says": refused.cause, "of": {}}}
+
+
 def _fits(account: Account, debt: Debt) -> bool:
     return accepts(account.cap, account.spent, debt)
-
-
-def _tables(card: Card, method: str) -> Iterator[tuple[Table, tuple[Coded, ...]]]:
-    """Yield each table of people with the columns that can be counted; or refuse."""
-    for table in card.every_table:
-        if table.is_public:
-            continue
-        columns = tuple(c for c in (coded(column) for column in table.columns) if c is not None)
-        if not columns or (method != "independent" and len(columns) > MOST_COLUMNS):
-            raise Refused(
-                "twin-not-possible",
-                f"{table.name!r} has {len(columns)} columns with keys or bounds on its card; "
-                f"a twin needs one at least, and {MOST_COLUMNS} at most if they are paired.",
-                "Ask the owner to declare keys or bounds; or use the method 'independent'.",
-            )
-        yield table, columns
-
-
-def _unknown(table: Table, columns: tuple[Coded, ...]) -> list[str]:
-    known = {one.column.name for one in columns}
-    return [f"{table.name}.{c.name}" for c in table.columns if c.name not in known]
-
-
-def _measured(device: AtTheDoor, table: Table, method: str, share: Fraction) -> Drawn:
-    most = min(most_rows(table), MOST_TIMES) if table.unit is not None else 1
-    times = None
-    if most > 1:
-        device.share = share * TIMES
-        times = device.times(most, Fraction(1))
-        share -= device.share
-    device.share = share
-    return Drawn(device.columns, METHODS[method](device), times)

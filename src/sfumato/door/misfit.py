@@ -1,0 +1,35 @@
+"""How far counts lie from what is expected, at the door: plan, price, charge, read, noise, record.
+
+What comes out is a few noisy sums of distances, and nothing of any count. The noise is drawn before
+the charge; the same again stands under the asker's operation, free.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.core.expression import Json
+from sfumato.door.choose import charge_for, looked, of_format
+from sfumato.door.locks.dp import apart
+from sfumato.door.release import Door, Order
+from sfumato.plan.misfits import Misfits
+
+FORMAT: Final = "misfit/1"
+MECHANISM: Final = "discrete laplace"
+
+
+def misfit(door: Door, order: Order, misfits: Misfits) -> tuple[int, ...]:
+    """Return the noisy numbers, charged before a row was read; or refuse."""
+    noise = [one.noise.as_json() for one in misfits.numbers]
+    drawn = [door.pool.take(one.noise, 1) for one in misfits.numbers]
+    charge = charge_for(door, order, misfits, ("misfit", MECHANISM, noise))
+
+    def look() -> Json:
+        sealed = [
+            [door.engine.measure(order.table, plan.measure) for plan in one.plans]
+            for one in misfits.numbers
+        ]
+        return {"format": FORMAT, "numbers": list(apart(sealed, misfits, drawn))}
+
+    stored = looked(door, order, charge, look)
+    return tuple(int(number) for number in of_format(stored, FORMAT)["numbers"])

@@ -1,0 +1,109 @@
+"""How far a DP twin lies from the rows it was counted on: measured on them, and paid apart.
+
+For each table and each size, the mean total variation of marginals of one, two and three columns
+between the twin's own rows and one row of each person. All of it is one charge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from sfumato.core.expression import Json
+from sfumato.core.twins.device import Integers
+from sfumato.core.twins.junction import Clique
+from sfumato.core.twins.seeded import Seeded
+from sfumato.plan.distances import Candidate
+from sfumato.plan.misfits import Misfit, Misfits, make_misfits
+from sfumato.services.twins.measured import AtTheDoor
+
+SIZES: Final = (1, 2, 3)
+MOST: Final = 100  # marginals of each size and table; of more, so many are drawn by the seed
+MOST_OF_ALL: Final = 900  # of all tables and sizes
+MOST_CELLS: Final = 10_000  # of a marginal
+TRIES: Final = 20 * MOST
+SAYS: Final = (
+    "mean total variation between marginals of this twin's rows and of one row of each person, "
+    "with the interval of the noise at 95 %, cut to 0 and 1; the people are as many as were counted"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A table of the twin as categories, beside the door to the real one."""
+
+    device: AtTheDoor
+    codes: Integers
+    people: int  # as released
+
+    @property
+    def scale(self) -> int:
+        """Return in which parts of a count twin and table are compared: whole ones for both."""
+        return len(self.codes) // math.gcd(len(self.codes), self.people)
+
+
+def error_of(sides: Mapping[str, Side], seed: str, epsilon: Fraction) -> Json:
+    """Return the errors of all tables, paid in one charge; the same again is free."""
+    most = min(MOST, MOST_OF_ALL // (len(SIZES) * len(sides)))
+    found = [
+        (name, size, cliques[:most])
+        for name, side in sides.items()
+        for size in SIZES
+        if (cliques := marginals_of(side.device.sizes, size, Seeded(seed, f"{name} {size}")))
+    ]
+    wanted = [_misfit(sides[name], name, size, cliques) for name, size, cliques in found]
+    first = next(iter(sides.values())).device
+    misfits = make_misfits(first.listing.card, wanted, epsilon)
+    told = first.misfit(misfits)
+    errors: dict[str, dict[str, Json]] = {name: {} for name in sides}
+    for place, (name, size, cliques) in enumerate(found):
+        errors[name][str(size)] = {
+            "marginals": len(cliques),
+            **_shown(misfits, place, told[place], 2 * sides[name].scale * sides[name].people),
+        }
+    return {"epsilon": float(epsilon), "says": SAYS, "of": errors}
+
+
+def marginals_of(sizes: Sequence[int], count: int, stream: Seeded) -> list[Clique]:
+    """Return every marginal of so many columns that is counted, or as many as are drawn."""
+    columns = range(len(sizes))
+    if math.comb(len(sizes), count) <= MOST:
+        drawn = list(combinations(columns, count))
+    else:
+        rounds = (stream.order(len(sizes))[:count].tolist() for _ in range(TRIES))
+        drawn = list(dict.fromkeys(tuple(sorted(one)) for one in rounds))
+    fit = [one for one in drawn if math.prod(sizes[c] for c in one) <= MOST_CELLS]
+    return fit[:MOST]
+
+
+def _misfit(side: Side, name: str, size: int, cliques: Sequence[Clique]) -> Misfit:
+    times = side.people // math.gcd(len(side.codes), side.people)
+    candidates = [
+        Candidate(side.device.question_of(clique), times * _counts(side, clique))
+        for clique in cliques
+    ]
+    return Misfit(f"{name}, {size}", side.scale, tuple(candidates))
+
+
+def _counts(side: Side, clique: Clique) -> Integers:
+    """Return the twin's own counts, one axis for each column."""
+    shape = tuple(side.device.sizes[c] for c in clique)
+    flat = np.ravel_multi_index(tuple(side.codes[:, c] for c in clique), shape)
+    return np.bincount(flat, minlength=math.prod(shape)).astype(np.int64).reshape(shape)
+
+
+def _shown(misfits: Misfits, place: int, number: int, whole: int) -> Json:
+    """Return one error with its interval, as shares."""
+    one = misfits.numbers[place]
+    parts = whole * len(one.plans)
+    margin = int(one.noise.margin())
+    low, value, high = (
+        min(1.0, max(0.0, at / parts)) for at in (number - margin, number, number + margin)
+    )
+    return {"error": value, "interval": [low, high], "std": one.noise.std() / parts}

@@ -1,0 +1,188 @@
+"""Which tables and columns of a card a DP twin counts, in which shares of its price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from sfumato.core.card import Card, Table
+from sfumato.core.expression import Json
+from sfumato.core.refusal import Refused
+from sfumato.core.twins.assembled import Drawn
+from sfumato.core.twins.bins import LEVELS, halved, is_wide, uncut
+from sfumato.core.twins.categories import Coded, coded
+from sfumato.core.twins.methods import METHODS
+from sfumato.core.twins.schema import most_rows
+from sfumato.services.twins.linked import anchor_of, can_join, linked, pairs_of
+from sfumato.services.twins.measured import AtTheDoor, Price
+
+TIMES: Final = Fraction(1, 10)  # of a table's price, for how many rows people have
+BINS: Final = Fraction(1, 10)  # of a table's price, for where the bins of chosen columns begin
+LINK: Final = Fraction(1, 5)  # of a table's price, for what hangs on another table
+MOST_COLUMNS: Final = 24  # of a table, in pairs
+MOST_TIMES: Final = 100  # rows of a person that are told apart
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A table with the columns that are counted, and which of them get bins of their own."""
+
+    table: Table
+    columns: tuple[Coded, ...]
+    binned: frozenset[str] = frozenset()
+    anchor: str | None = None  # the table that it is linked to
+
+    @property
+    def unknown(self) -> list[str]:
+        """Return the columns that no count says anything of."""
+        known = {one.column.name for one in self.columns}
+        return [f"{self.table.name}.{c.name}" for c in self.table.columns if c.name not in known]
+
+    @property
+    def could_be_binned(self) -> list[str]:
+        """Return the columns for which private bins may be asked."""
+        wide = (one.column.name for one in self.columns if is_wide(one.column))
+        return [f"{self.table.name}.{name}" for name in wide]
+
+
+def counted_tables(card: Card, method: str, private_bins: Sequence[str]) -> list[Counted]:
+    """Return each table of people with the columns that can be counted; or refuse."""
+    tables = [_counted(table, method) for table in card.every_table if not table.is_public]
+    for name in private_bins:
+        place, column = _to_bin(tables, name)
+        binned = tables[place].binned | {column}
+        tables[place] = replace(tables[place], binned=binned)
+    return tables if method == "independent" else _anchored(card, tables)
+
+
+def _anchored(card: Card, tables: Sequence[Counted]) -> list[Counted]:
+    """Return the tables, those that can be linked to one of them with its name."""
+    table = anchor_of(card)
+    anchor = next((one for one in tables if one.table == table), None)
+    if anchor is None:
+        return list(tables)
+    return [
+        replace(one, anchor=anchor.table.name)
+        if one is not anchor
+        and pairs_of(anchor.columns, one.columns)
+        and can_join(card, one.table, anchor.table)
+        else one
+        for one in tables
+    ]
+
+
+def links_json(tables: Sequence[Counted]) -> Json:
+    """Return which tables are linked to which, and which share of the price that takes."""
+    anchors = {one.table.name: one.anchor for one in tables if one.anchor is not None}
+    return {"tables": anchors, "share": float(LINK * len(anchors) / len(tables))}
+
+
+def measured_all(
+    devices: Mapping[str, AtTheDoor], tables: Sequence[Counted], method: str
+) -> dict[str, Drawn]:
+    """Return what is counted of every table, then of what links them."""
+    share = Fraction(1, len(tables))
+    drawn = {
+        one.table.name: measured(devices[one.table.name], one, method, share) for one in tables
+    }
+    return {
+        one.table.name: drawn[one.table.name]
+        if one.anchor is None
+        else linked(
+            devices[one.table.name],
+            drawn[one.table.name],
+            (one.anchor, drawn[one.anchor]),
+            share * LINK,
+        )
+        for one in tables
+    }
+
+
+def bins_json(price: Price, tables: Sequence[Counted]) -> Json:
+    """Return which columns get private bins, and what of the price that takes; nothing is spent."""
+    share = Fraction(1, len(tables)) * BINS
+    used = share * sum(bool(one.binned) for one in tables)
+    each = [
+        price.epsilon_of_pure(share / _medians(one)) * _medians(one) for one in tables if one.binned
+    ]
+    return {
+        "columns": [f"{one.table.name}.{name}" for one in tables for name in sorted(one.binned)],
+        "possible": [name for one in tables for name in one.could_be_binned],
+        "share": float(used),
+        "epsilon": float(sum(each, Fraction(0))),
+    }
+
+
+def measured(device: AtTheDoor, counted: Counted, method: str, share: Fraction) -> Drawn:
+    """Return what is counted of a table, at that share of the whole price."""
+    table, left, times = counted.table, share, None
+    most = min(most_rows(table), MOST_TIMES) if table.unit is not None else 1
+    if most > 1:
+        device.share = share * TIMES
+        times = device.times(most, Fraction(1))
+        left -= device.share
+    if counted.binned:
+        device.share = share * BINS
+        device.columns = tuple(_binned(device, one, counted) for one in counted.columns)
+        left -= device.share
+    device.share = left if counted.anchor is None else left - share * LINK
+    return Drawn(device.columns, METHODS[method](device), times)
+
+
+def _binned(device: AtTheDoor, one: Coded, counted: Counted) -> Coded:
+    """Return the column with the bins that its medians make, if it was chosen for that."""
+    if one.column.name not in counted.binned:
+        return one
+    made, each = uncut(one.column), Fraction(1, _medians(counted))
+    for _ in range(LEVELS):
+        made = halved(made, device.middles(made, each))
+    device.said.append({"binned": one.column.name, "begins": made.begins_shown()})
+    return made
+
+
+def _medians(counted: Counted) -> int:
+    """Return how many questions the bins of a table take, or one if none does."""
+    return max(1, LEVELS * len(counted.binned))
+
+
+def _counted(table: Table, method: str) -> Counted:
+    columns = tuple(c for c in (coded(column) for column in table.columns) if c is not None)
+    if not columns or (method != "independent" and len(columns) > MOST_COLUMNS):
+        raise Refused(
+            "twin-not-possible",
+            f"{table.name!r} has {len(columns)} columns with keys or bounds on its card; "
+            f"a twin needs one at least, and {MOST_COLUMNS} at most if they are paired.",
+            "Ask the owner to declare keys or bounds; or use the method 'independent'.",
+        )
+    return Counted(table, columns)
+
+
+def _to_bin(tables: Sequence[Counted], name: str) -> tuple[int, str]:
+    """Return whose column it is that private bins are asked for; the first table's by default."""
+    for place, one in enumerate(tables):
+        for column in one.table.columns:
+            spelled = {f"{one.table.name}.{column.name}".casefold()}
+            if place == 0:
+                spelled.add(column.name.casefold())
+            if name.casefold() not in spelled:
+                continue
+            if not is_wide(column):
+                raise _not_wide(name)
+            return place, column.name
+    possible = [wide for one in tables for wide in one.could_be_binned]
+    raise Refused(
+        "unknown-column",
+        f"No table of people has a column {name[:80]!r}.",
+        "Private bins are for: " + (", ".join(possible) or "none of its columns") + ".",
+        column=name[:80],
+    )
+
+
+def _not_wide(name: str) -> Refused:
+    return Refused(
+        "twin-not-possible",
+        f"{name!r} is no column of numbers between declared bounds with more steps than bins.",
+        "Leave it out of private_bins; its categories are the card's.",
+    )
