@@ -11,11 +11,11 @@ import pytest
 
 import sfumato
 from sfumato.app import OpenVault
+from sfumato.core.block_columns import block_columns
 from sfumato.core.ports import EngineStopped
 from sfumato.core.sandbox import SplitOrder
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.splitting import decimal_text
-from sfumato.plan.pipeline import block_columns
 from vaults import card, make_vault, write_csv
 
 CARD = """

@@ -68,7 +68,7 @@ def line_of(person: str, shown: Sequence[Show], values: Sequence[object]) -> str
     cells = (
         MISSING if value is None else show(value) for show, value in zip(shown, values, strict=True)
     )
-    return person + "\t" + "\t".join(cells) + "\n"
+    return "\t".join((person, *cells)) + "\n"
 
 
 def _sql(places: Sequence[int]) -> str:
