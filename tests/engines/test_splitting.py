@@ -34,9 +34,9 @@ step = 0.25
 """
 PEOPLE, BLOCKS = 40, 7
 ROWS = [
-    (f"p{place:02d}", f"n{place}\twith a tab\nand a line", -place / 4)
+    (f"p{place:02d}", f"n{place}\twith a tab\nand a line", 50 * row - place / 4)
     for place in range(PEOPLE)
-    for _ in range(1 + place % 3)
+    for row in range(1 + place % 3)
 ]
 
 
