@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-PATIENCE_S = 60
+PATIENCE_S = 300  # beside measurements, what is nice may get a hundredth of a processor
 
 
 def children(pid: int) -> set[int]:

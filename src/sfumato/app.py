@@ -23,6 +23,7 @@ from sfumato.dice import StretchedDice, SystemDice
 from sfumato.door import Door, Ledger, NoisePool, PipelineDoor, StreamDoor
 from sfumato.engines.duckdb import SALT_BYTES, DuckDBEngine
 from sfumato.engines.postgres_tables import PostgresTables
+from sfumato.engines.spark import SparkEngine
 from sfumato.faces.connection_desk import columns_of, taken
 from sfumato.faces.desk import Desk
 from sfumato.faces.local import LocalTransport
@@ -314,7 +315,7 @@ def open_house(
     pool, kept = NoisePool(StretchedDice()), FileStreams(root / "streams")
     door = Door(ledger, engine, pool, code_digest())
     counting = engine if isinstance(engine, DuckDBEngine) else Unstreamed(NAMES[kind])
-    split = engine if isinstance(engine, DuckDBEngine) else Unsplit(NAMES[kind])
+    split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
     runs = FileDrafts(root / "runs")
     runs.sweep()
     brought = Environments()

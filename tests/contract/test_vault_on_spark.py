@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 
 import sfumato
+from bubbles import hurry, needs_bubbles
 from sfumato import Refused
 from sfumato.checkup import checkup
 from sfumato.engines.addresses import read_address
@@ -67,6 +69,30 @@ def test_a_vault_on_a_spark_in_one_process(tmp_path: Path) -> None:
         with pytest.raises(Refused) as spent:
             vault["clinic"].count().ask(epsilon=2)
         assert spent.value.code == "budget-exceeded"
+
+
+def how_many(rows: Any) -> dict[str, float]:
+    return {"people": rows["patient_id"].nunique(), "ages": rows["age"].sum()}
+
+
+@needs_bubbles
+def test_programs_run_on_the_rows_of_a_vault_on_spark_beside_the_vault(tmp_path: Path) -> None:
+    folder = tmp_path / "vault"
+    sfumato.create(folder, anchor=tmp_path / "a", engine=LOCAL)
+    outputs = {"people": (0, 200, 1), "ages": (0, 20_000, 1)}
+    with sfumato.open(folder) as vault:
+        many = {**card(PATIENTS_CARD), "budget": {"epsilon": 1000}, "caps": {}}
+        vault.add("clinic", write_patients(tmp_path / "p.csv"), many)
+        hurry(vault)
+        answer = vault["clinic"].run(
+            how_many, outputs=outputs, epsilon=900, blocks=4, cpu_s=3, columns=["age"]
+        )
+        ages = sum(20 + n % 60 for n in range(200)) / 4
+        assert list(answer.rows[0]) == pytest.approx([50, ages], abs=250)  # 20 scales of the noise
+        assert answer.rows[0][0] == pytest.approx(50, abs=3)
+        assert answer.guarantee == "central-dp"
+        assert vault["clinic"].budget["spent"]["epsilon"] == 900
+        assert list((folder / "runs").iterdir()) == []
 
 
 @pytest.mark.slow

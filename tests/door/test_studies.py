@@ -162,6 +162,60 @@ def test_a_program_of_one_level_finds_the_files_that_the_card_names_and_no_other
     assert kept(vault) == {}
 
 
+BESIDE = """
+[tables.moods]
+max_rows = 3
+[tables.moods.columns.score]
+type = "integer"
+lower = 0
+upper = 100
+[tables.moods.columns.note]
+type = "text"
+"""
+READS_BESIDE = """
+import csv, json, os, sys
+source, target, level = sys.argv[1:]
+def rows(name):
+    with open(source + "/" + name) as file:
+        return list(csv.DictReader(file, delimiter="\\t"))
+moods, people = rows("phenotype/moods.tsv"), rows("participants.tsv")
+people = {row["participant_id"] for row in people}
+assert json.load(open(source + "/phenotype/moods.json"))["score"]["Maximum"] == 100
+assert all(set(row) == {"participant_id", "score"} for row in moods)
+assert {row["participant_id"] for row in moods} <= people
+if level == "participant":
+    with open(target + "/" + people.pop() + ".txt", "w") as file:
+        file.write(str(sum(int(row["score"]) for row in moods)))
+else:
+    said = [int(open(target + "/" + name + ".txt").read()) for name in people]
+    with open(target + "/group.txt", "w") as file:
+        file.write(str(sum(int(row["score"]) for row in moods)) + " " + str(sum(said)))
+"""
+SUMS = [
+    {"name": name, "lower": 0, "upper": 200, "step": 1, "path": "group.txt", "at": [place]}
+    for place, name in enumerate(("here", "said"))
+]
+
+
+@needs_bubbles
+def test_a_table_beside_participants_has_the_rows_of_whoever_is_in_the_folder(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    study = write_study(tmp_path / "moods", [1] * PEOPLE)
+    (study / "phenotype").mkdir()
+    rows = [f"sub-{place:02d}\t{10 * place + n}\tn" for place in range(PEOPLE) for n in range(2)]
+    table = "\n".join(("participant_id\tscore\tnote", *rows))
+    (study / "phenotype" / "moods.tsv").write_text(table + "\n")
+    vault.add("cohort", study, card(CARD % ('version = "2"', 8) + BESIDE))
+    shape = {"source": READS_BESIDE, "kind": "bids", "name": "app", "outputs": SUMS}
+    columns = ["age", "moods.score"]
+    made: Any = vault.call("submit-pipeline", {"data_set": "cohort", "columns": columns, **shape})
+    assert made["columns"] == columns
+    total = sum(10 * place + n for place in range(PEOPLE) for n in range(2))
+    expected = [total / 2] * 2  # of the group's own folder, and of what people's own runs have said
+    assert ran(vault, str(made["digest"])) == pytest.approx(expected, abs=8)  # 18 scales of noise
+
+
 SAYS_WHEN = """
 import glob, sys, os
 source, target, level = sys.argv[1:]

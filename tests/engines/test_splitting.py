@@ -11,12 +11,13 @@ import pytest
 
 import sfumato
 from sfumato.app import OpenVault
+from sfumato.core.block_columns import block_columns
 from sfumato.core.ports import EngineStopped
 from sfumato.core.sandbox import SplitOrder
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.spark import SparkEngine
 from sfumato.engines.splitting import decimal_text
-from sfumato.plan.pipeline import block_columns
-from vaults import card, make_vault, write_csv
+from vaults import card, write_csv
 
 CARD = """
 unit = "who"
@@ -33,15 +34,18 @@ step = 0.25
 """
 PEOPLE, BLOCKS = 40, 7
 ROWS = [
-    (f"p{place:02d}", f"n{place}\twith a tab\nand a line", -place / 4)
+    (f"p{place:02d}", f"n{place}\twith a tab\nand a line", 50 * row - place / 4)
     for place in range(PEOPLE)
-    for _ in range(1 + place % 3)
+    for row in range(1 + place % 3)
 ]
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[OpenVault]:
-    with sfumato.open(make_vault(tmp_path)) as made:
+@pytest.fixture(params=[None, "local[2]"], ids=["duckdb", "spark"])
+def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenVault]:
+    """Open a vault on an engine that can split rows; no JVM of Spark's is started for it."""
+    folder = tmp_path / "vault"
+    sfumato.create(folder, anchor=tmp_path / "anchors" / "anchor", engine=request.param)
+    with sfumato.open(folder) as made:
         add(made, tmp_path, "1", ROWS)
         yield made
 
@@ -53,7 +57,7 @@ def add(vault: OpenVault, folder: Path, version: str, rows: list[tuple[str, str,
 
 def split(vault: OpenVault, folder: Path, key: int) -> list[str]:
     engine, found = vault.house.engine, vault.house.catalogue.find("town")
-    assert isinstance(engine, DuckDBEngine)
+    assert isinstance(engine, DuckDBEngine | SparkEngine)
     assert found is not None
     folder.mkdir()
     columns = block_columns(found.card, None)
@@ -100,7 +104,7 @@ def test_another_key_puts_people_elsewhere(vault: OpenVault, tmp_path: Path) -> 
 
 def test_a_table_that_is_not_there_says_nothing(vault: OpenVault, tmp_path: Path) -> None:
     engine = vault.house.engine
-    assert isinstance(engine, DuckDBEngine)
+    assert isinstance(engine, DuckDBEngine | SparkEngine)
     order = SplitOrder(str(tmp_path / "none"), "who", (), 3, bytes(32), str(tmp_path), 10)
     with pytest.raises(EngineStopped) as stopped:
         engine.split(order)

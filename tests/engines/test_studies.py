@@ -11,10 +11,10 @@ import pytest
 
 import sfumato
 from sfumato.app import OpenVault
+from sfumato.core.block_columns import block_columns
 from sfumato.core.sandbox import MOST_KEPT, SplitOrder, StudyOrder, said_path
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.orders import path_of_turn
-from sfumato.plan.pipeline import block_columns
 from vaults import card, make_vault
 
 CARD = """

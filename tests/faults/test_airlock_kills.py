@@ -268,21 +268,26 @@ def test_a_run_that_is_killed_has_failed_and_leaves_no_process_and_no_file(
     (tmp_path / "burns.py").write_text("while True:\n    pass\n")
     said = run(
         vault, "--user", "ada", "airlock", "submit", "town", str(tmp_path / "burns.py"), "--file",
-        "t.csv", "--cpu", "60", "--json",
-    )  # fmt: skip
+        "t.csv", "--cpu", "600", "--json",
+    )  # fmt: skip  # longer than anything that is waited for here
     assert said.returncode == 0, said.stderr
     request = json.loads(said.stdout)["request"]
-    begun = subprocess.Popen(
-        [*SFUMATO, "airlock", "run", request],
-        env={**os.environ, "SFUMATO_VAULT": str(vault)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    with (tmp_path / "complaint").open("wb") as complaint:
+        begun = subprocess.Popen(
+            [*SFUMATO, "airlock", "run", request],
+            env={**os.environ, "SFUMATO_VAULT": str(vault)},
+            stdout=subprocess.DEVNULL, stderr=complaint,
+        )  # fmt: skip
     try:
         with sfumato.open(vault) as opened:  # another process, while it runs
-            assert waited(
-                lambda: of(opened, "owner", "show", request=request)["state"] == "running"
-            )
-            assert waited(lambda: any((vault / "runs").glob("*/*")))
+
+            def state() -> str:
+                return str(of(opened, "owner", "show", request=request)["state"])
+
+            assert waited(lambda: state() == "running" or begun.poll() is not None)
+            assert waited(lambda: any((vault / "runs").glob("*/*")) or begun.poll() is not None)
+            assert begun.poll() is None, (tmp_path / "complaint").read_text()
+            assert state() == "running"
             assert of(opened, "ada", "show", request=request)["state"] == "in review"
         below = children(begun.pid)
         assert len(below) >= 3

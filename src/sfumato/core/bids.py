@@ -13,6 +13,7 @@ SUBJECT: Final = "{sub}"  # in a pattern, the name of the person's folder
 MOST: Final = 50
 MOST_PEOPLE: Final = 2_000  # whose folders are kept: each takes its turn in a run, there or not
 MOST_MB: Final = 1_024
+_BESIDE: Final = "phenotype"  # the folder of tables beside participants.tsv
 _PATTERN: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.+-]*/)*\{sub\}_[A-Za-z0-9_.+-]+")
 _IMAGES: Final = (".nii", ".nii.gz")
 
@@ -47,6 +48,11 @@ def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None
     if folders.people > MOST_PEOPLE or folders.person_mb > MOST_MB:
         raise bad_card(f"bids.people is {MOST_PEOPLE} at most, and bids.person_mb {MOST_MB}")
     return files, folders
+
+
+def beside(table: str) -> str:
+    """Return where a table beside participants.tsv lies in a BIDS folder, without its ending."""
+    return f"{_BESIDE}/{table}"
 
 
 def with_sidecars(patterns: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol, Self
 
+from sfumato.core.block_columns import listed_column
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.card_fields import as_table, as_texts
@@ -227,7 +228,7 @@ def read_rule(card: Card, shape: object, made: tuple[str, str, str]) -> Rule:
         data_set=card.name,
         users=users,
         groups=groups,
-        columns=tuple(card.column(name).name for name in columns),
+        columns=tuple(listed_column(card, name) for name in columns),
         outputs=_ranges(body.get("outputs")),
         most_epsilon=most,
         most_total=total,

@@ -23,6 +23,17 @@ class BlockColumn:
     step: Fraction
 
 
+@dataclass(frozen=True)
+class BlockTable:
+    """A table of people's rows, and what a program sees of it."""
+
+    name: str
+    place: int  # on the card
+    person: str  # what the column is called that tells people apart
+    columns: tuple[BlockColumn, ...]
+    most_rows: int  # that it may have by the card
+
+
 MOST_KEPT: Final = 524_288  # bytes that a person's own run may leave for the group's
 KEPT_PROGRAMS: Final = 4  # of a data set, whose people's own runs are kept: those run last
 
@@ -33,6 +44,7 @@ class StudyOrder:
 
     turns: int  # of which each person has one; as many as the card lets people in
     kept: str = ""  # tells the runs of this program from all others'; none if nobody runs alone
+    beside: tuple[BlockTable, ...] = ()  # tables beside the card's own, each filtered as that is
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,7 @@ class SplitOrder:
     blocks: int
     key: bytes  # of this run alone
     target: str  # a private folder
-    most_rows: int  # that the table may have by the card
+    most_rows: int  # that all tables may have by the card
     study: StudyOrder | None = None  # None where a block is a table alone
 
 

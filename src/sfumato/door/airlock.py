@@ -25,6 +25,7 @@ from sfumato.core.airlock_checks import (
 )
 from sfumato.core.airlock_files import joined, unpacked
 from sfumato.core.airlock_programs import MOST_SAID, PIECES, counting, wrapped
+from sfumato.core.block_columns import block_columns
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
@@ -42,7 +43,6 @@ from sfumato.door.locks.reviewed import (
 )
 from sfumato.door.pipeline import GROUP, KEY_BYTES, PipelineDoor, no_sandbox
 from sfumato.plan.airlock import AirlockProgram
-from sfumato.plan.pipeline import block_columns
 
 NONCE_BYTES: Final = 32
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.account import Charge, Charged, Pending, Standing
+from sfumato.core.block_columns import folder_tables
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import debt_of
@@ -46,7 +47,7 @@ from sfumato.door.locks.dp import GUARANTEE, blocks_added, blocks_in_the_middle
 from sfumato.door.pipeline_shown import answer_of
 from sfumato.door.pool import NoisePool
 from sfumato.door.release import Asker, Release
-from sfumato.plan.pipeline import MEDIAN, Run, block_columns
+from sfumato.plan.pipeline import MEDIAN, Run
 
 FORMAT: Final = "pipeline/1"
 PATIENCE_S: Final = 24 * 3600  # longer than any job may take
@@ -189,13 +190,12 @@ def _sums(door: PipelineDoor, order: RunOrder, drawn: list[NDArray[np.int64]]) -
 
 def _split_order(order: RunOrder, target: str, key: bytes) -> SplitOrder:
     card, run = order.card, order.run
+    own, *beside = folder_tables(card, run.program.columns)
     study = None
     if run.program.is_study and card.folders is not None:
-        study = StudyOrder(card.folders.people, run.kept if run.turns else "")
-    columns = block_columns(card, run.program.columns)
-    return SplitOrder(
-        order.table, card.unit, columns, run.blocks, key, target, card.limits.rows, study
-    )
+        study = StudyOrder(card.folders.people, run.kept if run.turns else "", tuple(beside))
+    rows = own.most_rows + sum(table.most_rows for table in beside)
+    return SplitOrder(order.table, card.unit, own.columns, run.blocks, key, target, rows, study)
 
 
 def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> None:
@@ -221,7 +221,9 @@ def _inside(order: RunOrder, level: str) -> dict[str, object]:
     told = order.run.program.inside()
     if not order.run.program.is_study:
         return told
-    return {**told, "kind": "study", "level": level, "study": study_files(order.card)}
+    _, *beside = folder_tables(order.card, order.run.program.columns)
+    said = study_files(order.card, {table.name for table in beside})
+    return {**told, "kind": "study", "level": level, "study": said}
 
 
 def _charge(order: RunOrder) -> Charge:

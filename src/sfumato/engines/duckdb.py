@@ -107,6 +107,11 @@ class DuckDBEngine:
         self._write_blocks(order, "split")
         return tuple(path_of_block(order.target, block) for block in range(order.blocks))
 
+    def split_copy(self, order: SplitOrder) -> tuple[str, ...]:
+        """Do so with a table that was copied out for another engine."""
+        self._write_blocks(order, "split-copy")
+        return tuple(path_of_block(order.target, block) for block in range(order.blocks))
+
     def split_people(self, order: SplitOrder) -> tuple[str, ...]:
         """Write one file a turn, each with a person's folder or nothing; return their paths."""
         self._write_blocks(order, "split-people")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +14,7 @@ from sfumato.core.columns import Column
 from sfumato.core.expression import Constant
 from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.core.refusal import Bug
-from sfumato.core.sandbox import SplitOrder
+from sfumato.core.sandbox import BlockColumn, SplitOrder, StudyOrder
 from sfumato.engines.frames import Header
 
 FOLDERS: Final = "folders"  # where people's files are kept, until a preparation is whole
@@ -82,13 +83,22 @@ def split_header(order: SplitOrder, spill: Path, do: str = "split") -> Header:
         "do": do,
         "table": str(Path(order.table).absolute()),
         "person": order.person,
-        "columns": [[c.name, c.place, c.type, str(c.step)] for c in order.columns],
+        "columns": _seen_json(order.columns),
         "blocks": order.blocks,
         "key": order.key.hex(),
         "target": str(Path(order.target).absolute()),
         "spill": str(spill.absolute()),
-        "study": None if order.study is None else [order.study.turns, order.study.kept],
+        "study": None if order.study is None else _study_json(order.study),
     }
+
+
+def _study_json(study: StudyOrder) -> list[object]:
+    tables = [[t.name, t.place, t.person, _seen_json(t.columns)] for t in study.beside]
+    return [study.turns, study.kept, tables]
+
+
+def _seen_json(columns: Sequence[BlockColumn]) -> list[object]:
+    return [[c.name, c.place, c.type, str(c.step)] for c in columns]
 
 
 def _table_json(table: Table, source: SourceFile, card: Card) -> Header:

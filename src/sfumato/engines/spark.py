@@ -11,12 +11,13 @@ import os
 import shutil
 import tempfile
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder
+from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout
 from sfumato.engines.duckdb import DuckDBEngine
@@ -103,6 +104,24 @@ class SparkEngine:
         if sealed is None:
             raise EngineStopped
         return sealed
+
+    def split(self, order: SplitOrder) -> tuple[str, ...]:
+        """Write one file of rows a block, here, and not by Spark; return their paths.
+
+        Whatever goes wrong raises `EngineStopped`, and folders of people are not kept here.
+        """
+        if read_marker(order.table, "spark") is None or order.study is not None:
+            raise EngineStopped
+        rows = _rows_of(Path(order.table).absolute(), 0)
+        return self._embedded.split_copy(replace(order, table=str(rows)))
+
+    def split_people(self, order: SplitOrder) -> tuple[str, ...]:
+        """Raise: nobody has a folder of files here."""
+        raise EngineStopped
+
+    def room(self, table: str) -> int:
+        """Return the bytes of disk that are free where a table lies."""
+        return self._embedded.room(table)
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Copy a source into a prepared table, once; the owner's act."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import duckdb
 
 from sfumato.engines.frames import Header
-from sfumato.engines.locked import Room, open_locked
+from sfumato.engines.locked import Room, open_locked, quoted
 from sfumato.engines.orders import path_of_block
 from sfumato.engines.prepare_sql import secret_number
 from sfumato.engines.sources import paths_of
@@ -31,6 +31,26 @@ def split(room: Room, request: Header) -> None:
     room = replace(room, spill=body["spill"], paths=tuple(paths_of(body["table"])))
     connection = open_locked(body["table"], room, read_only=True)
     try:
+        _write(connection, body)
+    finally:
+        connection.close()
+
+
+def split_copy(room: Room, request: Header) -> None:
+    """Write every block's file out of a table that was copied out for another engine.
+
+    A person is known there by a keyed number alone: whoever had another's would be in their block,
+    whoever else is there, and lie beside them under one name.
+    """
+    body: dict[str, Any] = request  # Any: a message of our own parent
+    room = replace(room, spill=body["spill"], paths=(body["table"],))
+    connection = open_locked(":memory:", room, read_only=False)
+    rows = f"read_parquet({quoted(body['table'])})"
+    try:
+        connection.execute(f"CREATE TEMP VIEW {table_name('duckdb', 0)} AS SELECT * FROM {rows}")
+        connection.execute(
+            f"CREATE TEMP VIEW people AS SELECT DISTINCT person, person_key AS who FROM {rows}"
+        )
         _write(connection, body)
     finally:
         connection.close()
@@ -68,7 +88,7 @@ def line_of(person: str, shown: Sequence[Show], values: Sequence[object]) -> str
     cells = (
         MISSING if value is None else show(value) for show, value in zip(shown, values, strict=True)
     )
-    return person + "\t" + "\t".join(cells) + "\n"
+    return "\t".join((person, *cells)) + "\n"
 
 
 def _sql(places: Sequence[int]) -> str:

@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from sfumato.core.bids import beside
 from sfumato.core.sandbox import KEPT_PROGRAMS, MOST_KEPT, said_path
 from sfumato.engines.folders import FILE, SAID, files_of, record
 from sfumato.engines.frames import Header
@@ -37,12 +38,13 @@ Body = dict[str, Any]  # Any: a message of our own parent
 
 @dataclass(frozen=True)
 class _Person:
-    """Somebody in a study: their name in it, who they are to us, their block, and their rows."""
+    """Somebody in a study: their name in it, who they are to us, their place, and their rows."""
 
     name: str
     who: str
     block: int
-    lines: list[str] = field(default_factory=list)
+    lot: int  # by which the people of a block lie
+    lines: dict[str, list[str]] = field(default_factory=dict)  # of each table, by its path
 
 
 def split_people(room: Room, salt: str, request: Header) -> None:
@@ -70,32 +72,44 @@ def split_study(room: Room, salt: str, request: Header) -> None:
             file.writelines(_folder(mine, body, said))
 
 
+def _tables(body: Body) -> list[Body]:
+    """Return every table that a folder has: its path there, its place on the card, its columns."""
+    own = {"path": ROWS, "place": 0, "person": body["person"], "columns": body["columns"]}
+    return [own] + [
+        {"path": f"{beside(name)}.tsv", "place": place, "person": person, "columns": columns}
+        for name, place, person, columns in body["study"][2]
+    ]
+
+
 def _people(room: Room, salt: str, body: Body) -> list[_Person]:
-    """Return everybody with their rows, block by block, people by a keyed hash of the run's."""
+    """Return everybody with their rows, block by block, people by a keyed hash of the run's.
+
+    Whoever has rows in one of the tables alone is there as well, with no row in the others.
+    """
     room = replace(room, spill=body["spill"], paths=tuple(paths_of(body["table"])))
     connection = open_locked(body["table"], room, read_only=True)
     found: dict[str, _Person] = {}
-    shown = shows(body)
     try:
-        rows = connection.execute(_sql([place for _, place, _, _ in body["columns"]]), [
-            body["key"], body["blocks"], body["key"],
-        ])  # fmt: skip
-        for block, who, *values in rows.fetchall():
-            person = found.setdefault(who, _Person(_name(who, salt), who, block))
-            person.lines.append(line_of(person.name, shown, values))
+        for table in _tables(body):
+            shown = shows(table)
+            rows = connection.execute(_sql(table), [body["key"], body["blocks"], body["key"]])
+            for block, lot, who, *values in rows.fetchall():
+                person = found.setdefault(who, _Person(_name(who, salt), who, block, lot))
+                lines = person.lines.setdefault(table["path"], [])
+                lines.append(line_of(person.name, shown, values))
     finally:
         connection.close()
-    return list(found.values())
+    return sorted(found.values(), key=lambda person: (person.block, person.lot, person.who))
 
 
-def _sql(places: list[int]) -> str:
-    values = "".join(f", v{place}" for place in places)
+def _sql(table: Body) -> str:
+    values = "".join(f", v{place}" for _, place, _, _ in table["columns"])
     block = f"CAST({secret_number('block', 'hex(who)')} % ? AS INTEGER)"
     order = secret_number("in block", "hex(who)")
     return (
-        f"SELECT block, lower(hex(who)){values} FROM"
+        f"SELECT block, lot, lower(hex(who)){values} FROM"
         f" (SELECT person, who, {block} AS block, {order} AS lot FROM people)"
-        f" JOIN {table_name('duckdb', 0)} USING (person) ORDER BY block, lot, who, rr"
+        f" JOIN {table_name('duckdb', table['place'])} USING (person) ORDER BY who, rr"
     )
 
 
@@ -128,9 +142,11 @@ def _folder(
     people: list[_Person], body: Body, said: Mapping[str, bytes] | None = None
 ) -> Iterator[bytes]:
     """Yield a folder: the rows of these people, their files, and what their own runs have said."""
-    lines = chain.from_iterable(person.lines for person in people)
-    rows = (header_line(body) + "".join(lines)).encode()
-    yield record(FILE, ROWS, len(rows)) + rows
+    for table in _tables(body):
+        path = table["path"]
+        lines = chain.from_iterable(person.lines.get(path, ()) for person in people)
+        rows = (header_line(table) + "".join(lines)).encode()
+        yield record(FILE, path, len(rows)) + rows
     for person in people:
         yield from files_of(folders_of(body["table"]) / person.who, person.name)
         text = (said or {}).get(person.who, b"")

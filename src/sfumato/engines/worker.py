@@ -156,6 +156,13 @@ def _split(worker: Worker, request: Header) -> bytes:
     return framed({"ok": True})
 
 
+def _split_copy(worker: Worker, request: Header) -> bytes:
+    from sfumato.engines.splitting import split_copy
+
+    split_copy(worker.room, request)
+    return framed({"ok": True})
+
+
 def _split_people(worker: Worker, request: Header) -> bytes:
     from sfumato.engines.studies import split_people
 
@@ -198,6 +205,7 @@ _DEEDS: Final[dict[str, Callable[[Worker, Header], bytes]]] = {
     "probe": _probe,
     "take": _take,
     "split": _split,
+    "split-copy": _split_copy,
     "split-people": _split_people,
     "learn": _learn,
 }

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from sfumato.core.airlock_files import MOST_FILES, bad_airlock, do_clash, is_airlock_path
 from sfumato.core.airlock_tables import Asked
+from sfumato.core.block_columns import block_columns
 from sfumato.core.card import ROW, Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.sandbox import SandboxLimits
-from sfumato.plan.pipeline import MOST_SOURCE, block_columns
+from sfumato.plan.pipeline import MOST_SOURCE
 
 _LIMITS: Final = {
     "cpu_s": (1, 600, 10),

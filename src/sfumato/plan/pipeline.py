@@ -14,6 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from sfumato.core.block_columns import block_columns, folder_columns
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import ROW, Card
 from sfumato.core.compose import rho_within
@@ -25,7 +26,7 @@ from sfumato.core.noise.kind import CONFIDENCE, Noise
 from sfumato.core.noise.median import MOST_STEPS, ranks_off
 from sfumato.core.outputs import ANSWER, Output, bad_pipeline, read_outputs
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockColumn, SandboxLimits
+from sfumato.core.sandbox import SandboxLimits
 
 KINDS: Final = ("function", "program", "bids")
 MEAN, MEDIAN = "mean", "median"  # what is taken of the blocks
@@ -256,15 +257,21 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
         raise bad_pipeline(f"its kind is one of {', '.join(KINDS)}")
     if card.unit == ROW:
         raise bad_pipeline("the card's unit is a row, and blocks are made of people")
-    wanted = shape.get("columns")
-    columns = tuple(column.name for column in block_columns(card, wanted))
+    people = 0 if card.folders is None else card.folders.people
+    columns = _columns(card, kind, shape.get("columns"))
     outputs = read_outputs(shape.get("outputs"))
     if not all(_is_placed(output, kind) for output in outputs):
         raise bad_pipeline("a program's outputs name their files, and a function's do not")
-    people = 0 if card.folders is None else card.folders.people
     if is_image(environment) and (kind == "function" or (kind == "bids" and not people)):
         raise bad_pipeline("an image runs a program over a folder, and people's runs need files")
     return Program(card.name, kind, source, name, columns, outputs, environment, people)
+
+
+def _columns(card: Card, kind: str, wanted: object) -> tuple[str, ...]:
+    """Return the names of the columns that it sees: a function has the card's own table alone."""
+    if kind == "function" or card.folders is None:
+        return tuple(column.name for column in block_columns(card, wanted))
+    return folder_columns(card, wanted)
 
 
 def _is_placed(output: Output, kind: str) -> bool:
@@ -272,28 +279,6 @@ def _is_placed(output: Output, kind: str) -> bool:
     if kind == "function":
         return output.path == (f"{output.name}.npy" if output.shape else ANSWER)
     return output.path != ANSWER
-
-
-def block_columns(card: Card, wanted: object) -> tuple[BlockColumn, ...]:
-    """Return the columns that a program sees: those it names, or all of the card's; or refuse."""
-    places = {column.name.casefold(): i for i, column in enumerate(card.columns)}
-    names = [c.name for c in card.columns] if wanted is None else wanted
-    if not isinstance(names, list | tuple) or not names:
-        raise bad_pipeline("name the columns that the program reads")
-    found = []
-    for name in names:
-        place = places.get(name.casefold()) if isinstance(name, str) else None
-        if place is None:
-            raise Refused(
-                "unknown-column",
-                "The program reads a column that the card does not name.",
-                "See the columns on the card.",
-            )
-        column = card.columns[place]
-        found.append(BlockColumn(column.name, place, column.type, column.step))
-    if len({column.place for column in found}) < len(found):
-        raise bad_pipeline("a column is named twice")
-    return tuple(found)
 
 
 def read_run(program: Program, shape: Mapping[str, object], delta: Fraction) -> Run:

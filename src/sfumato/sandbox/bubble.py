@@ -33,7 +33,7 @@ from sfumato.sandbox.runtimes import BUBBLEWRAP, Runtime, command, program
 BWRAP: Final = "bwrap"
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3  # how a block ended (inside.py)
 _HEAD: Final = struct.Struct("<BQI")
-_START_S: Final = 60.0
+_START_S: Final = 180.0  # whoever does not start ends at once; this is for a machine that is busy
 _LOOK_S: Final = 0.1
 _TIDY_S: Final = 10.0  # that a runtime has, once its container has heard us hang up
 _BUBBLEWRAP: Final = Runtime()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain
 from typing import Final
 
-from sfumato.core.bids import SUBJECT, with_sidecars
+from sfumato.core.bids import SUBJECT, beside, with_sidecars
 from sfumato.core.card import Card, Table
 from sfumato.core.card_shown import key_value
 from sfumato.core.columns import Column
@@ -109,7 +109,7 @@ def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tup
     yield ".bidsignore", f"{STAMP}\n"
     own = {table.name: table for table in card.every_table}
     for place, table in enumerate(tables):
-        stem = "participants" if place == 0 else f"phenotype/{table.name}"
+        stem = "participants" if place == 0 else beside(table.name)
         yield f"{stem}.tsv", _text(table, "\t", NOT_AVAILABLE)
         yield f"{stem}.json", _json(_sidecar(own[table.name]))
     for person in dict.fromkeys(str(row[0]) for row in tables[0].rows):
@@ -118,11 +118,16 @@ def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tup
             yield path, _json({"Twin": stamp.kind}) if path.endswith(".json") else ""
 
 
-def study_files(card: Card) -> Json:
-    """Return what a folder of these people says of itself, from the card alone: path and text."""
+def study_files(card: Card, seen: Collection[str] = ()) -> Json:
+    """Return what a folder of these people says of itself, from the card alone: path and text.
+
+    With what the columns mean of each table beside the card's own that is seen there.
+    """
     said = {"Name": card.name, "BIDSVersion": BIDS_VERSION, "DatasetType": "raw"}
-    meaning = _sidecar(card.every_table[0])
-    return {"dataset_description.json": _json(said), "participants.json": _json(meaning)}
+    own, *others = card.every_table
+    found = {"dataset_description.json": _json(said), "participants.json": _json(_sidecar(own))}
+    meanings = {f"{beside(t.name)}.json": _json(_sidecar(t)) for t in others if t.name in seen}
+    return {**found, **meanings}
 
 
 def _sidecar(table: Table) -> Mapping[str, object]:

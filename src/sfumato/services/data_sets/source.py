@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sfumato.core.bids import beside
 from sfumato.core.card import Card, Table
 from sfumato.core.ports import SourceFile
 from sfumato.core.refusal import Refused
@@ -57,7 +58,7 @@ class Source:
         if path is not None:
             return SourceFile(path)
         if self.folder is not None:
-            return SourceFile(str(Path(self.folder, "phenotype", f"{table.name}.tsv")))
+            return SourceFile(str(Path(self.folder, f"{beside(table.name)}.tsv")))
         if self.path.casefold().endswith((".duckdb", ".ddb", ".db")):
             return SourceFile(self.path, table.name)
         raise Refused(

@@ -339,5 +339,5 @@ def _not_on(kind: str) -> Refused:
     return Refused(
         "bad-pipeline",
         f"The rows of this vault are asked by {kind}, which cannot split them into blocks yet.",
-        "Pipelines need a vault on DuckDB, which is what `sfumato init` makes by itself.",
+        "Pipelines need a vault on DuckDB, as `sfumato init` makes by itself, or on Spark.",
     )

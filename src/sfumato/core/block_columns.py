@@ -1,0 +1,93 @@
+"""Which columns a program sees: of the card's own table, and in folders of those beside it.
+
+A column of a table beside the card's own is said with its table: `moods.score`. No column of a card
+with several tables has a point in its name, so each name is one column's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sfumato.core.card import Card, Table
+from sfumato.core.outputs import bad_pipeline
+from sfumato.core.refusal import Refused
+from sfumato.core.sandbox import BlockColumn, BlockTable
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A column by the name that programs, rules and owners say."""
+
+    name: str
+    table: int  # on the card
+    column: BlockColumn
+
+
+def block_columns(card: Card, wanted: object) -> tuple[BlockColumn, ...]:
+    """Return the columns of the card's own table that a program sees, or refuse.
+
+    They are those that it names, or all.
+    """
+    return tuple(one.column for one in _seen(list(_of_table(card.every_table[0], 0)), wanted))
+
+
+def folder_columns(card: Card, wanted: object) -> tuple[str, ...]:
+    """Return the names of all columns that a program over people's folders sees, or refuse.
+
+    They are those that it names, or all; public tables, whose rows are nobody's, are not there.
+    """
+    return tuple(one.name for one in _seen(_of_people(card), wanted))
+
+
+def folder_tables(card: Card, names: Sequence[str]) -> tuple[BlockTable, ...]:
+    """Return the tables that are laid out for who sees those columns, the card's own first.
+
+    That one is always there, the others where a column of theirs is seen.
+    """
+    seen = _seen(_of_people(card), names)
+    found = []
+    for place, table in enumerate(card.every_table):
+        columns = tuple(one.column for one in seen if one.table == place)
+        if table.unit is not None and (columns or place == 0):
+            found.append(BlockTable(table.name, place, table.unit, columns, table.limits.rows))
+    return tuple(found)
+
+
+def listed_column(card: Card, name: str) -> str:
+    """Return the name of a column that some program of the card's could see, or refuse."""
+    if card.folders is None:
+        return card.column(name).name
+    return folder_columns(card, [name])[0]
+
+
+def _of_people(card: Card) -> list[_Named]:
+    tables = enumerate(card.every_table)
+    return [one for place, table in tables if table.unit for one in _of_table(table, place)]
+
+
+def _of_table(table: Table, place: int) -> Iterator[_Named]:
+    before = f"{table.name}." if place else ""
+    for number, column in enumerate(table.columns):
+        seen = BlockColumn(column.name, number, column.type, column.step)
+        yield _Named(before + column.name, place, seen)
+
+
+def _seen(every: Sequence[_Named], wanted: object) -> list[_Named]:
+    """Return those that are named, in the order of naming; all, if nothing is said."""
+    if wanted is None:
+        wanted = [one.name for one in every]
+    if not isinstance(wanted, list | tuple) or not wanted:
+        raise bad_pipeline("name the columns that the program reads")
+    known = {one.name.casefold(): one for one in every}
+    found = [known.get(name.casefold()) if isinstance(name, str) else None for name in wanted]
+    there = [one for one in found if one is not None]
+    if len(there) < len(found):
+        raise Refused(
+            "unknown-column",
+            "The program reads a column that the card does not name.",
+            "See the columns on the card.",
+        )
+    if len(set(there)) < len(there):
+        raise bad_pipeline("a column is named twice")
+    return there
