@@ -38,7 +38,7 @@ from sfumato.services.jobs import Jobs
 from sfumato.services.pipelines import Unsplit
 from sfumato.services.policy import Caps, Confirmations, Policy
 from sfumato.services.queries import Queries
-from sfumato.services.streams import Opening, Streams, Unstreamed
+from sfumato.services.streams import Opening, Streams
 from sfumato.services.twins import PrivateTwins, Twins
 from sfumato.services.uploads import MOST, Uploads
 from sfumato.settings import FORMAT, settings_of, write_settings
@@ -314,7 +314,6 @@ def open_house(
     catalogue, users = SqlCatalogue(records, _read_stored_card), SqlAccess(records)
     pool, kept = NoisePool(StretchedDice()), FileStreams(root / "streams")
     door = Door(ledger, engine, pool, code_digest())
-    counting = engine if isinstance(engine, DuckDBEngine) else Unstreamed(NAMES[kind])
     split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
     runs = FileDrafts(root / "runs")
     runs.sweep()
@@ -333,7 +332,7 @@ def open_house(
         desk=Desk(
             queries=Queries(door, catalogue, dice),
             data_sets=DataSets(ledger, engine, catalogue, dice, salt, root),
-            streams=Streams(StreamDoor(ledger, counting, pool, kept), catalogue, clock),
+            streams=Streams(StreamDoor(ledger, engine, pool, kept), catalogue, clock),
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
             pipelines=pipelines_of(records, strangers, catalogue, brought.names),

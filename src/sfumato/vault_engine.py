@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from sfumato.core.ports import Dice, Engine, EngineStopped
+from sfumato.core.ports import Dice, Engine, EngineStopped, StreamEngine
 from sfumato.core.refusal import Refused
 from sfumato.engines.addresses import PostgresAddress, read_address
 from sfumato.engines.duckdb import DuckDBEngine
@@ -25,6 +25,10 @@ from sfumato.stores.keys import read_private, write_private
 
 NAMES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
 _NO_SALT: Final = bytes(32)  # no row is read while a vault is being made
+
+
+class VaultEngine(Engine, StreamEngine, Protocol):
+    """What every engine of a vault is asked for."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def choose_engine(address: str | None, reader: str | None, dice: Dice) -> Chosen
     return Chosen("spark", asdict(found))
 
 
-def open_engine(kind: object, root: Path, salt: bytes) -> Engine:
+def open_engine(kind: object, root: Path, salt: bytes) -> VaultEngine:
     """Return the vault's engine; one whose reader may do more than read is refused."""
     match kind:
         case "duckdb":
@@ -106,7 +110,7 @@ def _made_place(owner: str, reader: str | None, dice: Dice) -> PostgresPlace:
     return place
 
 
-def _checked(engine: Engine) -> Engine:
+def _checked(engine: VaultEngine) -> VaultEngine:
     is_checked = False
     try:
         _check(engine, must_answer=False)

@@ -203,11 +203,13 @@ def test_refused_people_leave_no_table_behind(
     server: pg.Server, database: str, vault: OpenVault, tmp_path: Path
 ) -> None:
     add(vault, tmp_path)
+    files = set((vault.house.folder / "tables").iterdir())
     before = tables_in(server, database)
     other = {**card(PATIENTS_CARD), "people": "others"}
     assert code_of(lambda: vault.add("copy", tmp_path / "p.csv", other)) == "same-people"
     assert tables_in(server, database) == before
-    assert len(list((vault.house.folder / "tables").iterdir())) == 1
+    assert set((vault.house.folder / "tables").iterdir()) == files
+    assert len(files) == 2  # where the table is, and the names of its people
 
 
 def test_an_add_that_fails_late_leaves_no_table_behind(

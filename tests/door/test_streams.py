@@ -26,7 +26,6 @@ from sfumato.core.access import Caller
 from sfumato.core.account import Settled
 from sfumato.core.refusal import Refused
 from sfumato.door import Ledger
-from sfumato.services.streams import Unstreamed
 from streams import taken_by_hand
 from vaults import SFUMATO, card, open_with, write_csv
 
@@ -383,14 +382,6 @@ def test_rows_without_persons_have_no_stream(tmp_path: Path) -> None:
     text = CARD.replace('unit = "who"', 'unit = "row"') % "1"
     with open_with(tmp_path, "visits", source(tmp_path, "first", FIRST), text) as made:
         assert code_of(lambda: opened(made)) == "stream-not-possible"
-
-
-def test_an_engine_that_cannot_count_streams_refuses_before_it_is_paid(vault: OpenVault) -> None:
-    streams = vault.house.desk.streams
-    other = replace(streams, door=replace(streams.door, engine=Unstreamed("Spark")))
-    vault.house = replace(vault.house, desk=replace(vault.house.desk, streams=other))
-    assert code_of(lambda: opened(vault)) == "stream-not-possible"
-    assert sum(spent(vault).values()) == 0
 
 
 # --- what is kept, and what is lost ---------------------------------------------------------------

@@ -12,13 +12,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import pg
 import sfumato
-from vaults import SFUMATO, card, open_with, write_csv
+from vaults import SFUMATO, card, write_csv
 
 CARD = """
 unit = "who"
@@ -42,8 +44,10 @@ def source(folder: Path, name: str, rows: list[tuple[str, int]]) -> Path:
     return write_csv(folder / f"{name}.csv", ("who", "day"), lines)
 
 
-def made_vault(folder: Path, epsilon: float) -> Path:
-    with open_with(folder, "visits", source(folder, "first", FIRST), CARD % "1") as vault:
+def made_vault(folder: Path, epsilon: float, engine: str | None = None) -> Path:
+    sfumato.create(folder / "vault", anchor=folder / "anchors" / "anchor", engine=engine)
+    with sfumato.open(folder / "vault") as vault:
+        vault.add("visits", source(folder, "first", FIRST), card(CARD % "1"))
         terms: dict[str, Any] = {"start": "2026-01-01", "periods": 5, "rows": 3}
         vault.open_stream("visits", "daily", SQL, **terms, epsilon=epsilon)
         vault.close_days("visits", "daily", until="2026-01-01")
@@ -60,12 +64,21 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_vault(tmp_path_factory.mktemp("wide"), WIDE)
 
 
+@pytest.fixture(scope="module")
+def on_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a vault like the exact one; its rows lie on a server, which its copies share."""
+    with pg.running() as server:
+        address = server.database_url(server.own_database())
+        yield made_vault(tmp_path_factory.mktemp("postgres"), EXACT, address)
+
+
 def copy_of(original: Path, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     vault, anchor = folder / "vault", folder / "anchor"
     shutil.copytree(original, vault)
     shutil.copy(original.parent / "anchors" / "anchor", anchor)
-    (vault / "vault.json").write_text(json.dumps({"format": 1, "anchor": str(anchor)}))
+    settings = json.loads((vault / "vault.json").read_text())
+    (vault / "vault.json").write_text(json.dumps({**settings, "anchor": str(anchor)}))
     moved(vault)
     return vault
 
@@ -116,6 +129,13 @@ def test_a_kill_at_any_step_takes_no_day_twice_and_drops_none(
     assert {end: len(one) for end, one in blocks(vault).items()} == dict.fromkeys(range(1, 6), 1)
     left = sorted(path.name for path in (vault / "streams" / "visits.daily").iterdir())
     assert left == ["5", "lock"]  # what the killed one left is gone
+
+
+@pytest.mark.parametrize("step", ["counted", "kept"])
+def test_a_kill_takes_no_day_twice_where_the_rows_lie_on_a_server(
+    on_postgres: Path, tmp_path: Path, step: str
+) -> None:
+    test_a_kill_at_any_step_takes_no_day_twice_and_drops_none(on_postgres, tmp_path, step, 2)
 
 
 @pytest.mark.parametrize("step", ["kept", "written"])
@@ -186,6 +206,14 @@ def check(original: Path, folder: Path, call: str, nth: int, fault: str) -> None
 def test_a_kill_at_every_twelfth_call_leaves_every_day_once(exact: Path, tmp_path: Path) -> None:
     for place, (call, nth) in enumerate(points(exact, tmp_path / "count")[::12]):
         check(exact, tmp_path / f"k{place}", call, nth, "signal=KILL")
+
+
+@pytest.mark.slow
+def test_a_kill_at_many_calls_leaves_every_day_once_where_the_rows_lie_on_a_server(
+    on_postgres: Path, tmp_path: Path
+) -> None:
+    for place, (call, nth) in enumerate(points(on_postgres, tmp_path / "count")[::24]):
+        check(on_postgres, tmp_path / f"p{place}", call, nth, "signal=KILL")
 
 
 @pytest.mark.slow

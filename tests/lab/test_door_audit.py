@@ -30,7 +30,6 @@ from vaults import make_vault
 Rows = list[tuple[str, object]]
 KEYS = range(20_000)
 RARELY = 1e-6  # the noise is real here: a landing is not to fail by it once in ten thousand times
-ON_ALL = [one for one in AT_THE_DOOR if not one.needs_duckdb]
 
 
 def dice(seed: int = 1) -> np.random.Generator:
@@ -181,8 +180,12 @@ def test_rounds_of_a_fit_that_each_pay_all_are_accused(
 
 
 def test_a_stream_is_closed_day_by_day_and_only_what_counts_shows(house: Canaries) -> None:
+    check_days(house)
+
+
+def check_days(canaries: Canaries) -> None:
     """At an epsilon at which the noise is nothing: two rows of three, and none of the next day."""
-    seen = closed(house, 200, 40)  # of 38 days, and of two
+    seen = closed(canaries, 200, 40)  # of 38 days, and of two
     ends = {37, 39}
     assert seen.released == {
         key: [2 * seen.is_in[key], 0 if key in ends else 2 * seen.is_in[key + 1]]
@@ -220,14 +223,19 @@ def _open(folder: Path, engine: str) -> OpenVault:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one", ON_ALL, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", AT_THE_DOOR, ids=lambda one: one.name)
 def test_no_question_on_postgres_is_accused(on_postgres: Canaries, one: Asked) -> None:
     found = at_the_door(on_postgres, one, "PostgreSQL", seed=1, alpha=RARELY)
     assert found.is_well, (found.audited.finding, found.twin.finding)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one", ON_ALL, ids=lambda one: one.name)
+def test_a_stream_on_spark_is_closed_day_by_day_too(on_spark: Canaries) -> None:
+    check_days(on_spark)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", [*QUESTIONS, *FITS], ids=lambda one: one.name)
 def test_no_question_on_spark_is_accused(on_spark: Canaries, one: Asked) -> None:
     found = at_the_door(on_spark, one, "Spark", seed=1, alpha=RARELY)
     assert found.is_well, (found.audited.finding, found.twin.finding)

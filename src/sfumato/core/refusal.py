@@ -80,7 +80,7 @@ CODES: Final[dict[str, str]] = {
     "stream-exists": "A stream of that name was opened with other terms.",
     "stream-failed": "A day of the stream could not be counted; nothing of it was released.",
     "stream-lost": "The private state of the stream is missing, or is not the newest.",
-    "stream-not-possible": "The card, the engine or the question does not allow such a stream.",
+    "stream-not-possible": "The card or the question does not allow such a stream.",
     "stream-out-of-order": "The day is closed already, has not begun, or lies beyond the horizon.",
     "stream-unknown": "The data set has no stream of that name.",
     "survey-not-open": "The survey has not begun, or is over.",

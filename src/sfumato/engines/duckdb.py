@@ -34,14 +34,14 @@ from sfumato.engines.orders import (
     path_of_turn,
     split_header,
 )
-from sfumato.engines.publishing import is_whole, publish, sync
+from sfumato.engines.publishing import publish
 from sfumato.engines.ranked import lower_stored
+from sfumato.engines.take import ONE_NUMBER, carried_out, here
 from sfumato.plan.lower import Statement, lower
-from sfumato.plan.print_values import Secret, print_predicate
+from sfumato.plan.print_values import Secret
 
 SALT_BYTES: Final = 32
 _START_S: Final = 60.0
-_ONE_NUMBER: Final = Layout(1, 0, (0,))
 
 
 class DuckDBEngine:
@@ -88,19 +88,10 @@ class DuckDBEngine:
 
     def take(self, order: TakeOrder) -> Sealed[Cells]:
         """Return the exact rows of a stream's block; the target holds who has used how many."""
-        target, rows = Path(order.target).absolute(), order.most_rows
-        spill = target.with_name("spill")
-        spill.mkdir(mode=0o700)
-        sealed = None
-        try:
-            sealed = self._measured(_take_header(order, target, spill), _ONE_NUMBER, rows)
-        finally:
-            shutil.rmtree(spill, ignore_errors=True)
-        if sealed is None or not is_whole(target):
-            raise EngineStopped
-        target.chmod(0o600)
-        sync(target)
-        return sealed
+        rows = order.most_rows
+        return carried_out(
+            order, here(order), lambda asked: self._measured(asked, ONE_NUMBER, rows)
+        )
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
         """Write one file of rows a block into the private target; return their paths."""
@@ -358,22 +349,6 @@ def _way(measure: Measure, tables: tuple[Known, ...]) -> Header:
         if cold is not None:
             return {"statements": [], "cold": cold.as_json()}
     return {"statements": [_statement_json(s) for s in lower(measure, "duckdb")]}
-
-
-def _take_header(order: TakeOrder, target: Path, spill: Path) -> Header:
-    where = print_predicate(order.where, "duckdb")
-    return {
-        "do": "take",
-        "table": str(Path(order.table).absolute()),
-        "where": where.sql,
-        "parameters": list(where.bound),
-        "rows": order.rows,
-        "end": order.end,
-        "first": order.first,
-        "before": None if order.before is None else str(Path(order.before).absolute()),
-        "target": str(target),
-        "spill": str(spill),
-    }
 
 
 def _statement_json(statement: Statement) -> Header:

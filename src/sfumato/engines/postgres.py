@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder
+from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder, TakeOrder
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.frames import Header
+from sfumato.engines.names import forget_names, publish_names
 from sfumato.engines.postgres_child import START_S, Held
 from sfumato.engines.postgres_cold import lower_cold
 from sfumato.engines.postgres_copy import order_mark
 from sfumato.engines.postgres_ranks import Stored, by_ranks, ranked_place
+from sfumato.engines.take import ONE_NUMBER, carried_out, elsewhere
 from sfumato.plan.lower import Statement, lower
 from sfumato.plan.print_values import Dialect, Secret
 
@@ -99,8 +101,7 @@ class PostgresEngine:
         known = read_marker(table, "postgres")
         sealed = None
         if known is not None:
-            schema = self._place.schema
-            names = tuple(f'"{schema}"."{table["table"]}"' for table in known["tables"])
+            names = self._names(known)
             request = measure_request(measure, "postgres", names, known, self._mark)
             deadline_s = self._limits.deadline_of(measure.most_rows)
             request["timeout_ms"] = int(deadline_s * 1000)
@@ -108,6 +109,25 @@ class PostgresEngine:
         if sealed is None:
             raise EngineStopped
         return sealed
+
+    def take(self, order: TakeOrder) -> Sealed[Cells]:
+        """Return the exact rows of a stream's block; the target holds who has used how many.
+
+        The server counts each person's rows of the period; what they have used stays here.
+        """
+        known = read_marker(order.table, "postgres")
+        if known is None:
+            raise EngineStopped
+        deadline_s = self._limits.deadline_of(order.most_rows)
+        request = elsewhere(order, "postgres", self._names(known)[0], known)
+        request["timeout_ms"] = int(deadline_s * 1000)
+        return carried_out(
+            order, request, lambda r: self._held.measured(r, ONE_NUMBER, deadline_s + _GRACE_S)
+        )
+
+    def _names(self, known: dict[str, Any]) -> tuple[str, ...]:
+        schema = self._place.schema
+        return tuple(f'"{schema}"."{table["table"]}"' for table in known["tables"])
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Copy a source into a prepared table, once; the owner's act.
@@ -161,6 +181,7 @@ class PostgresEngine:
             if known is not None and not self._dropped(known):
                 raise EngineStopped
             place.unlink(missing_ok=True)
+        forget_names(Path(table))
 
     def self_test(self) -> tuple[str, ...]:
         """Return what the reader may do beyond reading prepared tables; constant names."""
@@ -250,10 +271,12 @@ def prepare_elsewhere(
         if known is None:
             raise _not_copied()
         name, mark = engine
+        known |= publish_names(work, target, _fresh_stem(work))
         text = json.dumps({"engine": name, "order": mark, **known})
         _write(work / "marker", text)
         for made, place in ((work / "marker", target), (sketch, Path(order.sketch).absolute())):
             _publish(made, place)
+        forget_names(target, known.get("people"))  # of a table that this one has replaced
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return prepared
@@ -274,11 +297,15 @@ def _making(target: Path) -> Path:
 
 
 def _fresh_names(work: Path, tables: int) -> list[str]:
-    """Return tables' names that no others have: of when and where the folder of work was made."""
+    """Return tables' names that no others have."""
+    return [f"rows_{_fresh_stem(work)}_{place}" for place in range(tables)]
+
+
+def _fresh_stem(work: Path) -> str:
+    """Return a word that nothing else has: of when and where the folder of work was made."""
     made = work.stat()
     said = f"{work}:{made.st_dev}:{made.st_ino}:{made.st_mtime_ns}"
-    stem = f"rows_{hashlib.sha256(said.encode()).hexdigest()[:24]}"
-    return [f"{stem}_{place}" for place in range(tables)]
+    return hashlib.sha256(said.encode()).hexdigest()[:24]
 
 
 def _write(path: Path, text: str) -> None:

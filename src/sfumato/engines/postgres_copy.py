@@ -20,6 +20,7 @@ import duckdb
 from sfumato.engines.frames import Header
 from sfumato.engines.kernel_types import PLACE_BITS
 from sfumato.engines.locked import Room, open_locked, quoted
+from sfumato.engines.names import copy_names, names_in
 from sfumato.plan.lower_from import stored_name, table_name
 
 Shape = Literal["csv", "parquet"]
@@ -85,11 +86,15 @@ def _count(names: object) -> int:
 
 
 def copy_out(copying: Copying) -> tuple[Copied, ...]:
-    """Write each prepared table's rows to a file in the order of their people."""
-    files = tuple(str(copying.file(table)) for table in range(copying.tables))
+    """Write each prepared table's rows to a file in the order of their people, and their names."""
+    files = (
+        *(str(copying.file(table)) for table in range(copying.tables)),
+        str(names_in(copying.work)),
+    )
     room = Room(copying.memory_mb, 2, str(Path(copying.work, "spill")), files)
     connection = open_locked(copying.prepared, room, read_only=True)
     try:
+        copy_names(connection, copying.work)
         return tuple(_copy(connection, copying, table) for table in range(copying.tables))
     finally:
         connection.close()

@@ -81,6 +81,12 @@ def add_up(links: Sequence[Link], cold: Cold, extent: Extent, salt: str) -> Answ
     return named(whole, cold, dict(texts))
 
 
+def counted(link: Link, sql: str, bound: list[object]) -> Columns:
+    """Return `person` and `n` of a statement that has a row of whole numbers for each person."""
+    arrays = "array_agg(person) AS person, array_agg(n) AS n"
+    return _fetched(link, f"SELECT {arrays} FROM ({sql}) AS c", bound)
+
+
 def _ordered(link: Link, cold: Cold, ends: tuple[int, int], salt: str) -> Ordered:
     if not needs_keys(cold):
         return unordered

@@ -18,12 +18,14 @@ from psycopg import sql
 from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
 from sfumato.engines.cold import Cold
 from sfumato.engines.frames import Header
+from sfumato.engines.locked import Room
 from sfumato.engines.packed import Extent, extent_sql
 from sfumato.engines.postgres_child import Deed, serve
 from sfumato.engines.postgres_copy import Copied, copy_out, copying_of
 from sfumato.engines.postgres_doors import open_doors
-from sfumato.engines.postgres_kernel import Link, add_up, extent_of
+from sfumato.engines.postgres_kernel import Link, add_up, counted, extent_of
 from sfumato.engines.postgres_role import make_reader, unmake_reader, welcome_reader
+from sfumato.engines.taking import taken_elsewhere
 
 _TYPES: Final = {"VARCHAR": 'TEXT COLLATE "C"', "TIMESTAMP": "TIMESTAMP(6)"}
 _PIECE: Final = 1 << 20
@@ -74,6 +76,20 @@ class Asker:
             for statement in cast(list[dict[str, Any]], request["statements"]):
                 assembly.add(statement["tallies"], self._asked(links[0], statement))
         return cells_bytes(assembly.cells())
+
+    def take(self, request: Header) -> bytes:
+        """Return the block of a stream's period, as bytes; the reader counts, a person at a time.
+
+        No line stays open while the counts are added to what is kept here.
+        """
+        timeout, memory_mb = str(request["timeout_ms"]), int(str(self.start["memory_mb"]))
+
+        def ask(low: int, high: int) -> Columns:
+            bound = [*cast(list[object], request["parameters"]), low, high]
+            with self._lines(1, timeout) as (link,):
+                return counted(link, str(request["sql"]), bound)
+
+        return cells_bytes(taken_elsewhere(Room(memory_mb, 2, "", ()), request, ask))
 
     @contextmanager
     def _lines(self, count: int, timeout_ms: str) -> Iterator[list[Link]]:
@@ -222,7 +238,7 @@ def _copy_in(link: Link, table: sql.Identifier, file: Path) -> None:
 def _begun(start: Header) -> Mapping[str, Deed]:
     asker = Asker(start)
     return {
-        "measure": asker.measure, "load": asker.load, "forget": asker.forget,
+        "measure": asker.measure, "take": asker.take, "load": asker.load, "forget": asker.forget,
         "probe": asker.probe, "reader": asker.reader, "unreader": asker.unreader,
     }  # fmt: skip
 

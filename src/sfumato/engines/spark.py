@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder
+from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder, TakeOrder
 from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout
@@ -25,6 +25,7 @@ from sfumato.engines.frames import Header
 from sfumato.engines.postgres import measure_request, prepare_elsewhere, read_marker
 from sfumato.engines.postgres_child import START_S, Held
 from sfumato.engines.postgres_copy import order_mark
+from sfumato.engines.take import ONE_NUMBER, carried_out, elsewhere
 from sfumato.plan.lower_from import stored_name, table_name
 
 _DEADLINE_S: Final = 300.0  # starting a JVM is part of the first question
@@ -95,10 +96,7 @@ class SparkEngine:
             places = range(len(known["tables"]))
             names = tuple(table_name("spark", place) for place in places)
             request = measure_request(measure, "spark", names, known, self._mark)
-            target = Path(table).absolute()
-            request["tables"] = [
-                [stored_name("rows", place), str(_rows_of(target, place))] for place in places
-            ]
+            request["tables"] = _files(table, known)
             deadline_s = self._limits.deadline_of(measure.most_rows)
             sealed = self._held.measured(request, Layout.of(measure), deadline_s)
         if sealed is None:
@@ -122,6 +120,19 @@ class SparkEngine:
     def room(self, table: str) -> int:
         """Return the bytes of disk that are free where a table lies."""
         return self._embedded.room(table)
+
+    def take(self, order: TakeOrder) -> Sealed[Cells]:
+        """Return the exact rows of a stream's block; the target holds who has used how many.
+
+        Spark counts each person's rows of the period; what they have used stays with the driver.
+        """
+        known = read_marker(order.table, "spark")
+        if known is None:
+            raise EngineStopped
+        deadline_s = self._limits.deadline_of(order.most_rows)
+        request = elsewhere(order, "spark", table_name("spark", 0), known)
+        request["tables"] = _files(order.table, known)
+        return carried_out(order, request, lambda r: self._held.measured(r, ONE_NUMBER, deadline_s))
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Copy a source into a prepared table, once; the owner's act."""
@@ -173,6 +184,12 @@ class SparkEngine:
     def worker_pid(self) -> int | None:
         """Return the process id of the driver, if there is one."""
         return self._held.pid()
+
+
+def _files(table: str, known: dict[str, Any]) -> list[list[str]]:
+    """Return the names by which tables are asked, and where their rows lie."""
+    target, places = Path(table).absolute(), range(len(known["tables"]))
+    return [[stored_name("rows", place), str(_rows_of(target, place))] for place in places]
 
 
 def _rows_of(target: Path, place: int) -> Path:

@@ -33,7 +33,7 @@ def add_up(session: Any, cold: Cold, extent: Extent, salt: str) -> Answer:  # a 
 
     def parts() -> Iterator[Part]:
         for ends in extent.ranges(_RANGE_NUMBERS // (2 + cold.values)):
-            packed = _fetched(session, cold.sql, [*cold.parameters, *ends])
+            packed = fetched(session, cold.sql, [*cold.parameters, *ends])
             ordered = _ordered(session, cold, ends, salt)
             for some, few in slices(packed, _SLICE_ROWS):
                 yield from parts_of_rows(some, cold, few, extent, ordered)
@@ -45,10 +45,11 @@ def add_up(session: Any, cold: Cold, extent: Extent, salt: str) -> Answer:  # a 
 def _ordered(session: Any, cold: Cold, ends: tuple[int, int], salt: str) -> Ordered:
     if not needs_keys(cold):
         return unordered
-    return ordered_by(salt, cold, _fetched(session, keys_sql(cold, "rr = 1"), [*ends]), ends)
+    return ordered_by(salt, cold, fetched(session, keys_sql(cold, "rr = 1"), [*ends]), ends)
 
 
-def _fetched(session: Any, sql: str, bound: list[object]) -> Columns:
+def fetched(session: Any, sql: str, bound: list[object]) -> Columns:  # a SparkSession
+    """Return the columns of a statement that has nothing but whole numbers, none of them null."""
     table = session.sql(sql, args=bound).toArrow()
     return {
         name: np.asarray(table.column(name).to_numpy(), np.int64) for name in table.column_names

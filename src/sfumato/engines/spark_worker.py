@@ -17,10 +17,12 @@ import numpy as np
 from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
 from sfumato.engines.cold import Cold
 from sfumato.engines.frames import Header
+from sfumato.engines.locked import Room
 from sfumato.engines.packed import Extent, extent_sql
 from sfumato.engines.postgres_child import Deed, serve
 from sfumato.engines.postgres_copy import copy_out, copying_of
-from sfumato.engines.spark_kernel import add_up
+from sfumato.engines.spark_kernel import add_up, fetched
+from sfumato.engines.taking import taken_elsewhere
 
 _SILENT: Final = "rootLogger.level = off\n"
 _CONF: Final = {
@@ -61,6 +63,18 @@ class Asker:
         for statement in statements:
             assembly.add(statement["tallies"], self._asked(statement))
         return cells_bytes(assembly.cells())
+
+    def take(self, request: Header) -> bytes:
+        """Return the block of a stream's period, as bytes; Spark counts, a person at a time."""
+        tables: Any = request["tables"]  # messages of our own parent
+        given: Any = request["parameters"]
+        self._open(tables)
+
+        def ask(low: int, high: int) -> Columns:
+            return fetched(self.session, str(request["sql"]), [*given, low, high])
+
+        room = Room(int(str(self.start["memory_mb"])), 2, "", ())
+        return cells_bytes(taken_elsewhere(room, request, ask))
 
     def load(self, request: Header) -> bytes:
         """Write each prepared table's rows as Parquet; return what is known of them."""
@@ -152,7 +166,9 @@ def _set_environment(start: Header) -> None:
 
 def _begun(start: Header) -> Mapping[str, Deed]:
     asker = Asker(start)
-    return {"measure": asker.measure, "load": asker.load, "probe": asker.probe}
+    return {
+        "measure": asker.measure, "take": asker.take, "load": asker.load, "probe": asker.probe,
+    }  # fmt: skip
 
 
 def main() -> None:

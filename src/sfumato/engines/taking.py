@@ -2,17 +2,23 @@
 
 Two numbers of a person matter, both of theirs alone: how many of their rows the period has, and how
 many they have used. So nobody's rows count more or less for what others do (stream.proof.md).
+
+The rows lie in a table that this process can open; or another engine counts them, a range of
+persons at a time, and here its persons get the names that they keep from version to version.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 import duckdb
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.core.measure import Cells
+from sfumato.engines.assembled import Columns
 from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room, made_whole, open_locked, quoted
 from sfumato.engines.sources import paths_of
@@ -45,39 +51,88 @@ _DAYS: Final = (
 )
 _BLOCK: Final = 'SELECT CAST(sum(rows) AS BIGINT) FROM days WHERE "end" BETWEEN ? AND ?'
 
+_COUNTED: Final = "CREATE TEMP TABLE counted (person BIGINT, rows BIGINT)"
+_MORE: Final = "INSERT INTO counted SELECT unnest(CAST(? AS BIGINT[])), unnest(CAST(? AS BIGINT[]))"
+_AT_ONCE: Final = 1 << 16  # counted persons; their numbers travel as lists
+PERSONS: Final = 1 << 20  # whom another engine is asked about at a time
+_BEYOND: Final = 1 << 62  # no person has such a number
+
+# A range of persons, from and below -> `person` and `n`, the rows of each who has any.
+Ask = Callable[[int, int], Columns]
+_Count = Callable[[duckdb.DuckDBPyConnection], None]  # makes the table `here`: who, and their rows
+
 
 def taken(room: Room, request: Header) -> Cells:
     """Return the exact rows of the block; write what is to be kept to the target."""
     body: dict[str, Any] = request  # Any: a message of our own parent
+
+    def count(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute(f"ATTACH {quoted(body['table'])} AS prepared (READ_ONLY)")
+        connection.execute(
+            "CREATE TEMP TABLE here AS SELECT who, count(*) AS rows FROM"
+            f" (SELECT person FROM prepared.{table_name('duckdb', 0)} WHERE {body['where']})"
+            " JOIN prepared.people USING (person) GROUP BY who",
+            body["parameters"],
+        )
+
+    return _written(room, body, paths_of(body["table"]), count)
+
+
+def taken_elsewhere(room: Room, request: Header, ask: Ask) -> Cells:
+    """Return the same where another engine counts the rows of each person."""
+    body: dict[str, Any] = request  # Any: a message of our own parent
+    names = f"read_parquet({quoted(body['people'])})"
+
+    def count(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute(_COUNTED)
+        known = _number(connection, f"SELECT count(*) FROM {names}")
+        for low in range(0, max(known, 1), PERSONS):  # the last time, about all the others too
+            _add(connection, ask(low, low + PERSONS if low + PERSONS < known else _BEYOND))
+        connection.execute(
+            f"CREATE TEMP TABLE here AS SELECT who, rows FROM counted JOIN {names} USING (person)"
+        )
+        if _number(connection, "SELECT (SELECT count(*) FROM counted) - count(*) FROM here"):
+            raise ValueError("somebody has rows and no name, or two")
+
+    return _written(room, body, (body["people"],), count)
+
+
+def _add(connection: duckdb.DuckDBPyConnection, some: Columns) -> None:
+    persons: NDArray[np.int64] = some["person"]
+    for at in range(0, len(persons), _AT_ONCE):
+        few = [some[name][at : at + _AT_ONCE].tolist() for name in ("person", "n")]
+        connection.execute(_MORE, few)
+
+
+def _written(room: Room, body: dict[str, Any], paths: tuple[str, ...], count: _Count) -> Cells:
+    """Count who is here, and write who has used how many; return the block."""
     before = body["before"]
-    paths = [path for path in (body["table"], before) if path is not None]
-    opened = tuple(touched for path in paths for touched in paths_of(path))
-    room = replace(room, spill=body["spill"], paths=opened)
+    kept = () if before is None else paths_of(before)
+    room = replace(room, spill=body["spill"], paths=(*paths, *kept))
     connection = open_locked(body["target"], room, read_only=False)
     try:
-        connection.execute(f"ATTACH {quoted(body['table'])} AS prepared (READ_ONLY)")
         if before is not None:
             connection.execute(f"ATTACH {quoted(before)} AS kept (READ_ONLY)")
         for statement in _NOTHING_USED if before is None else _KEPT:
             connection.execute(statement)
-        cells = _counted(connection, body)
+        count(connection)
+        cells = _block(connection, body)
         made_whole(connection)
         return cells
     finally:
         connection.close()
 
 
-def _counted(connection: duckdb.DuckDBPyConnection, body: dict[str, Any]) -> Cells:
-    connection.execute(
-        "CREATE TEMP TABLE here AS SELECT who, count(*) AS rows FROM"
-        f" (SELECT person FROM prepared.{table_name('duckdb', 0)} WHERE {body['where']})"
-        " JOIN prepared.people USING (person) GROUP BY who",
-        body["parameters"],
-    )
+def _block(connection: duckdb.DuckDBPyConnection, body: dict[str, Any]) -> Cells:
     connection.execute(_TAKEN, [body["rows"]])
     connection.execute(_USED)
     connection.execute(_DAYS, [body["end"]])
-    found = connection.execute(_BLOCK, [body["first"], body["end"]]).fetchone()
+    block = _number(connection, _BLOCK, [body["first"], body["end"]])
+    return Cells((np.array([block], dtype=np.int64),))
+
+
+def _number(connection: duckdb.DuckDBPyConnection, sql: str, bound: object = None) -> int:
+    found = connection.execute(sql, bound).fetchone()
     if found is None:
-        raise ValueError("no block")
-    return Cells((np.array([found[0]], dtype=np.int64),))
+        raise ValueError("no number")
+    return int(found[0])

@@ -77,12 +77,9 @@ def _held(shell: Shell, asked: Asked, questions: Sequence[AtTheDoor]) -> list[He
     if not chosen:
         return held
     for engine in (None, *asked.engines):
-        able = [one for one in chosen if engine is None or not one.needs_duckdb]
-        if not able:
-            continue
         with _fresh(shell, engine) as (vault, folder):
             where = f"door, {_name_of(engine)}"
-            held += all_at_the_door(vault, folder, where, seed=asked.seed, questions=able)
+            held += all_at_the_door(vault, folder, where, seed=asked.seed, questions=chosen)
     return held
 
 

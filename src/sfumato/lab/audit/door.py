@@ -92,11 +92,6 @@ class Asked(Protocol):
         ...
 
     @property
-    def needs_duckdb(self) -> bool:
-        """Say whether the other engines refuse it."""
-        ...
-
-    @property
     def claim(self) -> Claim:
         """Return what is claimed of all that is released of a key."""
         ...
@@ -119,7 +114,6 @@ class Question:
     factor: int = 2  # of the twin: more where one canary cannot take more than half of the price
     is_short: bool = False  # asked by the short audit too
     is_rho: bool = False  # Gaussian noise: the claim is the rho that epsilon and delta buy
-    needs_duckdb: bool = False
 
     @property
     def claim(self) -> Claim:

@@ -95,7 +95,6 @@ class Fitted:
     epsilon: int = 2
     factor: int = 2
     is_short: bool = False
-    needs_duckdb: bool = False
 
     @property
     def claim(self) -> Claim:

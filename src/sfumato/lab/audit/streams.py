@@ -35,7 +35,6 @@ class Streamed:
     epsilon: int = 1
     factor: int = 2
     is_short: bool = False
-    needs_duckdb: bool = True
 
     @property
     def claim(self) -> Claim:

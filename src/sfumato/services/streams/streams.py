@@ -9,11 +9,9 @@ from sfumato.core.budget import read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.columns import read_constant
 from sfumato.core.expression import Json
-from sfumato.core.measure import Cells
-from sfumato.core.ports import Catalogue, Clock, Listing, TakeOrder
+from sfumato.core.ports import Catalogue, Clock, Listing
 from sfumato.core.question import Question, read_question
 from sfumato.core.refusal import Refused
-from sfumato.core.sealed import Sealed
 from sfumato.door import (
     StreamDoor,
     close_periods,
@@ -40,17 +38,6 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Unstreamed:
-    """An engine whose rows no stream can be counted over yet."""
-
-    kind: str
-
-    def take(self, order: TakeOrder) -> Sealed[Cells]:
-        """Refuse."""
-        raise _not_on(self.kind)
-
-
-@dataclass(frozen=True)
 class Streams:
     """The streams of one vault."""
 
@@ -60,8 +47,6 @@ class Streams:
 
     def open(self, caller: Caller, opening: Opening) -> Json:
         """Fix the terms for good and charge the whole price; the same terms again are free."""
-        if isinstance(self.door.engine, Unstreamed):
-            raise _not_on(self.door.engine.kind)
         card = self._own(caller, opening.data_set).card
         terms = Terms(
             opening.name,
@@ -165,12 +150,4 @@ def _unknown(name: str, data_set: str) -> Refused:
         "stream-unknown",
         f"The data set {data_set!r} has no stream {name!r}.",
         "The owner opens one with `sfumato stream open`.",
-    )
-
-
-def _not_on(kind: str) -> Refused:
-    return Refused(
-        "stream-not-possible",
-        f"The rows of this vault are asked by {kind}, which cannot count streams yet.",
-        "Streams need a vault on DuckDB, which is what `sfumato init` makes by itself.",
     )
