@@ -3,10 +3,10 @@
 from sfumato.door.accounts import (
     cap_json,
     data_set_account,
-    debtors,
     exceeded,
     group_account,
     left_json,
+    left_to_pay,
     people_account,
     smallest_next,
     spent_json,
@@ -47,7 +47,7 @@ from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look
 from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
-from sfumato.door.release import Asker, Door, Order, Release, release
+from sfumato.door.release import Asker, Door, Order, Release, accounts_paying, release
 from sfumato.door.secure_sum import (
     SumDoor,
     SumOrder,
@@ -93,6 +93,7 @@ __all__ = [
     "SumOrder",
     "TrainDoor",
     "TrainOrder",
+    "accounts_paying",
     "average_part",
     "averaged_answer",
     "beside_dp",
@@ -106,7 +107,6 @@ __all__ = [
     "choose",
     "close_periods",
     "data_set_account",
-    "debtors",
     "draft_of",
     "earlier_of",
     "edited",
@@ -117,6 +117,7 @@ __all__ = [
     "hand_out",
     "has_left",
     "left_json",
+    "left_to_pay",
     "look",
     "no_sandbox",
     "not_dp_json",

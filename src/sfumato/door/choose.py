@@ -6,12 +6,11 @@ again stands under the asker's operation, free.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any, Final
 
 from sfumato.core.account import Charge, Charged, Pending
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.loss import debt_of
 from sfumato.core.ports import EngineStopped
 from sfumato.core.question import question_json
@@ -21,6 +20,7 @@ from sfumato.door.diary import relation
 from sfumato.door.ledger import question_failed
 from sfumato.door.locks.dp import GUARANTEE, farthest
 from sfumato.door.release import PATIENCE_S, Door, Order
+from sfumato.door.said import digest
 from sfumato.plan.distances import Distances
 from sfumato.plan.explain import bounding_in_words
 
@@ -67,13 +67,13 @@ def _read(door: Door, order: Order, distances: Distances, charge: Charge) -> str
 
 def _charge(door: Door, order: Order, distances: Distances) -> Charge:
     card, identity = order.card, distances.as_json()
-    shape, event = _digest(distances.shape()), distances.event
+    shape, event = digest(distances.shape()), distances.event
     first = distances.plans[0]
     return Charge(
         user=order.asker.user,
         op=order.op,
-        request=_digest({"choice": identity, "data_set": card.name}),
-        answer_key=_digest({"choice": identity, "of": [order.asker.user, order.op]}),
+        request=digest({"choice": identity, "data_set": card.name}),
+        answer_key=digest({"choice": identity, "of": [order.asker.user, order.op]}),
         shape=shape,
         debtors=debtors(card, order.asker.user, order.asker.groups),
         debt=debt_of(event),
@@ -99,7 +99,3 @@ def _charge(door: Door, order: Order, distances: Distances) -> Charge:
             "selection": None,
         },
     )
-
-
-def _digest(value: Json) -> str:
-    return hashlib.sha256(spelled(value).encode()).hexdigest()

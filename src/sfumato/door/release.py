@@ -8,9 +8,10 @@ from fractions import Fraction
 from functools import partial
 from typing import Final, Never
 
-from sfumato.core.account import Charge, Charged, Pending, Settled, Standing
+from sfumato.core.account import Account, Charge, Charged, Pending, Settled, Standing
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
+from sfumato.core.loss import Debt
 from sfumato.core.measure import Cells
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
@@ -87,6 +88,13 @@ class Release:
 
     answer: Json
     receipt: Json
+
+
+def accounts_paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
+    """Return the accounts of all who pay: the people, the data set, groups, the user."""
+    paying = debtors(card, asker.user, asker.groups)
+    known = ledger.accounts(tuple(debtor.account for debtor in paying))
+    return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
 
 
 def release(door: Door, order: Order) -> Release:

@@ -17,6 +17,7 @@ from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrd
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
+from sfumato.durable import sync
 from sfumato.engines.assembled import Layout, read_cells
 from sfumato.engines.census_read import read_census
 from sfumato.engines.child import Child
@@ -34,7 +35,7 @@ from sfumato.engines.orders import (
     path_of_turn,
     split_header,
 )
-from sfumato.engines.publishing import is_whole, publish, sync
+from sfumato.engines.publishing import is_whole, publish
 from sfumato.engines.ranked import lower_stored
 from sfumato.plan.lower import Statement, lower
 from sfumato.plan.print_values import Secret, print_predicate

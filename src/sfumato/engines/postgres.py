@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
+from sfumato.durable import sync, write_new
 from sfumato.engines.assembled import Layout
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.frames import Header
@@ -120,7 +120,7 @@ class PostgresEngine:
         def load(prepared: str, work: str) -> dict[str, Any] | None:
             names = _fresh_names(Path(work), sources)
             text = json.dumps({"engine": "postgres", "tables": [{"table": n} for n in names]})
-            _write(Path(work, "making"), text)
+            write_new(Path(work, "making"), text.encode())
             _publish(Path(work, "making"), _making(target))
             known = self._loaded(prepared, work, names)
             if known is not None and not known["tables"]:  # the server was not reached
@@ -251,7 +251,7 @@ def prepare_elsewhere(
             raise _not_copied()
         name, mark = engine
         text = json.dumps({"engine": name, "order": mark, **known})
-        _write(work / "marker", text)
+        write_new(work / "marker", text.encode())
         for made, place in ((work / "marker", target), (sketch, Path(order.sketch).absolute())):
             _publish(made, place)
     finally:
@@ -281,21 +281,10 @@ def _fresh_names(work: Path, tables: int) -> list[str]:
     return [f"{stem}_{place}" for place in range(tables)]
 
 
-def _write(path: Path, text: str) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _publish(made: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     made.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(target.parent)
 
 
 def _not_copied() -> Refused:

@@ -135,6 +135,8 @@ def results(shell: Shell, survey_id: str) -> None:
     lines = [f"{found['title']}: {found['reports']:,} reports, {found['guarantee']}"]
     if not found["enough"]:
         lines.append(f"Nothing is shown before {found['minimum']:,} people have answered.")
+        if found["state"] == "open":
+            lines.append(_STILL_OPEN)
     for one in found["questions"]:
         lines.append(one["text"])
         lines += [
@@ -143,6 +145,12 @@ def results(shell: Shell, survey_id: str) -> None:
             for e in one["estimates"]
         ]
     shell.show(found, "\n".join(lines))
+
+
+_STILL_OPEN = (
+    "As long as it is open, the last 25 wait besides, and what is shown moves on by 25 at least. "
+    "Of a small group everything shows once it is closed: sfumato survey close SURVEY"
+)
 
 
 def _shown(question: Any, value: float) -> float:  # Any: one question of the results

@@ -26,7 +26,7 @@ from sfumato.core.twins.categories import Coded, coded
 from sfumato.core.twins.methods import METHODS
 from sfumato.core.twins.schema import most_rows
 from sfumato.core.twins.written import Stamp, twin_json
-from sfumato.door import Asker, Door, debtors, exceeded, not_dp_json
+from sfumato.door import Asker, Door, accounts_paying, exceeded, not_dp_json
 from sfumato.services.twins.access import check_rows, largest, listing_of, seed_of
 from sfumato.services.twins.measured import AtTheDoor, Price, price_of
 
@@ -107,7 +107,7 @@ class PrivateTwins:
         listing = listing_of(self.catalogue, caller, wanted.data_set)
         card, price = listing.card, _price(listing.card, wanted)
         tables = list(_tables(card, wanted.method))
-        accounts = self._accounts(card, self._asker(caller, listing))
+        accounts = accounts_paying(self.door.ledger, card, self._asker(caller, listing))
         columns = {table.name: [c.column.name for c in some] for table, some in tables}
         unknown = [name for table, some in tables for name in _unknown(table, some)]
         return {
@@ -120,14 +120,9 @@ class PrivateTwins:
         }
 
     def _check_fits(self, card: Card, asker: Asker, price: Price) -> None:
-        for account in self._accounts(card, asker):
+        for account in accounts_paying(self.door.ledger, card, asker):
             if not _fits(account, price.debt):
                 raise exceeded(account, Debt(price.debt.epsilon, 0, price.debt.rho, 0))
-
-    def _accounts(self, card: Card, asker: Asker) -> list[Account]:
-        paying = debtors(card, asker.user, asker.groups)
-        known = self.door.ledger.accounts(tuple(d.account for d in paying))
-        return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
 
     def _asker(self, caller: Caller, listing: Listing) -> Asker:
         groups = self.catalogue.groups_of(caller.user, listing.card.name)
