@@ -22,14 +22,14 @@ from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.durable import sync, write_new
 from sfumato.engines.assembled import Layout
-from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.duckdb import DuckDBEngine, statement_json
 from sfumato.engines.frames import Header
 from sfumato.engines.postgres_child import START_S, Held
 from sfumato.engines.postgres_cold import lower_cold
 from sfumato.engines.postgres_copy import order_mark
 from sfumato.engines.postgres_ranks import Stored, by_ranks, ranked_place
-from sfumato.plan.lower import Statement, lower
-from sfumato.plan.print_values import Dialect, Secret
+from sfumato.plan.lower import lower
+from sfumato.plan.print_values import Dialect
 
 _GRACE_S: Final = 2.0  # how long the server may take to notice its own timeout
 _DEADLINE_S: Final = 60.0
@@ -214,16 +214,8 @@ def measure_request(
     return {
         "do": "measure",
         "layout": Layout.of(measure).as_json(),
-        "statements": [] if cold else [_statement_json(statement) for statement in statements],
+        "statements": [] if cold else [statement_json(statement) for statement in statements],
         "cold": None if cold is None else cold.as_json(),
-    }
-
-
-def _statement_json(statement: Statement) -> Header:
-    return {
-        "sql": statement.sql,
-        "parameters": [None if p is Secret.SALT else p for p in statement.parameters],
-        "tallies": list(statement.tallies),
     }
 
 
