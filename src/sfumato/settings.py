@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from sfumato.core.refusal import Refused
+from sfumato.durable import write_new
 
 FORMAT: Final = 1
 FILE: Final = "vault.json"
@@ -32,8 +32,4 @@ def settings_of(root: Path) -> dict[str, object]:
 
 def write_settings(root: Path, settings: Mapping[str, object]) -> None:
     """Write the settings of a new vault, durably."""
-    descriptor = os.open(root / FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(json.dumps({"format": FORMAT, **settings}) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    write_new(root / FILE, (json.dumps({"format": FORMAT, **settings}) + "\n").encode())

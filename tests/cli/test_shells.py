@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import shells
 from shells import shell
 from vaults import SFUMATO, make_vault, run
 
@@ -34,3 +36,46 @@ def test_a_command_leaves_nothing_to_the_next(tmp_path: Path) -> None:
     vault = make_vault(tmp_path)
     assert run(vault, "datasets", "--json", SFUMATO_VAULT=str(tmp_path / "no")).returncode == 3
     assert run(vault, "datasets", "--json").returncode == 0
+
+
+def test_a_command_has_no_home_but_the_one_that_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither that of the process that is forked, nor that of the command before."""
+    url = "http://house.invalid"  # who has a token for it is not let send it in clear text
+    homes = [tmp_path / name for name in ("forked", "before", "now")]
+    for home in homes[:2]:
+        (home / ".config" / "sfumato").mkdir(parents=True)
+        (home / ".config" / "sfumato" / "tokens.json").write_text(json.dumps({url: "sfm1_x"}))
+    monkeypatch.setenv("HOME", str(homes[0]))
+    monkeypatch.setattr(shells, "_begun", [])  # a process of this test's own is forked
+    words = ("sign-out", "--vault", url, "--json")
+    try:
+        found = [_code(shell(words, {"HOME": str(home)})) for home in homes[1:]]
+        away = _code(shell(words, {}))  # no HOME at all
+    finally:
+        shells._end(*shells._begun[0])
+    assert [*found, away] == ["serve-unsafe", "not-signed-in", "not-signed-in"]
+
+
+def test_a_command_has_no_path_but_the_one_that_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "here" / "a-tool-of-this-test"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(shells, "_begun", [])
+    words = ("audit", "--command", f"{tool.name} {{data}}", "--pair", "0", "1", "--epsilon", "1")
+    try:
+        there = shell(words, {"PATH": str(tool.parent), "HOME": str(tmp_path)})
+        gone = shell(words, {"HOME": str(tmp_path)})  # no PATH at all
+    finally:
+        shells._end(*shells._begun[0])
+    assert "The command fails on both inputs" in there.stderr  # so it was run
+    assert f"There is no program {tool.name!r}" in gone.stderr
+
+
+def _code(done: subprocess.CompletedProcess[str]) -> str:
+    return str(json.loads(done.stdout)["refused"]["code"])

@@ -31,12 +31,12 @@ def test_a_next_command_names_the_vault_unless_the_environment_does(
     assert Shell(CommandLine(), vault, "owner", as_json=False).named == named
 
 
-def test_a_receipt_is_not_called_a_broken_sheet(
+def test_what_is_no_receipt_is_not_called_a_broken_sheet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "receipt.json").write_text('{"receipt": {"op": "a"}}')
     assert run(["verify", str(tmp_path / "receipt.json")], CommandLine()) == 3
-    assert "sfumato ledger verify --receipt" in capsys.readouterr().out
+    assert "THE RECEIPT DOES NOT HOLD: it is no receipt" in capsys.readouterr().out
 
 
 def test_the_ledger_says_into_which_group_somebody_was_put() -> None:

@@ -20,11 +20,12 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
         "plan.lower",
         "plan.lower_from",
         "plan.print_values",
+        "durable",
         "extras",
         "piped",
     ),
     "sandbox": ("sandbox", "core"),
-    "stores": ("stores", "core"),
+    "stores": ("stores", "core", "durable"),
     "services": ("core", "plan", "door"),
     "wire": ("wire", "core.refusal"),
     "faces": ("faces", "services", "wire", "core.network"),
@@ -33,6 +34,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "client": (
         "client",
         "wire",
+        "durable",
         "extras",
         "core.question",
         "core.expression",
@@ -52,11 +54,12 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "dice": (),
     "garbage": (),
     "piped": (),
+    "durable": (),
     "clock": (),
     "app": EVERYTHING,
     "vault_engine": EVERYTHING,  # a part of the app: builds the engine that a vault names
     "vault_stores": EVERYTHING,  # a part of the app: opens the stores that a vault names
-    "settings": ("core.refusal",),
+    "settings": ("core.refusal", "durable"),
     "extras": ("core.refusal",),
     "serving": EVERYTHING,  # a part of the app: starts the processes of a service
     "site_demo": EVERYTHING,  # a part of the app: starts the processes of several sites

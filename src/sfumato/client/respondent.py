@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from sfumato.core.ballot import (
 )
 from sfumato.core.blind import TOKEN_BYTES, blind, is_proven, unblind, unproven
 from sfumato.core.refusal import Refused
+from sfumato.durable import sync, write_new
 
 SECRET_BYTES: Final = 32
 
@@ -204,22 +204,14 @@ def keep_waves(device: Path, waves: Mapping[str, Wave]) -> None:
 def write(path: Path, text: str) -> None:
     """Write a file that nobody else may read, durably and in one step."""
     on_disk(path, text.encode("ascii")).replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # or the name could be gone after a power cut, and the invitation with it
-    finally:
-        os.close(folder)
+    sync(path.parent)  # or the name could be gone after a power cut, and the invitation with it
 
 
 def on_disk(path: Path, content: bytes) -> Path:
     """Return a draft beside the path that has this content on the disk already."""
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(file, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
+    write_new(draft, content)
     return draft
 
 

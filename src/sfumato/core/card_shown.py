@@ -11,7 +11,7 @@ from sfumato.core.columns import Column
 from sfumato.core.expression import Constant, Json
 
 
-def key_value(column: Column, key: Constant) -> object:
+def key_value(key: Constant) -> object:
     """Return the key as people write it."""
     if key.kind == "boolean":
         return key.text == "true"
@@ -78,6 +78,6 @@ def _column_json(column: Column) -> Json:
         "lower": _bound(column, column.lower),
         "upper": _bound(column, column.upper),
         "step": plain_number(column.step) if column.is_numeric else None,
-        "keys": None if column.keys is None else [key_value(column, k) for k in column.keys],
+        "keys": None if column.keys is None else [key_value(k) for k in column.keys],
         **({"missing": float(column.missing)} if column.missing else {}),
     }

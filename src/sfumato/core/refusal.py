@@ -69,7 +69,7 @@ CODES: Final[dict[str, str]] = {
     "second-person-needed": "A second person has to confirm that these are other people.",
     "serve-unsafe": "The service would not be safe, or cannot be reached, as it was asked to run.",
     "service-down": "The service cannot answer just now.",
-    "sheet-broken": "An answer sheet is not what the vault has signed.",
+    "sheet-broken": "An answer sheet or a receipt is not what the vault has signed.",
     "source-unreadable": "The source cannot be read as the card describes it.",
     "source-too-large": "The source has more rows than the card's maximum.",
     "too-large": "The request is larger than may be sent.",

@@ -87,6 +87,11 @@ def smallest_next(accounts: Iterable[Account]) -> float:
     return units / EPSILON_UNITS  # of two whole numbers, so rounded once
 
 
+def left_to_pay(data_set: Account, paying: Iterable[Account]) -> Json:
+    """Return what is left of the data set, and the largest epsilon that all would still pay."""
+    return {**left_json(data_set), "next_epsilon": smallest_next(paying)}
+
+
 def _debt_json(debt: Debt) -> Json:
     return {
         "epsilon": debt.epsilon / EPSILON_UNITS,

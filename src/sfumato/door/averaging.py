@@ -20,13 +20,13 @@ from sfumato.core.ports import EngineStopped, IntegerArray
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
 from sfumato.core.secure import Participant
-from sfumato.door.accounts import data_set_account, left_json, smallest_next
+from sfumato.door.accounts import data_set_account, left_to_pay
 from sfumato.door.diary import answer_text, not_dp_json, shown
 from sfumato.door.ledger import NOT_DP, Ledger, question_failed, question_frozen
 from sfumato.door.locks.dp import Blurred
 from sfumato.door.locks.secure_sum import exactly_masked
-from sfumato.door.release import Asker
-from sfumato.door.secure_sum import SumDoor, SumPart, accounts_paying
+from sfumato.door.release import Asker, accounts_paying
+from sfumato.door.secure_sum import SumDoor, SumPart
 from sfumato.plan.averaged import AveragePlan
 from sfumato.plan.explain import bounding_in_words, in_words
 
@@ -68,7 +68,7 @@ def price_of_average(door: SumDoor, card: Card, asker: Asker, sum_: AveragePlan)
         "guarantee": GUARANTEE,
         "fits": left > 0,
         "releases_left": max(0, left),
-        "left": {**left_json(accounts[1]), "next_epsilon": smallest_next(accounts)},
+        "left": left_to_pay(accounts[1], accounts),
         "says": _says(sum_),
         "hides": HIDES,
         "beside": BESIDE,
@@ -236,10 +236,7 @@ def _receipt(ledger: Ledger, order: AverageOrder, signed: Json) -> Json:
     return {
         "epsilon": None,
         "delta": None,
-        "left": {
-            **left_json(accounts[data_set_account(card.name)]),
-            "next_epsilon": smallest_next(accounts.values()),
-        },
+        "left": left_to_pay(accounts[data_set_account(card.name)], accounts.values()),
         "releases_left": max(0, _releases(card) - len(_averages(ledger, card.people))),
         "op": signed["op"],
         "seq": signed["seq"],

@@ -7,7 +7,6 @@ looked at in the same way.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -23,6 +22,7 @@ from sfumato.door.diary import relation
 from sfumato.door.ledger import question_failed
 from sfumato.door.locks.dp import GUARANTEE, farthest
 from sfumato.door.release import PATIENCE_S, Door, Order
+from sfumato.door.said import digest
 from sfumato.plan.distances import Distances
 from sfumato.plan.explain import bounding_in_words
 from sfumato.plan.plan import Plan
@@ -110,12 +110,12 @@ def charge_for(
     """Return the charge of one look: its kind, its mechanism and its noise as the chain has it."""
     kind, mechanism, noise = how
     card, identity, event = order.card, wanted.as_json(), wanted.event
-    shape, first = _digest(wanted.shape()), wanted.plans[0]
+    shape, first = digest(wanted.shape()), wanted.plans[0]
     return Charge(
         user=order.asker.user,
         op=order.op,
-        request=_digest({kind: identity, "data_set": card.name}),
-        answer_key=_digest({kind: identity, "of": [order.asker.user, order.op]}),
+        request=digest({kind: identity, "data_set": card.name}),
+        answer_key=digest({kind: identity, "of": [order.asker.user, order.op]}),
         shape=shape,
         debtors=debtors(card, order.asker.user, order.asker.groups),
         debt=debt_of(event),
@@ -141,7 +141,3 @@ def charge_for(
             "selection": None,
         },
     )
-
-
-def _digest(value: Json) -> str:
-    return hashlib.sha256(spelled(value).encode()).hexdigest()

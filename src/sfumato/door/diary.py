@@ -17,7 +17,7 @@ from sfumato.core.expression_json import constant_json
 from sfumato.core.noise.blend import Blend, mean_of
 from sfumato.core.question import Aggregate, Formula, aggregate_text
 from sfumato.core.refusal import Bug
-from sfumato.door.accounts import data_set_account, left_json, people_account, smallest_next
+from sfumato.door.accounts import data_set_account, left_to_pay, people_account
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.crowd import beside_dp
 from sfumato.door.locks.dp import GUARANTEE, Blurred, Keys
@@ -231,27 +231,14 @@ def receipt(
     paying = [debtor.account for debtor in charge.debtors]
     accounts = _accounts(ledger, standing, (people, data_set, *paying))
     charged = {name: float(priced.epsilon) for name in standing.debited}
-    signed: Json = {
-        "ledger": standing.head.ledger,
-        "epoch": standing.head.epoch,
-        "seq": standing.head.seq,
-        "head": standing.head.hash,
-        "op": charge.op,
-        "entry": standing.seq,
-        "charged": sorted(standing.debited),
-        "epsilon": str(priced.epsilon),
-        "delta": str(priced.delta),
-    }
+    signed = signed_charge(charge, standing, priced.epsilon, priced.delta)
     raised = top_up_json(priced)
     more: Json = {} if raised is None else {"top_up": raised}
     return {
         **more,
         "epsilon": float(priced.epsilon),
         "delta": float(priced.delta),
-        "left": {
-            **left_json(accounts[data_set]),
-            "next_epsilon": smallest_next(accounts.values()),
-        },
+        "left": left_to_pay(accounts[data_set], accounts.values()),
         "op": charge.op,
         "seq": standing.seq,
         "free": not standing.debited,
@@ -271,6 +258,21 @@ def receipt(
         "interval": _interval(priced.plan),
         **not_dp_json(ledger, card.people, standing.head),
         **ledger.sign(signed),
+    }
+
+
+def signed_charge(charge: Charge, standing: Standing, epsilon: Fraction, delta: Fraction) -> Json:
+    """Return what of a receipt is signed: who was charged how much, and where the chain stands."""
+    return {
+        "ledger": standing.head.ledger,
+        "epoch": standing.head.epoch,
+        "seq": standing.head.seq,
+        "head": standing.head.hash,
+        "op": charge.op,
+        "entry": standing.seq,
+        "charged": sorted(standing.debited),
+        "epsilon": str(epsilon),
+        "delta": str(delta),
     }
 
 

@@ -239,6 +239,7 @@ class Ledger:
             "epoch": verdict.head.epoch,
             "frozen": frozen,
             "fault": verdict.fault,
+            "key": self.signer.public_key(),
         }
 
     def _holds(self, seq: int, digest: str) -> bool:

@@ -6,7 +6,6 @@ value here: rows go from the engine into files that only a block opens, results 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from dataclasses import dataclass, replace
@@ -37,16 +36,16 @@ from sfumato.core.twins.written import study_files
 from sfumato.door.accounts import (
     data_set_account,
     debtors,
-    left_json,
+    left_to_pay,
     people_account,
-    smallest_next,
 )
-from sfumato.door.diary import not_dp_json, odds_of, relation
+from sfumato.door.diary import not_dp_json, odds_of, relation, signed_charge
 from sfumato.door.ledger import Ledger, question_failed
 from sfumato.door.locks.dp import GUARANTEE, blocks_added, blocks_in_the_middle
 from sfumato.door.pipeline_shown import answer_of
 from sfumato.door.pool import NoisePool
 from sfumato.door.release import Asker, Release
+from sfumato.door.said import digest
 from sfumato.plan.pipeline import MEDIAN, Run
 
 FORMAT: Final = "pipeline/1"
@@ -232,9 +231,9 @@ def _charge(order: RunOrder) -> Charge:
     return Charge(
         user=order.asker.user,
         op=order.op,
-        request=_digest({"pipeline": terms}),
-        answer_key=_digest({"pipeline": terms, "version": card.version, "people": card.people}),
-        shape=_digest({"pipeline": run.program.digest}),
+        request=digest({"pipeline": terms}),
+        answer_key=digest({"pipeline": terms, "version": card.version, "people": card.people}),
+        shape=digest({"pipeline": run.program.digest}),
         debtors=debtors(card, order.asker.user, order.asker.groups),
         debt=debt_of(event),
         patience_s=PATIENCE_S,
@@ -243,7 +242,7 @@ def _charge(order: RunOrder) -> Charge:
             "says": run.in_words(),
             "bounding": bounding(run),
             "mechanism": run.mechanism,
-            "shape": _digest({"pipeline": run.program.digest}),
+            "shape": digest({"pipeline": run.program.digest}),
             "data_set": card.name,
             "version": card.version,
             "people": card.people,
@@ -267,10 +266,6 @@ def bounding(run: Run) -> str:
     )
 
 
-def _digest(value: Json) -> str:
-    return hashlib.sha256(spelled(value).encode()).hexdigest()
-
-
 def _released(ledger: Ledger, order: RunOrder, charge: Charge, standing: Standing) -> Release:
     stored: dict[str, Any] = json.loads(standing.answer)  # Any: JSON of our own ledger
     if stored.get("format") != FORMAT:
@@ -285,24 +280,11 @@ def _receipt(
     card, run = order.card, order.run
     names = people_account(card.people), data_set_account(card.name)
     accounts = ledger.accounts((*names, *(debtor.account for debtor in charge.debtors)))
-    signed: Json = {
-        "ledger": standing.head.ledger,
-        "epoch": standing.head.epoch,
-        "seq": standing.head.seq,
-        "head": standing.head.hash,
-        "op": charge.op,
-        "entry": standing.seq,
-        "charged": sorted(standing.debited),
-        "epsilon": str(run.epsilon),
-        "delta": str(run.spent_delta),
-    }
+    signed = signed_charge(charge, standing, run.epsilon, run.spent_delta)
     return {
         "epsilon": float(run.epsilon),
         "delta": float(run.spent_delta),
-        "left": {
-            **left_json(accounts[names[1]]),
-            "next_epsilon": smallest_next(accounts.values()),
-        },
+        "left": left_to_pay(accounts[names[1]], accounts.values()),
         "op": charge.op,
         "seq": standing.seq,
         "free": not standing.debited,

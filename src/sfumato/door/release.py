@@ -9,9 +9,19 @@ from fractions import Fraction
 from functools import partial
 from typing import Final, Never
 
-from sfumato.core.account import Charge, Charged, Paid, Pending, Settled, Settling, Standing
+from sfumato.core.account import (
+    Account,
+    Charge,
+    Charged,
+    Paid,
+    Pending,
+    Settled,
+    Settling,
+    Standing,
+)
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
+from sfumato.core.loss import Debt
 from sfumato.core.measure import Cells
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
@@ -90,6 +100,13 @@ class Release:
     receipt: Json
 
 
+def accounts_paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
+    """Return the accounts of all who pay: the people, the data set, groups, the user."""
+    paying = debtors(card, asker.user, asker.groups)
+    known = ledger.accounts(tuple(debtor.account for debtor in paying))
+    return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
+
+
 @dataclass(frozen=True)
 class Begun:
     """A question that is paid, and no row of it read; its answer may stand already."""
@@ -115,8 +132,7 @@ def release(door: Door, order: Order) -> Release:
     if isinstance(outcome, Standing):
         return as_it_stands(door, begun, outcome)
     settled = _settling(begun, read_rows(door, begun))
-    names = settled.names
-    stands = door.ledger.settle(settled.user, settled.op, settled.answer, names)
+    stands = door.ledger.settle(settled.user, settled.op, settled.answer, settled.names)
     return as_it_stands(door, begun, _standing(outcome, stands))
 
 

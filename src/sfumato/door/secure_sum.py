@@ -6,18 +6,17 @@ kept in memory until the round's next stage (services/federated/rounds.py), and 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Never
 
-from sfumato.core.account import Account, Charge, Charged
+from sfumato.core.account import Charge, Charged
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.filters import accepts
-from sfumato.core.loss import Debt, debt_of
+from sfumato.core.loss import debt_of
 from sfumato.core.ports import Dice, Engine, EngineStopped, IntegerArray
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
@@ -26,14 +25,14 @@ from sfumato.door.accounts import (
     data_set_account,
     debtors,
     exceeded,
-    left_json,
-    smallest_next,
+    left_to_pay,
 )
 from sfumato.door.diary import answer_text, not_dp_json, relation, shown
 from sfumato.door.ledger import Ledger, question_failed
 from sfumato.door.locks.dp import Blurred
 from sfumato.door.locks.secure_sum import GUARANTEE, masked, shares_of
-from sfumato.door.release import Asker
+from sfumato.door.release import Asker, accounts_paying
+from sfumato.door.said import digest
 from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words
 from sfumato.plan.summed import FORMAT, SumPlan
 
@@ -95,7 +94,7 @@ def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
         "delta": float(sum_.delta),
         "error": sum_.margins(),
         "fits": all(accepts(account.cap, account.spent, debt) for account in accounts),
-        "left": {**left_json(accounts[1]), "next_epsilon": smallest_next(accounts)},
+        "left": left_to_pay(accounts[1], accounts),
         "noise": list(noise_json(sum_)),
         "says": says(sum_),
         "against": against(sum_.agreement),
@@ -109,13 +108,6 @@ def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
         "error_by_people": {},  # for margins it does not know: none is foreseen by a guess
         "spent": False,
     }
-
-
-def accounts_paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
-    """Return the accounts of all who pay: the people, the data set, groups, the user."""
-    paying = debtors(card, asker.user, asker.groups)
-    known = ledger.accounts(tuple(debtor.account for debtor in paying))
-    return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
 
 
 def sum_part(door: SumDoor, order: SumOrder, participant: Participant) -> SumPart:
@@ -208,12 +200,12 @@ def _charge(door: SumDoor, order: SumOrder) -> Charge:
         "federation": agreement.as_json(),
         "nonce": order.nonce.hex(),
     }
-    shape = _digest(sum_.plan.shape())
+    shape = digest(sum_.plan.shape())
     return Charge(
         user=order.asker.user,
         op=operation_of(order.nonce),
-        request=_digest(terms),
-        answer_key=_digest({**terms, "version": card.version, "people": card.people}),
+        request=digest(terms),
+        answer_key=digest({**terms, "version": card.version, "people": card.people}),
         shape=shape,
         debtors=debtors(card, order.asker.user, order.asker.groups),
         debt=debt_of(sum_.event),
@@ -279,10 +271,7 @@ def _receipt(ledger: Ledger, order: SumOrder, outcome: Charged, signed: Json) ->
     return {
         "epsilon": float(sum_.epsilon),
         "delta": float(sum_.delta),
-        "left": {
-            **left_json(accounts[data_set_account(card.name)]),
-            "next_epsilon": smallest_next(accounts.values()),
-        },
+        "left": left_to_pay(accounts[data_set_account(card.name)], accounts.values()),
         "op": signed["op"],
         "seq": signed["seq"],
         "free": False,
@@ -299,7 +288,3 @@ def _receipt(ledger: Ledger, order: SumOrder, outcome: Charged, signed: Json) ->
         **not_dp_json(ledger, card.people),
         **ledger.sign(signed),
     }
-
-
-def _digest(value: Json) -> str:
-    return hashlib.sha256(spelled(value).encode()).hexdigest()

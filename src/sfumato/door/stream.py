@@ -8,7 +8,6 @@ every step in tests/faults/test_stream_kills.py.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any, Final, Never
@@ -25,6 +24,7 @@ from sfumato.door.diary import relation
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import GUARANTEE, blurred
 from sfumato.door.pool import NoisePool
+from sfumato.door.said import digest
 from sfumato.plan.stream import (
     Stream,
     plan_of_period,
@@ -281,12 +281,12 @@ def stream_op(data_set: str, name: str) -> str:
 
 def _charge(card: Card, stream: Stream, opener: str) -> Charge:
     event, terms = PureEvent(stream.epsilon), stream.as_json()
-    shape = _digest({"stream": stream_id(card.name, stream.name)})
+    shape = digest({"stream": stream_id(card.name, stream.name)})
     return Charge(
         user=opener,
         op=stream_op(card.name, stream.name),
-        request=_digest(terms),
-        answer_key=_digest({"stream": terms, "people": card.people, "opener": opener}),
+        request=digest(terms),
+        answer_key=digest({"stream": terms, "people": card.people, "opener": opener}),
         shape=shape,
         debtors=debtors(card, opener, ()),
         debt=debt_of(event),
@@ -307,7 +307,3 @@ def _charge(card: Card, stream: Stream, opener: str) -> Charge:
             "noise": [stream.running.as_json()],
         },
     )
-
-
-def _digest(value: Json) -> str:
-    return hashlib.sha256(spelled(value).encode()).hexdigest()

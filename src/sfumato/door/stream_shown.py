@@ -8,7 +8,7 @@ from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
-from sfumato.door.accounts import data_set_account, left_json, people_account, smallest_next
+from sfumato.door.accounts import data_set_account, left_to_pay, people_account
 from sfumato.door.diary import INTERVAL, not_dp_json, odds_of, relation
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import GUARANTEE
@@ -68,10 +68,7 @@ def _receipt(ledger: Ledger, card: Card, opened: Opened, closed: tuple[Closed, .
     return {
         "epsilon": float(stream.epsilon),
         "delta": 0.0,
-        "left": {
-            **left_json(accounts[names[1]]),
-            "next_epsilon": smallest_next(accounts.values()),
-        },
+        "left": left_to_pay(accounts[names[1]], accounts.values()),
         "op": signed["op"],
         "seq": seq,
         "free": True,

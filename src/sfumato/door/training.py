@@ -12,22 +12,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Never
 
-from sfumato.core.account import Account, Charge, Charged, Pending
+from sfumato.core.account import Charge, Charged, Pending
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.filters import accepts
 from sfumato.core.learning import LearnEngine
-from sfumato.core.loss import Debt, debt_of
+from sfumato.core.loss import debt_of
 from sfumato.core.ports import Dice, EngineStopped, IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Participant
-from sfumato.door.accounts import data_set_account, debtors, exceeded, left_json, smallest_next
+from sfumato.door.accounts import data_set_account, debtors, exceeded, left_to_pay
 from sfumato.door.diary import not_dp_json, relation
 from sfumato.door.ledger import Ledger, question_failed, question_frozen
 from sfumato.door.locks.secure_sum import GUARANTEE, learning_masked, learning_share
-from sfumato.door.release import Asker
+from sfumato.door.release import Asker, accounts_paying
+from sfumato.door.said import digest
 from sfumato.door.secure_sum import MECHANISM, SumPart, against
 from sfumato.plan.explain import odds_in_words
 from sfumato.plan.training import FORMAT, TrainPlan
@@ -83,14 +84,14 @@ def can_train(door: TrainDoor, order: TrainOrder) -> None:
     if door.ledger.answer_of(order.asker.user, order.operation) is not None:
         return
     debt = debt_of(order.plan.event)
-    for account in _paying(door.ledger, order.card, order.asker):
+    for account in accounts_paying(door.ledger, order.card, order.asker):
         if not accepts(account.cap, account.spent, debt):
             raise exceeded(account, debt)
 
 
 def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan) -> Json:
     """Return what a lesson costs here, and whether it fits; nothing is spent."""
-    accounts = _paying(door.ledger, card, asker)
+    accounts = accounts_paying(door.ledger, card, asker)
     debt = debt_of(plan.event)
     after = accounts[0].spent + debt
     unit = "person" if card.by_person else "row"
@@ -98,7 +99,7 @@ def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan
         "epsilon": float(plan.epsilon),
         "delta": float(plan.delta),
         "fits": all(accepts(account.cap, account.spent, debt) for account in accounts),
-        "left": {**left_json(accounts[1]), "next_epsilon": smallest_next(accounts)},
+        "left": left_to_pay(accounts[1], accounts),
         "noise": _noise(plan),
         "says": says(plan),
         "against": against(plan.agreement),
@@ -234,12 +235,6 @@ def _noise(plan: TrainPlan) -> list[Json]:
     return [said]
 
 
-def _paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
-    paying = debtors(card, asker.user, asker.groups)
-    known = ledger.accounts(tuple(debtor.account for debtor in paying))
-    return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
-
-
 def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
     card, plan, agreement = order.card, order.plan, order.plan.agreement
     terms: Json = {
@@ -247,14 +242,14 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
         "federation": agreement.as_json(),
         "lesson": plan.lesson.as_json(),
     }
-    shape = _digest({KIND: {k: v for k, v in plan.lesson.as_json().items() if k != "name"}})
+    shape = digest({KIND: {k: v for k, v in plan.lesson.as_json().items() if k != "name"}})
     return Charge(
         user=order.asker.user,
         op=order.operation,
         # what was lost and acknowledged begins another epoch: no lesson goes on over it
-        request=_digest({**terms, "version": card.version,
+        request=digest({**terms, "version": card.version,
                          "epoch": door.ledger.store.head().epoch}),
-        answer_key=_digest({**terms, "version": card.version, "people": card.people,
+        answer_key=digest({**terms, "version": card.version, "people": card.people,
                             "by": order.asker.user}),
         shape=shape,
         debtors=debtors(card, order.asker.user, order.asker.groups),
@@ -284,14 +279,11 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
 
 def _receipt(ledger: Ledger, order: TrainOrder, signed: Json, paying: list[str]) -> Json:
     card, plan = order.card, order.plan
-    accounts = {a.name: a for a in _paying(ledger, card, order.asker)}
+    accounts = {a.name: a for a in accounts_paying(ledger, card, order.asker)}
     return {
         "epsilon": float(plan.epsilon),
         "delta": float(plan.delta),
-        "left": {
-            **left_json(accounts[data_set_account(card.name)]),
-            "next_epsilon": smallest_next(accounts.values()),
-        },
+        "left": left_to_pay(accounts[data_set_account(card.name)], accounts.values()),
         "op": signed["op"],
         "seq": signed["seq"],
         "free": not paying,
@@ -309,7 +301,3 @@ def _receipt(ledger: Ledger, order: TrainOrder, signed: Json, paying: list[str])
         **not_dp_json(ledger, card.people),
         **ledger.sign(signed),
     }
-
-
-def _digest(value: Json) -> str:
-    return hashlib.sha256(spelled(value).encode()).hexdigest()

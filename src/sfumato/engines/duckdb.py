@@ -344,14 +344,15 @@ def _way(measure: Measure, tables: tuple[Known, ...]) -> Header:
         known = tables[measure.table]
         stored = lower_stored(measure, known)
         if stored is not None:
-            return {"statements": [_statement_json(statement) for statement in stored]}
+            return {"statements": [statement_json(statement) for statement in stored]}
         cold = lower_cold(measure, known)
         if cold is not None:
             return {"statements": [], "cold": cold.as_json()}
-    return {"statements": [_statement_json(s) for s in lower(measure, "duckdb")]}
+    return {"statements": [statement_json(s) for s in lower(measure, "duckdb")]}
 
 
-def _statement_json(statement: Statement) -> Header:
+def statement_json(statement: Statement) -> Header:
+    """Return the statement as a worker is sent it; where the secret goes, it has nothing."""
     return {
         "sql": statement.sql,
         "parameters": [None if p is Secret.SALT else p for p in statement.parameters],

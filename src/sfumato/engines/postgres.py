@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -21,8 +20,9 @@ from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder, TakeOrder
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
+from sfumato.durable import sync, write_new
 from sfumato.engines.assembled import Layout
-from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.duckdb import DuckDBEngine, statement_json
 from sfumato.engines.frames import Header
 from sfumato.engines.names import forget_names, publish_names
 from sfumato.engines.postgres_child import START_S, Held
@@ -30,8 +30,8 @@ from sfumato.engines.postgres_cold import lower_cold
 from sfumato.engines.postgres_copy import order_mark
 from sfumato.engines.postgres_ranks import Stored, by_ranks, ranked_place
 from sfumato.engines.take import ONE_NUMBER, carried_out, elsewhere
-from sfumato.plan.lower import Statement, lower
-from sfumato.plan.print_values import Dialect, Secret
+from sfumato.plan.lower import lower
+from sfumato.plan.print_values import Dialect
 
 _GRACE_S: Final = 2.0  # how long the server may take to notice its own timeout
 _DEADLINE_S: Final = 60.0
@@ -140,7 +140,7 @@ class PostgresEngine:
         def load(prepared: str, work: str) -> dict[str, Any] | None:
             names = _fresh_names(Path(work), sources)
             text = json.dumps({"engine": "postgres", "tables": [{"table": n} for n in names]})
-            _write(Path(work, "making"), text)
+            write_new(Path(work, "making"), text.encode())
             _publish(Path(work, "making"), _making(target))
             known = self._loaded(prepared, work, names)
             if known is not None and not known["tables"]:  # the server was not reached
@@ -235,16 +235,8 @@ def measure_request(
     return {
         "do": "measure",
         "layout": Layout.of(measure).as_json(),
-        "statements": [] if cold else [_statement_json(statement) for statement in statements],
+        "statements": [] if cold else [statement_json(statement) for statement in statements],
         "cold": None if cold is None else cold.as_json(),
-    }
-
-
-def _statement_json(statement: Statement) -> Header:
-    return {
-        "sql": statement.sql,
-        "parameters": [None if p is Secret.SALT else p for p in statement.parameters],
-        "tallies": list(statement.tallies),
     }
 
 
@@ -273,7 +265,7 @@ def prepare_elsewhere(
         name, mark = engine
         known |= publish_names(work, target, _fresh_stem(work))
         text = json.dumps({"engine": name, "order": mark, **known})
-        _write(work / "marker", text)
+        write_new(work / "marker", text.encode())
         for made, place in ((work / "marker", target), (sketch, Path(order.sketch).absolute())):
             _publish(made, place)
         forget_names(target, known.get("people"))  # of a table that this one has replaced
@@ -308,21 +300,10 @@ def _fresh_stem(work: Path) -> str:
     return hashlib.sha256(said.encode()).hexdigest()[:24]
 
 
-def _write(path: Path, text: str) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _publish(made: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     made.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(target.parent)
 
 
 def _not_copied() -> Refused:

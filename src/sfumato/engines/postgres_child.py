@@ -7,12 +7,9 @@ be killed, and only integers and keys come back.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import resource
 import select
 import signal
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -22,8 +19,8 @@ from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout, read_cells
 from sfumato.engines.child import Child
 from sfumato.engines.frames import Header, framed, read_frame
+from sfumato.engines.secluded import seclude
 
-_DUMPABLE: Final = 4  # PR_SET_DUMPABLE
 START_S: Final = 120.0
 
 
@@ -117,7 +114,7 @@ Deed = Callable[[Header], bytes]
 
 def serve(begun: Callable[[Header], Mapping[str, Deed]]) -> None:
     """Answer requests until the parent hangs up; of what goes wrong nothing is said."""
-    read, write = _seclude()
+    read, write = seclude()
     threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
     start, _ = read_frame(lambda count: _exactly(read, count))
     deeds = begun(start)
@@ -133,19 +130,6 @@ def _answer(deeds: Mapping[str, Deed], request: Header) -> bytes:
         return framed({"ok": True}, deeds[str(request["do"])](request))
     except Exception:  # noqa: BLE001  # any complaint may quote a cell: nobody is told of it
         return framed({"ok": False})
-
-
-def _seclude() -> tuple[int, int]:
-    """Keep the two pipes for ourselves; leave nothing a stray print or a core dump could reach."""
-    os.umask(0o077)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux" and ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0) != 0:
-        os._exit(1)
-    read, write = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
-    return read, write
 
 
 def _leave_with_parent(read: int) -> None:

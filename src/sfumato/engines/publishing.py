@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from sfumato.durable import sync
 
 
 def publish(made: Path, target: Path) -> None:
@@ -17,12 +18,3 @@ def publish(made: Path, target: Path) -> None:
 def is_whole(made: Path) -> bool:
     """Say whether nothing of the table waits in a log beside it, where a full disk leaves it."""
     return not made.with_name(made.name + ".wal").exists()
-
-
-def sync(path: Path) -> None:
-    """Bring a file, or what a folder lists, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

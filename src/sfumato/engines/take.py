@@ -15,9 +15,10 @@ from typing import Any, Final
 from sfumato.core.measure import Cells
 from sfumato.core.ports import EngineStopped, TakeOrder
 from sfumato.core.sealed import Sealed
+from sfumato.durable import sync
 from sfumato.engines.assembled import Layout
 from sfumato.engines.frames import Header
-from sfumato.engines.publishing import is_whole, sync
+from sfumato.engines.publishing import is_whole
 from sfumato.plan.print_values import Dialect, print_predicate
 
 ONE_NUMBER: Final = Layout(1, 0, (0,))

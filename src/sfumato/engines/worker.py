@@ -10,7 +10,6 @@ import ctypes
 import os
 import resource
 import select
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ from sfumato.engines.cold import Cold
 from sfumato.engines.frames import Header, framed, read_frame
 from sfumato.engines.kernel import add_up
 from sfumato.engines.locked import Room, open_locked
+from sfumato.engines.secluded import seclude
 
-_DUMPABLE: Final = 4  # PR_SET_DUMPABLE
 _TRIM, _MMAP, _ARENAS = -1, -3, -8  # of mallopt(3)
 _RESERVE_MB: Final = 1024  # address space of the interpreter and the libraries
 _PER_THREAD_MB: Final = 256  # stacks and arenas: address space, hardly any of it memory
@@ -59,7 +58,7 @@ class Worker:
 
 def main() -> None:
     """Serve until the parent hangs up."""
-    read, write = _seclude()
+    read, write = seclude()
     _keep_pages()
     threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
     start, _ = read_frame(lambda count: _exactly(read, count))
@@ -75,19 +74,6 @@ def _keep_pages() -> None:
     if hasattr(libc, "mallopt"):  # glibc
         for what, value in ((_TRIM, 1 << 30), (_MMAP, 1 << 30), (_ARENAS, 1)):
             libc.mallopt(what, value)
-
-
-def _seclude() -> tuple[int, int]:
-    """Keep the two pipes for ourselves; leave nothing a stray print or a core dump could reach."""
-    os.umask(0o077)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux" and ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0) != 0:
-        os._exit(1)
-    read, write = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
-    return read, write
 
 
 def _leave_with_parent(read: int) -> None:

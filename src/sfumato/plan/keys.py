@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.card_shown import plain_number
+from sfumato.core.card_shown import key_value
 from sfumato.core.columns import ColumnType
 from sfumato.core.expression import Arithmetic, Constant, Expr, Ref, Unit
 from sfumato.core.measure import Key
@@ -37,11 +37,7 @@ class PlanKey:
 
     def shown(self, key: Constant) -> object:
         """Return the key as people write it."""
-        if key.kind == "boolean":
-            return key.text == "true"
-        if key.kind == "number":
-            return plain_number(key.number)
-        return key.text
+        return key_value(key)
 
     def physical(self, value: object) -> Constant:
         """Return a key, as the engine found it, as a constant that its column is compared with."""

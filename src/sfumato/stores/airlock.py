@@ -20,6 +20,7 @@ from typing import Final
 from sfumato.core.airlock import Held, Request
 from sfumato.core.chain import canonical
 from sfumato.core.ports import Dice
+from sfumato.durable import sync, write_new
 from sfumato.stores.records import Records
 
 _TABLES: Final = (
@@ -89,12 +90,12 @@ class FileAirlock:
         made.mkdir(mode=0o700)
         paths = sorted(held.files)
         for number, path in enumerate(paths):
-            _write(made / str(number), held.files[path])
+            write_new(made / str(number), held.files[path])
         said = {"nonce": held.nonce, "paths": paths, "measured": held.measured}
-        _write(made / _WORDS, canonical(said).encode())
-        _sync(made)
+        write_new(made / _WORDS, canonical(said).encode())
+        sync(made)
         made.rename(self._folder / place)
-        _sync(self._folder)
+        sync(self._folder)
         return place
 
     def read(self, place: str) -> Held | None:
@@ -204,19 +205,3 @@ def _is_free(held: int, how: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _write(path: Path, text: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "wb") as opened:
-        opened.write(text)
-        opened.flush()
-        os.fsync(opened.fileno())
-
-
-def _sync(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

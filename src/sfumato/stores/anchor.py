@@ -21,6 +21,7 @@ from typing import Final
 from sfumato.core.account import AnchorMark, Head
 from sfumato.core.chain import canonical
 from sfumato.core.refusal import Refused
+from sfumato.durable import sync
 from sfumato.stores.together import Together
 
 SLOTS: Final = (0, 4096)  # a sector each, whether sectors have 512 or 4096 bytes
@@ -132,7 +133,7 @@ def _opened(path: Path) -> int:
     except FileNotFoundError:
         _make_folders(path.parent)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    _sync_folder(path.parent)
+    sync(path.parent)
     return file
 
 
@@ -140,15 +141,7 @@ def _make_folders(folder: Path) -> None:
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
-        _sync_folder(one.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+        sync(one.parent)
 
 
 def _read_slots(file: int) -> list[AnchorMark | None]:

@@ -7,7 +7,6 @@ which a blind signature is; that is core/blind.py's.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from pathlib import Path
 from typing import Final
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 from sfumato.core import blind
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
+from sfumato.durable import sync
 from sfumato.stores.keys import read_private, write_private
 
 BITS: Final = blind.SMALLEST_KEY
@@ -54,11 +54,7 @@ class FileBallotKeys:
     def keep(self, waiting: str, survey: str) -> None:
         """Let the key that waits be the survey's."""
         self._path(waiting).rename(self._path(survey))
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(self._folder)
 
     def sign(self, survey: str, blinded: bytes) -> bytes:
         """Return the signature of a blinded token."""

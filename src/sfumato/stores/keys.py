@@ -8,16 +8,12 @@ from pathlib import Path
 
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
+from sfumato.durable import write_new
 
 
 def make_secret(path: Path, dice: Dice) -> None:
     """Write 32 random bytes to a new file that only its owner can read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, dice.draw(32))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_new(path, dice.draw(32))
 
 
 def read_secret(path: Path) -> bytes:
@@ -45,11 +41,7 @@ def site_secret(path: Path, dice: Dice) -> bytes:
 
 def write_private(path: Path, text: str) -> None:
     """Write a text to a new file that only its owner can read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    write_new(path, text.encode())
 
 
 def read_private(path: Path) -> str:

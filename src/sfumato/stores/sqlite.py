@@ -13,6 +13,7 @@ import apsw
 
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Bug, Refused
+from sfumato.durable import sync
 from sfumato.stores import ledger_made
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Dialect, Fault, FaultCode
@@ -66,11 +67,7 @@ def _make_file(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     path.chmod(0o600)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)
 
 
 def _guards() -> tuple[str, ...]:

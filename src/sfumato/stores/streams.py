@@ -20,6 +20,7 @@ from typing import Final
 from sfumato.core.chain import canonical
 from sfumato.core.ports import KeptDay
 from sfumato.core.refusal import Bug
+from sfumato.durable import sync, write_new
 
 USED: Final = "used.duckdb"
 WORDS: Final = "taken.json"
@@ -66,12 +67,12 @@ class FileStreams:
         made, place = Path(draft).parent, self._of(stream) / str(end)
         if place.exists():
             raise Bug("a period of a stream is kept twice")
-        _write(made / WORDS, canonical(words))
+        write_new(made / WORDS, canonical(words).encode())
         for path in (made / USED, made):
-            _sync(path)
+            sync(path)
         made.rename(place)
-        _sync(place.parent)
-        _sync(self._folder)
+        sync(place.parent)
+        sync(self._folder)
         return KeptDay(words, str(place / USED))
 
     def drop_before(self, stream: str, end: int) -> None:
@@ -83,19 +84,3 @@ class FileStreams:
 
     def _of(self, stream: str) -> Path:
         return self._folder / stream
-
-
-def _write(path: Path, text: str) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "w", encoding="utf-8") as opened:
-        opened.write(text)
-        opened.flush()
-        os.fsync(opened.fileno())
-
-
-def _sync(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

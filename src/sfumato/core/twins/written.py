@@ -137,7 +137,7 @@ def _sidecar(table: Table) -> Mapping[str, object]:
 def _meaning(column: Column) -> Json:
     made: Json = {"Description": f"{column.type}, as the card declares"}
     if column.keys is not None:
-        made["Levels"] = {str(key_value(column, key)): "declared" for key in column.keys}
+        made["Levels"] = {str(key_value(key)): "declared" for key in column.keys}
     if column.is_numeric and column.lower is not None and column.upper is not None:
         made["Minimum"] = float(column.lower * column.step)
         made["Maximum"] = float(column.upper * column.step)

@@ -209,9 +209,5 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "-"
 
 
-def _of(part: int, whole: int) -> str:
-    return f"{part:,} of {whole:,}"
-
-
 def _yes(value: bool) -> str:
     return "kept" if value else "-"

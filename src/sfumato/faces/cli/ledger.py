@@ -18,7 +18,7 @@ from sfumato.wire import Refused, refusal_shape
 @click.option("--last", type=int, default=20, show_default=True, help="How many entries to show.")
 @command
 def ledger(shell: Shell, last: int) -> None:
-    """Show the last entries, or verify, present a receipt, acknowledge."""
+    """Show the last entries, or verify, print a sheet, acknowledge."""
     context = click.get_current_context()
     context.obj = shell
     if context.invoked_subcommand is None:
@@ -61,6 +61,8 @@ def verify(shell: Shell, receipt: str | None) -> None:
         verdict["fault"] or verdict["frozen"] or ("" if stands else "the receipt is unknown to it")
     )
     text = f"{said}: {verdict['entries']} entries, head {str(verdict['head'])[:16]}"
+    if whole:
+        text += f"\n  The vault's key, by which receipts and sheets are verified: {verdict['key']}"
     if not whole:
         verdict |= refusal_shape(
             Refused("ledger-frozen", f"{said}: {why}.", "See docs/codes/ledger-frozen.md.")
@@ -68,6 +70,16 @@ def verify(shell: Shell, receipt: str | None) -> None:
     shell.show(verdict, text + (f"\n  {why}" if why else ""))
     if not whole:
         click.get_current_context().exit(REFUSED)
+
+
+@ledger.command("sheet")
+@click.argument("entry")
+@command
+def sheet(shell: Shell, entry: str) -> None:
+    """Print the signed answer sheet of an entry; `sfumato verify` checks it anywhere."""
+    with shell.open() as vault:
+        made = vault.call("sheet", {"entry": entry})
+    click.echo(json.dumps(made))
 
 
 @ledger.command("acknowledge")

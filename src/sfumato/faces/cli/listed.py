@@ -64,10 +64,10 @@ LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "results.",
         ),
         "anonymity": ("anonymity", "Measure and reach k-anonymity in a table of your own."),
-        "ledger": ("ledger", "Show the last entries, or verify, present a receipt, acknowledge."),
+        "ledger": ("ledger", "Show the last entries, or verify, print a sheet, acknowledge."),
         "verify": (
             "sheets",
-            "Check an answer sheet offline: its signature, and its entries of the ledger.",
+            "Check an answer sheet, or an answer's receipt, offline.",
         ),
     },
     "Served, and several vaults as one": {

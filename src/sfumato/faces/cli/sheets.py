@@ -1,25 +1,21 @@
-"""Answer sheets: check one anywhere, without the vault."""
+"""Answer sheets and receipts: check one anywhere, without the vault."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any
 
 import click
 
 from sfumato.client.airlock import RECEIPT
 from sfumato.faces.cli.shell import REFUSED, Shell, command
-from sfumato.services.audit import check_files, check_sheet
+from sfumato.services.audit import check_files, check_receipt, check_sheet
 from sfumato.wire import Refused, refusal_shape
-
-RECEIPT_GIVEN: Final = (
-    "it is an answer with its receipt, which is shown to the vault: sfumato ledger verify --receipt"
-)
 
 
 @click.command("verify")
-@click.argument("path", metavar="SHEET", type=click.Path(exists=True, dir_okay=False))
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 @click.option("--key", metavar="HEX", help="The vault's public key, from a source you trust.")
 @click.option(
     "--files",
@@ -29,29 +25,59 @@ RECEIPT_GIVEN: Final = (
 )
 @command
 def verify(shell: Shell, path: str, key: str | None, folder: str | None) -> None:
-    """Check an answer sheet offline: its signature, and its entries of the ledger."""
-    sheet = _read(path)
-    faults = (RECEIPT_GIVEN,) if "receipt" in sheet else check_sheet(sheet, key)
+    """Check an answer sheet, or an answer's receipt, offline.
+
+    Of a sheet: its signature, and its entries of the ledger. Of a receipt: its signature, and that
+    it says what was signed; whether it stands in the ledger, `sfumato ledger verify --receipt`
+    says where the vault's folder lies.
+    """
+    given = _read(path)
+    receipt = _receipt_in(given)
+    faults = check_sheet(given, key) if receipt is None else check_receipt(receipt, key)
     if folder is not None and not faults:
-        faults = check_files(sheet, _saved(Path(folder)))
+        faults = check_files(given if receipt is None else receipt, _saved(Path(folder)))
+    what = "sheet" if receipt is None else "receipt"
     shape: dict[str, object] = {"ok": not faults, "faults": list(faults)}
-    lines = [f"THE SHEET DOES NOT HOLD: {fault}" for fault in faults]
-    if not faults:
-        signer = sheet["proof"]["key"]
+    lines = [f"THE {what.upper()} DOES NOT HOLD: {fault}" for fault in faults]
+    if faults:
+        refused = Refused("sheet-broken", faults[0].capitalize() + ".", f"Ask for the {what} anew.")
+        shape |= refusal_shape(refused)
+    else:
+        signer = given["proof"]["key"] if receipt is None else receipt["key"]
         shape["key"] = signer
-        price = f"epsilon {sheet['epsilon']}" if sheet["epsilon"] else sheet["guarantee"]
-        lines = [f"The sheet holds: {sheet['question']}, {price}"]
+        lines = _of_sheet(given) if receipt is None else _of_receipt(receipt)
         lines.append(
             f"Signed by the vault's key {signer}."
             if key is not None
             else f"Signed by the key {signer}; compare it with the vault's, or give --key."
         )
-    else:
-        refused = Refused("sheet-broken", faults[0].capitalize() + ".", "Ask for the sheet anew.")
-        shape |= refusal_shape(refused)
     shell.show(shape, "\n".join(lines))
     if faults:
         click.get_current_context().exit(REFUSED)
+
+
+def _of_sheet(sheet: Any) -> list[str]:  # Any: a stranger's JSON, which holds
+    price = f"epsilon {sheet['epsilon']}" if sheet["epsilon"] else sheet["guarantee"]
+    return [f"The sheet holds: {sheet['question']}, {price}"]
+
+
+def _of_receipt(receipt: Any) -> list[str]:  # Any: as above
+    signed = receipt["signed"]
+    price = f"epsilon {signed['epsilon']}" if "epsilon" in signed else receipt["guarantee"]
+    names = ", ".join(signed.get("charged", ()))
+    return [
+        f"The receipt holds: entry {signed.get('entry', signed['seq'])} of the ledger "
+        f"{signed['ledger']}, {price}, charged to {names or 'nobody (anew)'}.",
+        "What was asked and answered is not signed on it: an auditor has the answer sheet. That "
+        "the entry stands is seen where the vault lies: sfumato ledger verify --receipt",
+    ]
+
+
+def _receipt_in(given: Any) -> Any | None:  # Any: a stranger's JSON
+    """Return the receipt that the file is, or that an answer in it came with; or None."""
+    inner = given.get("receipt", given)
+    is_receipt = isinstance(inner, dict) and "proof" not in inner and "signed" in inner
+    return inner if is_receipt or "receipt" in given else None
 
 
 def _saved(folder: Path) -> dict[str, bytes]:
@@ -60,12 +86,12 @@ def _saved(folder: Path) -> dict[str, bytes]:
     return {name: p.read_bytes() for name, p in there.items() if p.is_file() and name != RECEIPT}
 
 
-def _read(path: str):  # type: ignore[no-untyped-def]  # a stranger's JSON
+def _read(path: str) -> Any:  # Any: a stranger's JSON
     try:
-        sheet = json.loads(Path(path).read_text("utf-8"))
+        given = json.loads(Path(path).read_text("utf-8"))
     except (ValueError, RecursionError):
-        sheet = None
-    return sheet if isinstance(sheet, dict) else {}
+        given = None
+    return given if isinstance(given, dict) else {}
 
 
 COMMANDS = (verify,)

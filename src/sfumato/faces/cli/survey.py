@@ -150,6 +150,8 @@ def results(shell: Shell, survey_id: str) -> None:
     lines = [f"{title}: {found['reports']:,} reports, {found['guarantee']}"]
     if not found["enough"]:
         lines.append(f"Nothing is shown before {found['minimum']:,} people have answered.")
+        if found["state"] == "open":
+            lines.append(_STILL_OPEN)
     for one in found["questions"]:
         lines += [printable(one["text"]), *(_estimated(one, e) for e in one["estimates"])]
     shell.show(found, "\n".join(lines))
@@ -161,6 +163,12 @@ def _estimated(question: Any, one: Any) -> str:  # Any: one question of the resu
         f"({one['low']:.4g} to {one['high']:.4g}); "
         f"one liar in a hundred moves it by {one['liars']:.2g} at most"
     )
+
+
+_STILL_OPEN = (
+    "As long as it is open, the last 25 wait besides, and what is shown moves on by 25 at least. "
+    "Of a small group everything shows once it is closed: sfumato survey close SURVEY"
+)
 
 
 def _shown(question: Any, value: float) -> float:  # Any: one question of the results

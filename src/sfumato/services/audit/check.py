@@ -1,11 +1,12 @@
-"""Whether an answer sheet holds; without the vault, by its public key alone."""
+"""Whether an answer sheet or a receipt holds; without the vault, by its public key alone."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from fractions import Fraction
+from typing import Any, Final
 
 from sfumato.core.chain import entry_hash
 from sfumato.core.expression import spelled
@@ -15,6 +16,7 @@ from sfumato.services.audit.sheet import FORMAT, OF_REVIEWED, REVIEWED
 Sheet = Mapping[str, Any]  # Any: a stranger's JSON; whatever does not fit is a fault
 _SAME = ("data_set", "version", "guarantee", "relation", "unit", "people", "epsilon", "delta",
          "noise", "selection", "bounding", "mechanism", "code")  # fmt: skip
+OTHER_KEY: Final = "it was signed by another key than the vault's"
 
 
 def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
@@ -23,6 +25,18 @@ def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
         return tuple(_faults(sheet, key))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         return ("it is no answer sheet",)
+
+
+def check_receipt(receipt: Sheet, key: str | None = None) -> tuple[str, ...]:
+    """Return what does not hold of a receipt by itself, or nothing.
+
+    Signed is who was charged how much, by which operation, and where the chain stood; what was
+    asked and answered is not.
+    """
+    try:
+        return tuple(_of_receipt(receipt, key))
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
+        return ("it is no receipt",)
 
 
 def check_files(sheet: Sheet, files: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -49,9 +63,28 @@ def _faults(sheet: Sheet, key: str | None) -> list[str]:
     if not _is_signed(proof):
         found.append("its signature is not that of its key")
     if key is not None and proof["key"] != key:
-        found.append("it was signed by another key than the vault's")
+        found.append(OTHER_KEY)
     of_entries = _of_entries if form == FORMAT else _of_reviewed
     return found + _of_hashes(sheet["entries"]) + of_entries(sheet)
+
+
+def _of_receipt(receipt: Sheet, key: str | None) -> list[str]:
+    signed: Sheet = receipt["signed"]
+    found: list[str] = []
+    if not _is_signed(receipt):
+        return ["its signature is not that of its key"]
+    if key is not None and receipt["key"] != key:
+        found.append(OTHER_KEY)
+    said = {name: receipt[name] for name in ("op", "files") if name in signed}
+    for name in ("epsilon", "delta"):
+        if name in signed:
+            said[name] = receipt[name]
+            signed = {**signed, name: float(Fraction(signed[name]))}
+    if "charged" in signed:
+        said["charged"] = sorted(receipt["charged"])
+    if any(signed[name] != value for name, value in said.items()):
+        found.append("it says other things than what was signed")
+    return found
 
 
 def _of_hashes(entries: Sequence[Sheet]) -> list[str]:

@@ -27,12 +27,13 @@ from sfumato.door import (
     Order,
     Plans,
     Release,
+    accounts_paying,
     as_it_stands,
     begin_all,
     cap_json,
-    debtors,
     end_all,
     left_json,
+    left_to_pay,
     not_dp_json,
     priced_for,
     read_rows,
@@ -145,7 +146,7 @@ class Queries:
     def budget(self, caller: Caller, data_set: str) -> Json:
         """Return the caps, what is spent and what is left, of the data set and whom it touches."""
         asker, listing = self._listing(caller, data_set)
-        accounts = self._accounts(listing.card, asker)
+        accounts = accounts_paying(self.door.ledger, listing.card, asker)
         people, data, *others = accounts
         return {
             **_account_json(data),
@@ -246,14 +247,9 @@ class Queries:
             )
         return op
 
-    def _accounts(self, card: Card, asker: Asker) -> list[Account]:
-        paying = debtors(card, asker.user, asker.groups)
-        known = self.door.ledger.accounts(tuple(d.account for d in paying))
-        return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
-
     def _price_json(self, card: Card, priced: Priced, people: int | None, asker: Asker) -> Json:
         plan = priced.plan
-        accounts = self._accounts(card, asker)
+        accounts = accounts_paying(self.door.ledger, card, asker)
         debt = debt_of(priced.event)
         after = accounts[0].spent + debt
         named = numbers_of(plan.question)
@@ -282,7 +278,7 @@ class Queries:
             "assumed_people": people or card.size,
             "spent": False,
             "fits": _fits(accounts, debt),
-            "left": {**left_json(accounts[1]), "next_epsilon": smallest_next(accounts)},
+            "left": left_to_pay(accounts[1], accounts),
             "says": in_words(plan),
             "bounding": bounding_in_words(plan),
             "cells": plan.measure.cells,

@@ -25,7 +25,7 @@ from sfumato.core.twins.assembled import dealt, dp_tables
 from sfumato.core.twins.device import Integers
 from sfumato.core.twins.methods import METHODS
 from sfumato.core.twins.written import Stamp, twin_json
-from sfumato.door import Asker, Door, debtors, exceeded, not_dp_json
+from sfumato.door import Asker, Door, accounts_paying, exceeded, not_dp_json
 from sfumato.services.twins.access import check_rows, largest, listing_of, seed_of
 from sfumato.services.twins.apart import Side, error_of
 from sfumato.services.twins.counted import bins_json, counted_tables, links_json, measured_all
@@ -104,7 +104,7 @@ class PrivateTwins:
         listing = listing_of(self.catalogue, caller, wanted.data_set)
         card, price = listing.card, _price(listing.card, wanted)
         tables = counted_tables(card, wanted.method, wanted.private_bins)
-        accounts = self._accounts(card, self._asker(caller, listing))
+        accounts = accounts_paying(self.door.ledger, card, self._asker(caller, listing))
         error = _error_epsilon(wanted)
         return {
             **price.as_json(),
@@ -119,14 +119,9 @@ class PrivateTwins:
         }
 
     def _check_fits(self, card: Card, asker: Asker, debt: Debt) -> None:
-        for account in self._accounts(card, asker):
+        for account in accounts_paying(self.door.ledger, card, asker):
             if not _fits(account, debt):
                 raise exceeded(account, Debt(debt.epsilon, 0, debt.rho, 0))
-
-    def _accounts(self, card: Card, asker: Asker) -> list[Account]:
-        paying = debtors(card, asker.user, asker.groups)
-        known = self.door.ledger.accounts(tuple(d.account for d in paying))
-        return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
 
     def _asker(self, caller: Caller, listing: Listing) -> Asker:
         groups = self.catalogue.groups_of(caller.user, listing.card.name)

@@ -1,0 +1,114 @@
+"""The blocks of docs/serving.md do what the page says: with curl, from Python, from a database."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sfumato
+from pg import running
+from served import Service, served
+from vaults import PATIENTS_CARD, card, make_vault, run, write_patients
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S)
+HOUSE = "http://localhost:8765"  # as the page has it
+
+
+def only(kind: str) -> list[str]:
+    return [text for found, text in BLOCKS if found == kind]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Return a service with a data set that alice may ask."""
+    folder = tmp_path_factory.mktemp("served")
+    vault = make_vault(folder)
+    with sfumato.open(vault) as opened:
+        opened.add("clinic", write_patients(folder / "patients.csv"), card(PATIENTS_CARD))
+        opened.enrol("alice", "researchers")
+    with served(vault) as started:
+        yield started
+
+
+def shell(folder: Path, house: str, script: str) -> list[Any]:
+    """Run a block as a reader would, and return the lines of JSON that came."""
+    command = folder / "sfumato"
+    code = "import sys\nfrom sfumato.command import main\nsys.exit(main())\n"
+    command.write_text(f"#!{sys.executable}\n{code}")
+    command.chmod(0o755)
+    settings = {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)}
+    ran = subprocess.run(
+        ["bash", "-ec", script.replace(HOUSE, house)], cwd=folder, env=settings,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return [json.loads(line) if line[0] == "{" else line for line in ran.stdout.splitlines()]
+
+
+def test_a_researcher_with_curl_alone_prices_asks_is_refused_and_verifies(
+    service: Service, tmp_path: Path
+) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl")
+    _, coming_in, asking = only("sh")
+    invited = {"user": "alice", "roles": ["researcher"]}
+    made = service.call("POST", "/v1/users", invited, token=service.owner())[1]
+    own = coming_in.replace("' INVITATION ", f"' {made['invitation']} ")
+    (cards,) = shell(tmp_path, service.url, own)
+    assert [one["name"] for one in cards["data_sets"]] == ["clinic"]
+    assert (tmp_path / "me.txt").stat().st_mode & 0o077 == 0
+    assert not (tmp_path / "take-up.json").exists()
+    price, again, budget, refused, *verified = shell(tmp_path, service.url, asking)
+    assert price["epsilon"] == 0.5
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert again["rows"] == answer["rows"]
+    assert again["receipt"]["free"]
+    assert budget["spent"]["epsilon"] == 0.5
+    assert refused["refused"]["code"] == "budget-exceeded"
+    assert verified[0].startswith("The receipt holds: entry ")
+    (python,) = only("python")
+    ran = subprocess.run(
+        [sys.executable, "-c", python.replace(HOUSE, service.url)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_page_starts_a_service_as_the_tests_do() -> None:
+    assert only("sh")[0] == "sfumato serve --vault clinic-vault\n"
+    prose = re.sub(r"```.*?```", "", PAGE, flags=re.S)
+    assert "\n    " not in prose, "a block that nobody runs"
+
+
+def test_rows_come_by_the_connection_of_the_page(tmp_path: Path) -> None:
+    (file,), (role,) = only("toml"), only("sql")
+    vault = make_vault(tmp_path)
+    with running() as server:
+        server.run("CREATE TABLE public.visits (patient_id int, age int)")
+        server.run("INSERT INTO visits SELECT n, n % 90 FROM generate_series(1, 300) n")
+        for statement in role.strip().split("\n"):
+            server.run(statement)
+        address = re.search(r'"(postgresql:.*)"', file)
+        assert address is not None
+        own = file.replace(address[1], server.database_url("postgres", "reader"))
+        (tmp_path / "clinic.toml").write_text(own.replace('"mara"', '"owner"'))
+        (tmp_path / "clinic.toml").chmod(0o600)
+        text = 'unit = "patient_id"\npeople = "town"\nbudget = { epsilon = 1 }\n'
+        (tmp_path / "visits.card.toml").write_text(text + '[columns.age]\ntype = "integer"\n')
+        options = ("--connection", f"clinic={tmp_path / 'clinic.toml'}")
+        source = "connection:clinic/public.visits"
+        added = run(
+            vault, "add", "visits", source, *options, "--card", str(tmp_path / "visits.card.toml")
+        )
+        assert added.returncode == 0, added.stderr
