@@ -21,8 +21,10 @@ def python_of(peer: str) -> Path | None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     steps = (
         ("venv", "--clear", "--python", sys.executable, str(folder)),
-        ("pip", "install", "--python", str(python), "-r", str(LISTS / f"{peer}.txt")),
-    )
+        # compiled now: else processes that start at once would all compile the same
+        ("pip", "install", "--compile-bytecode", "--python", str(python), "-r",
+         str(LISTS / f"{peer}.txt")),
+    )  # fmt: skip
     if not all(_is_done(step, folder.with_suffix(".log")) for step in steps):
         return None
     made.write_text(pinned, "utf-8")

@@ -17,7 +17,7 @@ from sfumato.client.columns import col
 from sfumato.client.vault import Vault
 from sfumato.core.federation import read_agreement
 from sfumato.core.refusal import Refused
-from sfumato.dice import SystemDice
+from sfumato.dice import StretchedDice, SystemDice
 from sfumato.door import Door, SumDoor, TrainDoor
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated.averaging import average
@@ -51,11 +51,12 @@ def site_of(
     def nonces() -> SqlNonces:
         return SqlNonces(records)
 
-    sums = SumDoor(door.ledger, door.engine, dice, door.code)
+    many = StretchedDice()  # noise and dithers take a million bytes a round
+    sums = SumDoor(door.ledger, door.engine, many, door.code)
     trainer = None
     if isinstance(door.engine, DuckDBEngine):
         trainer = TrainDoor(
-            door.ledger, door.engine, dice, lambda round_: nonces().take(round_), door.code
+            door.ledger, door.engine, many, lambda round_: nonces().take(round_), door.code
         )
     tensors = Tensors(None if rooms is None else Rooms(rooms))
     return Sites(sums, catalogue, nonces, identity, trainer, tensors=tensors)

@@ -16,8 +16,10 @@ from typing import IO, Final
 
 # -I: neither the environment nor the current folder decides what is imported. The package is found
 # where this process found it, even if that is a checkout; the path is used once and dropped.
+# Matrices are multiplied on one thread: others of the library would spin, waiting for more.
 _START: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
+    "import os, sys; os.environ['OPENBLAS_NUM_THREADS'] = '1'; "
+    "sys.path.insert(0, sys.argv[1]); import sfumato; del sys.path[0]; "
     "from sfumato.{module} import main; main()"
 )
 _HOME: Final = str(Path(__file__).resolve().parents[1])

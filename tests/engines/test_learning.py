@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from fractions import Fraction
 from pathlib import Path
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 
 from engine_rows import prepare, write_source
+from sfumato import piped
 from sfumato.core.card import Card, read_card
 from sfumato.core.federation import Agreement
 from sfumato.core.learning import read_lesson
 from sfumato.core.learning.network import SUM_BITS
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Member
+from sfumato.door.unseal import unseal
 from sfumato.engines import learning
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.learning import learnt
@@ -70,7 +73,7 @@ def sums_of(
     for plan in plans:
         flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4")
         with duckdb.connect(table, read_only=True) as connection:
-            found.append(learnt(connection, plan.order(table, flat.tobytes())))
+            found.append(learnt(connection, plan.order(table, flat.tobytes()), {}))
     return found
 
 
@@ -122,6 +125,105 @@ def test_nothing_hangs_on_how_many_rows_are_fetched_or_kept(
         assert (whole[place] == kept[place]).all()
 
 
+class Counting:
+    """A connection, and how often it was asked."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection, self.asked = connection, 0
+
+    def execute(self, *said: Any) -> Any:
+        self.asked += 1
+        return self.connection.execute(*said)
+
+
+def test_a_later_round_fetches_nothing_that_an_earlier_one_has(tmp_path: Path) -> None:
+    """And another lesson nothing that is not its own: other columns, or more rows of a person."""
+    some = {"features": ["age"], "hidden": []}
+    card = a_card(limits={"rows": 1000})
+    courses: list[dict[str, Any]] = [{}, {"max_rows": 1}, {"local": 2, "rate": 1}, some]
+    plans = [a_plan(card, **course) for course in courses]
+    engine = DuckDBEngine(bytes(32))
+    try:
+        table, _ = prepare(engine, write_source(tmp_path / "rows.csv", HEADER, ROWS), card)
+    finally:
+        engine.close()
+    kept: learning.Kept = {}
+    with duckdb.connect(table, read_only=True) as connection:
+        for plan in (*plans, *plans):
+            counting: Any = Counting(connection)
+            flats = [
+                np.random.default_rng(seed).normal(size=plan.size).astype("<f4").tobytes()
+                for seed in (1, 2)
+            ]
+            alone, _ = (learnt(connection, plan.order(table, flat), {}) for flat in flats)
+            first = learnt(counting, plan.order(table, flats[0]), kept)
+            asked = counting.asked
+            other = learnt(counting, plan.order(table, flats[1]), kept)
+            assert counting.asked == asked
+            assert (first == alone).all()
+            assert (first != other).any()
+            assert len(kept) == 1
+
+
+def test_parts_on_threads_add_up_to_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = a_card(limits={"rows": 1000})
+    plans = [a_plan(card), a_plan(card, local=2, rate=1)]
+    engine = DuckDBEngine(bytes(32))
+    try:
+        table, _ = prepare(engine, write_source(tmp_path / "rows.csv", HEADER, ROWS), card)
+    finally:
+        engine.close()
+    monkeypatch.setattr(learning, "_LONG", 1)
+    with duckdb.connect(table, read_only=True) as connection:
+        for plan in plans:
+            flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
+            alone, parted = (
+                learnt(connection, plan.order(table, flat), {}, threads) for threads in (1, 3)
+            )
+            assert alone.any()
+            assert (alone == parted).all()
+
+
+def test_matrices_are_multiplied_on_no_thread_that_waits_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would spin: of several sites on one machine that was more than all that they learn."""
+    counted = "import numpy; os.write(1, b'%d' % len(os.listdir('/proc/self/task')))"
+    begin = "from sfumato.{module} import main; main()"
+    assert begin in piped._START
+    monkeypatch.setattr(piped, "_START", piped._START.replace(begin, counted))
+    child = piped.Piped("engines.worker")
+    try:
+        assert child.read(1, time.monotonic() + 300) == b"1"
+    finally:
+        child.let_go()
+        child._process.wait()
+
+
+def test_another_table_is_not_learnt_from_what_was_kept_of_one(tmp_path: Path) -> None:
+    card = a_card(limits={"rows": 1000})
+    engine, plan, found = DuckDBEngine(bytes(32)), a_plan(card), []
+    flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
+    try:
+        tables = []
+        for name, rows in (("all", ROWS), ("few", ROWS[:7])):
+            (tmp_path / name).mkdir()
+            source = write_source(tmp_path / name / "rows.csv", HEADER, rows)
+            tables.append(prepare(engine, source, card)[0])
+        for place in (0, 0, 1, 0):
+            found.append(unseal(engine.learn(plan.order(tables[place], flat))))
+        with duckdb.connect(tables[1], read_only=True) as connection:
+            wanted = learnt(connection, plan.order(tables[1], flat), {})
+    finally:
+        engine.close()
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[3]).all()
+    assert (found[2] == wanted).all()
+    assert (found[2] != found[0]).any()
+
+
 def test_one_person_of_many_rows_takes_room_for_one_only(tmp_path: Path) -> None:
     """Else a lesson would be stopped by one person, and so tell of them (rules 13)."""
     card = a_card(max_rows=400, limits={"rows": 10_000, "rows_per_person": 400})
@@ -137,7 +239,7 @@ def test_one_person_of_many_rows_takes_room_for_one_only(tmp_path: Path) -> None
             table, _ = prepare(engine, write_source(folder / "rows.csv", HEADER, rows), card)
             with duckdb.connect(table, read_only=True) as connection:
                 tracemalloc.start()
-                found.append(learnt(connection, plan.order(table, flat)))
+                found.append(learnt(connection, plan.order(table, flat), {}))
                 peaks.append(tracemalloc.get_traced_memory()[1])
                 tracemalloc.stop()
     finally:
@@ -188,7 +290,7 @@ def test_a_row_is_a_person_where_a_card_knows_no_other(tmp_path: Path) -> None:
             table, _ = prepare(engine, write_source(folder / "rows.csv", HEADER, rows), card)
             flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4")
             with duckdb.connect(table, read_only=True) as connection:
-                found.append(learnt(connection, plan.order(table, flat.tobytes())))
+                found.append(learnt(connection, plan.order(table, flat.tobytes()), {}))
     finally:
         engine.close()
     assert (found[0] == found[1] + found[2]).all()

@@ -30,8 +30,9 @@ from sfumato.federated.flower.schedule import Plan
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 APP = Path(__file__).parent / "fleet_app"
+PATIENCE = Path(__file__).parent / "patience"
 SIZE = 8193
-DEADLINE_S = 900.0
+DEADLINE_S = 1800.0
 
 
 def free_port() -> int:
@@ -58,7 +59,7 @@ class Processes:
             "FLWR_HOME": str(folder / "home"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(PATIENCE))),
         }
 
     def start(self, name: str, program: str, *said: str) -> None:

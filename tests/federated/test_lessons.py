@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,9 +12,9 @@ import pytest
 import sfumato
 from several_sites import Sites, pooled, several
 from sfumato import Refused
-from sfumato.faces.console.lessons import EDGE, HIGH, LEFT, WIDE, curves_of
+from sfumato.faces.console.lessons import EDGE, HIGH, LEFT, WIDE, Paid, curves_of, paid_of
 from sfumato.faces.console.paper import make_paper
-from sfumato.federated.training import Step
+from sfumato.federated.training import Step, paid_by
 from sfumato.services.federated import lessons as services
 
 LESSON: dict[str, Any] = {
@@ -75,7 +77,64 @@ def test_who_looks_again_and_again_reads_the_ledger_once(
 def test_without_public_rows_nothing_is_told_of_how_the_model_does(sites: Sites) -> None:
     sites.together().train("patients", **LESSON)
     newest = lessons(sites.vaults["east"])["lessons"][0]
-    assert newest["told"] == [{"round": 1}, {"round": 2}, {"round": 3}]
+    assert [set(one) - {"round", "paid"} for one in newest["told"]] == [set(), set(), set()]
+
+
+def test_each_site_is_told_once_what_all_have_paid(sites: Sites) -> None:
+    """By whoever convenes, as soon as they know: in the round after the one that it was paid in."""
+    sites.together().train("patients", **LESSON)
+    paid = dict.fromkeys(("east", "north", "south", "west"), 20.0)
+    for vault in sites.vaults.values():
+        newest = lessons(vault)["lessons"][0]
+        assert newest["told"] == [{"round": 1}, {"round": 2, "paid": paid}, {"round": 3}]
+
+
+@dataclass
+class Way:
+    """The way to a site that is away in some rounds, or is told something else besides."""
+
+    vault: Any  # whatever answers verbs
+    away: tuple[int, ...] = ()
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+        if verb != "join-sum":
+            return dict(self.vault.call(verb, body))
+        if body["number"] in self.away:
+            raise Refused("service-down", "It is away.", "Ask later.")
+        return dict(self.vault.call(verb, {**body, **self.more}))
+
+
+def test_a_site_that_comes_late_or_back_is_told_too(sites: Sites) -> None:
+    """West is out of the first two rounds; north of the one in which others hear that it paid."""
+    ways = {"west": Way(sites.vaults["west"], (1, 2)), "north": Way(sites.vaults["north"], (4,))}
+    sites.together(ways).train("patients", **{**LESSON, "rounds": 6})
+    told = {
+        name: [(one["round"], "".join(site[0] for site in one.get("paid", {})))
+               for one in lessons(vault)["lessons"][0]["told"]]
+        for name, vault in sites.vaults.items()
+    }  # fmt: skip
+    before, after = [(1, ""), (2, "ens"), (3, "")], [(5, ""), (6, "ensw")]
+    assert told["east"] == told["south"] == [*before, (4, "ensw"), *after]
+    assert told["north"] == [*before, *after]
+    assert told["west"] == [(3, ""), (4, "ensw"), *after]
+
+
+def test_payments_of_strangers_are_not_taken_down(sites: Sites) -> None:
+    """Else whoever convenes could write what they like into a ledger, as somebody's name."""
+    told = {"told": {"paid": {"mallory": 1.0}}}
+    ways = {name: Way(vault, more=told) for name, vault in sites.vaults.items()}
+    before = lessons(sites.vaults["east"])
+    with pytest.raises(Refused, match=r"^bad-request:.*of the agreement"):
+        sites.together(ways).train("patients", **LESSON)
+    assert lessons(sites.vaults["east"]) == before
+
+
+def test_a_price_that_no_site_would_take_down_is_not_handed_on() -> None:
+    said = {"east": 1, "north": float("nan"), "south": -1, "west": Decimal("0.5"), "x": 10**11}
+    assert paid_by({name: {"epsilon": one} for name, one in said.items()}) == {
+        "east": 1.0, "west": 0.5,
+    }  # fmt: skip
 
 
 def test_others_see_their_own_lessons_alone(sites: Sites) -> None:
@@ -94,10 +153,12 @@ def test_others_see_their_own_lessons_alone(sites: Sites) -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [{"loss": float("nan")}, {"loss": -1}, {"loss": "low"}, {"loss": True}, {"rows": 3}, [1]],
-    ids=["no number", "below zero", "a word", "yes", "another name", "a list"],
-)
-def test_what_is_told_is_two_plain_numbers(sites: Sites, told: object) -> None:
+    [{"loss": float("nan")}, {"loss": -1}, {"loss": "low"}, {"loss": True}, {"rows": 3}, [1],
+     {"paid": [1]}, {"paid": {"east": "much"}}, {"paid": {"east": -1}}, {"paid": {"east": True}}],
+    ids=["no number", "below zero", "a word", "yes", "another name", "a list",
+         "paid a list", "paid a word", "paid below zero", "paid yes"],
+)  # fmt: skip
+def test_what_is_told_are_plain_numbers(sites: Sites, told: object) -> None:
     """Whoever convenes writes it into the ledger of each site, and no more than that."""
     body = {
         "data_set": "patients", "federation": "clinics", "epsilon": 1, "delta": 1e-6,
@@ -105,6 +166,19 @@ def test_what_is_told_is_two_plain_numbers(sites: Sites, told: object) -> None:
     }  # fmt: skip
     with pytest.raises(Refused, match=r"^bad-request:"):
         sites.vaults["east"].call("join-sum", body)
+
+
+def test_what_others_have_paid_is_shown_by_the_word_that_it_is() -> None:
+    lesson = {
+        "epsilon": 3.0, "sites": ["a", "b", "c"],
+        "told": [{"round": 1}, {"round": 2, "paid": {"a": 9.0, "b": 3.0}},
+                 {"round": 3, "paid": {"a": 9.0, "b": 3.0}}],
+    }  # fmt: skip
+    assert [(one.site, one.epsilon, one.word) for one in paid_of(lesson, "a")] == [
+        ("a", 3.0, "by this ledger"), ("b", 3.0, "told before round 2"),
+        ("c", None, "nothing told yet"),
+    ]  # fmt: skip
+    assert paid_of(lesson, None)[0] == Paid("a", 9.0, "told before round 2")
 
 
 def test_a_curve_is_drawn_from_what_was_told_and_said_in_words() -> None:
@@ -127,7 +201,10 @@ def test_the_page_has_every_round_as_a_table_and_follows_what_is_open(sites: Sit
     found = lessons(sites.vaults["north"])
     card = sites.vaults["north"].call("card", {"data_set": "patients"})
     joined = sites.vaults["north"].call("federations", {"data_set": "patients"})["federations"]
-    made = [{**one, "curves": curves_of(one["told"])} for one in found["lessons"]]
+    made = [
+        {**one, "curves": curves_of(one["told"]), "paid": paid_of(one, "north")}
+        for one in found["lessons"]
+    ]
     me = {"user": "owner", "roles": [], "actions": ["own", "ask", "read"]}
     for state, follows in (("done", 0), ("4-1", 1)):
         values = {"card": card, "federations": joined, "lessons": made, "state": state}
@@ -137,3 +214,5 @@ def test_the_page_has_every_round_as_a_table_and_follows_what_is_open(sites: Sit
         assert "Rounds that this site was in" in page
         assert "<polyline points=" in page
         assert "east, north, south, west" in page
+        assert page.count("told before round 2") >= 3
+        assert '<th scope="row">north</th><td class="n">20</td><td>by this ledger</td>' in page

@@ -60,6 +60,7 @@ class TrainOrder:
     number: int
     weights: bytes
     told: tuple[tuple[str, float], ...] = ()  # of that model, on public rows, by whoever convenes
+    paid: tuple[tuple[str, float], ...] = ()  # epsilon, by site, by whoever convenes
 
     @property
     def agreement(self) -> Agreement:
@@ -152,7 +153,8 @@ def _note(ledger: Ledger, order: TrainOrder) -> None:
     A later round charges nothing, so without an entry no anchor would tell that it was used.
     """
     said: Json = {"data_set": order.card.name, "people": order.card.people}
-    told: Json = {"told": dict(order.told)} if order.told else {}
+    words = {"told": dict(order.told), "paid": dict(order.paid)}
+    told: Json = {name: word for name, word in words.items() if word}
     ledger.note(ROUND, {**said, "op": order.operation, "round": order.number, **told})
 
 

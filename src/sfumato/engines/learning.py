@@ -6,7 +6,9 @@ Rows are fetched in slices, whose sums are exact, so that nothing hangs on where
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,7 +16,13 @@ from numpy.typing import NDArray
 
 from sfumato.core.learning import Field, LearnOrder, Network, People, Walk, Weights, unpacked
 from sfumato.core.learning.lesson import CLASSES, MOST_CELLS
-from sfumato.core.learning.network import SUM_BITS, Numbers, inputs_of
+from sfumato.core.learning.network import (
+    SUM_BITS,
+    Inputs,
+    Numbers,
+    inputs_of,
+    packed_inputs,
+)
 from sfumato.engines.frames import Header
 from sfumato.plan.lower_from import table_name
 
@@ -23,9 +31,13 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 1 << 16  # rows that are fetched, or fewer:
 _CELLS: Final = MOST_CELLS  # so many numbers: memory hangs on the order and not on the rows
-_HELD: Final = 1 << 24  # numbers by the card that are kept for the next step, not fetched again
+_HELD: Final = 1 << 24  # numbers by the card that are kept for the next step, or the next round
 _OWN: Final = 1 << 20  # numbers of people's own models at once, and of what goes through them
+_LONG: Final = 1 << 28  # rows times numbers, for which a thread is worth its while
 _MOST: Final = 1 << 20  # of an update's number, which is clipped again where it is rounded
+# What was fetched of a table, by what of it was asked for; one lesson's at a time.
+Slice = tuple[Inputs, Numbers]
+Kept = dict[tuple[object, ...], tuple[Slice, ...]]
 
 
 def learn_header(order: LearnOrder, table: str) -> Header:
@@ -69,19 +81,50 @@ def network_of(order: LearnOrder) -> Network:
     return Network((len(order.features), *order.hidden, outs), order.activation, order.loss)
 
 
-def learnt(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> NDArray[np.int64]:
-    """Return the clipped sum of gradients, or the update of a site's own steps."""
+def learnt(
+    connection: duckdb.DuckDBPyConnection, order: LearnOrder, kept: Kept, threads: int = 1
+) -> NDArray[np.int64]:
+    """Return the clipped sum of gradients, or the update of a site's own steps.
+
+    `kept` is of this very table: what a lesson's earlier rounds have fetched, if it is little.
+    """
     network = network_of(order)
     begin = unpacked(order.weights, network.size)
-    if order.local == 0:
-        weights = network.weights(begin)
-        total = np.zeros(network.size, dtype=np.int64)
-        for rows, target in _slices(connection, order):
-            total += network.clipped_sum(weights, rows, target, order.clip)
-        return total
     if order.is_of_people:
         return _of_people(connection, network, begin, order)
-    return _update(connection, network, begin, order)
+
+    def slices() -> Iterable[Slice]:
+        return _fetched_once(connection, order, kept)
+
+    if order.local:
+        return _update(network, begin, order, slices, threads)
+    weights = network.weights(begin)
+
+    def summed(inputs: Inputs, target: Numbers) -> NDArray[np.int64]:
+        return network.clipped_sum_of(weights, inputs, target, order.clip)
+
+    parts = (_added(summed, rows, network.size, threads) for rows in slices())
+    return np.asarray(sum(parts, np.zeros(network.size, dtype=np.int64)))
+
+
+def _added(
+    summed: Callable[[Inputs, Numbers], NDArray[Any]],  # Any: whole numbers, as doubles or not
+    rows: Slice,
+    size: int,
+    threads: int,
+) -> NDArray[Any]:
+    """Return the sum over all rows, parts of it on threads where it is long.
+
+    Whole numbers have one sum, however they are parted.
+    """
+    inputs, target = rows
+    at_once = max(1, -(-len(inputs) // threads), _LONG // size)
+    parts = [slice(start, start + at_once) for start in range(0, len(inputs), at_once)]
+    if len(parts) <= 1:
+        return summed(inputs, target)
+    with ThreadPoolExecutor(len(parts)) as pool:
+        found = list(pool.map(lambda part: summed(inputs[part], target[part]), parts))
+    return np.asarray(sum(found, np.zeros(size, dtype=np.int64)))
 
 
 def _of_people(
@@ -111,38 +154,50 @@ def _alike(people: People, network: Network) -> Iterator[People]:
 
 
 def _update(
-    connection: duckdb.DuckDBPyConnection, network: Network, begin: Numbers, order: LearnOrder
+    network: Network,
+    begin: Numbers,
+    order: LearnOrder,
+    slices: Callable[[], Iterable[Slice]],
+    threads: int,
 ) -> NDArray[np.int64]:
-    """Return how far so many steps on all rows go; FedProx draws each of them back.
-
-    Rows are kept between steps where the card says that there cannot be many.
-    """
-    is_small = order.most_rows * (len(order.features) + 1) <= _HELD
-    held = list(_slices(connection, order)) if is_small else None
+    """Return how far so many steps on all rows go; FedProx draws each of them back."""
     now = begin
     for _ in range(order.local):
-        rows = _slices(connection, order) if held is None else held
-        slope = _mean(network, network.weights(now), rows) + order.proximal * (now - begin)
-        now = now - order.rate * slope
+        slope = _mean(network, network.weights(now), slices(), threads)
+        now = now - order.rate * (slope + order.proximal * (now - begin))
     moved = np.nan_to_num(now - begin, nan=0.0, posinf=_MOST, neginf=-_MOST)
     return np.rint(np.clip(moved, -_MOST, _MOST) * 2.0**SUM_BITS).astype(np.int64)
 
 
-def _mean(network: Network, weights: Weights, slices: Iterable[tuple[Numbers, Numbers]]) -> Numbers:
+def _fetched_once(
+    connection: duckdb.DuckDBPyConnection, order: LearnOrder, kept: Kept
+) -> Iterable[Slice]:
+    """Return what `_slices` gives; from memory, where a step or a round has fetched it before.
+
+    It is kept where the card says that there cannot be much of it: no row decides.
+    """
+    if order.most_rows * (len(order.features) + 1) > _HELD:
+        return _slices(connection, order)
+    wanted: tuple[object, ...] = (order.features, order.target, order.loss, order.max_rows)
+    if wanted not in kept:
+        kept.clear()
+        kept[wanted] = tuple(_slices(connection, order))
+    return kept[wanted]
+
+
+def _mean(network: Network, weights: Weights, slices: Iterable[Slice], threads: int) -> Numbers:
     total, count = np.zeros(network.size), 0
-    for rows, target in slices:
-        total += network.whole_sum(weights, rows, target)
-        count += len(rows)
+    for rows in slices:
+        total += _added(partial(network.whole_sum, weights), rows, network.size, threads)
+        count += len(rows[0])
     return np.asarray(total / (max(1, count) * 2.0**SUM_BITS))
 
 
-def _slices(
-    connection: duckdb.DuckDBPyConnection, order: LearnOrder
-) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield features from 0 to 1, and targets; rows without a value somewhere are left out."""
+def _slices(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[Slice]:
+    """Yield features on the grid of inputs, and targets; rows that lack a value are left out."""
     at_once = min(AT_ONCE, _CELLS // len(order.features))
     for columns in _fetched(connection, order, "rowid", at_once):
-        yield _features(columns, order), _target(columns, order)
+        yield packed_inputs(_features(columns, order)), _target(columns, order)
 
 
 def _people(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[People]:

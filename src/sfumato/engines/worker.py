@@ -12,9 +12,9 @@ import resource
 import select
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
@@ -24,6 +24,9 @@ from sfumato.engines.frames import Header, framed, read_frame
 from sfumato.engines.kernel import add_up
 from sfumato.engines.locked import Room, open_locked
 from sfumato.engines.secluded import seclude
+
+if TYPE_CHECKING:
+    from sfumato.engines.learning import Kept
 
 _TRIM, _MMAP, _ARENAS = -1, -3, -8  # of mallopt(3)
 _RESERVE_MB: Final = 1024  # address space of the interpreter and the libraries
@@ -38,6 +41,7 @@ class Worker:
     salt: str
     table: tuple[object, ...] = ()
     connection: duckdb.DuckDBPyConnection | None = None
+    learnt_from: Kept = field(default_factory=dict)  # of that table, in a lesson's last round
 
     def open(self, path: str) -> duckdb.DuckDBPyConnection:
         """Return a read-only connection to the prepared table; the last one stays open."""
@@ -54,6 +58,7 @@ class Worker:
         if self.connection is not None:
             self.connection.close()
         self.connection, self.table = None, ()
+        self.learnt_from.clear()
 
 
 def main() -> None:
@@ -160,7 +165,9 @@ def _split_people(worker: Worker, request: Header) -> bytes:
 def _learn(worker: Worker, request: Header) -> bytes:
     from sfumato.engines.learning import learnt, read_learn
 
-    found = learnt(worker.open(str(request["table"])), read_learn(request))
+    connection = worker.open(str(request["table"]))
+    order, threads = read_learn(request), worker.room.threads
+    found = learnt(connection, order, worker.learnt_from, threads)
     return framed({"ok": True}, found.astype("<i8").tobytes())
 
 

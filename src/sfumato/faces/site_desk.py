@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST: Final = 10**10
 TOLD: Final = ("loss", "accuracy")
+PAID: Final = "paid"
 
 
 def _asked(body: Body) -> Asked:
@@ -37,6 +38,7 @@ def _asked(body: Body) -> Asked:
         0 if body.get("number") is None else count_of(body, "number", 1, MOST),
         b"" if body.get("weights") is None else _bytes_of(body, "weights"),
         _told(body),
+        _paid(body),
         None if body.get("guarantee") is None else text_of(body, "guarantee"),
     )
 
@@ -44,13 +46,28 @@ def _asked(body: Body) -> Asked:
 def _told(body: Body) -> tuple[tuple[str, float], ...]:
     """Return what whoever convenes says of the model that a round begins with."""
     told = body.get("told", {})
-    if not isinstance(told, dict) or not told.keys() <= set(TOLD):
-        raise bad_request(f"told is an object of {' and '.join(TOLD)}")
-    if not all(type(one) in (int, float, Decimal) for one in told.values()):
-        raise bad_request("what is told are numbers")
-    numbers = [(name, float(told[name])) for name in TOLD if name in told]
-    if not all(0 <= number <= MOST for _, number in numbers):
-        raise bad_request("what is told lies between 0 and 10,000,000,000")
+    if not isinstance(told, dict) or not told.keys() <= {*TOLD, PAID}:
+        raise bad_request(f"told is an object of {', '.join(TOLD)} and {PAID}")
+    return _numbers({name: told[name] for name in TOLD if name in told})
+
+
+def _paid(body: Body) -> tuple[tuple[str, float], ...]:
+    """Return what whoever convenes says that each site has paid so far."""
+    told = body.get("told", {})
+    paid = told.get(PAID, {}) if isinstance(told, dict) else {}
+    if not isinstance(paid, dict):
+        raise bad_request("what sites have paid is an object of numbers")
+    return _numbers(paid)
+
+
+def _numbers(said: Mapping[str, object]) -> tuple[tuple[str, float], ...]:
+    numbers = [
+        (name, float(one))
+        for name, one in said.items()
+        if isinstance(one, int | float | Decimal) and not isinstance(one, bool)
+    ]
+    if len(numbers) < len(said) or not all(0 <= number <= MOST for _, number in numbers):
+        raise bad_request("what is told are numbers between 0 and 10,000,000,000")
     return tuple(numbers)
 
 

@@ -25,6 +25,7 @@ from sfumato.federated.trained import Scale, TrainedModel, scale_of
 NAME_BYTES: Final = 32
 PATIENCE: Final = 3  # rounds that fail one after the other, and then the training stops
 MOST: Final = 32.0
+MOST_PAID: Final = 10**10  # epsilon that a site takes down as another's
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ class _Pupil:
     failures: int = 0
     last: Round | None = None
     receipts: dict[str, Json] = field(default_factory=dict)
+    informed: set[str] = field(default_factory=set)  # sites that were told of all these receipts
 
     def learn(
         self,
@@ -142,21 +144,36 @@ class _Pupil:
         sent = self.flat.astype("<f4").tobytes()
         about = f"{next(iter(priced.values()))['about']} {number} {sha256(sent).hexdigest()}"
         asked = {**body, "number": number, "weights": base64.b64encode(sent).decode("ascii")}
-        if self.course.public:
-            asked["told"] = told_of(self.model(None), self.course.public)
+        told = self._told()
+        if told:
+            asked["told"] = told
         try:
             self.last = self.convener.played(asked, priced, gone, about)
         except Refused as refused:
             self.failures += 1
             return refused
         self.failures, self.done = 0, self.done + 1
-        for site, receipt in self.last.receipts.items():
-            self.receipts.setdefault(site, receipt)
+        if "paid" in told:
+            self.informed |= set(self.last.collector.survivors)
+        if self.last.receipts.keys() - self.receipts.keys():
+            self.informed = set()
+        self.receipts = {**self.last.receipts, **self.receipts}
         self._move(
             np.asarray(self.last.collector.total() * unit, dtype=np.float64),
             self.last.collector.survivors,
         )
         return None
+
+    def _told(self) -> Json:
+        """Return what sites' owners are told with a round: how the model does, and who has paid.
+
+        Payments are told where a site of the last round does not know them yet: each word of it
+        stands in the ledgers for ever.
+        """
+        told = told_of(self.model(None), self.course.public) if self.course.public else {}
+        last = () if self.last is None else self.last.collector.survivors
+        paid = {} if self.informed >= set(last) else paid_by(self.receipts)
+        return {**told, "paid": paid} if paid else told
 
     def _move(self, total: Numbers, survivors: tuple[str, ...]) -> None:
         course = self.course
@@ -202,6 +219,12 @@ def told_of(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> Json:
     if model.network.loss == CLASSES:
         told["accuracy"] = float(model.accuracy(public))
     return told
+
+
+def paid_by(receipts: Mapping[str, Json]) -> dict[str, float]:
+    """Return the epsilon of each receipt that other sites would believe to be one."""
+    paid = {site: float(one["epsilon"]) for site, one in sorted(receipts.items())}
+    return {site: epsilon for site, epsilon in paid.items() if 0 <= epsilon <= MOST_PAID}
 
 
 def first_weights(network: Network, name: str) -> Numbers:

@@ -23,6 +23,7 @@ _KEY: Final = text(64)
 _SITES: Final = pairs(_KEY)
 _AGREEMENT: Final = opened({"name": text(63), "sites": _SITES, "floor": COUNT, "colluders": COUNT})
 _MESSAGE: Final = text(1_000_000, description="The bytes of the message, in base64.")
+_PLAIN: Final[Schema] = {"type": "number"}
 _ASKED: Final[dict[str, Schema]] = {"federation": text(63)}
 _TERMS: Final[dict[str, Schema]] = {
     "epsilon": {**NUMBER, "description": "The price; needed but for a sum without noise."},
@@ -35,7 +36,7 @@ _TERMS: Final[dict[str, Schema]] = {
 _ROUND_TERMS: Final[dict[str, Schema]] = {
     **_TERMS,
     "number": {**COUNT, "description": "Which round of the lesson it is."},
-    "told": opened({"loss": {"type": "number"}, "accuracy": {"type": "number"}}),
+    "told": shape({}, {"loss": _PLAIN, "accuracy": _PLAIN, "paid": pairs(_PLAIN)}),
     "weights": text(400_000, description="The model that the round begins with, in base64."),
 }
 _SUM: Final = (

@@ -97,6 +97,19 @@ def test_no_row_moves_what_others_add_not_by_one_bit(network: Network) -> None:
 
 
 @WHICH
+def test_a_sum_is_the_same_to_the_bit_however_many_rows_are_looked_at_once(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, rows, target = rows_for(network, 700)
+    found = []
+    for cached in (1, 17 * max(network.widths), 1 << 40):
+        monkeypatch.setattr(network_module, "_CACHED", cached)
+        found.append(network.clipped_sum(weights, rows, target, CLIP))
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[2]).all()
+
+
+@WHICH
 @pytest.mark.parametrize("clip", [2.0**-8, 0.1, 4.0])
 def test_nobody_adds_more_than_the_clip(network: Network, clip: float) -> None:
     weights, rows, target = rows_for(network, 60, seed=3)

@@ -21,6 +21,7 @@ from sfumato.core.learning.lesson import SQUARES
 from sfumato.core.refusal import Refused
 
 Numbers = NDArray[np.float64]
+Inputs = NDArray[np.uint16]  # rows on the grid of inputs, a quarter of what they are as doubles
 Weights = list[tuple[Numbers, Numbers]]  # of each layer: outs x ins, and outs
 INPUT_BITS: Final = 12  # what goes into a layer is counted in 2**-12, up to 2**5
 WEIGHT_BITS: Final = 16  # weights in 2**-16, up to 2**5
@@ -29,6 +30,7 @@ SUM_BITS: Final = INPUT_BITS + BACK_BITS  # so gradients are counted in 2**-30
 _FARTHEST: Final = 32.0
 _EDGE: Final = 4.0 * 2.0**BACK_BITS
 AT_ONCE: Final = 4096  # rows: 2**12 products of 2**37 stay below 2**53
+_CACHED: Final = 1 << 16  # numbers of the widest layer at once: they stay in the cache
 _THROUGH: Final = 1 << 20  # numbers at once that go through people's own layers
 _SHORTER: Final = 1 - 2.0**-40  # more than what a norm in floats can be off by
 _EXP_BITS: Final = 30
@@ -95,19 +97,26 @@ class Network:
         self, weights: Weights, rows: Numbers, target: Numbers, clip: float
     ) -> NDArray[np.int64]:
         """Return the sum of the rows' clipped gradients, in units of 2**-30; exact."""
+        return self.clipped_sum_of(weights, packed_inputs(rows), target, clip)
+
+    def clipped_sum_of(
+        self, weights: Weights, inputs: Inputs, target: Numbers, clip: float
+    ) -> NDArray[np.int64]:
+        """Return the same of rows that are on the grid of inputs already."""
         total = np.zeros(self.size, dtype=np.int64)
-        for start in range(0, len(rows), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            ins, backs = self._gradients(weights, inputs_of(rows[part]), target[part])
+        at_once = min(AT_ONCE, max(1, _CACHED // max(self.widths)))
+        for start in range(0, len(inputs), at_once):
+            part = slice(start, start + at_once)
+            ins, backs = self._gradients(weights, inputs[part].astype(np.float64), target[part])
             total += self._flat(ins, _clipped(ins, backs, clip))
         return total
 
-    def whole_sum(self, weights: Weights, rows: Numbers, target: Numbers) -> Numbers:
+    def whole_sum(self, weights: Weights, inputs: Inputs, target: Numbers) -> Numbers:
         """Return the sum of the rows' gradients, none of them clipped, in units of 2**-30."""
         total = np.zeros(self.size)
-        for start in range(0, len(rows), AT_ONCE):
+        for start in range(0, len(inputs), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            ins, backs = self._gradients(weights, inputs_of(rows[part]), target[part])
+            ins, backs = self._gradients(weights, inputs[part].astype(np.float64), target[part])
             total += self._flat(ins, backs)
         return total
 
@@ -143,14 +152,21 @@ class Network:
         ins, value = [], entered
         for place, (matrix, bias) in enumerate(weights):
             ins.append(value)
-            products = value @ np.swapaxes(matrix, -1, -2) + bias[..., None, :] * 2.0**INPUT_BITS
-            before = products * 2.0 ** -(INPUT_BITS + WEIGHT_BITS)
+            value = value @ np.swapaxes(matrix, -1, -2)  # from here on it is changed in place
+            value += bias[..., None, :] * 2.0**INPUT_BITS
+            value *= 2.0 ** -(INPUT_BITS + WEIGHT_BITS)
             if place < len(weights) - 1:
-                after = np.tanh(before) if self.activation == "tanh" else np.maximum(before, 0.0)
-                value = np.floor(np.clip(after, -_FARTHEST, _FARTHEST) * 2.0**INPUT_BITS)
-            else:
-                value = np.clip(before, -_FARTHEST, _FARTHEST)
-        return ins, value
+                self._activate(value)
+        return ins, np.clip(value, -_FARTHEST, _FARTHEST, out=value)
+
+    def _activate(self, value: Numbers) -> None:
+        """Put what a layer gives through the activation and on the grid of inputs, in place."""
+        if self.activation == "tanh":
+            np.tanh(value, out=value)
+        else:
+            np.clip(value, 0.0, _FARTHEST, out=value)
+        value *= 2.0**INPUT_BITS
+        np.floor(value, out=value)
 
     def _gradients(
         self, weights: Weights, entered: Numbers, target: Numbers
@@ -160,17 +176,19 @@ class Network:
         back = self._back(said, target)
         backs = [back]
         for place in range(len(weights) - 1, 0, -1):
-            through = (back @ weights[place][0]) * 2.0**-WEIGHT_BITS
-            slope = self._slope(ins[place])
-            back = np.trunc(np.clip(through * slope, -_EDGE, _EDGE))
+            back = back @ weights[place][0]
+            back *= 2.0**-WEIGHT_BITS
+            back *= self._slope(ins[place])
+            np.clip(back, -_EDGE, _EDGE, out=back)
+            np.trunc(back, out=back)
             backs.append(back)
         return ins, backs[::-1]
 
-    def _slope(self, after: Numbers) -> Numbers:
+    def _slope(self, after: Numbers) -> Numbers | NDArray[np.bool_]:
         """Return the activation's derivative, from what it gave."""
         if self.activation == "tanh":
-            return 1.0 - np.square(after * 2.0**-INPUT_BITS)
-        return (after > 0).astype(np.float64)
+            return np.asarray(1.0 - np.square(after * 2.0**-INPUT_BITS))
+        return np.asarray(after > 0)
 
     def _back(self, said: Numbers, target: Numbers) -> Numbers:
         """Return the loss's derivative by what was said, in 2**-18."""
@@ -198,6 +216,11 @@ class Network:
 def inputs_of(rows: Numbers) -> Numbers:
     """Return features from 0 to 1 on the grid of inputs, in whole numbers."""
     return np.floor(np.clip(rows, 0.0, 1.0) * 2.0**INPUT_BITS)
+
+
+def packed_inputs(rows: Numbers) -> Inputs:
+    """Return features from 0 to 1 on the grid of inputs, as they are kept: at most 2**12 each."""
+    return inputs_of(rows).astype(np.uint16)
 
 
 def unpacked(message: bytes, size: int) -> Numbers:
@@ -232,10 +255,15 @@ def _clipped(ins: Sequence[Numbers], backs: Sequence[Numbers], clip: float) -> l
     """
     squares = np.zeros(len(ins[0]))
     for into, back in zip(ins, backs, strict=True):
-        squares += np.square(back).sum(axis=1) * (np.square(into).sum(axis=1) + 4.0**INPUT_BITS)
+        squares += _squared(back) * (_squared(into) + 4.0**INPUT_BITS)
     norms = np.sqrt(squares) * 2.0**-SUM_BITS
     scale = np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS))
     return [np.trunc(back * scale[:, None]) for back in backs]
+
+
+def _squared(numbers: Numbers) -> Numbers:
+    """Return each row's sum of squares: whole numbers below 2**53, in whatever order."""
+    return np.asarray(np.einsum("ij,ij->i", numbers, numbers))
 
 
 def _shortened(moved: Numbers, clip: float) -> NDArray[np.int64]:

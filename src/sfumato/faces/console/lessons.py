@@ -27,13 +27,26 @@ class Curve:
     marks: tuple[tuple[float, str], ...]  # how far down a number's rule lies, and the number
 
 
+@dataclass(frozen=True)
+class Paid:
+    """What one site has paid for a lesson, and by whose word."""
+
+    site: str
+    epsilon: float | None
+    word: str
+
+
 async def lessons(visit: Visit) -> Response:
     """Show the federations that the data set takes part in, and its lessons round by round."""
     name = {"data_set": visit.at("data_set")}
     found, joined, card = await asyncio.gather(
         visit.call("lessons", name), visit.call("federations", name), visit.call("card", name)
     )
-    made = [{**one, "curves": curves_of(one["told"])} for one in found["lessons"]]
+    own = {one["name"]: one["this_site"] for one in joined["federations"]}
+    made = [
+        {**one, "curves": curves_of(one["told"]), "paid": paid_of(one, own.get(one["federation"]))}
+        for one in found["lessons"]
+    ]
     return visit.page(
         "lessons.html",
         card=card,
@@ -41,6 +54,18 @@ async def lessons(visit: Visit) -> Response:
         lessons=made,
         state=found["state"],
     )
+
+
+def paid_of(lesson: Mapping[str, Any], own: str | None) -> list[Paid]:  # Any: JSON of the wire
+    """Return what each site has paid: this one by its ledger, the others by the convener's word."""
+    told: dict[str, Paid] = {}
+    for one in lesson["told"]:
+        for site, epsilon in one.get("paid", {}).items():
+            told.setdefault(site, Paid(site, epsilon, f"told before round {one['round']}"))
+    if own is not None:
+        told[own] = Paid(own, lesson["epsilon"], "by this ledger")
+    nothing = [Paid(site, None, "nothing told yet") for site in lesson["sites"] if site not in told]
+    return sorted((*told.values(), *nothing), key=lambda one: one.site)
 
 
 def curves_of(rounds: Sequence[Mapping[str, Any]]) -> list[Curve]:  # Any: JSON of the wire

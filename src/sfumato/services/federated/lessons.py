@@ -1,7 +1,8 @@
 """What a site can say of lessons: how far each has come, by its own ledger; no row is read.
 
 Loss and accuracy are of the model that a round begins with, on rows that are public, and as whoever
-convenes has told them: they stand in the ledger beside the round, and the site checks neither.
+convenes has told them; so is what the other sites have paid. These stand in the ledger beside the
+round, and the site checks none of them.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def _rounds(ledger: Ledger, data_set: str, after: int) -> dict[str, list[Json]]:
     for entry in ledger.store.notes(ROUND, after):
         body = json.loads(entry.body)
         if body["data_set"] == data_set:
-            told: Json = {"round": body["round"], **body.get("told", {})}
+            paid = {"paid": body["paid"]} if "paid" in body else {}
+            told: Json = {"round": body["round"], **body.get("told", {}), **paid}
             found.setdefault(str(body["op"]), []).append(told)
     return found
 

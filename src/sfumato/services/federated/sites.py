@@ -81,7 +81,8 @@ class Asked:
     lesson: object = None  # instead of a question: what is to be learnt,
     number: int = 0  # in which round of it,
     weights: bytes = b""  # and the model that this round begins with
-    told: tuple[tuple[str, float], ...] = ()  # its loss and accuracy on public rows
+    told: tuple[tuple[str, float], ...] = ()  # its loss and accuracy on public rows,
+    paid: tuple[tuple[str, float], ...] = ()  # and what each site has paid, by who convenes
     guarantee: str | None = None  # a sum with noise, if left out; else secure-average (not DP)
 
 
@@ -241,6 +242,8 @@ class Sites:
         if not 1 <= asked.number <= plan.lesson.rounds:
             raise _malformed(f"the lesson has rounds 1 to {plan.lesson.rounds}")
         unpacked(asked.weights, plan.size)
+        if dict(asked.paid).keys() - {member.name for member in plan.agreement.members}:
+            raise _malformed("what is told of payments is of sites of the agreement")
         return plan, plan.about_round(asked.number, asked.weights)
 
     def _ordered(
@@ -261,7 +264,8 @@ class Sites:
             order = SumOrder(card, table, sum_, asker, nonce)
             can_pay(self.door, order)
             return order
-        lesson = TrainOrder(card, table, sum_, asker, asked.number, asked.weights, asked.told)
+        told = asked.told, asked.paid
+        lesson = TrainOrder(card, table, sum_, asker, asked.number, asked.weights, *told)
         can_train(self._trainer(), lesson)
         return lesson
 
