@@ -77,6 +77,41 @@ def test_a_command_that_ends_with_another_status_is_caught() -> None:
     assert "status" in found.view or found.view == "the whole output"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sys.stdout.buffer.write(b'5\\r\\n' if sys.argv[1] == '1' else b'5\\n')",
+        "print('{\"n\": 5}' if sys.argv[1] == '1' else '{\"n\":5}')",
+        'print(\'{"n": 4, "n": 5}\' if sys.argv[1] == \'1\' else \'{"n": 3, "n": 5}\')',
+        "sys.stdout.buffer.write(b'\\xff5' if sys.argv[1] == '1' else b'\\xff4')",
+    ],
+    ids=["line end", "blank in JSON", "name twice in JSON", "behind what is no text"],
+)
+def test_what_a_command_prints_is_looked_at_to_the_byte(said: str) -> None:
+    command = [*QUICK, f"import sys; {said}", "{data}"]
+    assert audit_command(command, "0", "1", epsilon=1, most=256, dice=dice()).is_violated
+
+
+def test_what_a_service_says_in_its_headers_is_looked_at() -> None:
+    class Talker(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # http.server's name
+            self.send_response(200)
+            self.send_header("X-Rows", str(len(self.path)))
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Talker) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        at = f"http://127.0.0.1:{server.server_port}"
+        found = audit_http(
+            Request(f"{at}/a"), Request(f"{at}/ab"), epsilon=1, most=256, dice=dice()
+        )
+        server.shutdown()
+    assert found.is_violated
+
+
 @pytest.mark.slow
 def test_a_command_with_much_noise_is_not_accused() -> None:
     found = audit_command([*QUICK, NOISY, "{data}"], "10", "11", epsilon=1, most=256, dice=dice())

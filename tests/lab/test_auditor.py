@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from sfumato.core.refusal import Refused
-from sfumato.lab.audit import Audited, audit, audit_rho
+from sfumato.lab.audit import Audited, audit, audit_order_2, audit_rho
 from sfumato.lab.audit.auditing import could_prove, held_against, runs_of
 from sfumato.lab.audit.bound import (
     Score,
@@ -413,6 +413,20 @@ def test_a_rho_is_bounded_for_gaussian_noise_and_its_double_is_caught() -> None:
     assert not right.is_violated
     assert right.lower > 0.2 * rho
     assert audit_rho(noisy(2.0), 0, 1, rho=rho, dice=dice()).is_violated
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("hold", [audit_rho, audit_order_2])
+def test_gaussian_noise_of_one_sign_breaks_any_rho(
+    hold: Callable[..., Audited], pair: tuple[int, int]
+) -> None:
+    """What the one side never says is one output in six: whoever guesses often misses it."""
+
+    def positive(data: int, runs: int, random: np.random.Generator) -> Any:  # of numbers
+        return data + np.abs(np.round(random.normal(0, 2.4, size=runs)))
+
+    claim = {"rho" if hold is audit_rho else "divergence": 0.0852}
+    assert hold(positive, *pair, **claim, most=8192, dice=dice()).is_violated
 
 
 def test_the_same_dice_give_the_same_finding() -> None:

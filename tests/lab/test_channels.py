@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from sfumato.app import OpenVault
 from sfumato.client.answer import Answer
 from sfumato.core.refusal import Refused
+from sfumato.lab.audit import channels
 from sfumato.lab.audit.channels import differences, said, times
 from vaults import open_with, write_csv
 
@@ -109,10 +111,20 @@ def test_what_differs_is_found(tmp_path: Path) -> None:
         assert f"charge of {question}" in differences(honest, dear, [question])
 
 
-def test_times_that_differ_are_seen() -> None:
-    same = times(lambda: time.sleep(0.001), lambda: time.sleep(0.001), 60)
-    apart = times(lambda: None, lambda: time.sleep(0.002), 60)
+def test_times_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that the calls themselves move: on a busy machine the real one says anything."""
+    now, dice = [0.0], np.random.default_rng(1)
+    monkeypatch.setattr(channels, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def takes(least: float) -> Callable[[], None]:
+        def call() -> None:
+            now[0] += dice.uniform(least, least + 1)
+
+        return call
+
+    same, apart = times(takes(1), takes(1), 60), times(takes(1), takes(2), 60)
     assert apart.apart == 1
     assert apart.chance < 1e-6
-    assert same.apart < 1
+    assert same.apart < 0.5
+    assert same.chance > 1e-3
     assert "middle times" in same.finding

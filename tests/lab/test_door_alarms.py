@@ -1,12 +1,15 @@
 """How often the audit at the door accuses a door that is right: no more often than it says.
 
-Each audit has coins of its own: a data set has many columns of keys, and in each of them another
-half of ten thousand keys has a person.
+Each audit has coins of its own. Of three questions they are as long as an audit may be at least: a
+data set has many columns of keys, and in each of them another half of ten thousand keys has a
+person. Of every question they are short: what is released of many keys at once is looked at a
+thousand keys at a time, whose coins no other audit of the question sees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +20,10 @@ from scipy.stats import binom
 
 import sfumato
 from sfumato.app import OpenVault
+from sfumato.lab.audit.door import Asked, Canaries, Seen, held, put_canaries
 from sfumato.lab.audit.one_run import OneRunClaim, coins, judged
+from sfumato.lab.audit.streams import STREAMS
+from sfumato.lab.audit.suite import AT_THE_DOOR
 from vaults import make_vault, write_csv
 
 KEYS = 10_000
@@ -110,3 +116,66 @@ def test_two_hundred_audits_at_the_door_alarm_no_more_often_than_alpha(
         for column in range(COLUMNS)
     )
     assert alarms <= most_alarms(8 * COLUMNS)
+
+
+# --- short audits of every question -----------------------------------------------------------
+
+PIECE = 1000  # keys of a short audit
+SHORT = 200  # audits of a question
+HOUSES = 10  # of twenty thousand keys each
+
+
+@pytest.fixture(scope="module")
+def houses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Canaries]]:
+    """Return vaults with canaries, the coins of each flipped anew."""
+    with ExitStack() as stack:
+        yield [_house(stack, tmp_path_factory.mktemp("house"), number) for number in range(HOUSES)]
+
+
+def _house(stack: ExitStack, folder: Path, number: int) -> Canaries:
+    vault = stack.enter_context(sfumato.open(make_vault(folder)))
+    return put_canaries(vault, folder, np.random.default_rng([3, number]))
+
+
+def pieces(seen: Seen) -> Iterator[Seen]:
+    """Yield what was released of a thousand keys, and of the next thousand, and so on."""
+    for start in range(0, len(seen.is_in), PIECE):
+        keys = range(start, start + PIECE)
+        released: dict[Hashable, Sequence[object]] = {
+            key - start: seen.released[key] for key in keys if key in seen.released
+        }
+        yield Seen(released, seen.is_in[start : start + PIECE])
+
+
+def alarms_of(question: Asked, houses: list[Canaries], factor: int) -> tuple[int, int]:
+    """Return how many of at least so many short audits accuse the door, and how many they were."""
+    alarms = audits = 0
+    for number, house in enumerate(houses):
+        for place, piece in enumerate(pieces(question.seen(house, factor))):
+            dice = np.random.default_rng([4, number, place])
+            alarms += held(question, piece, dice, alpha=ALPHA).is_violated
+            audits += 1
+        if audits >= SHORT:
+            break
+    return alarms, audits
+
+
+# A stream is closed day by day, for minutes: its audits are the long ones.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "question", [one for one in AT_THE_DOOR if one not in STREAMS], ids=lambda one: one.name
+)
+def test_two_hundred_short_audits_of_a_question_alarm_no_more_often_than_alpha(
+    houses: list[Canaries], question: Asked
+) -> None:
+    alarms, audits = alarms_of(question, houses, 1)
+    assert audits >= SHORT
+    assert alarms <= most_alarms(audits)
+
+
+@pytest.mark.slow
+def test_short_audits_of_too_little_noise_do_alarm(houses: list[Canaries]) -> None:
+    """At twice the price, held against the price: else quiet audits would show nothing."""
+    count = next(one for one in AT_THE_DOOR if one.name == "COUNT(*)")
+    alarms, audits = alarms_of(count, houses[:1], 2)
+    assert alarms > audits / 2

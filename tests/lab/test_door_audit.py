@@ -15,13 +15,17 @@ import sfumato
 from sfumato.app import OpenVault
 from sfumato.client.regression import logistic
 from sfumato.client.shares import Share
+from sfumato.core.measure import Cells, Measure
 from sfumato.core.noise import laplace
 from sfumato.core.noise.kind import Noise
-from sfumato.core.ports import Dice
+from sfumato.core.ports import Dice, Prepared, PrepareOrder
 from sfumato.core.refusal import Refused
+from sfumato.core.sealed import Sealed
+from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.lab.audit.beyond import BEYOND, GROUPS, ROWS, VALUE
 from sfumato.lab.audit.door import QUESTIONS, Asked, Canaries, Question, held, put_canaries
 from sfumato.lab.audit.fits import FITS
-from sfumato.lab.audit.one_run import NOT_SHOWN, OneRunClaim, audit_one_run, judged
+from sfumato.lab.audit.one_run import ENOUGH, NOT_SHOWN, OneRunClaim, audit_one_run, judged
 from sfumato.lab.audit.streams import closed
 from sfumato.lab.audit.suite import AT_THE_DOOR, at_the_door
 from spark_cluster import need_java
@@ -152,6 +156,40 @@ def test_a_door_that_draws_half_the_noise_is_accused(
     monkeypatch.setattr(Noise, "sample", half)
     asked = replace(question("COUNT(*)"), sql="SELECT k, COUNT(x) FROM canaries GROUP BY k")
     assert held(asked, asked.seen(house, 1), dice()).is_violated
+
+
+# --- beyond every bound -----------------------------------------------------------------------
+
+
+def test_of_who_brings_too_much_no_more_shows_than_is_paid_for(house: Canaries) -> None:
+    found = at_the_door(house, BEYOND[0], "DuckDB", seed=1, alpha=RARELY)
+    assert not found.audited.is_violated, found.audited.finding
+    assert found.audited.samples == 20_000
+    assert found.counts, found.twin.finding
+
+
+@pytest.mark.parametrize("bound", ["rows", "groups", "clamp"])
+def test_a_door_that_forgets_a_bound_is_accused(
+    house: Canaries, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """The price is of one row up to 100 in one group, and the engine is told of more."""
+    measure, prepare = DuckDBEngine.measure, DuckDBEngine.prepare
+    rows, groups = ROWS if bound == "rows" else 1, GROUPS if bound == "groups" else 1
+
+    def measured(engine: DuckDBEngine, table: str, asked: Measure) -> Sealed[Cells]:
+        return measure(engine, table, replace(asked, max_rows=rows, max_groups=groups))
+
+    def prepared(engine: DuckDBEngine, order: PrepareOrder) -> Prepared:
+        columns = [replace(c, upper=VALUE) if c.name == "x" else c for c in order.card.columns]
+        return prepare(engine, replace(order, card=replace(order.card, columns=tuple(columns))))
+
+    monkeypatch.setattr(DuckDBEngine, "measure", measured)
+    if bound == "clamp":
+        monkeypatch.setattr(DuckDBEngine, "prepare", prepared)
+    some = [one for one in BEYOND if one.groups < GROUPS]
+    loose = [replace(one, data_set=f"without_{bound}", keys=ENOUGH) for one in some]
+    found = {one.name: held(one, one.seen(house, 1), dice()) for one in loose}
+    assert [name for name, audited in found.items() if not audited.is_violated] == []
 
 
 # --- more than one question -------------------------------------------------------------------

@@ -29,6 +29,7 @@ NOISE = Path(sfumato.core.noise.__file__).parent
 LOCAL = Path(sfumato.core.local.__file__).parent
 VERBS = Path(sfumato.plan.verbs.__file__).parent
 FITTING = Path(sfumato.client.regression.__file__).parent
+PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
 
 
 def files_of(folder: Path) -> set[str]:
@@ -158,8 +159,35 @@ def test_the_page_has_a_line_for_everything() -> None:
     assert "not accused" in text
 
 
+def test_a_page_that_is_made_in_part_keeps_its_other_lines() -> None:
+    before = PAGE.read_text("utf-8")
+    assert page([], [], before) == before
+    held, found = bare(by_name("key selection"), seed=2), next(whole_zoo(2, ["F5"]))
+    lines = page([held], [found], before).splitlines()
+    places = {place for place, line in enumerate(before.splitlines()) if line != lines[place]}
+    assert len(lines) == len(before.splitlines())
+    assert {lines[place].split(" | ")[0] for place in places} <= {"| key selection", "| F5"}
+    assert (
+        f"| key selection | bare | epsilon 1, delta 0.01 | {held.audited.lower:.3g} |"
+        in "".join(lines)
+    )
+
+
+def test_a_page_that_is_none_yet_has_what_is_audited_alone() -> None:
+    text = page([], list(whole_zoo(1, ["F5", "F3"])), "something else")
+    assert [line[:4] for line in text.splitlines() if line.endswith("caught |")] == ["| F3", "| F5"]
+
+
+def test_the_page_in_the_docs_has_every_question_at_every_door() -> None:
+    text = PAGE.read_text("utf-8")
+    asked = [(one.name, "door, DuckDB") for one in AT_THE_DOOR]
+    others = ("door, PostgreSQL", "door, Spark")
+    asked += [(one.name, where) for one in AT_THE_DOOR if not one.needs_duckdb for where in others]
+    assert [one for one in asked if f"| {one[0]} | {one[1]} |" not in text] == []
+
+
 def test_the_page_in_the_docs_names_all_that_ships_and_the_whole_zoo() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
+    text = PAGE.read_text("utf-8")
     names = [one.name for one in SHIPPED] + [one.name for one in AT_THE_DOOR]
     assert [name for name in names if f"| {name} |" not in text] == []
     assert "ACCUSED" not in text

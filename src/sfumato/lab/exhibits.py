@@ -19,9 +19,11 @@ from sfumato.client.terms import Json
 from sfumato.core.refusal import Refused
 from sfumato.lab.attack import Setting
 from sfumato.lab.attacks import attack
-from sfumato.lab.attacks.linkage import in_bands, uniqueness
+from sfumato.lab.attacks.linkage import Row, in_bands, uniqueness
 from sfumato.lab.curves import repeated_trials, utility_curve
+from sfumato.lab.local_global import PEOPLE, local_beside_global
 from sfumato.lab.ours import private_sums
+from sfumato.lab.parallel import empirical_sensitivity
 from sfumato.lab.report import ACCENT, BOUND, Report, Success
 from sfumato.lab.specimens import medical_rows
 
@@ -101,6 +103,34 @@ def _curve(chosen: Chosen, dice: np.random.Generator) -> Plot:
     return utility_curve(int(chosen["people"]), 140, 200, dice)
 
 
+def _neighbours(chosen: Chosen, _dice: np.random.Generator) -> Plot:
+    """Draw how far the removal of one person moves a sum of salaries, beside what it may move it.
+
+    The town does not exist, so it may be measured: rows of a vault never are.
+    """
+    bound, people = int(chosen["bound"]), int(chosen["people"])
+    town = medical_rows()[:people]
+
+    def total(rows: Sequence[Row]) -> int:
+        return sum(min(int(row["salary"]), bound) for row in rows)
+
+    asked = sorted({max(2, round(people ** (step / 6))) for step in range(1, 7)})
+    seen = [empirical_sensitivity(total, town[:count]).largest for count in asked]
+    rows: list[Json] = [
+        {"x": count, "naive": most, "ours": bound} for count, most in zip(asked, seen, strict=True)
+    ]
+    title = "One person less: a sum of salaries"
+    summary = (
+        f"Of the first {asked[0]:,} people, nobody's absence moves the sum by more than "
+        f"{seen[0]:,.0f}; of {people:,}, by more than {seen[-1]:,.0f}. Salaries count up to "
+        f"{bound:,}, so whoever comes next may move it by that, and the noise is for them too."
+    )
+    columns = ("people", "largest move that was seen", "largest move that is possible")
+    cells = tuple((f"{r['x']:,}", f"{r['naive']:,.0f}", f"{bound:,}") for r in rows)
+    spec = _lines_spec(rows, title, ("people", "move of the sum"), ("seen", "possible"))
+    return Plot({**spec, "description": summary}, title, summary, columns, cells)
+
+
 def _linkage(chosen: Chosen, _dice: np.random.Generator) -> Plot:
     band = int(chosen["band"])
     columns = ("zip", "age", "salary")[: int(chosen["known"])]
@@ -143,7 +173,8 @@ def _averaging(chosen: Chosen, dice: np.random.Generator) -> Plot:
     )
     columns = ("answers", "error, new noise each time", "error, the same answer")
     cells = tuple((f"{r['x']:,}", f"{r['naive']:.3g}", f"{r['ours']:.3g}") for r in rows)
-    spec = _lines_spec(rows, title, "answers", "error of the count")
+    names = ("new noise each time", "the same answer")
+    spec = _lines_spec(rows, title, ("answers", "error of the count"), names)
     return Plot({**spec, "description": summary}, title, summary, columns, cells)
 
 
@@ -171,6 +202,12 @@ def _coins(chosen: Chosen, dice: np.random.Generator) -> Plot:
     )
     spec = _band_spec(rows, title, "respondents", "share that says yes")
     return Plot({**spec, "description": summary}, title, summary, columns, cells)
+
+
+def _both(chosen: Chosen, dice: np.random.Generator) -> Plot:
+    most, share = int(chosen["people"]), chosen["yes"] / 100
+    people = [count for count in PEOPLE if count <= most]
+    return local_beside_global(dice, share=share, people=people)
 
 
 def _means(chosen: Chosen, dice: np.random.Generator) -> Plot:
@@ -203,7 +240,11 @@ def _log(name: str) -> Json:
     return {"field": "x", "type": "quantitative", "scale": {"type": "log"}, "title": name}
 
 
-def _lines_spec(rows: Sequence[Json], title: str, x: str, y: str) -> Json:
+def _lines_spec(
+    rows: Sequence[Json], title: str, axes: tuple[str, str], names: tuple[str, str]
+) -> Json:
+    x, y = axes
+
     def line(field: str, colour: str, word: str) -> list[Json]:
         tall: Json = {"field": field, "type": "quantitative", "title": y}
         drawn: Json = {"type": "line", "color": colour, "size": 3}
@@ -212,8 +253,8 @@ def _lines_spec(rows: Sequence[Json], title: str, x: str, y: str) -> Json:
         last: Json = {"data": {"values": [rows[-1]]}, "mark": word_at, "encoding": named}
         return [{"mark": drawn, "encoding": {"x": _log(x), "y": tall}}, last]
 
-    naive = line("naive", BOUND, "new noise each time")
-    return _frame(title, rows, [*naive, *line("ours", ACCENT, "the same answer")])
+    naive = line("naive", BOUND, names[0])
+    return _frame(title, rows, [*naive, *line("ours", ACCENT, names[1])])
 
 
 def _band_spec(rows: Sequence[Json], title: str, x: str, y: str) -> Json:
@@ -247,6 +288,16 @@ EXHIBITS: Final = (
         _curve,
     ),
     Exhibit(
+        "neighbours",
+        "One person less",
+        "How far one person's absence moves a sum: what a table shows, and what the bounds allow.",
+        (
+            Slider("people", "People in the table", (20, 60, 200, 600, 1000), 2),
+            Slider("bound", "Salaries count up to", (20_000, 50_000, 100_000, 200_000), 3),
+        ),
+        _neighbours,
+    ),
+    Exhibit(
         "linkage",
         "Alone in a table without names",
         "A thousand people of a town that does not exist: how many fit what a neighbour knows.",
@@ -272,6 +323,16 @@ EXHIBITS: Final = (
             Slider("yes", "Truly yes, in per cent", (1, 5, 10, 30, 50, 70, 90), 5),
         ),
         _coins,
+    ),
+    Exhibit(
+        "both",
+        "Who holds the truth?",
+        "The same question at the same price: by everybody's coins, and by a trusted owner.",
+        (
+            Slider("people", "Respondents, at most", (1000, 10_000, 30_000, 100_000), 1),
+            Slider("yes", "Truly yes, in per cent", (1, 5, 10, 30, 50, 70, 90), 5),
+        ),
+        _both,
     ),
     Exhibit(
         "loo",

@@ -18,7 +18,7 @@ from sfumato.wire import Refused
     "path",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Run everything, and write the tables to this file.",
+    help="Write the tables to this file: of all, or of NAME beside what is there already.",
 )
 @click.option(
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the auditor's dice."

@@ -50,9 +50,16 @@ def run(shell: Shell, asked: Asked) -> bool:
         if asked.zoo or asked.path or asked.names:
             found = list(whole_zoo(asked.seed, asked.names))
     if asked.path:
-        Path(asked.path).write_text(page(held, found), "utf-8")
+        _write(Path(asked.path), asked, held, found)
     _show(shell, held, found, time.monotonic() - begun)
     return _is_well(held, found)
+
+
+def _write(path: Path, asked: Asked, held: Sequence[Held], found: Sequence[Found]) -> None:
+    """Write the page; where only some were asked for, the other lines of it stay."""
+    is_part = bool(asked.names) or asked.zoo
+    before = path.read_text("utf-8") if is_part and path.exists() else ""
+    path.write_text(page(held, found, before), "utf-8")
 
 
 def _short() -> tuple[AtTheDoor, ...]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sfumato.core.refusal import Refused
 from sfumato.lab.audit.bound import Score, epsilon_above, share_of
 from sfumato.lab.audit.claim import Claim, EpsilonClaim, OrderTwoClaim, RhoClaim
-from sfumato.lab.audit.event import Trials, best_event
+from sfumato.lab.audit.event import Trials
 from sfumato.lab.audit.outputs import Outputs, joined, read_outputs, read_sides
 
 Random = np.random.Generator
@@ -127,7 +127,7 @@ def held_against(claim: Claim, run: Run, *, alpha: float, most: int, dice: Rando
     epoch = 0
     while 2 * past.size <= most and not found.is_violated:
         epoch += 1
-        event = best_event(past, target=claim.target(found.lower), delta=claim.delta)
+        event = claim.event(past, found.lower)
         fresh = _trials(run, past.size, dice)
         lower = claim.proved(event, fresh, share_of(alpha, epoch))
         past = _all_of(past, fresh)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from sfumato.lab.audit.bound import (
     divergence_of_order_2,
@@ -13,7 +13,10 @@ from sfumato.lab.audit.bound import (
     relative_entropy,
     surely_above,
 )
-from sfumato.lab.audit.event import Event, Trials
+from sfumato.lab.audit.event import Event, Trials, best_event
+
+SURELY: Final = (0.0, 2.0, 4.0)  # epsilons against which the events of a divergence are sought
+LIKELY: Final = 0.01  # how wrong the bounds may be that such an event is chosen by
 
 
 class Claim(Protocol):
@@ -34,8 +37,8 @@ class Claim(Protocol):
         """Return what the number is called."""
         ...
 
-    def target(self, lower: float) -> float:
-        """Return the epsilon against which events are sought, so much being proved already."""
+    def event(self, past: Trials, lower: float) -> Event:
+        """Return what to guess from, so much being proved already; past runs prove nothing."""
         ...
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
@@ -51,9 +54,10 @@ class EpsilonClaim:
     delta: float = 0.0
     words: str = "epsilon"
 
-    def target(self, lower: float) -> float:
-        """Return the larger of what is claimed and what is proved."""
-        return lower if math.isinf(self.value) else max(lower, self.value)
+    def event(self, past: Trials, lower: float) -> Event:
+        """Return what speaks most against the larger of what is claimed and what is proved."""
+        target = lower if math.isinf(self.value) else max(lower, self.value)
+        return best_event(past, target=target, delta=self.delta)
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
         """Return the bound by right guesses."""
@@ -68,10 +72,15 @@ class RhoClaim:
     delta: float = 0.0
     words: str = "rho"
 
-    def target(self, lower: float) -> float:
-        """Return zero: the event wanted is the one that tells the sides apart most often."""
+    def event(self, past: Trials, lower: float) -> Event:
+        """Return an event that tells the sides apart often, or one that does so surely.
+
+        Often is not enough: of one-sided noise what gives it away is one output in six.
+        """
         del lower
-        return 0.0
+        found = [best_event(past, target=target, delta=0.0) for target in SURELY]
+        found += [event.with_the_rest for event in found]
+        return max(found, key=lambda event: self.proved(event, past, LIKELY))
 
     def proved(self, event: Event, fresh: Trials, alpha: float) -> float:
         """Return the relative entropy of the event "the guess is the second side"."""

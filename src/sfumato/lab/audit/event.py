@@ -7,7 +7,7 @@ keep. Neither half proves anything: only fresh runs do, so that a search this gr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -62,6 +62,12 @@ class Event:
     def guessed(self, fresh: Trials) -> Guesses:
         """Return a guess, or an abstention, for each of some runs."""
         return self.guesses[cells_of(self.view.of(fresh.seen), self.edges)]
+
+    @property
+    def with_the_rest(self) -> Event:
+        """Return the event in which every abstention is a guess of the second side."""
+        guesses = np.where(self.guesses == ABSTAIN, np.int8(1), self.guesses)
+        return replace(self, guesses=guesses)
 
     def score(self, fresh: Trials) -> Score:
         """Return how the guesses do on other runs."""

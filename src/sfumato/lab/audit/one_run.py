@@ -18,7 +18,7 @@ from sfumato.core.refusal import Refused
 from sfumato.lab.audit.auditing import ALPHA, Audited, Random
 from sfumato.lab.audit.bound import one_run_above
 from sfumato.lab.audit.claim import Claim, EpsilonClaim
-from sfumato.lab.audit.event import Event, Trials, best_event
+from sfumato.lab.audit.event import Event, Trials
 from sfumato.lab.audit.outputs import read_outputs
 
 Key = Hashable
@@ -81,7 +81,7 @@ def judged(  # noqa: PLR0913  # an auditor's terms
     halves = trials.half(0), trials.half(1)
     found = Audited(0.0, claim.value, claim.delta, len(keys), "nothing", 1 - alpha, claim.words)
     for past, fresh in (halves, halves[::-1]):
-        event = best_event(past, target=claim.target(0.0), delta=claim.delta)
+        event = claim.event(past, 0.0)
         lower = claim.proved(event, fresh, alpha / 2)
         if lower > found.lower:
             found = Audited(

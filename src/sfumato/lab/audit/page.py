@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Final
 
 from sfumato.lab.audit.auditing import Audited
-from sfumato.lab.audit.suite import Found, Held
+from sfumato.lab.audit.suite import Found, Held, names
+from sfumato.lab.broken.zoo import ZOO
 
+Row = tuple[str, ...]
+PLACES: Final = ("bare", "door, DuckDB", "door, PostgreSQL", "door, Spark")
 HELD: Final = ("mechanism", "where", "claim", "at least", "runs", "twin", "verdict")
 FOUND: Final = ("id", "specimen", "claim", "somebody", "at least", "runs", "seen in", "verdict")
 
@@ -36,7 +40,7 @@ otherwise; or nobody does anything, and the rows lie in another order.
 """
 
 
-def held_row(one: Held) -> tuple[str, ...]:
+def held_row(one: Held) -> Row:
     """Return what a table shows of one audit."""
     twin = f"{one.factor}x {'caught' if one.tells else 'PASSED'}"
     found = one.audited
@@ -44,7 +48,7 @@ def held_row(one: Held) -> tuple[str, ...]:
             one.verdict)  # fmt: skip
 
 
-def found_row(one: Found) -> tuple[str, ...]:
+def found_row(one: Found) -> Row:
     """Return what a table shows of one specimen."""
     found, specimen = one.audited, one.specimen
     return (specimen.id, specimen.name, _claim(found), specimen.relation, _bound(found),
@@ -60,15 +64,37 @@ def _bound(found: Audited) -> str:
     return f"{found.lower:.3g}"
 
 
-def page(held: Sequence[Held], found: Sequence[Found]) -> str:
-    """Return the page in Markdown."""
-    shipped = _markdown(HELD, [held_row(one) for one in held])
-    zoo = _markdown(FOUND, [found_row(one) for one in found])
-    return f"{_TOP}\n{shipped}\n{_ZOO}\n{zoo}\n"
+def page(held: Sequence[Held], found: Sequence[Found], before: str = "") -> str:
+    """Return the page in Markdown, with the lines of the page before that were not made anew."""
+    shipped = {line[:2]: line for line in (*_lines_of(before, HELD), *map(held_row, held))}
+    zoo = {line[0]: line for line in (*_lines_of(before, FOUND), *map(found_row, found))}
+    ids = [one.id for one in ZOO]
+    tables = (
+        _markdown(HELD, sorted(_known(shipped.values(), names()), key=_place)),
+        _markdown(FOUND, sorted(_known(zoo.values(), ids), key=lambda line: ids.index(line[0]))),
+    )
+    return f"{_TOP}\n{tables[0]}\n{_ZOO}\n{tables[1]}\n"
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
+def _known(lines: Iterable[Row], known: Sequence[str]) -> list[Row]:
+    """Return the lines of what is still there under its name."""
+    return [line for line in lines if line[0] in known]
+
+
+def _place(line: Row) -> tuple[int, int]:
+    name, where = line[:2]
+    return PLACES.index(where) if where in PLACES else len(PLACES), names().index(name)
+
+
+def _lines_of(text: str, header: Row) -> list[Row]:
+    """Return the lines of the table under that header; none, if there is no such table."""
+    _, _, after = text.partition(f"{_markdown(header, [])}\n")
+    rows = takewhile(lambda line: line.startswith("| "), after.splitlines())
+    return [tuple(cell.strip() for cell in row.strip("| ").split(" | ")) for row in rows]
+
+
+def _markdown(header: Row, rows: Sequence[Row]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |" for line in lines)
 
 

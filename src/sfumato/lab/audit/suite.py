@@ -18,6 +18,7 @@ from sfumato.lab.audit.auditing import (
     audit_order_2,
     audit_rho,
 )
+from sfumato.lab.audit.beyond import BEYOND
 from sfumato.lab.audit.door import KEYS, QUESTIONS, Asked, Canaries, Vault, held, put_canaries
 from sfumato.lab.audit.fits import FITS
 from sfumato.lab.audit.shipped import SHIPPED, TWIN, Shipped
@@ -26,7 +27,7 @@ from sfumato.lab.broken.specimen import Specimen
 from sfumato.lab.broken.zoo import ZOO
 
 RUNS, TWINS, CANARIES = range(3)  # what dice are for: no two share any
-AT_THE_DOOR: Final[tuple[Asked, ...]] = (*QUESTIONS, *FITS, *STREAMS)
+AT_THE_DOOR: Final[tuple[Asked, ...]] = (*QUESTIONS, *BEYOND, *FITS, *STREAMS)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from sfumato.lab.audit.auditing import Audited, Random, audit
 
 DATA: Final = "{data}"  # in a command, stands for the data of one side
 TIMEOUT_S: Final = 300.0
+CLOCK: Final = "date"  # the header that says what time it is: it is another in every second
 Read = Callable[[object], object]
 Said = dict[str, object]
 
@@ -65,7 +66,7 @@ def audit_command(
 ) -> Audited:
     """Return what runs of a command prove; `{data}` in it becomes the one side or the other.
 
-    What it prints, its status and its complaints are the output; JSON is read as such.
+    What it prints, its status and its complaints are the output, to the byte; JSON is read as well.
     """
     return audit(lambda data: read(ran(command, data)), D, D2, **terms)
 
@@ -74,12 +75,12 @@ def ran(command: Sequence[str], data: str) -> Said:
     """Return what is seen of one run of a command; that it is late is seen as well."""
     words = [word.replace(DATA, data) for word in command]
     try:
-        ended = subprocess.run(
-            words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
+        ended = subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return {"ended": "too late"}
-    return {"status": ended.returncode, "body": _read(ended.stdout), "says": ended.stderr}
+    text = _spelled(ended.stdout)
+    says = _spelled(ended.stderr)
+    return {"status": ended.returncode, "body": _read(text), "text": text, "says": says}
 
 
 def audit_http(
@@ -89,7 +90,7 @@ def audit_http(
     read: Read = everything,
     **terms: Unpack[Terms],
 ) -> Audited:
-    """Return what asking over HTTP proves; status and body are the output, unless `read` chooses.
+    """Return what asking over HTTP proves; all that comes is the output, unless `read` chooses.
 
     Every request has to be answered anew: ask for fresh noise, and have a budget for all runs.
     """
@@ -104,7 +105,15 @@ def came(client: httpx.Client, request: Request) -> Said:
         said = client.request(method, request.url, json=request.body, headers=dict(request.headers))
     except httpx.HTTPError as failed:
         return {"failed": type(failed).__name__}
-    return {"status": said.status_code, "body": _read(said.text)}
+    text = _spelled(said.content)
+    headers = {name: value for name, value in said.headers.items() if name != CLOCK}
+    body = _read(text)
+    return {"status": said.status_code, "headers": headers, "body": body, "text": text}
+
+
+def _spelled(content: bytes) -> str:
+    """Return bytes as a text that no other bytes make: line ends and what is no UTF-8 stay told."""
+    return content.decode("utf-8", "surrogateescape")
 
 
 def _read(text: str) -> object:
