@@ -182,7 +182,8 @@ def test_the_page_in_the_docs_has_every_question_at_every_door() -> None:
     text = PAGE.read_text("utf-8")
     asked = [(one.name, "door, DuckDB") for one in AT_THE_DOOR]
     others = ("door, PostgreSQL", "door, Spark")
-    asked += [(one.name, where) for one in AT_THE_DOOR if not one.needs_duckdb for where in others]
+    everywhere = [one for one in AT_THE_DOOR if one.name != "a stream"]  # 10,000 days: hours there
+    asked += [(one.name, where) for one in everywhere for where in others]
     assert [one for one in asked if f"| {one[0]} | {one[1]} |" not in text] == []
 
 

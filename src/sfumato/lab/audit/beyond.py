@@ -37,7 +37,6 @@ class Beyond:
     epsilon: int = 1
     factor: int = 2
     is_short: bool = False
-    needs_duckdb: bool = False
 
     @property
     def claim(self) -> Claim:
