@@ -13,13 +13,14 @@ from functools import cached_property
 from typing import Final
 
 from sfumato.core.card import Card
-from sfumato.core.expression import Expr, Predicate, columns_of
+from sfumato.core.expression import Expr, Predicate, columns_of, walk
 from sfumato.core.places import Place, Places
 from sfumato.core.question import Aggregate, EachPerson, Output, Question, Reduce
 from sfumato.core.refusal import Refused
 from sfumato.plan.known import Scope
-from sfumato.plan.numbers import plain
+from sfumato.plan.rules import of_source, tables_of_people
 from sfumato.plan.scope import (
+    PeopleTable,
     card_scope,
     most_inner_rows,
     people_scope,
@@ -29,7 +30,7 @@ from sfumato.plan.scope import (
 )
 from sfumato.plan.sql_leaves import said_at
 from sfumato.plan.tables import View, view_of
-from sfumato.plan.typed import typed
+from sfumato.plan.typed import plainly_typed
 from sfumato.plan.words import expr_in_words
 
 _NAMED: Final = re.compile(r"'([^']+)'")
@@ -101,17 +102,28 @@ class _Alone:
         if isinstance(part, Aggregate):
             if not is_inner:
                 self._plan(self._asking(part))
-        elif isinstance(part, Reduce):
-            people_scope(self._view, EachPerson((part,)), self._most_rows)
-        elif isinstance(part, Predicate):
-            if not is_inner and self._is_of_outputs(part):
+        elif is_inner or isinstance(part, Reduce):
+            for view in self._of_tables(part):
+                self._check_inner(part, view)
+        else:
+            if isinstance(part, Predicate) and self._is_of_outputs(part):
                 self._plan(replace(self.question, having=part, where=None))
-            scope = self._scope(is_inner=is_inner)
-            physical(spelled_predicate(part, scope, {}), scope)
-        elif isinstance(part, Expr):
-            side = typed(part, self._scope(is_inner=is_inner))
-            if side.is_number:
-                plain(side)
+            _check_value(part, scope_of(self._view, self.question))
+
+    def _check_inner(self, part: object, view: View) -> None:
+        if isinstance(part, Reduce):
+            most = most_inner_rows(view.card, self.question)
+            people_scope([PeopleTable(view, EachPerson((part,)), most)])
+        else:
+            _check_value(part, card_scope(view))
+
+    def _of_tables(self, part: object) -> list[View]:
+        """Return what the tables of people are made of in which the part stands."""
+        views = (self._view, *self._view.beside)
+        tables = tables_of_people(self.question)
+        if len(tables) <= 1:
+            return [self._view]
+        return [view for view, each in zip(views, tables, strict=True) if _stands_in(part, each)]
 
     def _asking(self, aggregate: Aggregate) -> Question:
         """Return the question for that aggregate alone, of all rows."""
@@ -132,13 +144,20 @@ class _Alone:
         names = columns_of(condition)
         return self.question.having is not None and names <= {o.name for o in self.question.outputs}
 
-    def _scope(self, *, is_inner: bool) -> Scope:
-        return card_scope(self._view) if is_inner else scope_of(self._view, self.question)
-
     @cached_property
     def _view(self) -> View:
         return view_of(self.card, self.question)[0]
 
-    @cached_property
-    def _most_rows(self) -> int:
-        return most_inner_rows(self._view.card, self.question)
+
+def _stands_in(part: object, each: EachPerson) -> bool:
+    """Say whether the part is one that the table of people is made by, whatever it is called."""
+    if isinstance(part, Reduce):
+        return (part.verb, part.of) in [(column.verb, column.of) for column in each.columns]
+    return any(part == value for whole in of_source(each) for value in walk(whole))
+
+
+def _check_value(part: object, scope: Scope) -> None:
+    if isinstance(part, Predicate):
+        physical(spelled_predicate(part, scope, {}), scope)
+    elif isinstance(part, Expr):
+        plainly_typed(part, scope)
