@@ -77,6 +77,8 @@ def some_question(rng: random.Random) -> tuple[Question, list[Made]]:
     """Return a question of two tables of people, or of three, and what each is made of."""
     made = [some_table(rng) for _ in range(rng.choice((2, 2, 2, 3)))]
     sources = [one.asking(rng).source("mno"[i]) for i, one in enumerate(made)]
+    if rng.random() < 0.5:
+        sources = [replace(source, where=None) for source in sources]
     question = Asking(rng).of_people(*sources).of_rows(is_by_person=True)
     others = tuple(
         JoinedPeople(source, one.table, one.joins, rng.random() < 0.5)
@@ -85,6 +87,8 @@ def some_question(rng: random.Random) -> tuple[Question, list[Made]]:
     question = replace(
         question, source=sources[0], table=made[0].table, joins=made[0].joins, beside=others
     )
+    if rng.random() < 0.6:  # else hardly anybody is left in all of them
+        question = replace(question, where=None)
     return question, made
 
 
@@ -113,8 +117,8 @@ def read_many(seed: int, count: int) -> tuple[int, int]:
 
 
 def test_a_plan_adds_up_people_of_several_tables_as_they_are_plainly_read() -> None:
-    answered, met = read_many(seed=1, count=250)
-    assert met > answered / 3
+    answered, met = read_many(seed=1, count=150)
+    assert met > answered / 4
 
 
 @pytest.mark.slow
@@ -162,7 +166,7 @@ def judge_many(seed: int, removals: int) -> Judged:
 
 
 def test_nobody_moves_a_part_of_joined_people_further_than_the_plan_claims() -> None:
-    judged = judge_many(seed=1, removals=300)
+    judged = judge_many(seed=1, removals=250)
     assert judged.moved > judged.removals / 8
 
 

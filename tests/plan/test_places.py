@@ -74,6 +74,7 @@ PLACED = (
     ("unknown-data-set", "SELECT AVG(n) FROM (SELECT patient, COUNT(*) AS n FROM clinic GROUP BY"
                          " patient) a JOIN (SELECT patient, COUNT(*) AS m FROM ¦drugs"
                          " GROUP BY patient) b USING (patient)"),
+    ("unknown-data-set", "SELECT AVG(age) FROM clinic JOIN ¦drugs d ON clinic.patient = d.patient"),
     ("unknown-data-set", "SELECT COUNT(*) FROM clinic JOIN ¦drugs d ON clinic.patient = d.patient"),
     # another type than it needs
     ("type-mismatch", "SELECT COUNT(*), ¦SUM(zip) FROM clinic"),

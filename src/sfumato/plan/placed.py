@@ -68,6 +68,8 @@ def _named(refused: Refused, places: Places) -> Place | None:
 
 
 def _guilty(refused: Refused, alone: _Alone, places: Places) -> Place | None:
+    if _is_same(alone.of_tables(), refused):
+        return None  # no part of it: the tables themselves
     is_of_all = _is_same(alone.refusal(Aggregate("count"), is_inner=False), refused)
     for part, place, is_inner in places:
         if is_of_all and isinstance(part, Aggregate):
@@ -89,6 +91,14 @@ class _Alone:
     question: Question
     planned: Planned
     left: int = MOST_PLANS
+
+    def of_tables(self) -> Refused | None:
+        """Return why the tables cannot be asked of at all; nothing if they can."""
+        try:
+            view_of(self.card, self.question)
+        except Refused as refused:
+            return refused
+        return None
 
     def refusal(self, part: object, *, is_inner: bool) -> Refused | None:
         """Return why the part is refused by itself; nothing if it is not."""
