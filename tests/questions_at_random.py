@@ -162,7 +162,9 @@ class Writer:
         items, columns = [person], {called: "person"}
         if self.draw.random() < 0.2:
             items, columns = [f"{person} AS k"], {"k": "person"}
-        for column in self.draw.sample(("n", "age", "zip", "x"), 2):
+        for column in self.draw.sample(
+            [c for c in ("n", "age", "zip", "x") if c not in columns], 2
+        ):
             items.append(f"{self._of_person(scope)} AS {column}")
             columns[column] = "whole"
         having = f" HAVING {self._of_person(scope)} > 1" if self.draw.random() < 0.2 else ""

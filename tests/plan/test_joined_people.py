@@ -152,9 +152,7 @@ def judge_many(seed: int, removals: int) -> Judged:
                 plan = planned(made, tight(rng, some_question(rng)[0], "who"))
                 if plan is None:
                     continue
-                assert {(b.cells, b.per_cell) for b in plan.parts if b.part.per_row == 1} <= {
-                    (1, 1)
-                }
+                assert plan.measure.max_groups == plan.measure.max_rows == 1
                 before = added_up(database, plan, whole)
                 for tables in without:
                     after = added_up(database, plan, tables)
