@@ -104,10 +104,19 @@ SOURCES = st.builds(
     NAMES,
 )
 BOUNDS = st.none() | st.integers(1, 99)
+REFS = st.builds(Ref, NAMES)
 JOINS = st.lists(
     st.builds(Joined, NAMES, st.lists(NAMES, max_size=2).map(tuple), st.booleans()), max_size=1
 ).map(tuple)
-BESIDE = st.lists(st.builds(JoinedPeople, SOURCES, NAMES, JOINS, st.booleans()), max_size=2)
+SMALL = st.builds(
+    EachPerson,
+    st.lists(
+        st.builds(Reduce, TEXTS, st.sampled_from(REDUCTIONS), st.none() | REFS), max_size=2
+    ).map(tuple),
+    st.none() | st.builds(IsNull, REFS),
+    NAMES,
+)
+BESIDE = st.lists(st.builds(JoinedPeople, SMALL, NAMES, JOINS, st.booleans()), max_size=2)
 QUESTIONS = st.builds(
     Question,
     st.just("clinic"),
