@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from fractions import Fraction
 from functools import partial
@@ -363,12 +364,19 @@ def holds(predicate: Predicate, row: Row) -> bool | None:
 
 
 def added_up(
-    measure: Measure, rows: Sequence[Row], salt: bytes = SALT, order: CellOrder | None = None
+    measure: Measure,
+    rows: Sequence[Row],
+    salt: bytes = SALT,
+    order: CellOrder | None = None,
+    others: Sequence[Sequence[Row]] = (),
 ) -> Numbers:
-    """Return what the measure adds up; where bounds bite, the rows need their secret keys."""
+    """Return what the measure adds up; where bounds bite, the rows need their secret keys.
+
+    `others` are the rows that the tables of people are made of that stand beside the first.
+    """
     bounded = measure.by_person and measure.source is None
     if measure.source is not None:
-        rows = _people(measure.source, rows)
+        rows = _met(measure, measure.source, [rows, *others])
     kept = [r for r in rows if measure.where is None or holds(measure.where, r) is True]
     placed = [(cell, r) for r in kept if (cell := _cell(measure, r)) is not None]
     if not bounded:
@@ -546,17 +554,41 @@ _TALLIES: Mapping[str, Callable[[Measure, Tally, bytes], Adding]] = {
 # --- the reference: one row for each person ------------------------------------------------------
 
 
-def _people(source: PerPerson, rows: Sequence[Row]) -> list[Row]:
+def rows_beside(measure: Measure, tables: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    """Return the rows that each table of people is made of that stands beside the first."""
+    return [
+        joined_rows(replace(measure, table=one.table, joins=one.joins), tables)
+        for one in measure.beside
+    ]
+
+
+def _met(measure: Measure, source: PerPerson, tables: Sequence[Sequence[Row]]) -> list[Row]:
+    """Return one row for each person of the first table, with their row of the others."""
+    first, *others = tables
+    made, start = _people(source, first), len(source.columns)
+    for one, rows in zip(measure.beside, others, strict=True):
+        theirs = _people(one.source, rows, start)
+        nothing: Row = {f"u{start + i}": None for i in range(len(one.source.columns))}
+        made = {
+            person: {**row, **theirs.get(person, nothing)}
+            for person, row in made.items()
+            if one.keeps_all or person in theirs
+        }
+        start += len(one.source.columns)
+    return list(made.values())
+
+
+def _people(source: PerPerson, rows: Sequence[Row], start: int = 0) -> dict[object, Row]:
     of: dict[object, list[Row]] = {}
     for row in sorted(rows, key=lambda r: int(str(r.get("row_key", 0)))):
         fits = source.where is None or holds(source.where, row) is True
         if fits and row["person"] is not None:
             of.setdefault(row["person"], []).append(row)
-    return [_person(source, mine[: source.max_rows]) for mine in of.values()]
+    return {who: _person(source, mine[: source.max_rows], start) for who, mine in of.items()}
 
 
-def _person(source: PerPerson, rows: Sequence[Row]) -> Row:
-    return {f"u{i}": _reduced(column, rows) for i, column in enumerate(source.columns)}
+def _person(source: PerPerson, rows: Sequence[Row], start: int) -> Row:
+    return {f"u{start + i}": _reduced(column, rows) for i, column in enumerate(source.columns)}
 
 
 def _reduced(column: Reduced, rows: Sequence[Row]) -> Value:

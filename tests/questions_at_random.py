@@ -140,17 +140,43 @@ class Writer:
         return self.draw.sample(names, self.draw.randint(1, min(3, len(names))))
 
     def _people(self) -> tuple[str, list[Relation]]:
+        """Return a table with one row for each person, or two of them that are joined."""
+        first = self._each("p")
+        if self.draw.random() < 0.5:
+            return f"FROM {first.sql}", [first]
+        other = self._each("q")
+        one, two = (_person_of(relation) for relation in (first, other))
+        on = f"ON p.{one} = q.{two}"
+        if one == two and self.draw.random() < 0.4:
+            on = f"USING ({one})"
+        elif self.draw.random() < 0.3:
+            on = f"ON q.{two} = p.{one}"
+        side = self.draw.choice(("JOIN", "LEFT JOIN"))
+        return f"FROM {first.sql} {side} {other.sql} {on}", [first, other]
+
+    def _each(self, name: str) -> Relation:
         """Return a table with one row for each person."""
         source, scope = self._from(1)
         person = self._column(scope, "person") or "who"
-        items, columns = [person], {person.rpartition(".")[2]: "person"}
-        for name in self.draw.sample(("n", "age", "zip", "x"), 2):
-            number = self._number(scope)
-            whats = ("COUNT(*)", *(f"{f}({number})" for f in ("SUM", "MAX", "COUNT") if number))
-            items.append(f"{self.draw.choice(whats)} AS {name}")
-            columns[name] = "whole"
-        inner = f"SELECT {', '.join(items)} {source}{self._where(scope)} GROUP BY {person}"
-        return f"FROM ({inner}) AS p", [Relation("", "p", columns, "")]
+        called = person.rpartition(".")[2].strip('"')
+        items, columns = [person], {called: "person"}
+        if self.draw.random() < 0.2:
+            items, columns = [f"{person} AS k"], {"k": "person"}
+        for column in self.draw.sample(
+            [c for c in ("n", "age", "zip", "x") if c not in columns], 2
+        ):
+            items.append(f"{self._of_person(scope)} AS {column}")
+            columns[column] = "whole"
+        having = f" HAVING {self._of_person(scope)} > 1" if self.draw.random() < 0.2 else ""
+        inner = f"SELECT {', '.join(items)} {source}{self._where(scope)} GROUP BY {person}{having}"
+        return Relation(f"({inner}) AS {name}", name, columns, "")
+
+    def _of_person(self, scope: list[Relation]) -> str:
+        number = self._number(scope)
+        whats = ["COUNT(*)", *(f"{f}({number})" for f in ("SUM", "MAX", "COUNT") if number)]
+        if self.draw.random() < 0.1:
+            return f"{self.draw.choice(whats)} + COUNT(*)"
+        return self.draw.choice(whats)
 
     # --- columns ----------------------------------------------------------------------------------
 
@@ -212,3 +238,7 @@ class Writer:
         whats += [f"COUNT(*) FILTER (WHERE {condition})"] if condition else []
         name = f" AS {self.draw.choice(_NAMES)}" if self.draw.random() < 0.3 else ""
         return self.draw.choice(whats) + name
+
+
+def _person_of(relation: Relation) -> str:
+    return next(name for name, kind in relation.columns.items() if kind == "person")

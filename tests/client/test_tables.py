@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import sfumato
-from sfumato import Refused
+from sfumato import Refused, col
 from sfumato.app import OpenVault
 from vaults import card, make_vault, open_with, run, write_csv
 
@@ -125,6 +126,38 @@ def test_many_rows_of_a_person_meet_many_by_the_person_and_more(tmp_path: Path) 
         assert "by the person and visits.town = calls.place" in str(answer.receipt["says"])
         with pytest.raises(Refused, match="type-mismatch"):
             vault["visits"].join("calls", also=[("cost", "place")]).count().ask(epsilon=1)
+
+
+EACH = (
+    "SELECT COUNT(*), AVG(v.n), AVG(COALESCE(c.m, 0)) AS calls FROM (SELECT who, COUNT(*) AS n FROM"
+    " visits GROUP BY who) v LEFT JOIN (SELECT who, COUNT(*) AS m FROM calls WHERE kind = 'x'"
+    " GROUP BY who) c ON c.who = v.who WHERE v.n > 1"
+)
+
+
+def test_one_row_for_each_person_of_two_tables_is_met_by_the_person(tmp_path: Path) -> None:
+    """In SQL and Python one question, about the people that a plain reading finds."""
+    paths, visits, _ = files(tmp_path)
+    dice = Random(3)
+    calls = [(f"p{dice.randrange(99)}", dice.choice("ABC"), dice.choice("xy")) for _ in range(300)]
+    paths["calls"] = write_csv(tmp_path / "calls.csv", ("who", "place", "kind"), calls)
+    source = paths.pop("")
+    with open_with(tmp_path, "visits", source, CARD + CALLS, tables=paths) as vault:
+        answer = vault["visits"].ask(EACH, epsilon=SURE)
+        often = Counter(who for who, _, _ in visits)
+        called = Counter(who for who, _, kind in calls if kind == "x")
+        theirs = [who for who, n in often.items() if n > 1]
+        ((count, mean, made),) = answer.rows
+        assert count == pytest.approx(len(theirs), abs=3)
+        assert mean == pytest.approx(sum(often[who] for who in theirs) / len(theirs), abs=0.2)
+        assert made == pytest.approx(sum(called[who] for who in theirs) / len(theirs), abs=0.2)
+        spent = vault["visits"].budget["spent"]["epsilon"]
+        others = vault["visits"].of_table("calls").where(kind="x").each_person(m="count")
+        built = vault["visits"].each_person(n="count").join_people(others, keep_all=True)
+        asked = built.where(col("n") > 1).count().mean("n").mean(col("m").or_else(0))
+        assert asked.ask(epsilon=SURE).rows == answer.rows
+        assert vault["visits"].budget["spent"]["epsilon"] == spent
+        assert "beside their row, if any, from calls (m = count" in str(answer.receipt["says"])
 
 
 def test_a_public_table_is_looked_up(asked: tuple[OpenVault, Any, Any]) -> None:

@@ -19,12 +19,13 @@ from engine_rows import (
     joined_rows,
     numbers,
     prepare,
+    rows_beside,
     stored_rows,
     write_source,
 )
 from kernel_rows import kernel_order, orders_by_kernel
-from sfumato.core.expression import Compare, Constant, IsNull, Not, Predicate, Ref
-from sfumato.core.measure import Join, Key, Measure, PerPerson, Reduced, Tally
+from sfumato.core.expression import Arithmetic, Compare, Constant, IsNull, Not, Predicate, Ref
+from sfumato.core.measure import Join, JoinPeople, Key, Measure, PerPerson, Reduced, Tally
 from sfumato.core.ports import Engine
 from sfumato.core.refusal import Refused
 from sfumato.engines.duckdb import DuckDBEngine
@@ -123,9 +124,9 @@ class Asking:
         seen += [join.table for join in joins]
         columns = [(t, c) for t in seen for c in range(WIDTHS[t])]
         places = {pair: i for i, pair in enumerate(columns)}
-        inner = self.dice.random() < 0.2
+        inner = self.dice.random() < 0.3
         if inner:
-            return Measure(
+            return self.of_people(Measure(
                 None,
                 (),
                 (Tally("rows"), Tally("sum", Ref("u0")), Tally("values", Ref("u1"))),
@@ -135,7 +136,7 @@ class Asking:
                 PerPerson(self.where(places), self.columns(places), max_rows),
                 first,
                 tuple(joins),
-            )
+            ))  # fmt: skip
         tallies = [Tally("rows"), Tally("people"), *self.tallies(places)]
         return Measure(
             self.where(places),
@@ -148,6 +149,36 @@ class Asking:
             first,
             tuple(joins),
         )
+
+    def of_people(self, measure: Measure) -> Measure:
+        """Return it with further tables of people beside it, or none; and all that they give."""
+        beside, start = [], 2
+        tallies, wheres = list(measure.tallies), [measure.where]
+        for _ in range(self.dice.choice((0, 1, 1, 2))):
+            beside.append(self.beside())
+            wheres += [Compare(Ref(f"u{start}"), ">", Constant("number", "1"))]
+            wheres += [IsNull(Ref(f"u{start}"))]
+            both = Arithmetic("+", Ref("u0"), Ref(f"u{start + 1}"))
+            tallies += [Tally("sum", Ref(f"u{start}")), Tally("sum", both, clamp=(0, 10**6))]
+            tallies += [Tally("values", Ref(f"u{start + 1}"))]
+            start += 2
+        key = Key(Ref(f"u{self.dice.randrange(start)}"), self.dice.choice((3, None)))
+        return replace(
+            measure,
+            where=self.dice.choice(wheres),
+            keys=self.dice.choice(((), (key,))),
+            tallies=tuple(tallies),
+            beside=tuple(beside),
+        )
+
+    def beside(self) -> JoinPeople:
+        table = self.dice.choice((0, 1, 2))
+        joins = tuple(self.joins(table))
+        seen = [table, *(join.table for join in joins)]
+        columns = [(t, c) for t in seen for c in range(WIDTHS[t])]
+        places = {pair: i for i, pair in enumerate(columns)}
+        source = PerPerson(self.where(places), self.columns(places), self.dice.choice((1, 3, WIDE)))
+        return JoinPeople(source, table, joins, self.keeps_all())
 
     def joins(self, first: int) -> Iterator[Join]:
         start, town, seen = WIDTHS[first], 0 if first == 0 else None, [first]
@@ -219,7 +250,8 @@ def test_tables_beside_each_other_are_added_up_as_by_hand(
         for _ in range(MEASURES[kind]):
             measure = Asking(dice).measure(dice.choice((1, 2, WIDE)), dice.choice((1, 2, 5, WIDE)))
             order = kernel_order if orders_by_kernel(table, measure, kind) else None
-            by_hand = added_up(measure, joined_rows(measure, stored), order=order)
+            others = rows_beside(measure, stored)
+            by_hand = added_up(measure, joined_rows(measure, stored), order=order, others=others)
             assert numbers(engine, table, measure) == by_hand, measure
 
 

@@ -40,6 +40,8 @@ from sfumato.core.question import (
     VERBS,
     Aggregate,
     EachPerson,
+    Joined,
+    JoinedPeople,
     Order,
     Output,
     Question,
@@ -102,6 +104,19 @@ SOURCES = st.builds(
     NAMES,
 )
 BOUNDS = st.none() | st.integers(1, 99)
+REFS = st.builds(Ref, NAMES)
+JOINS = st.lists(
+    st.builds(Joined, NAMES, st.lists(NAMES, max_size=2).map(tuple), st.booleans()), max_size=1
+).map(tuple)
+SMALL = st.builds(
+    EachPerson,
+    st.lists(
+        st.builds(Reduce, TEXTS, st.sampled_from(REDUCTIONS), st.none() | REFS), max_size=2
+    ).map(tuple),
+    st.none() | st.builds(IsNull, REFS),
+    NAMES,
+)
+BESIDE = st.lists(st.builds(JoinedPeople, SMALL, NAMES, JOINS, st.booleans()), max_size=2)
 QUESTIONS = st.builds(
     Question,
     st.just("clinic"),
@@ -114,6 +129,9 @@ QUESTIONS = st.builds(
     st.none() | PREDICATES,
     st.lists(st.builds(Order, TEXTS, st.booleans()), max_size=2).map(tuple),
     BOUNDS,
+    NAMES,
+    JOINS,
+    BESIDE.map(tuple),
 )
 
 
@@ -163,6 +181,10 @@ COLUMN = {"is": "column", "name": "a"}
         {"data_set": "x", "outputs": [], "group_by": [{"is": "sql", "text": "1"}]},
         {"data_set": "x", "outputs": [], "order": [["a"]]},
         {"data_set": "x", "outputs": [], "source": {"columns": [], "evil": 1}},
+        {"data_set": "x", "outputs": [], "beside": {}},
+        {"data_set": "x", "outputs": [], "beside": [{"table": "y"}]},
+        {"data_set": "x", "outputs": [], "beside": [{"source": {"columns": []}, "keeps_all": 1}]},
+        {"data_set": "x", "outputs": [], "beside": [{"source": {"columns": []}, "on": []}]},
         {"data_set": "x", "outputs": [], "max_rows": True},
         {"data_set": "x", "outputs": [], "max_rows": 0},
         {"data_set": "x", "outputs": [], "max_rows": 10**9},

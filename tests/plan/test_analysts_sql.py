@@ -39,6 +39,9 @@ def planned(card: Card, text: str) -> Plan:
     return make_plan(card, read_sql(text, "visits"))
 
 
+VISITS = "(SELECT patient, COUNT(*) AS n FROM visits GROUP BY patient)"
+DRUGS = "(SELECT patient, SUM(dose) AS m FROM drugs GROUP BY patient)"
+BORN = "(SELECT patient, MIN(born) AS born FROM patients GROUP BY patient)"
 ANSWERED = [
     "select count(1) from visits",
     "SELECT COUNT(*) -- how many\nFROM visits /* of all */ WHERE sick = TRUE;",
@@ -104,6 +107,17 @@ ANSWERED = [
     "SELECT APPROX_COUNT_DISTINCT(zip), CORR(age, cost) FROM visits",
     "SELECT ROUND(AVG(cost), 2) AS m, ROUND(STDDEV_SAMP(cost), 2) AS s FROM visits",
     "SELECT AVG(CEIL(cost / 10)) FROM visits",
+    "WITH a AS (SELECT patient, COUNT(*) AS n FROM visits GROUP BY patient), b AS (SELECT "
+    "patient, MAX(born) AS y FROM patients GROUP BY patient) SELECT AVG(n) FROM a JOIN b "
+    "USING (patient)",
+    "SELECT AVG(n + m) FROM (SELECT patient, COUNT(*) AS n FROM visits GROUP BY patient) JOIN "
+    "(SELECT patient, COUNT(*) AS m FROM drugs GROUP BY patient) USING (patient)",
+    f"SELECT AVG(v.n), CORR(v.n, d.m) FROM {VISITS} v JOIN {DRUGS} d ON v.patient = d.patient",
+    f"SELECT FLOOR(p.born / 20) * 20 AS years, AVG(COALESCE(d.m, 0)) AS dose FROM {BORN} p "
+    f"LEFT JOIN {DRUGS} d ON d.patient = p.patient GROUP BY years ORDER BY years",
+    f"SELECT COUNT(*), COUNT(DISTINCT v.patient), REGR_SLOPE(d.m, v.n) FROM {VISITS} v "
+    f"JOIN {DRUGS} d USING (patient) JOIN {BORN} p USING (patient) WHERE p.born > 1950",
+    f"SELECT v.n, w.n, COUNT(*) FROM {VISITS} v JOIN {VISITS} w USING (patient) GROUP BY v.n, w.n",
 ]
 
 ZIPS = "JOIN zips z ON v.zip = z.zip"
@@ -148,11 +162,42 @@ REFUSED = [
      "another name"),
     ("SELECT COUNT(*) FROM (SELECT sex FROM visits LIMIT 10)", "Leave it out"),
     ("WITH a AS (SELECT AVG(cost) AS m FROM visits) SELECT m FROM a", "by itself"),
-    ("WITH a AS (SELECT patient, COUNT(*) AS n FROM visits GROUP BY patient), b AS (SELECT "
-     "patient, MAX(born) AS y FROM patients GROUP BY patient) SELECT AVG(n) FROM a JOIN b "
-     "USING (patient)", "join the tables inside it"),
     ("SELECT COUNT(*) FROM visits JOIN (SELECT DISTINCT patient FROM patients) USING (patient)",
      "group by the person"),
+    (f"SELECT AVG(n) FROM {VISITS} v JOIN visits w ON w.patient = v.patient",
+     "one row for each person too"),
+    (f"SELECT AVG(n) FROM {VISITS} v JOIN zips z ON z.zip = v.n", "one row for each person too"),
+    (f"SELECT AVG(n) FROM (SELECT patient, n FROM {VISITS} x WHERE n > 1) v JOIN {DRUGS} d "
+     "ON d.patient = v.patient", "conditions go into WHERE"),
+    (f"SELECT AVG(m) FROM {VISITS} v JOIN {DRUGS} d ON d.m = v.n", "a.person = b.person"),
+    (f"SELECT AVG(m) FROM {VISITS} v JOIN {DRUGS} d ON v.patient = d.patient AND d.m = v.n",
+     "conditions into WHERE"),
+    (f"SELECT AVG(m) FROM {VISITS} v JOIN {DRUGS} d ON v.patient = v.patient",
+     "a.person = b.person"),
+    (f"SELECT AVG(m) FROM {VISITS} v JOIN {DRUGS} d USING (m)", "a.person = b.person"),
+    (f"SELECT AVG(m) FROM {VISITS} v, {DRUGS} d", "ON a.x = b.x"),
+    (f"SELECT AVG(m) FROM {VISITS} v RIGHT JOIN {DRUGS} d USING (patient)", "LEFT JOIN"),
+    (f"SELECT AVG(m) FROM {VISITS} v JOIN {DRUGS} v USING (patient)", "Give each its own"),
+    (f"SELECT AVG(m) FROM {VISITS} v LEFT JOIN {DRUGS} d USING (patient) JOIN {BORN} p "
+     "ON p.patient = d.patient", "everybody has a row"),
+    (f"SELECT COUNT(DISTINCT d.patient) FROM {VISITS} v LEFT JOIN {DRUGS} d USING (patient)",
+     "by a table before it"),
+    (f"SELECT AVG(v.m) FROM {VISITS} v JOIN {DRUGS} d USING (patient)", "It gives: n, patient"),
+    (f"SELECT AVG(x.m) FROM {VISITS} v JOIN {DRUGS} d USING (patient)", "that FROM gives"),
+    (f"SELECT AVG(n) FROM {VISITS} v JOIN {VISITS} w USING (patient)", "name before it"),
+    (f"SELECT AVG(v.n) FROM {VISITS} v JOIN (SELECT COUNT(*) AS m FROM drugs GROUP BY patient) d "
+     "ON d.patient = v.patient", "Add them"),
+    (f"SELECT AVG(k) FROM {VISITS} v LEFT JOIN (SELECT patient, SUM(dose) + 1 AS k FROM drugs "
+     "GROUP BY patient) d USING (patient)", "Reckon with them outside"),
+    (f"SELECT AVG(m) FROM {VISITS} v LEFT JOIN (SELECT patient, COUNT(*) AS m FROM drugs "
+     "GROUP BY patient HAVING COUNT(*) > 1) d USING (patient)", "count what fits outside"),
+    (f"SELECT FLOOR(v.n / 2) AS n, COUNT(*) FROM {VISITS} v JOIN {DRUGS} d USING (patient) "
+     "GROUP BY n", "another name"),
+    (f"SELECT FLOOR(v.n / 2) AS d, COUNT(*) FROM {VISITS} v JOIN {DRUGS} d USING (patient) "
+     "GROUP BY d", "another name"),
+    (f'SELECT v.n AS "V.n", COUNT(*) FROM {VISITS} v JOIN {VISITS} w USING (patient) '
+     "GROUP BY v.n", "another name"),
+    (f"SELECT v.*, COUNT(*) FROM {VISITS} v JOIN {DRUGS} d USING (patient)", "Name a column"),
     (f"SELECT SUM(v.cost) FROM (SELECT zip FROM visits) v {ZIPS}", "It gives: zip"),
     ("SELECT COUNT(*) FROM visits v JOIN drugs d ON v.day = d.given", "and AND before what else"),
     ("SELECT COUNT(*) FROM visits v JOIN drugs d ON v.patient = d.patient AND d.given > v.day",
@@ -160,9 +205,6 @@ REFUSED = [
     ("SELECT COUNT(*) FROM visits v LEFT JOIN drugs d ON v.patient = d.patient AND d.drug = 'a'",
      "into WHERE"),
     ("SELECT COUNT(*) FROM visits v RIGHT JOIN drugs d ON v.patient = d.patient", "LEFT JOIN"),
-    ("SELECT AVG(n + m) FROM (SELECT patient, COUNT(*) AS n FROM visits GROUP BY patient) JOIN "
-     "(SELECT patient, COUNT(*) AS m FROM drugs GROUP BY patient) USING (patient)",
-     "COUNT and SUM do not"),
     (f"SELECT COUNT(*) FROM (SELECT age FROM visits) v {ZIPS}", "It gives: age"),
     ("SELECT COUNT(*) FROM (SELECT zip AS z FROM visits) JOIN zips USING (zip)", "It gives: z"),
     ("SELECT COUNT(*) FROM visits JOIN (SELECT region FROM zips) USING (zip)", "It gives: region"),
@@ -281,6 +323,21 @@ SAID_TWICE = [
      "z.zip = d.drug AND z.zip = v.zip",
      "SELECT COUNT(*) FROM visits v JOIN drugs d ON v.patient = d.patient JOIN zips z ON "
      "v.zip = z.zip AND z.zip = d.drug AND v.zip = z.zip"),
+    (f"SELECT v.n, SUM(d.m) AS s FROM {VISITS} v JOIN {DRUGS} d ON d.patient = v.patient "
+     "WHERE d.m > 20 GROUP BY v.n ORDER BY v.n",
+     f"WITH v AS {VISITS}, d AS (SELECT patient, SUM(dose) AS m FROM drugs GROUP BY patient HAVING "
+     "SUM(dose) > 20) SELECT n, SUM(m) AS s FROM v JOIN d USING (patient) GROUP BY n ORDER BY n"),
+    (f"SELECT SUM(x), COUNT(*) FROM (SELECT v.n AS x, d.m AS y FROM {VISITS} v LEFT JOIN {DRUGS} d "
+     "ON v.patient = d.patient) WHERE y > 20 OR y IS NULL",
+     f"SELECT SUM(v.n), COUNT(*) FROM {VISITS} v LEFT JOIN {DRUGS} d USING (patient) "
+     "WHERE m > 20 OR m IS NULL"),
+    ("SELECT COUNT(DISTINCT a.who), SUM(b.n) FROM (SELECT patient AS who, COUNT(*) AS m FROM "
+     "visits WHERE age > 9 GROUP BY patient) a LEFT JOIN (SELECT patient AS whom, COUNT(*) AS n "
+     "FROM drugs GROUP BY patient) b ON b.whom = a.who WHERE a.m > 2",
+     "SELECT COUNT(DISTINCT a.patient), SUM(n) FROM (SELECT patient, COUNT(*) AS m FROM visits "
+     "WHERE age > 9 "
+     "GROUP BY patient) a LEFT JOIN (SELECT patient, COUNT(*) AS n FROM drugs GROUP BY patient) b "
+     "USING (patient) WHERE m > 2"),
     ("SELECT AVG(t.n) FROM (SELECT p.patient, SUM(v.cost) AS n FROM patients p JOIN visits v ON "
      "p.patient = v.patient GROUP BY p.patient) t",
      "SELECT AVG(n) FROM (SELECT patient, SUM(cost) AS n FROM patients JOIN visits USING (patient) "

@@ -59,6 +59,22 @@ PLACED = (
                        " GROUP BY patient) WHERE n > 2"),
     ("unknown-column", "SELECT AVG(n) FROM (SELECT patient, COUNT(*) AS n FROM clinic"
                        " WHERE ¦height > 2 GROUP BY patient)"),
+    ("unknown-column", "SELECT AVG(n) FROM (SELECT patient, MAX(age) AS n FROM clinic GROUP BY"
+                       " patient) a JOIN (SELECT patient, MAX(¦zip) AS m FROM visits"
+                       " GROUP BY patient) b USING (patient)"),
+    ("unknown-column", "SELECT AVG(n) FROM (SELECT patient, MAX(age) AS n FROM clinic GROUP BY"
+                       " patient) a JOIN (SELECT patient, COUNT(*) AS m FROM visits"
+                       " WHERE ¦paid > 2 GROUP BY patient) b USING (patient)"),
+    ("type-mismatch", "SELECT AVG(n) FROM (SELECT patient, MAX(age) AS n FROM clinic GROUP BY"
+                      " patient) a JOIN (SELECT patient, ¦SUM(age) AS m FROM visits"
+                      " GROUP BY patient) b USING (patient)"),
+    ("not-in-language", "SELECT AVG(n) FROM (SELECT patient, COUNT(*) AS n FROM clinic GROUP BY"
+                        " patient) a JOIN (SELECT ¦cost, COUNT(*) AS m FROM visits"
+                        " GROUP BY cost) b ON a.patient = b.cost"),
+    ("unknown-data-set", "SELECT AVG(n) FROM (SELECT patient, COUNT(*) AS n FROM clinic GROUP BY"
+                         " patient) a JOIN (SELECT patient, COUNT(*) AS m FROM ¦drugs"
+                         " GROUP BY patient) b USING (patient)"),
+    ("unknown-data-set", "SELECT AVG(age) FROM clinic JOIN ¦drugs d ON clinic.patient = d.patient"),
     ("unknown-data-set", "SELECT COUNT(*) FROM clinic JOIN ¦drugs d ON clinic.patient = d.patient"),
     # another type than it needs
     ("type-mismatch", "SELECT COUNT(*), ¦SUM(zip) FROM clinic"),

@@ -64,6 +64,7 @@ from sfumato.core.question import (
     Aggregate,
     EachPerson,
     Formula,
+    JoinedPeople,
     Order,
     Output,
     Question,
@@ -462,16 +463,25 @@ def _field(name: str, moment: datetime) -> int:
 
 def _view(plan: Plan) -> View:
     """Return what the rows are of: one table, even if several were joined to it."""
-    return view_of(plan.card, replace(plan.question, table="", joins=()))[0]
+    alone = replace(plan.question, table="", joins=(), beside=())
+    beside = tuple(view_of(card, Question(card.name, ()))[0] for card in plan.beside)
+    return replace(view_of(plan.card, alone)[0], beside=beside)
 
 
-def read_plainly(plan: Plan, rows: Sequence[Person]) -> dict[Cell, list[Person]]:
-    """Return the rows (or people, if there is an inner SELECT) of each cell of the question."""
-    question = plan.question
-    reading = Reading(scope_of(_view(plan), question))
+def read_plainly(
+    plan: Plan, rows: Sequence[Person], others: Sequence[Sequence[Person]] = ()
+) -> dict[Cell, list[Person]]:
+    """Return the rows (or people, if there is an inner SELECT) of each cell of the question.
+
+    `others` are the rows of further inner SELECTs, which stand beside the first by the person.
+    """
+    question, view = plan.question, _view(plan)
+    reading = Reading(scope_of(view, question))
     where = question.where
     if question.source is not None:
-        rows = _people(plan, question.source, rows)
+        rows = _people(view, question.source, rows)
+        for one, its, theirs in zip(question.beside, view.beside, others, strict=True):
+            rows = _meeting(one, rows, _people(its, one.each, theirs))
     cells: dict[Cell, list[Person]] = defaultdict(list)
     for row in rows:
         if where is not None and reading.holds(where, row.cells) is not True:
@@ -480,6 +490,17 @@ def read_plainly(plan: Plan, rows: Sequence[Person]) -> dict[Cell, list[Person]]
         if None not in cell and all(map(_is_answered, plan.keys, cell)):
             cells[cell].append(row)
     return cells
+
+
+def _meeting(one: JoinedPeople, rows: Sequence[Person], others: Sequence[Person]) -> list[Person]:
+    """Return the people who are in both, or all of the first, with the columns of both."""
+    theirs = {other.who: other.cells for other in others}
+    nothing = dict.fromkeys(column.name for column in one.each.columns)
+    return [
+        Person(row.who, {**row.cells, **theirs.get(row.who, nothing)})
+        for row in rows
+        if one.keeps_all or row.who in theirs
+    ]
 
 
 def _is_answered(key: Any, value: Value) -> bool:  # a key of a plan, and what a row has for it
@@ -491,14 +512,14 @@ def _is_answered(key: Any, value: Value) -> bool:  # a key of a plan, and what a
     return value in keys
 
 
-def _people(plan: Plan, source: EachPerson, rows: Sequence[Person]) -> list[Person]:
-    reading = Reading(card_scope(_view(plan)))
+def _people(view: View, source: EachPerson, rows: Sequence[Person]) -> list[Person]:
+    reading = Reading(card_scope(view))
     people = []
     for who in sorted({row.who for row in rows}):
         theirs = [row.cells for row in rows if row.who == who]
         where = source.where
         theirs = [row for row in theirs if where is None or reading.holds(where, row) is True]
-        made = {c.name: _reduced(reading, c, theirs, plan.card) for c in source.columns}
+        made = {c.name: _reduced(reading, c, theirs, view.card) for c in source.columns}
         people += [Person(who, made)] if theirs else []
     return people
 
@@ -705,12 +726,15 @@ class Asking:
         has_source = is_by_person and self.rng.random() < 0.25
         source = self.source() if has_source else None
         outer = self if source is None else self.of_people(source)
-        keys = tuple(dict.fromkeys(outer.key() for _ in range(self.rng.choice((0, 1, 1, 2)))))
-        several = [outer.aggregate(is_by_person) for _ in range(self.rng.randint(1, 3))]
+        return replace(outer.of_rows(is_by_person), source=source)
+
+    def of_rows(self, is_by_person: bool) -> Question:
+        keys = tuple(dict.fromkeys(self.key() for _ in range(self.rng.choice((0, 1, 1, 2)))))
+        several = [self.aggregate(is_by_person) for _ in range(self.rng.randint(1, 3))]
         outputs = [Output(f"g{i}", key) for i, key in enumerate(keys)]
         outputs += [Output(f"n{i}", of) for i, of in enumerate(several)]
-        where = None if self.rng.random() < 0.4 else outer.condition()
-        return Question("t", tuple(outputs), where, keys, source=source)
+        where = None if self.rng.random() < 0.4 else self.condition()
+        return Question("t", tuple(outputs), where, keys)
 
     def key(self) -> Expr:
         made = self.anything(2) if self.rng.random() < 0.7 else Ref("zip")
@@ -718,7 +742,7 @@ class Asking:
             made = self.number(1)
         return made if any(isinstance(part, Ref) for part in _walk(made)) else self.number(0)
 
-    def source(self) -> EachPerson:
+    def source(self, called: str = "m") -> EachPerson:
         where = None if self.rng.random() < 0.5 else self.condition(1)
         # a person's own mean is rounded down to parts of a step, which SQL does not
         verbs = [verb for verb in REDUCTIONS if verb != "mean" or not self.is_tame]
@@ -726,11 +750,11 @@ class Asking:
         for place in range(self.rng.randint(1, 3)):
             verb = self.rng.choice(verbs)
             of = None if verb == "count" else self.bounded_number()
-            columns.append(Reduce(f"m{place}", verb, of))
+            columns.append(Reduce(f"{called}{place}", verb, of))
         return EachPerson(tuple(columns), where, "who")
 
-    def of_people(self, source: EachPerson) -> Asking:
-        names = [column.name for column in source.columns]
+    def of_people(self, *sources: EachPerson) -> Asking:
+        names = [column.name for source in sources for column in source.columns]
         return Asking(self.rng, self.is_tame, numbers=names, texts=(), times=(), truths=())
 
 
@@ -750,11 +774,15 @@ class Tried:
 
 
 def disagreement(
-    database: duckdb.DuckDBPyConnection, plan: Plan, table: Tables, rows: Sequence[Person]
+    database: duckdb.DuckDBPyConnection,
+    plan: Plan,
+    table: Tables,
+    rows: Sequence[Person],
+    others: Sequence[Sequence[Person]] = (),
 ) -> str:
     """Return how the plan's integers differ from the plain reading; empty if they do not."""
     found = added_up(database, plan, table)
-    cells = read_plainly(plan, rows)
+    cells = read_plainly(plan, rows, others)
     if plan.selects_keys and set(found) != set(cells):
         return f"cells {set(found) ^ set(cells)}"
     nothing = tuple(0 for _ in plan.measure.tallies)

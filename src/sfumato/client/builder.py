@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from sfumato.client.columns import Column, Condition, condition
+from sfumato.client.each import joined_people, reduced
 from sfumato.client.narrowing import Equal, equal_pairs, joined, of_column
 from sfumato.client.terms import AskTerms, FitPriceTerms, FitTerms, Number, PriceTerms
 from sfumato.core.expression import (
@@ -20,15 +21,14 @@ from sfumato.core.expression import (
     truth_of,
 )
 from sfumato.core.question import (
-    REDUCTIONS,
     Aggregate,
     EachPerson,
     Formula,
     Joined,
+    JoinedPeople,
     Order,
     Output,
     Question,
-    Reduce,
     Verb,
 )
 from sfumato.core.refusal import Refused
@@ -113,9 +113,18 @@ class Steps:
         What was narrowed before narrows the rows it is made of.
         """
         begun = self.begun()
-        reduced = tuple(_reduced(name, column) for name, column in columns.items())
-        source = EachPerson(reduced, joined(begun.conditions))
+        made = tuple(reduced(name, column) for name, column in columns.items())
+        source = EachPerson(made, joined(begun.conditions))
         return replace(begun, conditions=(), source=source)
+
+    def join_people(self, other: Steps, *, keep_all: bool = False) -> Builder:
+        """Put another table with one row a person beside this one; both say `each_person(...)`.
+
+        With `keep_all`, people without a row there stay, and have nothing in its columns.
+        """
+        begun = self.begun()
+        made = joined_people(begun, other.begun(), keep_all=keep_all)
+        return replace(begun, beside=(*begun.beside, made))
 
     def at_most(self, *, groups: int | None = None, rows: int | None = None) -> Builder:
         """Bound a person's part: groups a person, rows a person and group."""
@@ -326,6 +335,7 @@ class Builder(Steps):
     shown: tuple[str, ...] | None = None
     table: str = ""
     joins: tuple[Joined, ...] = ()
+    beside: tuple[JoinedPeople, ...] = ()
 
     def __repr__(self) -> str:
         """Return what it would ask, and how it is asked."""
@@ -352,6 +362,7 @@ class Builder(Steps):
             limit=self.most,
             table=self.table,
             joins=self.joins,
+            beside=self.beside,
         )
 
     def ask(self, **terms: Unpack[AskTerms]) -> Answer:
@@ -384,15 +395,3 @@ def _expr(of: Of) -> Expr:
 
 def _name(of: Of) -> str:
     return of if isinstance(of, str) else "_".join(sorted(columns_of(of.expr))) or "constant"
-
-
-def _reduced(name: str, column: str | tuple[str, Of]) -> Reduce:
-    verb, of = (column, None) if isinstance(column, str) else column
-    for known in REDUCTIONS:
-        if known == verb:
-            return Reduce(name, known, None if of is None else _expr(of))
-    raise Refused(
-        "not-in-language",
-        f"{verb!r} is not answered for each person.",
-        f"Use {', '.join(REDUCTIONS)}.",
-    )

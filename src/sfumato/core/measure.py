@@ -85,6 +85,20 @@ class Join:
 
 
 @dataclass(frozen=True)
+class JoinPeople:
+    """A further table with one row for each person, beside the measure's source.
+
+    The person is equal; its columns are numbered on from those before. People without a row in it
+    go, unless `keeps_all`.
+    """
+
+    source: PerPerson
+    table: int
+    joins: tuple[Join, ...] = ()
+    keeps_all: bool = False
+
+
+@dataclass(frozen=True)
 class Measure:
     """Integers to be added up, with every person's part bounded before."""
 
@@ -99,6 +113,7 @@ class Measure:
     joins: tuple[Join, ...] = ()
     most_rows: int = 0  # that these tables may have by the card; what it may take follows from it
     wanted: tuple[tuple[Constant, ...], ...] | None = None  # of all private keys these alone
+    beside: tuple[JoinPeople, ...] = ()  # only where there is a source
 
     @property
     def is_public(self) -> bool:

@@ -126,6 +126,20 @@ class Joined:
 
 
 @dataclass(frozen=True)
+class JoinedPeople:
+    """A further table with one row for each person, beside the first: the person is equal.
+
+    It is made of a table of its own, and of what is joined to that. With `keeps_all`, people who
+    have no row in it stay, and nothing is in its columns.
+    """
+
+    each: EachPerson
+    table: str = ""
+    joins: tuple[Joined, ...] = ()
+    keeps_all: bool = False
+
+
+@dataclass(frozen=True)
 class Question:
     """What is asked of one data set."""
 
@@ -141,6 +155,7 @@ class Question:
     limit: int | None = None
     table: str = ""  # which table of the data set; its own if none is named
     joins: tuple[Joined, ...] = ()
+    beside: tuple[JoinedPeople, ...] = ()  # tables like the source, and only where there is one
     called: frozenset[str] = frozenset()  # computed keys that GROUP BY names as SELECT does
     places: Places | None = field(default=None, compare=False, repr=False)  # of its text
 
@@ -173,7 +188,7 @@ def aggregate_json(aggregate: Aggregate) -> Json:
 
 def question_json(question: Question) -> Json:
     """Return the question as plain JSON."""
-    return {
+    made: Json = {
         "data_set": question.data_set,
         "outputs": [_output_json(output) for output in question.outputs],
         "where": _optional(question.where),
@@ -186,6 +201,19 @@ def question_json(question: Question) -> Json:
         "limit": question.limit,
         "table": question.table,
         "joins": joins_json(question.joins),
+    }
+    if question.beside:  # left out if there is none: older questions keep their digests
+        made["beside"] = [beside_json(one) for one in question.beside]
+    return made
+
+
+def beside_json(one: JoinedPeople) -> Json:
+    """Return the further per-person table as plain JSON."""
+    return {
+        "source": source_json(one.each),
+        "table": one.table,
+        "joins": joins_json(one.joins),
+        "keeps_all": one.keeps_all,
     }
 
 
@@ -232,7 +260,7 @@ def read_question(shape: object) -> Question:
     body = read_object(
         shape,
         {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows", "source", "having",
-         "order", "limit", "table", "joins"},
+         "order", "limit", "table", "joins", "beside"},
     )  # fmt: skip
     source = body.get("source")
     return Question(
@@ -248,7 +276,18 @@ def read_question(shape: object) -> Question:
         limit=_read_bound(body.get("limit")),
         table=plain_text(body.get("table", "")),
         joins=tuple(_read_join(join) for join in read_items(body.get("joins", []))),
+        beside=tuple(_read_beside(one) for one in read_items(body.get("beside", []))),
     )
+
+
+def _read_beside(shape: object) -> JoinedPeople:
+    body = read_object(shape, {"source", "table", "joins", "keeps_all"})
+    keeps_all = body.get("keeps_all", False)
+    if not isinstance(keeps_all, bool):
+        raise malformed("a further table of people")
+    joins = tuple(_read_join(join) for join in read_items(body.get("joins", [])))
+    source = _read_source(body.get("source"))
+    return JoinedPeople(source, plain_text(body.get("table", "")), joins, keeps_all)
 
 
 def _read_join(shape: object) -> Joined:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 from sfumato.core.expression import Case, Constant, Json, Literally, renamed
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
-from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question
+from sfumato.core.question import (
+    Aggregate,
+    EachPerson,
+    Formula,
+    Joined,
+    JoinedPeople,
+    Output,
+    Question,
+)
 from sfumato.plan.plan import Bounded, Plan
 from sfumato.plan.price import Priced, Selection
 from sfumato.plan.verbs import verb_of
@@ -26,9 +35,12 @@ def in_words(plan: Plan) -> str:
     if question.where is not None:
         parts.append(f"where {condition_in_words(question.where)}")
     if question.table or question.joins:
-        parts.append(f"from {_tables_in_words(question)}")
+        parts.append(
+            f"from {_tables_in_words(question.table or question.data_set, question.joins)}"
+        )
     if question.source is not None:
         parts.append(f"over one row for each person ({_source_in_words(question.source)})")
+    parts += [_beside_in_words(question, one) for one in question.beside]
     return ", ".join(parts)
 
 
@@ -46,9 +58,15 @@ def _is_ours(output: Output) -> bool:
     return not output.is_shown and output.name.startswith("(")
 
 
-def _tables_in_words(question: Question) -> str:
-    told = [question.table or question.data_set]
-    for joined in question.joins:
+def _beside_in_words(question: Question, one: JoinedPeople) -> str:
+    tables = _tables_in_words(one.table or question.data_set, one.joins)
+    who = "beside their row, if any," if one.keeps_all else "beside their row"
+    return f"{who} from {tables} ({_source_in_words(one.each)})"
+
+
+def _tables_in_words(table: str, joins: Sequence[Joined]) -> str:
+    told = [table]
+    for joined in joins:
         how = f"by {joined.on[0]}" if joined.on else "by the person"
         how += "".join(f" and {before} = {own}" for before, own in joined.also)
         told.append(f"{joined.table} {how}" + (", if any" if joined.keeps_all else ""))

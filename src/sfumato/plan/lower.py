@@ -12,9 +12,9 @@ from sys import getsizeof
 from typing import Final
 
 from sfumato.core.expression import Expr, Ref
-from sfumato.core.measure import Key, Measure, PerPerson, Tally
+from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.refusal import Bug
-from sfumato.plan.lower_from import Rows, reduced, rows_of, table_name
+from sfumato.plan.lower_from import Rows, last_table, people_of, rows_of, table_name
 from sfumato.plan.print_values import (
     Bound,
     Dialect,
@@ -73,9 +73,8 @@ _OF_A_LETTER: Final = 40  # bytes of a measure for a letter of a statement; few 
 def _lowered(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None
 ) -> tuple[Statement, ...]:
-    last = max((measure.table, *(join.table for join in measure.joins)))
-    names = names or tuple(table_name(dialect, table) for table in range(last + 1))
-    printer = _Printer(measure, dialect, rows_of(measure, names))
+    names = names or tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))
+    printer = _Printer(measure, dialect, rows_of(measure, names), names)
     added = [i for i, t in enumerate(measure.tallies) if t.kind in ADDED]
     statements = [printer.added(added)] if added else []
     for place, tally in enumerate(measure.tallies):
@@ -107,6 +106,7 @@ class _Printer:
     measure: Measure
     dialect: Dialect
     rows: Rows
+    names: tuple[str, ...]  # of all tables of the card
 
     # --- whole statements ---
 
@@ -217,7 +217,7 @@ class _Printer:
         source = Text(self.rows.sql)
         first = Text("")
         if self.measure.source is not None:
-            first = self._people(self.measure.source)
+            first = people_of(self.measure, self.names, self.dialect)
             source = Text("people")
         conditions = [Text("person IS NOT NULL")] if self._is_bounded else []
         if self.measure.where is not None:
@@ -354,31 +354,6 @@ class _Printer:
             return f"\nSELECT CAST(0 AS BIGINT) AS cell{whole}\nFROM {source}{where}"
         tallies = "".join(f", {number} AS t{i}" for i, number in enumerate(numbers))
         return f"\nSELECT {self._cells}{tallies}\nFROM {source}{where}\nGROUP BY {self._cells}"
-
-    # --- one row for each person ---
-
-    def _people(self, source: PerPerson) -> Text:
-        values = tuple(dict.fromkeys(c.value for c in source.columns if c.value is not None))
-        columns = [Text(name) for name in ("person", *self.rows.order)]
-        columns += [
-            filled(f"{{}} AS x{i}", print_expr(value, self.dialect))
-            for i, value in enumerate(values)
-        ]
-        conditions = [Text("person IS NOT NULL")]
-        if source.where is not None:
-            conditions.append(print_predicate(source.where, self.dialect))
-        order = ", ".join((*self.rows.order, *(f"x{i}" for i in range(len(values)))))
-        people = "".join(
-            f", {reduced(column, values)} AS u{i}" for i, column in enumerate(source.columns)
-        )
-        return filled(
-            f"mine AS (\n  SELECT *, row_number() OVER (PARTITION BY person ORDER BY {order})"
-            f" AS nth\n  FROM (SELECT {{}} FROM {self.rows.sql} WHERE {{}}) AS r\n),\n"
-            f"people AS (\n  SELECT person{people}\n  FROM mine\n"
-            f"  WHERE nth <= {source.max_rows}\n  GROUP BY person\n),\n",
-            joined(", ", columns),
-            joined(" AND ", conditions),
-        )
 
 
 def wide_sum(column: str, dialect: Dialect) -> str:

@@ -1,15 +1,23 @@
-"""Where a measure's rows come from: one prepared table, or several joined into one."""
+"""Where a measure's rows come from: prepared tables joined into one, or a row for each person."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sfumato.core.expression import Expr, columns_of
-from sfumato.core.measure import Join, Measure, Reduced
+from sfumato.core.measure import Join, JoinPeople, Measure, PerPerson, Reduced
 from sfumato.core.refusal import Bug
-from sfumato.plan.print_values import COLUMN, Dialect
+from sfumato.plan.print_values import (
+    COLUMN,
+    Dialect,
+    Text,
+    filled,
+    joined,
+    print_expr,
+    print_predicate,
+)
 
 _QUOTE: Final[dict[Dialect, str]] = {"duckdb": '"', "postgres": '"', "spark": "`"}
 
@@ -33,6 +41,12 @@ def stored_name(name: str, table: int) -> str:
     return name if table == 0 else f"{name}_{table}"
 
 
+def last_table(measure: Measure) -> int:
+    """Return the last place on the card of a table that the measure is of."""
+    every = ((measure.table, measure.joins), *((one.table, one.joins) for one in measure.beside))
+    return max(place for table, joins in every for place in (table, *(j.table for j in joins)))
+
+
 def rows_of(measure: Measure, names: tuple[str, ...]) -> Rows:
     """Return the rows that the measure is of; `names` are those of all tables of the card."""
     first = names[measure.table]
@@ -50,8 +64,7 @@ def rows_of(measure: Measure, names: tuple[str, ...]) -> Rows:
             columns.append(f"r{i}.row_key AS row_key{i}")
         for before, own in join.also:
             on += f" AND r{i}.v{own} = {_place(measure, before, 'v')}"
-        word = "LEFT JOIN" if join.keeps_all else "JOIN"
-        joins += f" {word} {names[join.table]} AS r{i} ON {on}"
+        joins += f" {_word(join)} {names[join.table]} AS r{i} ON {on}"
     for name in _columns(measure):
         columns.append(f"{_place(measure, int(name[1:]), name[0])} AS {name}")
     return Rows(f"(SELECT {', '.join(columns)} FROM {first} AS r0{joins}) AS seen", tuple(order))
@@ -89,7 +102,68 @@ def _within(join: Join, i: int, column: int, kind: str) -> str:
     return f"r{i}.{kind}{column - join.start}"
 
 
-def reduced(column: Reduced, values: Sequence[Expr]) -> str:
+# --- one row for each person ----------------------------------------------------------------------
+
+
+def people_of(measure: Measure, names: tuple[str, ...], dialect: Dialect) -> Text:
+    """Print the table `people`: each person's row, of several such tables by the person."""
+    if measure.source is None:
+        raise Bug("a measure of rows has no table of people")
+    rows = rows_of(measure, names)
+    if not measure.beside:
+        return _people(measure.source, rows, dialect, _Called())
+    texts = [_people(measure.source, rows, dialect, _Called("0"))]
+    start = len(measure.source.columns)
+    columns = [f"p0.u{place}" for place in range(start)]
+    tables = "people0 AS p0"
+    for i, one in enumerate(measure.beside, start=1):
+        its = replace(measure, source=one.source, table=one.table, joins=one.joins)
+        texts.append(_people(one.source, rows_of(its, names), dialect, _Called(str(i), start)))
+        columns += [f"p{i}.u{start + n}" for n in range(len(one.source.columns))]
+        tables += f" {_word(one)} people{i} AS p{i} ON p{i}.person = p0.person"
+        start += len(one.source.columns)
+    both = f"people AS (\n  SELECT {', '.join(columns)}\n  FROM {tables}\n),\n"
+    return filled("{}" * len(texts) + both, *texts)
+
+
+def _word(one: Join | JoinPeople) -> str:
+    return "LEFT JOIN" if one.keeps_all else "JOIN"
+
+
+@dataclass(frozen=True)
+class _Called:
+    """How a table of people is told from others, and where the numbers of its columns begin."""
+
+    suffix: str = ""
+    start: int = 0
+
+
+def _people(source: PerPerson, rows: Rows, dialect: Dialect, called: _Called) -> Text:
+    values = tuple(dict.fromkeys(c.value for c in source.columns if c.value is not None))
+    columns = [Text(name) for name in ("person", *rows.order)]
+    columns += [
+        filled(f"{{}} AS x{i}", print_expr(value, dialect)) for i, value in enumerate(values)
+    ]
+    conditions = [Text("person IS NOT NULL")]
+    if source.where is not None:
+        conditions.append(print_predicate(source.where, dialect))
+    order = ", ".join((*rows.order, *(f"x{i}" for i in range(len(values)))))
+    made = "".join(
+        f", {_reduced(column, values)} AS u{i}"
+        for i, column in enumerate(source.columns, start=called.start)
+    )
+    mine = f"mine{called.suffix}"
+    return filled(
+        f"{mine} AS (\n  SELECT *, row_number() OVER (PARTITION BY person ORDER BY {order})"
+        f" AS nth\n  FROM (SELECT {{}} FROM {rows.sql} WHERE {{}}) AS r\n),\n"
+        f"people{called.suffix} AS (\n  SELECT person{made}\n  FROM {mine}\n"
+        f"  WHERE nth <= {source.max_rows}\n  GROUP BY person\n),\n",
+        joined(", ", columns),
+        joined(" AND ", conditions),
+    )
+
+
+def _reduced(column: Reduced, values: Sequence[Expr]) -> str:
     """Print a column of a per-person table over the values x0, x1, ... of their rows."""
     if column.value is None:
         return "count(*)"

@@ -13,13 +13,14 @@ from functools import cached_property
 from typing import Final
 
 from sfumato.core.card import Card
-from sfumato.core.expression import Expr, Predicate, columns_of
+from sfumato.core.expression import Expr, Predicate, columns_of, walk
 from sfumato.core.places import Place, Places
 from sfumato.core.question import Aggregate, EachPerson, Output, Question, Reduce
 from sfumato.core.refusal import Refused
 from sfumato.plan.known import Scope
-from sfumato.plan.numbers import plain
+from sfumato.plan.rules import of_source, tables_of_people
 from sfumato.plan.scope import (
+    PeopleTable,
     card_scope,
     most_inner_rows,
     people_scope,
@@ -29,7 +30,7 @@ from sfumato.plan.scope import (
 )
 from sfumato.plan.sql_leaves import said_at
 from sfumato.plan.tables import View, view_of
-from sfumato.plan.typed import typed
+from sfumato.plan.typed import plainly_typed
 from sfumato.plan.words import expr_in_words
 
 _NAMED: Final = re.compile(r"'([^']+)'")
@@ -67,6 +68,8 @@ def _named(refused: Refused, places: Places) -> Place | None:
 
 
 def _guilty(refused: Refused, alone: _Alone, places: Places) -> Place | None:
+    if _is_same(alone.of_tables(), refused):
+        return None  # no part of it: the tables themselves
     is_of_all = _is_same(alone.refusal(Aggregate("count"), is_inner=False), refused)
     for part, place, is_inner in places:
         if is_of_all and isinstance(part, Aggregate):
@@ -89,6 +92,14 @@ class _Alone:
     planned: Planned
     left: int = MOST_PLANS
 
+    def of_tables(self) -> Refused | None:
+        """Return why the tables cannot be asked of at all; nothing if they can."""
+        try:
+            view_of(self.card, self.question)
+        except Refused as refused:
+            return refused
+        return None
+
     def refusal(self, part: object, *, is_inner: bool) -> Refused | None:
         """Return why the part is refused by itself; nothing if it is not."""
         try:
@@ -101,17 +112,28 @@ class _Alone:
         if isinstance(part, Aggregate):
             if not is_inner:
                 self._plan(self._asking(part))
-        elif isinstance(part, Reduce):
-            people_scope(self._view, EachPerson((part,)), self._most_rows)
-        elif isinstance(part, Predicate):
-            if not is_inner and self._is_of_outputs(part):
+        elif is_inner or isinstance(part, Reduce):
+            for view in self._of_tables(part):
+                self._check_inner(part, view)
+        else:
+            if isinstance(part, Predicate) and self._is_of_outputs(part):
                 self._plan(replace(self.question, having=part, where=None))
-            scope = self._scope(is_inner=is_inner)
-            physical(spelled_predicate(part, scope, {}), scope)
-        elif isinstance(part, Expr):
-            side = typed(part, self._scope(is_inner=is_inner))
-            if side.is_number:
-                plain(side)
+            _check_value(part, scope_of(self._view, self.question))
+
+    def _check_inner(self, part: object, view: View) -> None:
+        if isinstance(part, Reduce):
+            most = most_inner_rows(view.card, self.question)
+            people_scope([PeopleTable(view, EachPerson((part,)), most)])
+        else:
+            _check_value(part, card_scope(view))
+
+    def _of_tables(self, part: object) -> list[View]:
+        """Return what the tables of people are made of in which the part stands."""
+        views = (self._view, *self._view.beside)
+        tables = tables_of_people(self.question)
+        if len(tables) <= 1:
+            return [self._view]
+        return [view for view, each in zip(views, tables, strict=True) if _stands_in(part, each)]
 
     def _asking(self, aggregate: Aggregate) -> Question:
         """Return the question for that aggregate alone, of all rows."""
@@ -132,13 +154,20 @@ class _Alone:
         names = columns_of(condition)
         return self.question.having is not None and names <= {o.name for o in self.question.outputs}
 
-    def _scope(self, *, is_inner: bool) -> Scope:
-        return card_scope(self._view) if is_inner else scope_of(self._view, self.question)
-
     @cached_property
     def _view(self) -> View:
         return view_of(self.card, self.question)[0]
 
-    @cached_property
-    def _most_rows(self) -> int:
-        return most_inner_rows(self._view.card, self.question)
+
+def _stands_in(part: object, each: EachPerson) -> bool:
+    """Say whether the part is one that the table of people is made by, whatever it is called."""
+    if isinstance(part, Reduce):
+        return (part.verb, part.of) in [(column.verb, column.of) for column in each.columns]
+    return any(part == value for whole in of_source(each) for value in walk(whole))
+
+
+def _check_value(part: object, scope: Scope) -> None:
+    if isinstance(part, Predicate):
+        physical(spelled_predicate(part, scope, {}), scope)
+    elif isinstance(part, Expr):
+        plainly_typed(part, scope)

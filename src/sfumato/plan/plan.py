@@ -14,15 +14,15 @@ from sfumato.core.card import Card
 from sfumato.core.columns import Column
 from sfumato.core.expression import Constant, Expr, Json, Predicate, columns_of, spelled
 from sfumato.core.expression_json import expression_json, predicate_json
-from sfumato.core.measure import Measure, PerPerson, Reduced, Tally
+from sfumato.core.measure import Measure, Tally
 from sfumato.core.noise.running import Axis
 from sfumato.core.noise.tree import Tree, tree_for_gaussian, tree_for_laplace
 from sfumato.core.question import (
     Aggregate,
-    EachPerson,
     Formula,
     Question,
     aggregate_json,
+    beside_json,
     joins_json,
     source_json,
 )
@@ -30,16 +30,16 @@ from sfumato.core.refusal import Bug, Refused
 from sfumato.plan.after import check_having
 from sfumato.plan.formulas import is_number
 from sfumato.plan.keys import PlanKey, plan_key
-from sfumato.plan.known import Scope, Typed
+from sfumato.plan.known import Scope
 from sfumato.plan.lower import lower
-from sfumato.plan.numbers import plain
+from sfumato.plan.people import measured_people
 from sfumato.plan.placed import placed
-from sfumato.plan.rules import checked, of_rows
+from sfumato.plan.rules import checked, of_rows, of_source, tables_of_people
 from sfumato.plan.running import axis_of, with_periods
-from sfumato.plan.scope import card_scope, in_cards_spelling, most_inner_rows, physical, scope_of
+from sfumato.plan.scope import in_cards_spelling, physical, scope_of
 from sfumato.plan.split import wanted_of, weights_of
-from sfumato.plan.tables import View, check_called, view_of
-from sfumato.plan.typed import typed
+from sfumato.plan.tables import check_called, view_of
+from sfumato.plan.typed import plainly_typed, typed
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Asked, Part
 
@@ -95,6 +95,7 @@ class Plan:
     parts: tuple[Bounded, ...]
     keys: tuple[PlanKey, ...]  # in canonical order
     asked: tuple[Asked, ...]  # in the order of the question's aggregates
+    beside: tuple[Card, ...] = ()  # of what the further tables of people are made of
 
     @property
     def selects_keys(self) -> bool:
@@ -138,7 +139,7 @@ class Plan:
     @cached_property
     def _canonical(self) -> Json:
         question = self.question
-        return {
+        made: Json = {
             "people": self.card.people,
             "data_set": self.card.name,
             "version": self.card.version,
@@ -155,6 +156,9 @@ class Plan:
             "max_rows": self.measure.max_rows,
             "inner_rows": None if self.measure.source is None else self.measure.source.max_rows,
         }
+        if question.beside:  # left out if there is none: older plans keep their digests
+            made["beside"] = self._beside()
+        return made
 
     def digest(self) -> str:
         """Return what stands for the canonical plan: one digest, one answer under one price."""
@@ -175,8 +179,9 @@ class Plan:
     def shape(self) -> Json:
         """Return what the question looks like without its constants: what is frozen if stopped."""
         question = self.question
-        where = [w for w in (question.where, _inner_where(question)) if w is not None]
-        return {
+        wheres = [question.where, *(each.where for each in tables_of_people(question))]
+        where = [w for w in wheres if w is not None]
+        made: Json = {
             "data_set": self.card.name,
             "tables": [question.table, *(joined.table for joined in question.joins)],
             "columns": sorted({name for w in where for name in columns_of(w)}),
@@ -186,10 +191,24 @@ class Plan:
             ],
             "people": question.source is not None,
         }
+        if question.beside:
+            beside = [[one.table, *(j.table for j in one.joins)] for one in question.beside]
+            made["beside"] = beside
+        return made
 
     def _columns(self) -> list[Column]:
-        names = {name for value in of_rows(self.question) for name in columns_of(value)}
-        return [column for column in self.card.columns if column.name in names]
+        return _named(self.card, of_rows(self.question))
+
+    def _beside(self) -> list[Json]:
+        several = zip(self.question.beside, self.measure.beside, self.beside, strict=True)
+        return [
+            {
+                **beside_json(one),
+                "columns": [_promise(column) for column in _named(card, of_source(one.each))],
+                "inner_rows": made.source.max_rows,
+            }
+            for one, made, card in several
+        ]
 
 
 def make_plan(card: Card, question: Question, split: Mapping[str, Fraction] | None = None) -> Plan:
@@ -225,6 +244,7 @@ def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None =
     tallies = [bounded.part.tally for bounded in parts]
     if any(key.key.size is None for key in keys):
         tallies.append(PEOPLE)
+    people = measured_people(view, question)
     measure = Measure(
         where=None if question.where is None else physical(question.where, scope),
         keys=tuple(key.key for key in keys),
@@ -232,14 +252,16 @@ def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None =
         by_person=card.by_person,
         max_groups=groups,
         max_rows=rows,
-        source=None if question.source is None else _source(view, question, question.source),
+        source=people[0].source if people else None,
         table=view.table,
         joins=view.joins,
-        most_rows=card.limits.rows,
+        most_rows=card.limits.rows + sum(its.card.limits.rows for its in view.beside),
+        beside=people[1:],
     )
     for part in (measure,) if measure.is_public else (measure.counted, *_of_any_key(measure, keys)):
         lower(part, "duckdb")  # what is too long to be written out is refused before it is paid
-    return Plan(card, question, measure, parts, keys, asked)
+    beside = tuple(its.card for its in view.beside)
+    return Plan(card, question, measure, parts, keys, asked, beside)
 
 
 def _of_any_key(measure: Measure, keys: Sequence[PlanKey]) -> list[Measure]:
@@ -247,10 +269,6 @@ def _of_any_key(measure: Measure, keys: Sequence[PlanKey]) -> list[Measure]:
     if all(tally.kind != "histogram" for tally in measure.tallies):
         return []
     return [measure.listed((tuple(key.any_constant for key in keys),))]
-
-
-def _inner_where(question: Question) -> Predicate | None:
-    return None if question.source is None else question.source.where
 
 
 def _keys(question: Question, scope: Scope) -> tuple[PlanKey, ...]:
@@ -306,18 +324,13 @@ def _asked(
     asked = Asked(
         card,
         aggregate,
-        tuple(_side(of, scope) for of in aggregate.of),
+        tuple(plainly_typed(of, scope) for of in aggregate.of),
         max_rows=most[0],
         most_points=most[1],
         is_of_people=question.source is not None,
     )
     verb_of(aggregate.verb).check(asked)
     return asked
-
-
-def _side(of: Expr, scope: Scope) -> Typed:
-    side = typed(of, scope)
-    return plain(side) if side.is_number else side
 
 
 def _parts(
@@ -342,23 +355,15 @@ def _bounded(card: Card, part: Part, groups: int, rows: int, weight: Fraction) -
     return Bounded(part, per_cell, groups, weight)
 
 
-def _source(view: View, question: Question, source: EachPerson) -> PerPerson:
-    scope = card_scope(view)
-    kinds = {
-        "count": "rows", "count_values": "values", "sum": "sum", "minimum": "min", "maximum": "max",
-    }  # fmt: skip
-    columns = []
-    for column in source.columns:
-        value = None if column.of is None else _side(column.of, scope).physical
-        verbs = ("sum", "count_values") if column.verb == "mean" else (column.verb,)
-        columns += [Reduced(kinds[verb], value) for verb in verbs]  # type: ignore[arg-type]  # of a closed table
-    where = None if source.where is None else physical(source.where, scope)
-    return PerPerson(where, tuple(columns), most_inner_rows(view.card, question))
-
-
 def _reach(bounded: Bounded) -> list[str | int]:
     made: list[str | int] = [bounded.part.tally.kind, bounded.cells, bounded.per_cell]
     return made if bounded.axis is None else [*made, bounded.axis.periods]
+
+
+def _named(card: Card, values: Sequence[Expr | Predicate]) -> list[Column]:
+    """Return the card's columns that are named in one of these."""
+    names = {name for value in values for name in columns_of(value)}
+    return [column for column in card.columns if column.name in names]
 
 
 def _promise(column: Column) -> Json:

@@ -42,6 +42,13 @@ class Planted:
 def planted(card: Card, question: Question, stream: Seeded) -> Planted:
     """Return people for every group that the question answers; or refuse: the card allows none."""
     plan = make_plan(card, question)
+    if question.beside:
+        raise Refused(
+            "twin-not-possible",
+            "Rows are made up for one table with one row for each person, and this question has "
+            "several.",
+            "Make a twin for each of them, or of the whole data set.",
+        )
     garden = _Garden(card, plan, stream, Planted())
     groups = list(islice(_groups(plan), MOST_GROUPS + 1))
     if len(groups) > MOST_GROUPS:

@@ -100,6 +100,7 @@ def _question(text_read: Parsed, data_set: str) -> Question:
         limit=limit,
         table="" if source.table.casefold() == data_set.casefold() else source.table,
         joins=source.joins,
+        beside=source.beside,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from sfumato.core.card import Card
 from sfumato.core.expression import Expr, Predicate, columns_of, walk
-from sfumato.core.question import Aggregate, Formula, Question
+from sfumato.core.question import Aggregate, EachPerson, Formula, Question
 from sfumato.core.refusal import Refused
 from sfumato.plan.formulas import check_formula, is_number
 from sfumato.plan.totals import check_totals
@@ -49,24 +49,33 @@ def everything(question: Question) -> tuple[Expr | Predicate, ...]:
 
 def of_rows(question: Question) -> tuple[Expr | Predicate, ...]:
     """Return every expression and condition about rows: all but what works on released values."""
-    source = question.source
-    inner: list[Expr | Predicate | None] = []
-    if source is not None:
-        inner = [source.where, *(column.of for column in source.columns)]
+    inner = [value for source in tables_of_people(question) for value in of_source(source)]
     outer: list[Expr | Predicate | None] = [question.where, *question.group_by]
     for output in question.outputs:
         if isinstance(output.of, Aggregate):
             outer += output.of.of
         elif not isinstance(output.of, Formula):
             outer.append(output.of)
-    return tuple(value for value in (*inner, *outer) if value is not None)
+    return (*inner, *(value for value in outer if value is not None))
+
+
+def of_source(source: EachPerson) -> tuple[Expr | Predicate, ...]:
+    """Return every expression and condition that a table of people is made by."""
+    found = (source.where, *(column.of for column in source.columns))
+    return tuple(value for value in found if value is not None)
+
+
+def tables_of_people(question: Question) -> tuple[EachPerson, ...]:
+    """Return the question's tables with one row for each person, in their order."""
+    first = () if question.source is None else (question.source,)
+    return (*first, *(one.each for one in question.beside))
 
 
 def names_are_distinct(_card: Card, question: Question) -> None:
     """Two columns of an answer cannot share a name."""
     for names in (
         [output.name.casefold() for output in question.outputs],
-        [c.name.casefold() for c in question.source.columns] if question.source else [],
+        [c.name.casefold() for each in tables_of_people(question) for c in each.columns],
     ):
         twice = next((n for n in names if names.count(n) > 1), None)
         if twice is not None or any(not 0 < len(n) <= 200 or not n.isprintable() for n in names):
@@ -134,21 +143,32 @@ def totals_are_of_counts_and_sums(_card: Card, question: Question) -> None:
 def a_table_of_people_needs_people(card: Card, question: Question) -> None:
     """One row for each person can be made only where the card says whose each row is."""
     if question.source is None:
+        if question.beside:
+            raise Refused(
+                "not-in-language",
+                "A table with one row for each person stands beside another such table only.",
+                "Make one row for each person of the first table too.",
+            )
         return
+    is_of_people(card, question.source)
+
+
+def is_of_people(card: Card, source: EachPerson) -> None:
+    """Refuse a table of people that is not by the person, or says nothing of them."""
     if not card.by_person:
         raise Refused(
             "not-in-language",
             f"The unit of {card.name!r} is a row, so there is no table of its people.",
             "Ask the data set itself.",
         )
-    if question.source.by.casefold() not in ("", card.unit.casefold()):
+    if source.by.casefold() not in ("", card.unit.casefold()):
         raise Refused(
             "not-in-language",
-            f"The inner SELECT groups by {question.source.by!r}, which is not the person.",
+            f"The inner SELECT groups by {source.by!r}, which is not the person.",
             f"Write GROUP BY {card.unit}.",
-            column=question.source.by,
+            column=source.by,
         )
-    if not question.source.columns:
+    if not source.columns:
         raise Refused(
             "not-in-language", "The inner SELECT takes no aggregate.", "Add COUNT(*) AS n to it."
         )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final
 
 from sfumato.core.card import Card
 from sfumato.core.columns import read_constant
@@ -34,18 +33,24 @@ from sfumato.core.expression import (
     canonical,
     one_where,
 )
-from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question, Reduce
+from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question
 from sfumato.core.refusal import Refused
-from sfumato.plan.known import Scope, Typed, column_type, number, whole
-from sfumato.plan.numbers import LARGEST, plain, within_reach
+from sfumato.plan.known import Scope, Typed, column_type, number
 from sfumato.plan.periods import first_of_period, period_of_text
+from sfumato.plan.reduced import reduced_columns, width_of
 from sfumato.plan.tables import View
 from sfumato.plan.typed import not_of_rows, typed
 
-FINE: Final = (10_000, 1_000, 100)  # parts of a step: a person's mean is rounded down to one
-_ROOM: Final = 8  # for what is done with it on the way to a sum over all people
-
 # --- scopes ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PeopleTable:
+    """A table with one row for each person, over the joined tables that it is made of."""
+
+    view: View
+    source: EachPerson
+    most_rows: int  # of a person, that it is made of
 
 
 def card_scope(view: View) -> Scope:
@@ -61,19 +66,20 @@ def card_scope(view: View) -> Scope:
     return scope
 
 
-def people_scope(view: View, source: EachPerson, most_rows: int) -> Scope:
-    """Return the columns of a table with one row for each person."""
-    inner = card_scope(view)
+def people_scope(tables: Sequence[PeopleTable]) -> Scope:
+    """Return the columns of tables with one row for each person, beside each other."""
     columns: dict[str, Typed] = {}
-    for column, place in zip(source.columns, inner_places(source), strict=True):
-        columns[column.name.casefold()] = _reduced(
-            column, inner, place, most_rows, view.card.limits.rows
-        )
+    start = 0
+    for table in tables:
+        source, card = table.source, table.view.card
+        inner = card_scope(table.view)
+        columns |= reduced_columns(source, inner, table.most_rows, card.limits.rows, start=start)
+        start += sum(map(width_of, source.columns))
 
     def find(name: str) -> Typed:
         found = columns.get(name.casefold())
         if found is None:
-            raise _unknown(name, source)
+            raise _unknown(name, [c.name for table in tables for c in table.source.columns])
         return found
 
     def condition(predicate: Predicate) -> Predicate:
@@ -83,84 +89,13 @@ def people_scope(view: View, source: EachPerson, most_rows: int) -> Scope:
     return scope
 
 
-def _unknown(name: str, source: EachPerson) -> Refused:
+def _unknown(name: str, given: Sequence[str]) -> Refused:
     return Refused(
         "unknown-column",
         f"The inner SELECT gives no column {name!r}.",
-        "It gives: " + ", ".join(column.name for column in source.columns) + ".",
+        "It gives: " + ", ".join(given) + ".",
         column=name,
     )
-
-
-def inner_places(source: EachPerson) -> list[int]:
-    """Return where each column's first tally stands; a mean is a sum and, next to it, a count."""
-    places, place = [], 0
-    for column in source.columns:
-        places.append(place)
-        place += 2 if column.verb == "mean" else 1
-    return places
-
-
-def _reduced(column: Reduce, inner: Scope, at: int, most: int, people: int) -> Typed:
-    place = Ref(f"u{at}")
-    if column.of is None:
-        if column.verb != "count":
-            raise Refused("not-in-language", f"{column.verb} needs a column.", "Name a column.")
-        return Typed("integer", place, 1, most, is_bounded=True)
-    if column.verb == "count":
-        raise Refused(
-            "not-in-language", "count takes no expression.", "Count values with count_values."
-        )
-    side = typed(column.of, inner)
-    if side.is_number:
-        side = plain(side)
-    if column.verb == "count_values":
-        return Typed("integer", place, 0, most, is_bounded=True)
-    has_order = side.unit is None and (side.is_number or side.kind in ("date", "timestamp"))
-    if column.verb in ("minimum", "maximum") and has_order:
-        return replace(side, physical=place, keys=None, code=None)
-    if column.verb not in ("sum", "mean") or not side.is_number:
-        raise Refused(
-            "type-mismatch",
-            f"The inner SELECT cannot take {column.verb} of a {side.kind}.",
-            "Count it, or take MIN, MAX or SUM of a number.",
-        )
-    _check_bounded(side)
-    lower, upper = min(side.lower, side.lower * most), max(side.upper, side.upper * most)
-    made = replace(side, physical=place, lower=lower, upper=upper, keys=None, code=None)
-    return within_reach(
-        made
-        if column.verb == "sum"
-        else _mean(side, made, Ref(f"u{at + 1}"), _parts_of_step(side, most, people))
-    )
-
-
-def _mean(side: Typed, total: Typed, count: Ref, fine: int) -> Typed:
-    """Return a person's mean, rounded down to a part of the column's step; null of nothing."""
-    wide = replace(total, lower=total.lower * fine, upper=total.upper * fine)
-    above = Arithmetic("*", within_reach(wide).physical, whole(fine))
-    return replace(
-        total,
-        physical=Arithmetic("/", above, count),
-        lower=side.lower * fine,
-        upper=side.upper * fine,
-        step=side.step / fine,
-    )
-
-
-def _parts_of_step(side: Typed, most: int, people: int) -> int:
-    """Return the most parts that leave room for the sums of a person, and of all people."""
-    size = max(abs(side.lower), abs(side.upper), 1) * max(most, people) * _ROOM
-    return next((fine for fine in FINE if size * fine <= LARGEST), FINE[-1])
-
-
-def _check_bounded(side: Typed) -> None:
-    if not side.is_bounded:
-        raise Refused(
-            "no-bounds",
-            "A number without declared bounds cannot be summed.",
-            "Bound it first: LEAST(GREATEST(x, low), high), or ask the owner to declare bounds.",
-        )
 
 
 # --- conditions as physical --------------------------------------------------------------------
@@ -298,7 +233,18 @@ def scope_of(view: View, question: Question) -> Scope:
     """Return the columns that the question itself may name."""
     if question.source is None:
         return card_scope(view)
-    return people_scope(view, question.source, most_inner_rows(view.card, question))
+    return people_scope(people_tables(view, question))
+
+
+def people_tables(view: View, question: Question) -> list[PeopleTable]:
+    """Return the question's tables with one row for each person, in their order."""
+    if question.source is None:
+        return []
+    sources = [question.source, *(one.each for one in question.beside)]
+    return [
+        PeopleTable(each, source, most_inner_rows(each.card, question))
+        for each, source in zip((view, *view.beside), sources, strict=True)
+    ]
 
 
 def most_inner_rows(card: Card, question: Question) -> int:
@@ -308,34 +254,40 @@ def most_inner_rows(card: Card, question: Question) -> int:
 
 def in_cards_spelling(view: View, question: Question) -> Question:
     """Return the question with columns and constants spelled as on the card, or refuse."""
-    card, of_card = view.card, view.names
-    source = question.source
-    if source is not None:
-        inner = card_scope(view)
-        source = EachPerson(
-            tuple(
-                replace(c, of=None if c.of is None else spelled_expr(c.of, inner, of_card))
-                for c in source.columns
-            ),
-            None if source.where is None else spelled_predicate(source.where, inner, of_card),
-            card.unit if source.by.casefold() in ("", *view.people) else source.by,
+    if question.source is not None:
+        beside = zip(view.beside, question.beside, strict=True)
+        question = replace(
+            question,
+            source=_each(view, question.source),
+            beside=tuple(replace(one, each=_each(its, one.each)) for its, one in beside),
         )
-        question = replace(question, source=source)
     scope, names = scope_of(view, question), _names(view, question)
     return replace(
         question,
-        data_set=card.name,
+        data_set=view.card.name,
         outputs=tuple(_output(view, question, o, scope) for o in question.outputs),
         where=None if question.where is None else spelled_predicate(question.where, scope, names),
         group_by=tuple(spelled_expr(key, scope, names) for key in question.group_by),
     )
 
 
+def _each(view: View, source: EachPerson) -> EachPerson:
+    inner, names = card_scope(view), view.names
+    columns = tuple(
+        replace(c, of=None if c.of is None else spelled_expr(c.of, inner, names))
+        for c in source.columns
+    )
+    where = None if source.where is None else spelled_predicate(source.where, inner, names)
+    is_person = source.by.casefold() in ("", *view.people)
+    return EachPerson(columns, where, view.card.unit if is_person else source.by)
+
+
 def _names(view: View, question: Question) -> Mapping[str, str]:
     """Return how the columns are spelled that the question itself may name."""
     if question.source is None:
         return view.names
-    return {column.name.casefold(): column.name for column in question.source.columns}
+    tables = people_tables(view, question)
+    return {c.name.casefold(): c.name for table in tables for c in table.source.columns}
 
 
 def _output(view: View, question: Question, output: Output, scope: Scope) -> Output:

@@ -1,18 +1,19 @@
-"""FROM: a table of the data set, tables joined to it, or an inner SELECT by person."""
+"""FROM: a table of the data set, tables joined to it, or inner SELECTs by person."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlglot import exp
 
 from sfumato.core.card import NAME
-from sfumato.core.question import EachPerson, Joined
+from sfumato.core.question import EachPerson, Joined, JoinedPeople
 from sfumato.core.refusal import Refused
 from sfumato.plan.sql_inner import checked_inner, each_person, put_in
 from sfumato.plan.sql_leaves import column_of, nodes_of, only, outside
+from sfumato.plan.sql_people import Each, put_people_in
 from sfumato.plan.sql_rows import Source, put_rows_in, rows_of
 from sfumato.plan.sql_text import too_large
 
@@ -27,11 +28,13 @@ class From:
     table: str
     joins: tuple[Joined, ...] = ()
     names: frozenset[str] = frozenset()  # that GROUP BY reads as a row or a person of it
+    beside: tuple[JoinedPeople, ...] = ()
+    called: tuple[str, ...] = ()  # what tables of people are called that stand beside each other
 
     @property
     def tables(self) -> tuple[str, ...]:
         """Return the tables that stand together, by name."""
-        return self.table, *(joined.table for joined in self.joins)
+        return self.called or (self.table, *(joined.table for joined in self.joins))
 
 
 @dataclass(frozen=True)
@@ -74,53 +77,74 @@ class _Reader:
     used: set[str] = field(default_factory=set)
 
     def read(self, select: exp.Select, known: Mapping[str, Named]) -> From:
-        inner = self._of_people(select, known)
-        if inner is None:
+        people = self._of_people(select, known)
+        if not people:
             return self._tables(select)
-        _unaliased(select, dict.fromkeys(inner.names, ""))
+        if len(people) > 1:
+            return self._several(select, people)
+        _unaliased(select, dict.fromkeys(people[0].names, ""))
+        each = self._each(people[0], "")
+        put_in(select, each.made)
+        return From(each.made.table(), each.table, each.joins, frozenset({each.person} - {""}))
+
+    def _several(self, select: exp.Select, people: Sequence[Inner]) -> From:
+        """Read tables of people that stand beside each other, by the person."""
+        nodes = [select.args["from_"], *(select.args.get("joins") or [])]
+        several: list[Each] = []
+        for place, (node, inner) in enumerate(zip(nodes, people, strict=True)):
+            name = min(inner.names) or f"({place})"
+            if name in (before.name for before in several):
+                raise outside(node, "two tables have one name here", "Give each its own.")
+            each = self._each(inner, name)
+            if several:
+                each = replace(each, keeps_all=_keeps_all(node))
+                _check_by_person(node, each, several)
+            several.append(each)
+        source, beside = put_people_in(select, several)
+        return From(
+            source,
+            several[0].table,
+            several[0].joins,
+            frozenset(each.person for each in several) - {""},
+            beside,
+            tuple(each.name for each in several),
+        )
+
+    def _each(self, inner: Inner, name: str) -> Each:
+        """Read an inner SELECT by person."""
         of_people = checked_inner(inner.select)
         if self._of_people(of_people, inner.known):
             raise outside(
                 of_people, "an inner SELECT has none of its own", f"Write FROM {self.data_set}."
             )
         source = self._tables(of_people)
-        made = each_person(of_people)
-        put_in(select, made)
-        person = frozenset({made.person.casefold()} - {""})
-        return From(made.table(), source.table, source.joins, person)
+        return Each(name, each_person(of_people), source.table, source.joins)
 
     def _of_people(
         self, select: exp.Select, known: Mapping[str, Named], depth: int = 0
-    ) -> Inner | None:
-        """Return the inner SELECT by person, if there is one; those of rows are put in."""
+    ) -> list[Inner]:
+        """Return the inner SELECTs by person, if there are any; those of rows are put in."""
         if depth >= MOST_INNER:
             raise too_large(f"{MOST_INNER} inner SELECTs")
         if select.args.get("from_") is None:
             raise outside(select, "the question names no data set", f"Add FROM {self.data_set}.")
         nodes = [select.args["from_"], *(select.args.get("joins") or [])]
         found = [(node, self._inner(node.this, known)) for node in nodes]
-        of_people = None
-        for _, inner in found:
-            if inner is not None:
-                of_people = self._people_in(inner, len(nodes), depth)
-        if any(inner is not None and inner is of_people for _, inner in found):
-            return of_people
+        within = [self._people_in(inner, depth) for _, inner in found]
+        pairs = zip(found, within, strict=True)
+        if all(len(people) == 1 and people[0] is inner for (_, inner), people in pairs):
+            return [people[0] for people in within]
+        if len(nodes) > 1 and any(within):
+            raise _not_beside(next(people[0] for people in within if people))
         put_rows_in(select, [_source(place, *each) for place, each in enumerate(found)])
-        return of_people
+        return within[0]
 
-    def _people_in(self, inner: Inner, tables: int, depth: int) -> Inner | None:
-        """Return the SELECT by person that this one is, or is of; it can only stand alone."""
+    def _people_in(self, inner: Inner | None, depth: int) -> list[Inner]:
+        """Return the SELECTs by person that this one is, or is of."""
+        if inner is None:
+            return []
         rows = rows_of(inner.select)
-        found = inner if rows is None else self._of_people(rows, inner.known, depth + 1)
-        if found is not None and tables > 1:
-            raise outside(
-                inner.select,
-                "a table with one row for each person is not joined",
-                "Take all of a person's numbers in one inner SELECT: join the tables inside it, "
-                "and group by the person. Every row of a person's here stands beside every row of "
-                "theirs there then: MIN, MAX and AVG stay the same, COUNT and SUM do not.",
-            )
-        return found
+        return [inner] if rows is None else self._of_people(rows, inner.known, depth + 1)
 
     def _inner(self, table: exp.Expr, known: Mapping[str, Named]) -> Inner | None:
         """Return the inner SELECT that the table is, or None if it is a table as it stands."""
@@ -142,6 +166,37 @@ class _Reader:
         joined = tuple(_joined(node, aliases, self.data_set) for node in joins)
         _unaliased(select, aliases if joined else {**aliases, name.casefold(): ""})
         return From(None, name, joined)
+
+
+def _not_beside(inner: Inner) -> Refused:
+    return outside(
+        inner.select,
+        "a table with one row for each person is joined to such tables only, as they stand",
+        "Give the others one row for each person too: JOIN (SELECT person, MAX(x) AS x FROM y "
+        "GROUP BY person) z ON z.person = …; conditions go into WHERE. Or join the tables inside "
+        "one inner SELECT, and group by the person.",
+    )
+
+
+def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None:
+    """Refuse a join of tables of people by anything but a person who is in both for certain."""
+    aliases = {one.name: one.name for one in (*before, each)}
+    if not each.person:
+        raise outside(node, "the inner SELECT does not give the person", "Add them to it.")
+    certain = [one for one in before if not one.keeps_all]
+    theirs = {f"{one.name}.{one.person}" for one in certain}
+    names = {each.person} & {one.person for one in certain}  # for USING
+    mine = f"{each.name}.{each.person}"
+    for pair in _columns(node, aliases):
+        left, right = (side.casefold() for side in pair)
+        is_using = left == right and left in names
+        if not is_using and {left, right} not in [{mine, other} for other in theirs]:
+            raise outside(
+                node,
+                "tables with one row for each person are joined by the person alone",
+                "Write ON a.person = b.person, of a table in which everybody has a row; put "
+                "conditions into WHERE.",
+            )
 
 
 def _source(place: int, node: exp.Expr, inner: Inner | None) -> Source:
@@ -170,16 +225,22 @@ def _alias(table: exp.Expr) -> str:
 
 def _joined(node: exp.Expr, aliases: dict[str, str], data_set: str) -> Joined:
     """Read one join; its alias is known from then on."""
-    only(node, {"this", "side", "kind", "on", "using"})
-    side, kind = (str(node.args.get(key) or "").upper() for key in ("side", "kind"))
-    if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
-        raise outside(node, f"{side or kind} JOIN is not answered", "Write JOIN or LEFT JOIN.")
+    keeps_all = _keeps_all(node)
     name, alias = _table(node.this, data_set), _alias(node.this)
     if alias in aliases:
         raise outside(node, "two tables have one name here", "Give each its own.")
     aliases[alias] = name
     first, *others = _columns(node, aliases)
-    return Joined(name, first, side == "LEFT", tuple(others))
+    return Joined(name, first, keeps_all, tuple(others))
+
+
+def _keeps_all(node: exp.Expr) -> bool:
+    """Say whether a join keeps rows without a partner; refuse what joins otherwise."""
+    only(node, {"this", "side", "kind", "on", "using"})
+    side, kind = (str(node.args.get(key) or "").upper() for key in ("side", "kind"))
+    if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
+        raise outside(node, f"{side or kind} JOIN is not answered", "Write JOIN or LEFT JOIN.")
+    return side == "LEFT"
 
 
 def _columns(node: exp.Expr, aliases: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -165,6 +165,11 @@ def put_in(select: exp.Select, made: Inner) -> None:
         return
     having = exp.Paren(this=made.having)
     _replaced(having, made, set())
+    narrowed(select, having)
+
+
+def narrowed(select: exp.Select, having: exp.Expr) -> None:
+    """Let the outer SELECT be of those people only for whom the inner HAVING holds."""
     where = select.args.get("where")
     both = having if where is None else exp.And(this=exp.Paren(this=where.this), expression=having)
     select.set("where", exp.Where(this=both))

@@ -49,14 +49,15 @@ def read_items(select: exp.Select, tables: Sequence[str]) -> list[Item]:
 def _items(item: exp.Expr, tables: Sequence[str], aliases: AbstractSet[str]) -> list[Item]:
     """Return what an item of SELECT is, each with the name it was given, or none."""
     name, node = (item.alias, item.this) if type(item) is exp.Alias else ("", item)
-    if len(tables) > 1 and name.partition(".")[0] in tables and "." in name:
+    called = name.partition(".")[0].casefold()
+    if len(tables) > 1 and "." in name and called in (table.casefold() for table in tables):
         raise outside(item, "a name may not look like a table's column here", "Take another name.")
     several = _selected(node, aliases)
     given = [
         f"{name}_{place}" if name and len(several) > 1 else name
         for place in range(1, len(several) + 1)
     ]
-    return [Item(called, of, node) for called, of in zip(given, several, strict=True)]
+    return [Item(one, of, node) for one, of in zip(given, several, strict=True)]
 
 
 def _selected(node: exp.Expr, aliases: AbstractSet[str]) -> tuple[Aggregate | Expr | None, ...]:

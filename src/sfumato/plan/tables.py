@@ -39,6 +39,7 @@ class View:
     first: str  # the name of the table that the others are joined to
     table: int
     joins: tuple[Join, ...]
+    beside: tuple[View, ...] = ()  # what the question's further tables of people are made of
 
     def name(self, spelling: str) -> str:
         """Return the column's name here; what is unknown stays as it is and is refused later."""
@@ -62,8 +63,19 @@ class View:
 
 def view_of(card: Card, question: Question) -> tuple[View, Question]:
     """Return what the question is asked of, and the question with its tables in one spelling."""
+    if len(question.beside) > MAX_JOINS:
+        raise _too_many()
+    view, table, joins = _view(card, question.table, question.joins)
+    beside = [(one, *_view(card, one.table, one.joins)) for one in question.beside]
+    view = replace(view, beside=tuple(its for _, its, _, _ in beside))
+    others = tuple(replace(one, table=name, joins=made) for one, _, name, made in beside)
+    return view, replace(question, table=table, joins=joins, beside=others)
+
+
+def _view(card: Card, name: str, joins: Sequence[Joined]) -> tuple[View, str, tuple[Joined, ...]]:
+    """Return the table with what is joined to it, and the names of both in one spelling."""
     tables = {table.name.casefold(): i for i, table in enumerate(card.every_table)}
-    place = _place(card, tables, question.table or card.name)
+    place = _place(card, tables, name or card.name)
     first = card.every_table[place]
     if first.is_public:
         raise Refused(
@@ -71,21 +83,26 @@ def view_of(card: Card, question: Question) -> tuple[View, Question]:
             f"{first.name!r} is public, and only what people's rows say is answered.",
             f"Begin with a table of people and join {first.name} to it.",
         )
-    if len(question.joins) > MAX_JOINS:
-        raise Refused(
-            "question-too-large", f"More than {MAX_JOINS} joins.", "Ask in several questions."
-        )
+    if len(joins) > MAX_JOINS:
+        raise _too_many()
     seen = _Seen(card, [(place, first)])
-    joined = tuple(seen.join(tables, wanted) for wanted in question.joins)
-    question = replace(question, table="" if place == 0 else first.name, joins=joined)
-    return seen.view(joined), question
+    joined = tuple(seen.join(tables, wanted) for wanted in joins)
+    return seen.view(joined), "" if place == 0 else first.name, joined
+
+
+def _too_many() -> Refused:
+    return Refused(
+        "question-too-large", f"More than {MAX_JOINS} joins.", "Ask in several questions."
+    )
 
 
 def check_called(view: View, question: Question) -> None:
     """Refuse a computed key that GROUP BY calls as a column is called: SQL groups by the column."""
     columns = {name.partition(".")[2] or name for name in view.names} | view.people
     if question.source is not None:
-        columns = {column.name.casefold() for column in question.source.columns}
+        each = [question.source, *(one.each for one in question.beside)]
+        names = {column.name.casefold() for source in each for column in source.columns}
+        columns = names | {name.rpartition(".")[2] for name in names if question.beside}
     twice = sorted(question.called & columns)
     if twice:
         raise Refused(

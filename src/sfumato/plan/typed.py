@@ -79,6 +79,12 @@ def typed(expr: Expr, scope: Scope) -> Typed:
             raise not_of_rows("A total over the answer's rows")
 
 
+def plainly_typed(of: Expr, scope: Scope) -> Typed:
+    """Return what the expression is; a number has no origin of its own."""
+    side = typed(of, scope)
+    return plain(side) if side.is_number else side
+
+
 def not_of_rows(what: str) -> Refused:
     """Return the refusal of what is reckoned of released numbers only."""
     return Refused(

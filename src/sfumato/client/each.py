@@ -1,0 +1,54 @@
+"""One row for each person, as a builder is told of it: what it says of each, and what is beside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sfumato.core.expression import Expr, Ref
+from sfumato.core.question import REDUCTIONS, JoinedPeople, Question, Reduce
+from sfumato.core.refusal import Refused
+
+if TYPE_CHECKING:
+    from sfumato.client.builder import Builder
+    from sfumato.client.columns import Column
+
+
+def reduced(name: str, column: str | tuple[str, str | Column]) -> Reduce:
+    """Return the column of a table with one row for each person: "count", or (verb, of what)."""
+    verb, of = (column, None) if isinstance(column, str) else column
+    for known in REDUCTIONS:
+        if known == verb:
+            return Reduce(name, known, None if of is None else _expr(of))
+    raise Refused(
+        "not-in-language",
+        f"{verb!r} is not answered for each person.",
+        f"Use {', '.join(REDUCTIONS)}.",
+    )
+
+
+def _expr(of: str | Column) -> Expr:
+    return Ref(of) if isinstance(of, str) else of.expr
+
+
+def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPeople:
+    """Return the other's table of people as it stands beside this one's, or refuse."""
+    if begun.source is None or other.source is None:
+        raise Refused(
+            "not-in-language",
+            "A table with one row for each person stands beside another such table only.",
+            "Write each_person(...) on both first.",
+        )
+    if other.data_set != begun.data_set:
+        raise Refused(
+            "not-in-language",
+            f"{other.data_set!r} is another data set than {begun.data_set!r}.",
+            "Take another table of this data set: of_table(name).",
+        )
+    plain = Question(other.data_set, (), source=other.source, table=other.table, joins=other.joins)
+    if other.question() != plain:
+        raise Refused(
+            "not-in-language",
+            "What stands beside is a table with one row for each person, and nothing more yet.",
+            "Narrow, group and ask after join_people(...).",
+        )
+    return JoinedPeople(other.source, other.table, other.joins, keep_all)

@@ -1,0 +1,361 @@
+"""Tables with one row for each person, joined by the person: a plain reading, and brute force.
+
+Each is made of rows of its own before they meet, so that one person is one row of what is added up,
+whatever stands beside; and whoever leaves takes that one row and moves nobody else's.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+import pytest
+
+from plan.test_joins import THERE as MANY_THERE
+from plan.test_joins import Judged, beside, cells_of, prepared, rows_there, two_tables
+from plan.test_reference import Asking, Person, added_up, disagreement, planned, some_rows
+from plan.test_sensitivity import changes, excess, moved_by, number, tight
+from sfumato.client.builder import Builder
+from sfumato.core.card import Card
+from sfumato.core.expression import Arithmetic, Coalesce, Compare, Constant, Literally, Ref
+from sfumato.core.question import (
+    Aggregate,
+    EachPerson,
+    Joined,
+    JoinedPeople,
+    Output,
+    Question,
+    Reduce,
+    question_json,
+    read_question,
+)
+from sfumato.core.refusal import Refused
+from sfumato.core.twins.seeded import Seeded
+from sfumato.plan.explain import in_words
+from sfumato.plan.plan import Plan, make_plan
+from sfumato.plan.planted import planted
+from sfumato.plan.read_sql import read_sql
+
+Rows = Sequence[Person]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a table of people is made of: a table, perhaps with the other joined to it."""
+
+    table: str
+    joins: tuple[Joined, ...]
+
+    def rows(self, here: Rows, there: Rows) -> list[Person]:
+        if not self.joins:
+            return list(there if self.table == "more" else here)
+        return beside(Question("t", (), table=self.table, joins=self.joins), here, there)
+
+    def asking(self, rng: random.Random) -> Asking:
+        if self.table == "t" and not self.joins:
+            return Asking(rng)
+        ours = ("pay", "age", "grade") if self.joins else ()
+        return Asking(
+            rng,
+            numbers=(*ours, "dose", "rate"),
+            texts=("zip", "drug") if self.joins else ("drug",),
+            times=(),
+            truths=("ok",),
+        )
+
+
+def some_table(rng: random.Random) -> Made:
+    table, other = rng.choice((("t", "more"), ("more", "t")))
+    joins = (Joined(other, keeps_all=rng.random() < 0.5),) if rng.random() < 0.2 else ()
+    return Made(table, joins)
+
+
+def some_question(rng: random.Random) -> tuple[Question, list[Made]]:
+    """Return a question of two tables of people, or of three, and what each is made of."""
+    made = [some_table(rng) for _ in range(rng.choice((2, 2, 2, 3)))]
+    sources = [one.asking(rng).source("mno"[i]) for i, one in enumerate(made)]
+    if rng.random() < 0.5:
+        sources = [replace(source, where=None) for source in sources]
+    question = Asking(rng).of_people(*sources).of_rows(is_by_person=True)
+    others = tuple(
+        JoinedPeople(source, one.table, one.joins, rng.random() < 0.5)
+        for source, one in zip(sources[1:], made[1:], strict=True)
+    )
+    question = replace(
+        question, source=sources[0], table=made[0].table, joins=made[0].joins, beside=others
+    )
+    if rng.random() < 0.6:  # else hardly anybody is left in all of them
+        question = replace(question, where=None)
+    return question, made
+
+
+# --- what the plan adds up ------------------------------------------------------------------------
+
+
+def read_many(seed: int, count: int) -> tuple[int, int]:
+    """Return how many questions were answered, and in how many of them somebody counts."""
+    rng, answered, met = random.Random(seed), 0, 0
+    made = two_tables(1000, 20)
+    while answered < count:
+        with duckdb.connect(config={"threads": 1}) as database:
+            here = some_rows(rng, rng.randint(0, 5), 4)
+            there = rows_there(rng, rng.randint(0, 5), 4)
+            tables = prepared(database, made, here, there)
+            for _ in range(25):
+                question, of = some_question(rng)
+                plan = planned(made, question)
+                if plan is None:
+                    continue
+                first, *others = (one.rows(here, there) for one in of)
+                wrong = disagreement(database, plan, tables, first, others)
+                assert not wrong, (wrong, question_json(plan.question))
+                answered, met = answered + 1, met + bool(added_up(database, plan, tables))
+    return answered, met
+
+
+def test_a_plan_adds_up_people_of_several_tables_as_they_are_plainly_read() -> None:
+    answered, met = read_many(seed=1, count=150)
+    assert met > answered / 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+def test_many_plans_add_up_people_of_several_tables_as_plainly_read(seed: int) -> None:
+    started = time.monotonic()
+    print(f"seed {seed}: {read_many(seed, 2500)} in {time.monotonic() - started:.0f} s")
+
+
+# --- how far one person moves it ------------------------------------------------------------------
+
+
+def judge_many(seed: int, removals: int) -> Judged:
+    """Take everybody out in turn, of both tables, and hold what moved to what is claimed."""
+    rng, judged = random.Random(seed), Judged()
+    made = two_tables(2, 2)
+    while judged.removals < removals:
+        with duckdb.connect(config={"threads": 1}) as database:
+            here, there = some_rows(rng, 3, 5), rows_there(rng, 3, 5)
+            whole = prepared(database, made, here, there)
+            without = [
+                prepared(
+                    database,
+                    made,
+                    [row for row in here if row.who != who],
+                    [row for row in there if row.who != who],
+                )
+                for who in sorted({row.who for row in (*here, *there)})
+            ]
+            for _ in range(30):
+                plan = planned(made, tight(rng, some_question(rng)[0], "who"))
+                if plan is None:
+                    continue
+                assert plan.measure.max_groups == plan.measure.max_rows == 1
+                before = added_up(database, plan, whole)
+                for tables in without:
+                    after = added_up(database, plan, tables)
+                    wrong = excess(plan, before, after)
+                    assert not wrong, (wrong, question_json(plan.question))
+                    judged.removals += 1
+                    judged.moved += before != after
+    return judged
+
+
+def test_nobody_moves_a_part_of_joined_people_further_than_the_plan_claims() -> None:
+    judged = judge_many(seed=1, removals=250)
+    assert judged.moved > judged.removals / 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3, 4, 5])
+def test_nobody_moves_a_part_of_many_joined_people_further_than_claimed(seed: int) -> None:
+    started = time.monotonic()
+    print(f"seed {seed}: {judge_many(seed, 5000)} in {time.monotonic() - started:.0f} s")
+
+
+# --- the claims are attained ----------------------------------------------------------------------
+
+HERE = [Person("one", cells_of(0, zip="a", pay="9")) for _ in range(4)]
+N, M = Ref("n"), Ref("m")
+EACH = EachPerson((Reduce("n", "count"), Reduce("s", "sum", Ref("pay"))), None, "who")
+OTHER = EachPerson((Reduce("m", "count"), Reduce("r", "sum", Ref("rate"))), None, "who")
+NOTHING = Coalesce((M, Literally(number(-20))))
+ATTAINED: list[tuple[str, Aggregate, list[str]]] = [
+    ("people", Aggregate("count"), ["1 of 1"]),
+    ("rows here", Aggregate("sum", (N,)), ["3 of 3"]),
+    ("rows there", Aggregate("sum", (M,)), ["3 of 3"]),
+    ("sum here", Aggregate("sum", (Ref("s"),)), ["30 of 30"]),
+    ("sum there", Aggregate("sum", (Ref("r"),)), ["30 of 30"]),
+    ("both", Aggregate("sum", (Arithmetic("+", Ref("s"), Ref("r")),)), ["60 of 60"]),
+    ("product", Aggregate("sum", (Arithmetic("*", N, M),)), ["9 of 9"]),
+    ("mean", Aggregate("mean", (M,)), ["2 of 2", "1 of 1"]),
+    ("different", Aggregate("count_distinct", (M,)), ["1 of 1"]),
+    ("within", Aggregate("sum", (M,), within=(number(0), number(2))), ["2 of 2"]),
+]
+
+
+def reach(plan: Plan, here: Rows, there: Rows) -> list[str]:
+    """Return, part by part, how far somebody with all these rows moves it, and what is claimed."""
+    made = two_tables(2, 2)
+    others = [Person("other", cells_of(0, zip="a", pay="0"))]
+    with duckdb.connect(config={"threads": 1}) as database:
+        whole = added_up(database, plan, prepared(database, made, [*others, *here], there))
+        without = added_up(database, plan, prepared(database, made, others, []))
+    assert not excess(plan, whole, without)
+    return [
+        f"{moved_by(changes(whole, without, plan.tally_of(place)))} of {bounded.l1}"
+        for place, bounded in enumerate(plan.parts)
+    ]
+
+
+def of_both(of: Aggregate, *, keeps_all: bool = False) -> Question:
+    other = JoinedPeople(OTHER, "more", keeps_all=keeps_all)
+    return Question("t", (Output("x", of),), max_rows=3, source=EACH, beside=(other,))
+
+
+@pytest.mark.parametrize("keeps_all", [False, True], ids=["join", "left"])
+@pytest.mark.parametrize(("name", "of", "expected"), ATTAINED, ids=[name for name, *_ in ATTAINED])
+def test_a_person_can_move_a_part_of_joined_people_as_far_as_claimed(
+    name: str, of: Aggregate, expected: list[str], keeps_all: bool
+) -> None:
+    """Five rows here and five there, of which three each count: not their product."""
+    plan = make_plan(two_tables(2, 2), of_both(of, keeps_all=keeps_all))
+    assert reach(plan, HERE, MANY_THERE * 2) == expected, name
+
+
+def test_who_has_no_row_there_is_left_out_or_stays_with_nothing() -> None:
+    made = two_tables(2, 2)
+    for keeps_all, count, filled in ((False, "0 of 1", "0 of 20"), (True, "1 of 1", "20 of 20")):
+        plan = make_plan(made, of_both(Aggregate("count"), keeps_all=keeps_all))
+        assert reach(plan, HERE, []) == [count]
+        plan = make_plan(made, of_both(Aggregate("sum", (NOTHING,)), keeps_all=keeps_all))
+        assert reach(plan, HERE, []) == [filled]
+
+
+def test_what_stands_beside_lets_nobody_count_more() -> None:
+    """Every claim over joined people is that over one table of them."""
+    made = two_tables(2, 2)
+    for of in (Aggregate("count"), Aggregate("sum", (N,)), Aggregate("mean", (Ref("s"),))):
+        beside_another = of_both(of)
+        alone = replace(beside_another, beside=())
+        claims = [
+            [(b.part, b.cells, b.per_cell) for b in make_plan(made, q).parts]
+            for q in (alone, beside_another)
+        ]
+        assert claims[0] == claims[1]
+
+
+# --- one form, and what is refused ----------------------------------------------------------------
+
+CARD = two_tables(2, 2)
+V = "(SELECT who, COUNT(*) AS n, SUM(pay) AS s FROM t GROUP BY who) v"
+D = "(SELECT who, COUNT(*) AS m, SUM(rate) AS r FROM more GROUP BY who) d"
+
+
+def plan_of(text: str, card: Card = CARD) -> Plan:
+    return make_plan(card, read_sql(text, "t"))
+
+
+def built() -> Builder:
+    return Builder("t", None)  # type: ignore[arg-type]  # nothing is asked of it
+
+
+def test_the_builder_has_the_same_power() -> None:
+    drugs = built().of_table("more").each_person(m="count", r=("sum", "rate"))
+    visits = built().each_person(n="count", s=("sum", "pay"))
+    texts = {
+        f"SELECT AVG(s), CORR(n, m) FROM {V} JOIN {D} ON v.who = d.who WHERE m > 1": visits
+        .join_people(drugs).where(m=(2, None)).mean("s").correlation("n", "m"),
+        f"SELECT AVG(s), CORR(n, m) FROM {V} LEFT JOIN {D} USING (who)": visits
+        .join_people(drugs, keep_all=True).mean("s").correlation("n", "m"),
+    }  # fmt: skip
+    for text, asked in texts.items():
+        question = asked.question()
+        if "> 1" in text:
+            question = replace(question, where=Compare(M, ">", Constant("number", "1")))
+        assert make_plan(CARD, question).digest() == plan_of(text).digest()
+
+
+def test_the_builder_joins_tables_of_people_only() -> None:
+    each = built().each_person(n="count")
+    other = built().of_table("more").each_person(m="count")
+    for one, two in (
+        (built(), other),
+        (each, built().of_table("more")),
+        (each, other.where(m=3)),
+        (each, other.count()),
+        (each, replace(other, data_set="u")),
+    ):
+        with pytest.raises(Refused, match="not-in-language"):
+            one.join_people(two)
+
+
+def test_a_question_of_joined_people_survives_its_json() -> None:
+    text = f"SELECT m, COUNT(*) FROM {V} LEFT JOIN {D} ON d.who = v.who WHERE n > 1 GROUP BY m"
+    plan = plan_of(text)
+    again = make_plan(CARD, read_question(question_json(plan.question)))
+    assert again.canonical() == plan.canonical()
+    assert again.measure == plan.measure
+    assert "beside" not in question_json(plan_of(f"SELECT AVG(n) FROM {V}").question)
+    assert "beside" not in plan_of(f"SELECT AVG(n) FROM {V}").canonical()
+
+
+def test_what_decides_the_answer_decides_the_digest() -> None:
+    texts = [
+        f"SELECT AVG(n) FROM {V} JOIN {D} ON d.who = v.who",
+        f"SELECT AVG(n) FROM {V} LEFT JOIN {D} ON d.who = v.who",
+        f"SELECT AVG(n) FROM {V}",
+        f"SELECT AVG(n) FROM {V} JOIN {D.replace('SUM(rate)', 'MIN(rate)')} ON d.who = v.who",
+        f"SELECT AVG(n) FROM {V} JOIN {D.replace(' GROUP', ' WHERE ok GROUP')} ON d.who = v.who",
+        f"SELECT AVG(n) FROM {V} JOIN {D.replace('FROM more', 'FROM t').replace('rate', 'pay')}"
+        " ON d.who = v.who",
+    ]
+    assert len({plan_of(text).digest() for text in texts}) == len(texts)
+    (more,) = CARD.tables
+    columns = tuple(replace(c, upper=20) if c.name == "rate" else c for c in more.columns)
+    other = replace(CARD, tables=(replace(more, columns=columns),))
+    assert plan_of(texts[0], other).digest() != plan_of(texts[0]).digest()
+
+
+def test_a_question_of_joined_people_is_told_in_words() -> None:
+    said = in_words(plan_of(f"SELECT AVG(n) FROM {V} LEFT JOIN {D} ON d.who = v.who"))
+    assert "over one row for each person (n = count, s = sum of pay)" in said
+    assert "beside their row, if any, from more (m = count, r = sum of rate)" in said
+
+
+def test_tables_of_people_that_are_too_many_or_stand_alone_are_refused() -> None:
+    other = JoinedPeople(OTHER, "more")
+    outputs = (Output("x", Aggregate("count")),)
+    for question, code in (
+        (Question("t", outputs, source=EACH, beside=(other,) * 9), "question-too-large"),
+        (Question("t", outputs, beside=(other,)), "not-in-language"),
+        (Question("t", outputs, source=EACH, beside=(other, other)), "not-in-language"),
+        (
+            Question("t", outputs, source=EACH, beside=(replace(other, table="x"),)),
+            "unknown-data-set",
+        ),
+        (
+            Question(
+                "t", outputs, source=EACH,
+                beside=(replace(other, each=replace(OTHER, by="drug")),),
+            ),
+            "not-in-language",
+        ),
+        (
+            Question(
+                "t", outputs, source=EACH, beside=(replace(other, each=replace(OTHER, columns=())),)
+            ),
+            "not-in-language",
+        ),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match=code):
+            make_plan(CARD, question)
+
+
+def test_a_twin_for_several_tables_of_people_is_refused_and_not_made_wrongly() -> None:
+    question = of_both(Aggregate("count"))
+    with pytest.raises(Refused, match="twin-not-possible"):
+        planted(CARD, question, Seeded("k"))
+    assert planted(CARD, replace(question, beside=()), Seeded("k")).people
