@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import lru_cache
 
 _FEW = 4096
@@ -29,13 +30,21 @@ class StretchedDice:
 
     def draw(self, count: int) -> bytes:
         """Return that many fresh random bytes."""
-        if count <= _FEW:
-            return os.urandom(count)
-        from cryptography.hazmat.primitives.ciphers import Cipher  # the shell starts without it
-        from cryptography.hazmat.primitives.ciphers.algorithms import AES
-        from cryptography.hazmat.primitives.ciphers.modes import CTR
+        return os.urandom(count) if count <= _FEW else _stretching()(os.urandom(32), count)
 
-        return Cipher(AES(os.urandom(32)), CTR(bytes(16))).encryptor().update(_zeros(count))
+
+@lru_cache(maxsize=1)
+def _stretching() -> Callable[[bytes, int], bytes]:
+    """Return what stretches a key to so many bytes; the shell starts without the cipher.
+
+    It is looked up once: three imports cost more than the cipher of a small draw.
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+    begin = CTR(bytes(16))
+    return lambda key, count: Cipher(AES(key), begin).encryptor().update(_zeros(count))
 
 
 @lru_cache(maxsize=4)
