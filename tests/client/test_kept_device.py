@@ -296,8 +296,8 @@ def test_a_device_whose_secret_is_gone_draws_no_fresh_one(tmp_path: Path, left: 
         made = [house.call("publish-survey", {"survey": {**shape, "title": t}}) for t in "AB"]
         first, second = (str(one["survey"]) for one in made)
         own.answer(house, first, invite(house, first, 1)[0], TRUTHS)
-        was = secret.read_bytes()
-        for path in tmp_path.glob("device*"):
+        whole = {path: path.read_bytes() for path in tmp_path.glob("device*")}
+        for path in whole:
             if path.name not in (f"device.{left}", "device.lock"):
                 path.unlink()
         (code,) = invite(house, second, 1)
@@ -307,9 +307,38 @@ def test_a_device_whose_secret_is_gone_draws_no_fresh_one(tmp_path: Path, left: 
         assert f"device.{left}" in refused.value.cause
         assert "--device" in refused.value.next_step
         assert not secret.exists()
-        secret.write_bytes(was)
-        secret.chmod(0o600)
+        for path, content in whole.items():
+            path.write_bytes(content)
+            path.chmod(0o600)
         assert own.answer(house, second, code, TRUTHS).mark
+
+
+@pytest.mark.parametrize("first", [{"series": "weekly", "ever": 6}, {}])
+def test_a_device_whose_list_of_series_is_lost_answers_no_wave(
+    tmp_path: Path, first: dict[str, Any]
+) -> None:
+    """Every wave would be its first one, also those that ask otherwise than what was answered."""
+    own, series = kept(tmp_path / "device"), tmp_path / "device.series"
+    with sfumato.open(make_vault(tmp_path)) as house:
+        wave = design(title="B", series="weekly", ever=6)
+        shapes = [{**design(), **first}, wave, design(title="C")]
+        made = [house.call("publish-survey", {"survey": shape}) for shape in shapes]
+        codes = [(str(one["survey"]), invite(house, str(one["survey"]), 1)[0]) for one in made]
+        own.answer(house, *codes[0], TRUTHS)
+        whole = series.read_text("ascii")
+        series.unlink()
+        for one in ("answered", "spent"):  # either says that a device was here
+            other = tmp_path / f"device.{one}"
+            other.rename(tmp_path / "away")
+            with pytest.raises(Refused) as refused:
+                own.answer(house, *codes[1], TRUTHS)
+            assert str(series) in refused.value.cause
+            assert "adds up" in refused.value.next_step
+            (tmp_path / "away").rename(other)
+        own.answer(house, *codes[2], TRUTHS)  # by itself it needs no list, and begins none
+        assert not series.exists()
+        series.write_text(whole, "ascii")
+        assert own.answer(house, *codes[1], TRUTHS).mark
 
 
 def test_a_ballot_that_waits_is_sent_though_the_secret_is_gone(tmp_path: Path) -> None:

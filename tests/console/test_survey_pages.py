@@ -705,6 +705,27 @@ def test_of_two_pages_with_waves_that_ask_otherwise_one_is_sent(
         expect(page.locator("#mark")).to_be_hidden()
 
 
+def test_of_two_pages_of_one_survey_one_ballot_is_sent(browser: Browser, service: Service) -> None:
+    """Both were opened before either was answered; a second ballot would be a second draw."""
+    survey = published(service)
+    codes = invited(service, survey, 3)
+    with browser.new_context() as context:
+        context.set_default_timeout(15_000)
+        pages = [context.new_page() for _ in codes]
+        for page, code in zip(pages, codes, strict=True):
+            page.goto(f"{service.url}/s/{survey}#{code}")
+        for page in pages[:2]:
+            page.click("#flip")
+            page.wait_for_selector("#send", state="visible")
+        marks = []
+        for page, button in zip(pages, ("#send", "#send", "#flip"), strict=True):
+            page.click(button)
+            page.wait_for_selector("#mark", state="visible")
+            marks.append(page.text_content("#mark"))
+    assert len({*marks}) == 1
+    assert [one["mark"] for one in counted(service, survey)] == marks[:1]
+
+
 def test_script_and_python_remember_a_series_alike(browser: Browser, service: Service) -> None:
     """Where one question is drawn, its place among the others is part of what lasts."""
     with browser.new_context() as context:

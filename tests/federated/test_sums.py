@@ -15,7 +15,9 @@ from scipy import stats
 
 from several_sites import ASK, NAMES, Between, Sites, pooled, rows_of, several, site_card
 from sfumato import Refused
+from sfumato.client.terms import Json
 from sfumato.convening import new_convener
+from sfumato.core.averaging import GUARANTEE as AVERAGE
 from sfumato.core.ports import EngineStopped
 from sfumato.core.secure.frames import unpack
 from sfumato.door.locks import secure_sum
@@ -529,7 +531,15 @@ REPLIES: dict[str, tuple[str, Any]] = {
     "a width in words": ("price-sum", lambda said: {**said, "bits": "wide"}),
     "a list": ("go-on-with-sum", lambda _: []),
     "no receipt": ("go-on-with-sum", lambda said: {**said, "receipt": {}}),
+    "a receipt of no noise": ("go-on-with-sum", lambda said: _told(said, guarantee=AVERAGE)),
+    "a receipt of far too much": ("go-on-with-sum", lambda said: _told(said, epsilon=10**400)),
 }
+
+
+def _told(said: Json, **changed: object) -> Json:
+    """Return a reply whose receipt, if it has one, says otherwise what was paid."""
+    paid = {name: one for name, one in said.get("receipt", {}).items() if name != "epsilon"}
+    return {**said, "receipt": {**paid, **changed}} if paid else said
 
 
 @pytest.mark.usefixtures("without_noise")
@@ -543,7 +553,7 @@ def test_a_reply_that_is_none_leaves_its_site_out_or_without_receipt(
     without: Any = said.receipt.get("without_receipt", [])
     left_out: Any = said.receipt["left_out"]
     assert (without, sorted(left_out)) == (
-        (["north"], []) if kind == "no receipt" else ([], ["north"])
+        (["north"], []) if "receipt" in kind else ([], ["north"])
     )
     assert said.rows[0][0] == sum(len(rows_of(NAMES.index(n))) for n in NAMES if n not in left_out)
 

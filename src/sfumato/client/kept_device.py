@@ -20,7 +20,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from sfumato.client.kept_files import kept_text, unreadable
+from sfumato.client.kept_files import ANOTHER, kept_text, unreadable
 from sfumato.client.respondent import (
     SECRET_BYTES,
     Coins,
@@ -71,7 +71,7 @@ class KeptDevice:
         found = kept_ballot(self.path, made.id)
         if found is None:
             self._check_none_left(made.id)
-            check_wave(made, self.device().waves or {})
+            self._check_waves(made)
         return found
 
     def device(self) -> Device:
@@ -89,7 +89,8 @@ class KeptDevice:
                 )
             own = self.device()
             waiting = own.begun(made, invitation, truths)
-            keep_waves(self.path, own.waves or {})
+            if made.survey.series or not self._has_answered:  # the first ballot begins the list
+                keep_waves(self.path, own.waves or {})
             keep_ballot(self.path, waiting)
         return waiting
 
@@ -172,6 +173,21 @@ class KeptDevice:
                 "Another person uses another file for their device (in a shell: --device).",
             )
 
+    def _check_waves(self, made: Published) -> None:
+        """Refuse a wave that asks otherwise, and any where what was answered of series is lost.
+
+        Of a lost list every wave is the first; so a device has one from its first ballot on.
+        """
+        waves = self.device().waves or {}
+        if made.survey.series and self._has_answered and not waves_at(self.path).exists():
+            raise Refused(
+                "not-allowed",
+                f"{waves_at(self.path)}, which says what this device has answered of series, "
+                "is gone.",
+                f"Put it back. {ANOTHER}",
+            )
+        check_wave(made, waves)
+
     def _done(self) -> list[str]:
         """Return the ids of what was answered; refuse a list that is none, or is cut."""
         what = "which surveys this device has answered"
@@ -207,7 +223,7 @@ class KeptDevice:
                 "not-allowed",
                 f"{self.path}, the secret of this device, is gone, and what it answered "
                 f"({there[0].name}) is still there.",
-                "Put the secret back, or use another file for the device (in a shell: --device).",
+                f"Put the secret back. {ANOTHER}",
             )
 
     def _make(self) -> None:
@@ -218,6 +234,10 @@ class KeptDevice:
         with contextlib.suppress(FileExistsError):  # another process was first: its secret stands
             os.link(draft, self.path)
         draft.unlink()
+
+    @property
+    def _has_answered(self) -> bool:
+        return self._answered.exists() or self._spent.exists()
 
     @property
     def _answered(self) -> Path:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from sfumato.core.refusal import Refused
+
+ANOTHER: Final = (
+    "Another file (in a shell: --device) is another device: what it draws is new, and adds up."
+)
 
 
 def kept_text(path: Path, what: str) -> str | None:
@@ -23,5 +28,5 @@ def unreadable(path: Path, what: str) -> Refused:
     return Refused(
         "not-allowed",
         f"{path} does not say {what}.",
-        "Put it back as it was, or use another file for the device (in a shell: --device).",
+        f"Put it back as it was. {ANOTHER}",
     )

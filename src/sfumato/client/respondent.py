@@ -197,8 +197,7 @@ def keep_ballot(device: Path, waiting: Waiting) -> None:
 
 def keep_waves(device: Path, waves: Mapping[str, Wave]) -> None:
     """Write what the device has answered of series beside its secret, durably."""
-    if waves:
-        write(waves_at(device), waves_text(waves))
+    write(waves_at(device), waves_text(waves))
 
 
 def write(path: Path, text: str) -> None:

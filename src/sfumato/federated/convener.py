@@ -8,6 +8,7 @@ is no sum. Needs no PyTorch.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -191,7 +192,8 @@ class Convener:
         except Refused as refused:
             round_.gone[name] = refused
             return
-        if _is_receipt(reply.get("receipt")):  # without one it is paid all the same: go on
+        # Without one it is paid all the same: go on.
+        if _is_receipt(reply.get("receipt"), round_.body.get("guarantee")):
             round_.receipts[name] = reply["receipt"]
 
     def _check_left(self, left: Any, gone: Mapping[str, Refused]) -> None:
@@ -293,11 +295,11 @@ def _is_price(said: Json) -> bool:
     )
 
 
-def _is_receipt(said: object) -> bool:
-    """Say whether a site's receipt has what an answer quotes of it."""
+def _is_receipt(said: object, guarantee: object) -> bool:
+    """Say whether a site's receipt has what an answer quotes of it: an epsilon, if it has noise."""
     if not isinstance(said, dict) or not _is_left(said.get("left")):
         return False
-    return said.get("guarantee") == GUARANTEE or _is_number(said.get("epsilon"))
+    return guarantee == GUARANTEE or _is_number(said.get("epsilon"))
 
 
 def _is_left(said: object) -> bool:
@@ -306,7 +308,9 @@ def _is_left(said: object) -> bool:
 
 def _is_number(said: object) -> bool:
     is_number = isinstance(said, int | float | Decimal) and not isinstance(said, bool)
-    return is_number and math.isfinite(cast("float", said))
+    with contextlib.suppress(OverflowError):  # a whole number that no float holds
+        return is_number and math.isfinite(cast("float", said))
+    return False
 
 
 def _next_of(receipt: Json) -> float:

@@ -317,8 +317,23 @@ class Page {
     keep(WAITING, all);
   }
 
+  // One device has one ballot: another page of it may have sent it, or be sending it, since this one
+  // was opened. A second would be a second draw about the same answers.
+  async isElsewhere() {
+    const done = kept(DONE, {})[this.survey];
+    if (done) {
+      await receipt(this.published, done, "You have answered this survey on this device.");
+      return true;
+    }
+    const waiting = kept(WAITING, {})[this.survey];
+    if (!waiting || waiting.token === this.ready?.token) return false;
+    await this.again();
+    return true;
+  }
+
   async flip() {
     trouble("", "");
+    if (await this.isElsewhere()) return;
     const found = truths(this.published);
     if (found === undefined) return;
     const code = find("code").value.trim();
@@ -350,6 +365,7 @@ class Page {
   async send() {
     if (this.isSending || this.ready === null) return;
     trouble("", "");
+    if (await this.isElsewhere()) return;
     if (!isNextWave(this.published)) { // another page of this device was quicker
       saysOtherwise();
       return;
