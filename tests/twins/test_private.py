@@ -225,6 +225,28 @@ def test_a_frozen_data_set_has_no_dp_twin(vault: OpenVault) -> None:
     assert refused.value.code == "data-set-frozen"
 
 
+def test_what_is_frozen_while_it_is_counted_is_not_counted_further(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, reads = type(vault.house.engine), []
+    measure = kind.measure
+
+    def freezing(engine: Any, *asked: Any) -> Any:
+        vault.house.catalogue.freeze("clinic", "owner", "now")
+        reads.append(asked)
+        return measure(engine, *asked)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(kind, "measure", freezing)
+        with pytest.raises(Refused, match="data-set-frozen"):
+            vault["clinic"].dp_twin(epsilon=0.125, delta=0, op="cold")
+    vault.house.catalogue.thaw("clinic")
+    assert len(reads) == 1
+    before = spent(vault)["epsilon"]
+    vault["clinic"].dp_twin(epsilon=0.125, delta=0, op="cold")
+    assert 0 < spent(vault)["epsilon"] - before < 0.125
+
+
 def test_a_table_with_nothing_declared_has_no_dp_twin(tmp_path: Path) -> None:
     text = 'unit = "who"\nbudget = { epsilon = 1 }\n[columns.note]\ntype = "text"\n'
     source = write_csv(tmp_path / "x.csv", ("who", "note"), [("a", "b")])

@@ -177,7 +177,8 @@ class AtTheDoor:
     def misfit(self, misfits: Misfits) -> tuple[int, ...]:
         """Return how far the rows lie from a twin, under an operation that its price names."""
         order = self._order(Request(misfits.plans[0].question))
-        return misfit(self.door, replace(order, op=f"{self.op} error {misfits.epsilon}"), misfits)
+        op = f"{self.op} {self.table} error:{misfits.epsilon}"  # no count ends so
+        return misfit(self.door, replace(order, op=op), misfits)
 
     def _epsilon(self, share: Fraction) -> Fraction:
         """Return the epsilon of a choice at that share of the price, rounded down."""
@@ -209,6 +210,7 @@ class AtTheDoor:
         return cast("list[list[Any]]", answer["rows"])
 
     def _order(self, request: Request) -> Order:
+        self.may_still()  # a twin takes many looks, and its asker may be stopped between two
         self.done += 1
         return Order(
             card=self.listing.card,
