@@ -14,7 +14,9 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.app import OpenVault
+from sfumato.core.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.core.compose import rho_within
+from sfumato.core.loss import PureEvent, debt_of
 from sfumato.core.twins.categories import coded
 from sfumato.core.twins.device import unmerged
 from sfumato.door import Asker
@@ -323,6 +325,22 @@ def test_a_price_uses_what_it_says_and_keeps_what_is_rounded_up() -> None:
     assert pure.rho == 0
     assert pure.usable < 1
     assert 0 < blurred.rho < rho_within(Fraction(1), Fraction(1, 10**6))
+
+
+@pytest.mark.parametrize("events", [1, 1_000, 2_960])
+@pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
+def test_however_many_events_there_are_what_they_are_rounded_up_by_is_kept(
+    events: int, delta: Fraction
+) -> None:
+    for place in range(200):
+        epsilon = 1 + Fraction(place, 997)
+        price = price_of(epsilon, delta, events)
+        each = debt_of(PureEvent(price.epsilon_of_pure(Fraction(1, events))))
+        if delta:
+            assert events * each.rho <= rho_within(epsilon, delta) * RHO_UNITS
+            assert events * each.rho <= price.debt.rho
+        else:
+            assert events * each.epsilon <= epsilon * EPSILON_UNITS
 
 
 def test_the_command_line_buys_a_twin(tmp_path: Path) -> None:
