@@ -311,6 +311,21 @@ def test_a_folder_needs_a_card_that_says_how_many_people(vault: OpenVault, tmp_p
     assert code_of(lambda: vault.add("cohort", study, shape)) == "bad-card"
 
 
+@needs_bubbles
+def test_a_program_waits_where_it_would_see_files_that_it_was_not_approved_with(
+    tmp_path: Path,
+) -> None:
+    study, shape = write_study(tmp_path / "study", [1, 2]), CARD % ('version = "%s"', 8)
+    alone = shape.replace("people = 8\nperson_mb = 1\n", "")
+    fewer = shape.replace(', "func/{sub}_events.tsv"', "")
+    with sfumato.open(make_vault(tmp_path)) as vault:
+        vault.add("cohort", study / "participants.tsv", card(alone % "1"))
+        for place, wider in enumerate((fewer, shape), 2):
+            digest = submitted(vault, LISTS, kind="program")
+            vault.add("cohort", study, card(wider % place))
+            assert code_of(lambda of=digest: ran(vault, of)) == "pipeline-waits"
+
+
 def test_a_link_out_of_the_folder_is_not_followed(vault: OpenVault, tmp_path: Path) -> None:
     study = write_study(tmp_path / "links", [1])
     (tmp_path / "elsewhere").write_bytes(b"elsewhere")

@@ -31,7 +31,7 @@ from sfumato.plan.misfits import Misfit, Misfits, make_misfits
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
 from sfumato.services.twins.apart import MOST, marginals_of
-from vaults import PATIENTS_CARD, open_with, write_csv, write_patients
+from vaults import PATIENTS_CARD, card, open_with, write_csv, write_patients
 
 CANARY = "canary-4711"
 BY = (
@@ -315,6 +315,17 @@ def test_an_error_that_does_not_fit_beside_its_twin_is_refused_with_nothing_paid
         assert spent(opened) == 0
         opened["clinic"].dp_twin(**{**terms, "error_epsilon": 0.25})
         assert 0.999 < spent(opened) <= 1
+
+
+def test_one_operation_id_may_be_of_a_twin_of_every_data_set_each_with_its_error(
+    tmp_path: Path,
+) -> None:
+    source = write_csv(tmp_path / "x.csv", HEADER, people(50))
+    with open_with(tmp_path, "clinic", source, CARD) as opened:
+        opened.add("error", source, card('people = "clinic"' + CARD))
+        for name in ("clinic", "error"):
+            stamp: Any = opened[name].dp_twin(epsilon=1, op="t", error_epsilon=1).stamp
+            assert set(stamp["error"]["of"]) == {name}, stamp["error"]
 
 
 def test_the_ledger_says_what_was_measured_and_its_sheet_holds(vault: OpenVault) -> None:

@@ -14,7 +14,9 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.app import OpenVault
+from sfumato.core.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.core.compose import rho_within
+from sfumato.core.loss import PureEvent, debt_of
 from sfumato.core.twins.categories import coded
 from sfumato.core.twins.device import unmerged
 from sfumato.door import Asker
@@ -225,6 +227,28 @@ def test_a_frozen_data_set_has_no_dp_twin(vault: OpenVault) -> None:
     assert refused.value.code == "data-set-frozen"
 
 
+def test_what_is_frozen_while_it_is_counted_is_not_counted_further(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, reads = type(vault.house.engine), []
+    measure = kind.measure
+
+    def freezing(engine: Any, *asked: Any) -> Any:
+        vault.house.catalogue.freeze("clinic", "owner", "now")
+        reads.append(asked)
+        return measure(engine, *asked)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(kind, "measure", freezing)
+        with pytest.raises(Refused, match="data-set-frozen"):
+            vault["clinic"].dp_twin(epsilon=0.125, delta=0, op="cold")
+    vault.house.catalogue.thaw("clinic")
+    assert len(reads) == 1
+    before = spent(vault)["epsilon"]
+    vault["clinic"].dp_twin(epsilon=0.125, delta=0, op="cold")
+    assert 0 < spent(vault)["epsilon"] - before < 0.125
+
+
 def test_a_table_with_nothing_declared_has_no_dp_twin(tmp_path: Path) -> None:
     text = 'unit = "who"\nbudget = { epsilon = 1 }\n[columns.note]\ntype = "text"\n'
     source = write_csv(tmp_path / "x.csv", ("who", "note"), [("a", "b")])
@@ -301,6 +325,22 @@ def test_a_price_uses_what_it_says_and_keeps_what_is_rounded_up() -> None:
     assert pure.rho == 0
     assert pure.usable < 1
     assert 0 < blurred.rho < rho_within(Fraction(1), Fraction(1, 10**6))
+
+
+@pytest.mark.parametrize("events", [1, 1_000, 2_960])
+@pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
+def test_however_many_events_there_are_what_they_are_rounded_up_by_is_kept(
+    events: int, delta: Fraction
+) -> None:
+    for place in range(200):
+        epsilon = 1 + Fraction(place, 997)
+        price = price_of(epsilon, delta, events)
+        each = debt_of(PureEvent(price.epsilon_of_pure(Fraction(1, events))))
+        if delta:
+            assert events * each.rho <= rho_within(epsilon, delta) * RHO_UNITS
+            assert events * each.rho <= price.debt.rho
+        else:
+            assert events * each.epsilon <= epsilon * EPSILON_UNITS
 
 
 def test_the_command_line_buys_a_twin(tmp_path: Path) -> None:

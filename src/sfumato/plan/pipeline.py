@@ -55,6 +55,7 @@ class Program:
     outputs: tuple[Output, ...]
     environment: str = ""  # the digest of interpreter and libraries, and the name of its own
     people: int = 0  # whose folders the card lets in; 0 where a block is a table alone
+    files: tuple[str, ...] = ()  # of a person's folder, by the card's patterns
 
     @property
     def own(self) -> str:
@@ -76,11 +77,12 @@ class Program:
             "name": self.name,
             "columns": list(self.columns),
             "outputs": [output.as_json() for output in self.outputs],
+            **({"files": list(self.files)} if self.is_study else {}),
         }
 
     @property
     def digest(self) -> str:
-        """Return what tells this program, with its ranges and its libraries, from every other."""
+        """Return what tells this program, with what it sees, says and needs, from every other."""
         return hashlib.sha256(spelled(self.as_json()).encode()).hexdigest()
 
     def inside(self) -> dict[str, object]:
@@ -264,7 +266,8 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
         raise bad_pipeline("a program's outputs name their files, and a function's do not")
     if is_image(environment) and (kind == "function" or (kind == "bids" and not people)):
         raise bad_pipeline("an image runs a program over a folder, and people's runs need files")
-    return Program(card.name, kind, source, name, columns, outputs, environment, people)
+    files = card.bids or ()
+    return Program(card.name, kind, source, name, columns, outputs, environment, people, files)
 
 
 def _columns(card: Card, kind: str, wanted: object) -> tuple[str, ...]:

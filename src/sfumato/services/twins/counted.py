@@ -73,6 +73,12 @@ def _anchored(card: Card, tables: Sequence[Counted]) -> list[Counted]:
     ]
 
 
+def most_events(tables: Sequence[Counted], method: str) -> int:
+    """Return how often the tables are looked at, at most: by the card and what is asked for."""
+    each = {"independent": 1, "mst": 2, "aim": 5}[method]  # aim has two rounds a column at most
+    return sum(each * len(one.columns) + LEVELS * len(one.binned) + 4 for one in tables)
+
+
 def links_json(tables: Sequence[Counted]) -> Json:
     """Return which tables are linked to which, and which share of the price that takes."""
     anchors = {one.table.name: one.anchor for one in tables if one.anchor is not None}

@@ -31,9 +31,7 @@ from sfumato.plan.misfits import Misfits
 from sfumato.plan.request import Request
 
 FINE: Final = 10**9  # an epsilon that is found for a rho is a multiple of one over this
-ROUNDING: Final = Fraction(1_000, RHO_UNITS)  # more than all events together are rounded up by
-EPSILON_ROUNDING: Final = Fraction(1_000, EPSILON_UNITS)
-MOST_EVENTS: Final = 1_000  # that the delta is divided among
+EVENTS: Final = 1_000  # for which room is kept, though there are fewer
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,12 @@ class Price:
     epsilon: Fraction
     delta: Fraction
     rho: Fraction  # 0 where it is pure
+    events: int = EVENTS  # at most; each is rounded up by less than a unit
 
     @property
     def usable(self) -> Fraction:
         """Return the epsilon that events may use: what all of them are rounded up by is kept."""
-        return self.epsilon - min(EPSILON_ROUNDING, self.epsilon / 2)
+        return self.epsilon - min(Fraction(self.events, EPSILON_UNITS), self.epsilon / 2)
 
     def epsilon_of_pure(self, part: Fraction) -> Fraction:
         """Return the epsilon of a pure event that may use that part of the price, rounded down."""
@@ -61,7 +60,7 @@ class Price:
         if not self.rho:
             return debt_of(PureEvent(self.epsilon))
         whole = debt_of(PureEvent(self.epsilon))
-        return Debt(whole.epsilon, 2**62, math.ceil((self.rho + ROUNDING) * RHO_UNITS), 0)
+        return Debt(whole.epsilon, 2**62, math.ceil(self.rho * RHO_UNITS) + self.events, 0)
 
     def with_error(self, epsilon: Fraction | None) -> Debt:
         """Return what it costs at most together with an error that is measured apart."""
@@ -76,10 +75,11 @@ class Price:
         }
 
 
-def price_of(epsilon: Fraction, delta: Fraction) -> Price:
+def price_of(epsilon: Fraction, delta: Fraction, events: int = EVENTS) -> Price:
     """Return the price; zCDP is used where a delta allows less noise than none."""
-    rho = rho_within(epsilon, delta) - ROUNDING if delta else Fraction(0)
-    return Price(epsilon, delta, rho if rho > epsilon**2 / 200 else Fraction(0))
+    events = max(events, EVENTS)
+    rho = rho_within(epsilon, delta) - Fraction(events, RHO_UNITS) if delta else Fraction(0)
+    return Price(epsilon, delta, rho if rho > epsilon**2 / 200 else Fraction(0), events)
 
 
 @dataclass
@@ -177,7 +177,8 @@ class AtTheDoor:
     def misfit(self, misfits: Misfits) -> tuple[int, ...]:
         """Return how far the rows lie from a twin, under an operation that its price names."""
         order = self._order(Request(misfits.plans[0].question))
-        return misfit(self.door, replace(order, op=f"{self.op} error {misfits.epsilon}"), misfits)
+        op = f"{self.op} {self.table} error:{misfits.epsilon}"  # no count ends so
+        return misfit(self.door, replace(order, op=op), misfits)
 
     def _epsilon(self, share: Fraction) -> Fraction:
         """Return the epsilon of a choice at that share of the price, rounded down."""
@@ -192,7 +193,7 @@ class AtTheDoor:
         names, share = what
         part = share * self.share
         if self.price.rho:
-            delta = self.price.delta / MOST_EVENTS
+            delta = self.price.delta / self.price.events
             request = Request(question, rho=self.price.rho * part, delta=delta)
         else:
             request = Request(question, epsilon=self.price.usable * part, delta=Fraction(0))
@@ -209,6 +210,7 @@ class AtTheDoor:
         return cast("list[list[Any]]", answer["rows"])
 
     def _order(self, request: Request) -> Order:
+        self.may_still()  # a twin takes many looks, and its asker may be stopped between two
         self.done += 1
         return Order(
             card=self.listing.card,

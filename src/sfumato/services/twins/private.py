@@ -28,7 +28,14 @@ from sfumato.core.twins.written import Stamp, twin_json
 from sfumato.door import Asker, Door, accounts_paying, exceeded, not_dp_json
 from sfumato.services.twins.access import check_rows, largest, listing_of, seed_of
 from sfumato.services.twins.apart import Side, error_of
-from sfumato.services.twins.counted import bins_json, counted_tables, links_json, measured_all
+from sfumato.services.twins.counted import (
+    Counted,
+    bins_json,
+    counted_tables,
+    links_json,
+    measured_all,
+    most_events,
+)
 from sfumato.services.twins.measured import AtTheDoor, Price, price_of
 
 GUARANTEE: Final = "central-dp"
@@ -66,8 +73,7 @@ class PrivateTwins:
         """Return the twin, paid; the same operation again is free and gives the same twin."""
         listing = listing_of(self.catalogue, caller, wanted.data_set)
         self._check_frozen(caller, wanted.data_set)
-        card, price = listing.card, _price(listing.card, wanted)
-        tables = counted_tables(card, wanted.method, wanted.private_bins)
+        card, (price, tables) = listing.card, _priced(listing.card, wanted)
         most, op, asker = _most(card, wanted), self._op(wanted.op), self._asker(caller, listing)
         if self.door.ledger.answer_of(caller.user, f"{op} {tables[0].table.name} 1") is None:
             self._check_fits(card, asker, price.with_error(_error_epsilon(wanted)))
@@ -102,8 +108,7 @@ class PrivateTwins:
     def price(self, caller: Caller, wanted: Bought) -> Json:
         """Return what the twin would cost and whether it fits; nothing is spent."""
         listing = listing_of(self.catalogue, caller, wanted.data_set)
-        card, price = listing.card, _price(listing.card, wanted)
-        tables = counted_tables(card, wanted.method, wanted.private_bins)
+        card, (price, tables) = listing.card, _priced(listing.card, wanted)
         accounts = accounts_paying(self.door.ledger, card, self._asker(caller, listing))
         error = _error_epsilon(wanted)
         return {
@@ -152,7 +157,8 @@ class PrivateTwins:
         return op
 
 
-def _price(card: Card, wanted: Bought) -> Price:
+def _priced(card: Card, wanted: Bought) -> tuple[Price, list[Counted]]:
+    """Return the price, and the tables whose looks it is divided among; or refuse."""
     if wanted.method not in METHODS:
         raise Refused(
             "not-in-language",
@@ -160,7 +166,9 @@ def _price(card: Card, wanted: Bought) -> Price:
             f"Use {', '.join(METHODS)}.",
         )
     delta = card.delta_per_request if wanted.delta is None else read_delta(wanted.delta)
-    return price_of(read_epsilon(wanted.epsilon), delta)
+    epsilon = read_epsilon(wanted.epsilon)
+    tables = counted_tables(card, wanted.method, wanted.private_bins)
+    return price_of(epsilon, delta, most_events(tables, wanted.method)), tables
 
 
 def _most(card: Card, wanted: Bought) -> int:
