@@ -25,9 +25,10 @@ from engine_rows import (
     write_source,
 )
 from kernel_rows import kernel_order, orders_by_kernel
-from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
+from sfumato.core.card import Card
+from sfumato.core.expression import All, Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.core.ports import EngineStopped
+from sfumato.core.ports import EngineStopped, TakeOrder
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.spark import SparkEngine, SparkLimits
 from spark_cluster import SMALL, cluster, local_place
@@ -131,6 +132,33 @@ def test_no_other_process_is_left_behind(table: str) -> None:
     engine.close()
     for found in (pid, *jvms):
         _wait_until_gone(found)
+
+
+def test_rows_of_others_are_never_counted_under_the_names_of_those_before(tmp_path: Path) -> None:
+    """A second preparation stops when it has put the first of its two files in place."""
+    more = {"more": {"columns": {"cost": {"type": "integer"}}}}
+    card = card_of("who", {"cost": {"type": "integer"}}, tables=more)
+    first, second = (["ann", "bob"], ["cid", "dot"])
+    engine = SparkEngine(SALT, memory_mb=512)  # its JVM is not needed
+    try:
+        table = prepared_pair(engine, tmp_path, card, first)
+        Path(f"{table}_1.parquet").unlink()
+        Path(f"{table}_1.parquet").mkdir()
+        with pytest.raises(IsADirectoryError):
+            prepared_pair(engine, tmp_path, card, second)
+        assert not Path(table).exists()
+        order = TakeOrder(table, All(()), 1, 1, 1, None, str(tmp_path / "used.duckdb"), 10)
+        with pytest.raises(EngineStopped):
+            engine.take(order)
+    finally:
+        engine.close()
+
+
+def prepared_pair(engine: SparkEngine, folder: Path, card: Card, people: list[str]) -> str:
+    """Prepare two tables of these people; return where what is said of them lies."""
+    rows = [[who, "1"] for who in people]
+    sources = [write_source(folder / f"{name}.csv", ["who", "cost"], rows) for name in "ab"]
+    return prepare(engine, sources[0], card, others=sources[1:])[0]
 
 
 def test_neither_salt_nor_secret_is_on_a_command_line(engine: SparkEngine, table: str) -> None:

@@ -354,6 +354,21 @@ def test_tables_of_people_that_are_too_many_or_stand_alone_are_refused() -> None
             make_plan(CARD, question)
 
 
+def test_more_counts_of_a_person_than_anybody_writes_are_refused() -> None:
+    """They have no expressions, so nothing else would bound them; each is read again and again."""
+
+    def counts(name: str, count: int) -> EachPerson:
+        return EachPerson(tuple(Reduce(f"{name}{i}", "count") for i in range(count)), None, "who")
+
+    outputs = (Output("x", Aggregate("count")),)
+    alone = Question("t", outputs, source=counts("n", 2001))
+    several = tuple(JoinedPeople(counts(name, 250), "more") for name in "abcdefgh")
+    for question in (alone, replace(alone, source=counts("n", 1), beside=several)):
+        with pytest.raises(Refused, match="question-too-large"):
+            make_plan(CARD, question)
+    make_plan(CARD, replace(alone, source=counts("n", 2000)))
+
+
 def test_a_twin_for_several_tables_of_people_is_refused_and_not_made_wrongly() -> None:
     question = of_both(Aggregate("count"))
     with pytest.raises(Refused, match="twin-not-possible"):

@@ -144,6 +144,7 @@ class SparkEngine:
             answer = self._held.ask(request, self._limits.load_deadline_s)
             if answer is None:
                 return None
+            target.unlink(missing_ok=True)  # it says whose the rows were that go now
             for place, name in enumerate(names):
                 Path(work, f"{name}.parquet").replace(_rows_of(target, place))
             return dict(json.loads(answer))

@@ -15,7 +15,7 @@ from sfumato.plan.words import expr_in_words
 
 Rule = Callable[[Card, Question], None]
 MAX_OUTPUTS: Final = 50
-MAX_NODES: Final = 2000  # of all expressions and conditions together
+MAX_NODES: Final = 2000  # of all expressions and conditions together; COUNT(*) of a person is one
 
 
 def asks_for_an_aggregate(_card: Card, question: Question) -> None:
@@ -34,7 +34,9 @@ def asks_for_an_aggregate(_card: Card, question: Question) -> None:
 
 def is_not_too_large(_card: Card, question: Question) -> None:
     """A question that is larger than anybody writes would only keep the house busy."""
-    if sum(1 for value in everything(question) for _ in walk(value)) > MAX_NODES:
+    parts = sum(1 for value in everything(question) for _ in walk(value))
+    parts += sum(c.of is None for each in tables_of_people(question) for c in each.columns)
+    if parts > MAX_NODES:
         raise Refused(
             "question-too-large", f"More than {MAX_NODES} parts.", "Ask in several questions."
         )
