@@ -277,7 +277,7 @@ class SqlLedger:
                 self._own = self._own.grown(begun, work.head, has_notes=work.has_notes)
                 self._seen = work.head
                 if work.is_held or self._held is not None:
-                    self._held = work.head
+                    self._held = None if work.is_lost else work.head
                 return
             except Fault as fault:
                 code = fault.code
