@@ -192,6 +192,22 @@ def test_an_answer_that_cannot_be_shown_is_its_askers_alone(
     assert not json.loads(told[1])["receipt"]["free"]
 
 
+def test_nobody_waits_for_a_long_answer_to_another(
+    vault: OpenVault, tokens: dict[str, str]
+) -> None:
+    """Neither for its noise, nor for its telling: whoever asks it again and again pays nothing."""
+    of = "SELECT FLOOR(salary / {0}) AS k, zip, COUNT(*) AS n, SUM(age) AS s FROM patients"
+    by = " GROUP BY FLOOR(salary / {0}), zip"
+    short, long = ({**BODY, "sql": (of + by).format(width)} for width in (1000, 500))
+    private = "SELECT age, COUNT(*) AS n FROM patients GROUP BY age"
+    keys = {**BODY, "sql": private, "delta": Decimal("1e-8")}  # nobody knows how many before
+    asked = [(tokens["bob"], body) for body in (short, long, keys)]
+    assert [type(one) for one in begun(vault.house.desk, asked)] == [Begun, type(None), type(None)]
+    for body in (long, keys):
+        alone(vault, tokens["bob"], **body)
+    assert asked_again(vault.house.desk, asked[1:]) == [None, None]
+
+
 def test_a_freeze_and_a_lost_right_hold_at_once(vault: OpenVault, tokens: dict[str, str]) -> None:
     desk = vault.house.desk
     alone(vault, tokens["ada"])

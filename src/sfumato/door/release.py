@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Never
+from typing import Final, Never
 
 from sfumato.core.account import (
     Account,
@@ -52,6 +52,8 @@ from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
 from sfumato.plan.price import Priced
 from sfumato.plan.request import Request
 from sfumato.plan.verbs.verb import Mechanism
+
+FEW: Final = 1_000  # numbers of an answer that others wait for, at 5 microseconds each or more
 
 
 @dataclass(frozen=True)
@@ -145,9 +147,12 @@ _Ready = tuple[Order, Priced, list[Drawn], Charge]
 
 
 def _ready_to_pay(door: Door, order: Order) -> _Ready | None:
+    """Return what is to be paid; None too where the noise or the answer may hold up the others."""
     with contextlib.suppress(Refused):
-        priced, noise = _ready(door, order)
-        return order, priced, noise, _charge(door, order, priced)
+        priced = _priced(door, order, order.card)
+        measure = priced.plan.measure
+        if measure.is_public and measure.cells * len(priced.noises) <= FEW:
+            return order, priced, _drawn(door.pool, priced), _charge(door, order, priced)
     return None
 
 

@@ -74,7 +74,6 @@ class SqlLedger:
             return Exceeded(refusal.account)
         except HistoryLost as lost:
             reason = lost.reason
-            self._held = None
         else:
             return outcome
         self.freeze(reason)  # an act of its own, for that of the charge was undone
@@ -277,13 +276,16 @@ class SqlLedger:
                 self._own = self._own.grown(begun, work.head, has_notes=work.has_notes)
                 self._seen = work.head
                 if work.is_held or self._held is not None:
-                    self._held = None if work.is_lost else work.head
+                    self._held = work.head
                 return
             except Fault as fault:
                 code = fault.code
             except BaseException:
                 self._undo(work.link)
                 raise
+            finally:
+                if work.is_lost:
+                    self._held = None
             self.close()  # whether a failed commit took place is asked of the disk, not of memory
         raise spoken(code)
 
