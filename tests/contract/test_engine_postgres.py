@@ -20,7 +20,7 @@ from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Re
 from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Refused
-from sfumato.door.release import PATIENCE_S
+from sfumato.door.patience import PATIENCE_S
 from sfumato.door.unseal import unseal
 from sfumato.engines import postgres_kernel
 from sfumato.engines.assembled import Layout, read_cells

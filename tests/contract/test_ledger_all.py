@@ -177,6 +177,17 @@ def test_nobody_pays_into_another_history(store: SqlLedger) -> None:
     assert store.frozen() is not None
 
 
+def test_another_history_is_never_marked_as_the_one_that_was_seen(store: SqlLedger) -> None:
+    charged(store, asked("held", "held"))  # the anchor's mark was found once
+    marked: list[Head] = []
+    store.mark_with(marked.append)
+    lost = replace(mark(store), hash="0" * 64)  # what another door wrote, and is not here any more
+    store.note("grown", {})  # past the mark
+    assert store.charge_all([asked("2", user=user) for user in ("bob", "zoe")], lost) == [None] * 2
+    store.settle_all([Settling("ann", "held", "43", ())])
+    assert marked == []  # else the anchor would agree with it from now on
+
+
 def test_they_are_marked_once_before_they_are_told(store: SqlLedger) -> None:
     marked: list[Head] = []
     store.mark_with(marked.append)

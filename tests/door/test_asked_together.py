@@ -162,6 +162,52 @@ def test_each_is_looked_at_by_themselves(vault: OpenVault, tokens: dict[str, str
     assert refused.value.code == "budget-exceeded"
 
 
+def test_an_answer_that_cannot_be_shown_is_its_askers_alone(
+    vault: OpenVault, tokens: dict[str, str]
+) -> None:
+    desk, ledger = vault.house.desk, vault.house.ledger
+    (paid,) = begun(desk, [(tokens["ada"], BODY)])
+    assert isinstance(paid, Begun)
+    ledger.settle("ada", paid.charge.op, "{}")  # damaged, or of a release that we read no more
+    end = DoorEnd(desk, quantum_s=0, tally=Tally(to_nowhere))
+    fresh = {**BODY, "fresh": True}  # without an operation id: asked twice, it pays twice
+    other = {**BODY, "sql": "SELECT COUNT(*) AS n FROM patients"}
+
+    async def began() -> list[Any]:
+        asked = ((tokens["bob"], BODY), (tokens["eve"], fresh), (tokens["ada"], other))
+        return await asyncio.gather(*map(end._begins.done, asked), return_exceptions=True)
+
+    async def over(*read: tuple[Begun, str]) -> list[Any]:
+        return await asyncio.gather(*map(end._ends.done, read), return_exceptions=True)
+
+    before = ledger.store.accounts()
+    bob, eve, ada = asyncio.run(began())
+    assert isinstance(bob, KeyError)
+    assert [one.outcome.paid_before for one in (eve, ada)] == [False, False]
+    kinds = [entry.kind for entry in ledger.store.entries(paid.outcome.seq)]
+    assert kinds.count("charged") == 2
+    assert len(before) + 2 == len(ledger.store.accounts())
+    told = asyncio.run(over((paid, "{}"), (eve, desk.queries.read(eve))))
+    assert isinstance(told[0], KeyError)
+    assert not json.loads(told[1])["receipt"]["free"]
+
+
+def test_nobody_waits_for_a_long_answer_to_another(
+    vault: OpenVault, tokens: dict[str, str]
+) -> None:
+    """Neither for its noise, nor for its telling: whoever asks it again and again pays nothing."""
+    of = "SELECT FLOOR(salary / {0}) AS k, zip, COUNT(*) AS n, SUM(age) AS s FROM patients"
+    by = " GROUP BY FLOOR(salary / {0}), zip"
+    short, long = ({**BODY, "sql": (of + by).format(width)} for width in (1000, 500))
+    private = "SELECT age, COUNT(*) AS n FROM patients GROUP BY age"
+    keys = {**BODY, "sql": private, "delta": Decimal("1e-8")}  # nobody knows how many before
+    asked = [(tokens["bob"], body) for body in (short, long, keys)]
+    assert [type(one) for one in begun(vault.house.desk, asked)] == [Begun, type(None), type(None)]
+    for body in (long, keys):
+        alone(vault, tokens["bob"], **body)
+    assert asked_again(vault.house.desk, asked[1:]) == [None, None]
+
+
 def test_a_freeze_and_a_lost_right_hold_at_once(vault: OpenVault, tokens: dict[str, str]) -> None:
     desk = vault.house.desk
     alone(vault, tokens["ada"])

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.core.card import read_card
-from sfumato.door.release import LONGEST_S, PATIENCE_S, patience_of
+from sfumato.door.patience import LONGEST_S, PATIENCE_S, patience_of
 from sfumato.plan.plan import make_plan
 from sfumato.plan.price import price_at
 from sfumato.plan.read_sql import read_sql

@@ -21,7 +21,8 @@ from sfumato.door.accounts import debtors
 from sfumato.door.diary import relation
 from sfumato.door.ledger import question_failed
 from sfumato.door.locks.dp import GUARANTEE, farthest
-from sfumato.door.release import PATIENCE_S, Door, Order
+from sfumato.door.patience import PATIENCE_S
+from sfumato.door.release import Door, Order
 from sfumato.door.said import digest
 from sfumato.plan.distances import Distances
 from sfumato.plan.explain import bounding_in_words

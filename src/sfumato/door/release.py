@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import partial
 from typing import Final, Never
 
@@ -44,6 +43,7 @@ from sfumato.door.locks.dp import (
     chosen,
     chosen_before,
 )
+from sfumato.door.patience import patience_of
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
 from sfumato.door.said import Paper, digest
@@ -53,10 +53,7 @@ from sfumato.plan.price import Priced
 from sfumato.plan.request import Request
 from sfumato.plan.verbs.verb import Mechanism
 
-PATIENCE_S: Final = 2 * 3600  # a reader who is older is gone; twice what an engine may take
-PATIENT_ROWS: Final = 100_000  # a second, of as many rows as the card lets the question have
-LONGEST_S: Final = 24 * 3600  # that anybody waits for the lists of many private keys
-FEW: Final = Fraction(1, 1000)  # odds of being shown
+FEW: Final = 1_000  # numbers of an answer that others wait for, at 5 microseconds each or more
 
 
 @dataclass(frozen=True)
@@ -130,34 +127,40 @@ def release(door: Door, order: Order) -> Release:
         raise Bug("an operation waits for itself")
     begun = Begun(order, priced, noise, charge, outcome)
     if isinstance(outcome, Standing):
-        return as_it_stands(door, begun, outcome)
+        return _as_it_stands(door, begun, outcome)
     settled = _settling(begun, read_rows(door, begun))
     stands = door.ledger.settle(settled.user, settled.op, settled.answer, settled.names)
-    return as_it_stands(door, begun, _standing(outcome, stands))
+    return _as_it_stands(door, begun, _standing(outcome, stands))
 
 
-def begin_all(door: Door, orders: Sequence[Order]) -> list[Begun | Exception | None]:
-    """Return the questions that are paid, all in one go, before a row is read; or why not.
+def begin_all(door: Door, orders: Sequence[Order]) -> list[Begun | Release | Exception | None]:
+    """Return the questions that are paid, all in one go, before a row is read; or what stands.
 
     None has changed nothing, and is left to `release`: whatever is refused, and who has to wait.
     """
     ready = [_ready_to_pay(door, order) for order in orders]
     paid = iter(door.ledger.charge_all([one[-1] for one in ready if one is not None]))
-    return [None if one is None else _begun(one, next(paid)) for one in ready]
+    return [None if one is None else _begun(door, one, next(paid)) for one in ready]
 
 
 _Ready = tuple[Order, Priced, list[Drawn], Charge]
 
 
 def _ready_to_pay(door: Door, order: Order) -> _Ready | None:
+    """Return what is to be paid; None too where the noise or the answer may hold up the others."""
     with contextlib.suppress(Refused):
-        priced, noise = _ready(door, order)
-        return order, priced, noise, _charge(door, order, priced)
+        priced = _priced(door, order, order.card)
+        measure = priced.plan.measure
+        if measure.is_public and measure.cells * len(priced.noises) <= FEW:
+            return order, priced, _drawn(door.pool, priced), _charge(door, order, priced)
     return None
 
 
-def _begun(ready: _Ready, paid: Paid) -> Begun | Exception | None:
-    return Begun(*ready, paid) if isinstance(paid, Charged | Standing) else paid
+def _begun(door: Door, ready: _Ready, paid: Paid) -> Begun | Release | Exception | None:
+    if not isinstance(paid, Charged | Standing):
+        return paid
+    begun = Begun(*ready, paid)
+    return begun if isinstance(paid, Charged) else _by_itself(door, begun, paid)
 
 
 def read_rows(door: Door, begun: Begun) -> str:
@@ -176,10 +179,18 @@ def _ended(door: Door, begun: Begun, settled: Settled | Exception) -> Release | 
         return settled
     if not isinstance(begun.outcome, Charged):
         return Bug("what stood already was read again")
-    return as_it_stands(door, begun, _standing(begun.outcome, settled))
+    return _by_itself(door, begun, _standing(begun.outcome, settled))
 
 
-def as_it_stands(door: Door, begun: Begun, standing: Standing) -> Release:
+def _by_itself(door: Door, begun: Begun, standing: Standing) -> Release | Exception:
+    """Return what stands, or its own error: the others of the go have paid, and are told theirs."""
+    try:
+        return _as_it_stands(door, begun, standing)
+    except Exception as error:  # noqa: BLE001  # raised to whoever asked for it
+        return error
+
+
+def _as_it_stands(door: Door, begun: Begun, standing: Standing) -> Release:
     """Return what stands, as its asker may see it."""
     priced = _as_answered(door, begun.order, begun.priced, standing.answer)
     return _released(door, begun.charge, priced, standing)
@@ -283,22 +294,6 @@ def _paper(door: Door, order: Order, priced: Priced) -> Paper:
         **_raised(priced),
     }
     return Paper(digest(request), body)
-
-
-def patience_of(priced: Priced) -> int:
-    """Return how old a reading may be to be waited for: of card and price, never of the keys.
-
-    Lists of private keys are read so many keys at a time. A key is hardly ever shown of fewer
-    people than `FEW` says, and each of them has a row, so the card's rows say how many keys are to
-    be expected at most; but nobody waits longer than a day for that.
-    """
-    rows = priced.plan.measure.most_rows
-    once = max(PATIENCE_S, rows // PATIENT_ROWS)
-    if priced.selection is None or not priced.plan.has_lists:
-        return once
-    keys = rows // priced.selection.shown_from(FEW)
-    further = -(-keys // KEYS_AT_ONCE) * max(rows // PATIENT_ROWS, 1)
-    return max(once, min(once + further, LONGEST_S))
 
 
 def _read(door: Door, order: Order, priced: Priced, charge: Charge, noise: list[Drawn]) -> str:

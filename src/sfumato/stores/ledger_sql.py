@@ -74,7 +74,6 @@ class SqlLedger:
             return Exceeded(refusal.account)
         except HistoryLost as lost:
             reason = lost.reason
-            self._held = None
         else:
             return outcome
         self.freeze(reason)  # an act of its own, for that of the charge was undone
@@ -284,6 +283,9 @@ class SqlLedger:
             except BaseException:
                 self._undo(work.link)
                 raise
+            finally:
+                if work.is_lost:
+                    self._held = None
             self.close()  # whether a failed commit took place is asked of the disk, not of memory
         raise spoken(code)
 

@@ -43,6 +43,7 @@ class Work:
     is_dirty: bool = False
     has_notes: bool = False  # or had some that were undone
     is_held: bool = False  # the anchor's mark was looked for, and stands
+    is_lost: bool = False  # it was looked for, and does not stand
 
     def marked(self) -> Work:
         """Return how the transaction stands now, so that it can be gone back to."""
@@ -87,6 +88,7 @@ class Work:
             return
         reason = disagreement(mark, head, rows.entry(self.link, mark.seq))
         if reason is not None:
+            self.is_lost = True
             raise HistoryLost(reason)
         self.is_held = True
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import partial
 
 from sfumato.core.access import Caller
-from sfumato.core.account import Account, Standing
+from sfumato.core.account import Account
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
 from sfumato.core.card import Card
 from sfumato.core.card_shown import card_json
@@ -28,7 +28,6 @@ from sfumato.door import (
     Plans,
     Release,
     accounts_paying,
-    as_it_stands,
     begin_all,
     cap_json,
     end_all,
@@ -97,7 +96,7 @@ class Queries:
         """
         orders = [self._order_of(caller, asked) for caller, asked in several]
         begun = iter(begin_all(self.door, [order for order in orders if order is not None]))
-        return [None if order is None else self._seen(next(begun)) for order in orders]
+        return [None if order is None else next(begun) for order in orders]
 
     def read(self, begun: Begun) -> str:
         """Return the answer's text, of rows that were read now; or refuse."""
@@ -106,11 +105,6 @@ class Queries:
     def end(self, read: Sequence[tuple[Begun, str]]) -> list[Release | Exception]:
         """Return the answers that were read, written in one go."""
         return end_all(self.door, read)
-
-    def _seen(self, begun: Begun | Exception | None) -> Begun | Release | Exception | None:
-        if not isinstance(begun, Begun) or not isinstance(begun.outcome, Standing):
-            return begun
-        return as_it_stands(self.door, begun, begun.outcome)
 
     def _order_of(self, caller: Caller, asked: Asked) -> Order | None:
         with contextlib.suppress(Refused):
