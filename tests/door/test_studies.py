@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -323,7 +324,7 @@ def test_a_program_waits_where_it_would_see_files_that_it_was_not_approved_with(
         for place, wider in enumerate((fewer, shape), 2):
             digest = submitted(vault, LISTS, kind="program")
             vault.add("cohort", study, card(wider % place))
-            assert code_of(lambda of=digest: ran(vault, of)) == "pipeline-waits"
+            assert code_of(partial(ran, vault, digest)) == "pipeline-waits"
 
 
 def test_a_link_out_of_the_folder_is_not_followed(vault: OpenVault, tmp_path: Path) -> None:
