@@ -17,7 +17,9 @@ import sfumato
 from sfumato.app import OpenVault
 from sfumato.core.access import Caller
 from sfumato.core.account import AnchorMark, Charged, Head, Settling
+from sfumato.core.measure import Cells, Measure
 from sfumato.core.refusal import Refused
+from sfumato.core.sealed import Sealed
 from sfumato.door.ledger import Ledger
 from sfumato.faces.ask_desk import begun, ended
 from sfumato.faces.desk import Desk
@@ -118,6 +120,30 @@ def test_what_was_not_answered_yet_is_read(vault: OpenVault, tokens: dict[str, s
     assert first["rows"] == alone(vault, tokens["ada"])["rows"]
     assert not dict(first["receipt"])["free"]  # type: ignore[call-overload]
     assert vault.house.ledger.present(dict(other["receipt"]))  # type: ignore[call-overload]
+
+
+class Watched:
+    """An engine that notes what its asker had paid when rows were looked at."""
+
+    def __init__(self, vault: OpenVault) -> None:
+        self.vault = vault
+        self.paid: list[object] = []
+
+    def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
+        self.paid.append(spent(self.vault, "ada"))
+        return self.vault.house.desk.queries.door.engine.measure(table, measure)
+
+
+def test_no_row_is_read_before_all_have_paid(vault: OpenVault, tokens: dict[str, str]) -> None:
+    queries, engine = vault.house.desk.queries, Watched(vault)
+    door = replace(queries.door, engine=engine)  # type: ignore[arg-type]  # what it is asked here
+    desk = replace(vault.house.desk, queries=replace(queries, door=door))
+    (paid,) = begun(desk, [(tokens["ada"], BODY)])
+    assert engine.paid == []
+    assert isinstance(paid, Begun)
+    desk.queries.read(paid)
+    assert engine.paid == [spent(vault, "ada")]
+    assert engine.paid != [None]
 
 
 def test_a_question_whose_rows_cannot_be_read_is_nobody_elses(

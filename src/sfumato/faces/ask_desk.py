@@ -11,7 +11,7 @@ from typing import Final
 
 from sfumato.faces.body import Body
 from sfumato.faces.desk import Desk
-from sfumato.faces.job_desk import asked_of
+from sfumato.faces.job_desk import asked_of, release_json
 from sfumato.services.access import Caller
 from sfumato.services.queries import Asked, Begun, Release
 from sfumato.wire import Json, Refused
@@ -31,11 +31,6 @@ def ended(desk: Desk, read: Sequence[tuple[Begun, str]]) -> list[Json | Exceptio
     return [
         one if isinstance(one, Exception) else release_json(one) for one in desk.queries.end(read)
     ]
-
-
-def release_json(release: Release) -> Json:
-    """Return an answer and its receipt as they go over the wire."""
-    return {**release.answer, "receipt": release.receipt}
 
 
 def _looked_at(desk: Desk, token: str, body: Body) -> tuple[Caller, Asked] | None:

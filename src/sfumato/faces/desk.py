@@ -10,7 +10,7 @@ from sfumato.faces import audit_desk, stream_desk, twin_desk
 from sfumato.faces.airlock_desk import AIRLOCK_VERBS
 from sfumato.faces.body import Body, count_of, flag_of, optional_texts, text_of, texts_of
 from sfumato.faces.connection_desk import CONNECTION_VERBS
-from sfumato.faces.job_desk import JOB_VERBS, asked_of
+from sfumato.faces.job_desk import JOB_VERBS, asked_of, release_json
 from sfumato.faces.owner_desk import OWNER_VERBS
 from sfumato.faces.pipeline_desk import PIPELINE_VERBS
 from sfumato.faces.site_desk import SITE_VERBS
@@ -136,8 +136,7 @@ def _data_sets(desk: Desk, caller: Caller, _body: Body) -> Json:
 
 
 def _ask(desk: Desk, caller: Caller, body: Body) -> Json:
-    release = desk.queries.ask(caller, asked_of(body))
-    return {**release.answer, "receipt": release.receipt}
+    return release_json(desk.queries.ask(caller, asked_of(body)))
 
 
 _OPEN: Final[Mapping[str, Callable[[Desk, Body, str], Json]]] = {

@@ -10,7 +10,7 @@ from sfumato.faces.body import Body, text_of
 from sfumato.faces.upload_desk import added, cleared
 from sfumato.services.access import Caller
 from sfumato.services.jobs import ADD, ASK, Job
-from sfumato.services.queries import Asked
+from sfumato.services.queries import Asked, Release
 from sfumato.wire import Json, Refused, json_text, read_ask_shape, read_json, refusal_shape
 
 if TYPE_CHECKING:
@@ -43,7 +43,12 @@ def _answer(desk: Desk, caller: Caller, job: Job) -> Json | None:
     release = None
     with contextlib.suppress(Refused):
         release = desk.queries.answered(caller, asked)
-    return None if release is None else {**release.answer, "receipt": release.receipt}
+    return None if release is None else release_json(release)
+
+
+def release_json(release: Release) -> Json:
+    """Return an answer and its receipt as they go over the wire."""
+    return {**release.answer, "receipt": release.receipt}
 
 
 def asked_of(body: Body) -> Asked:
