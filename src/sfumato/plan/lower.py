@@ -112,9 +112,9 @@ class _Printer:
 
     def added(self, places: Sequence[int]) -> Statement:
         tallies = [self.measure.tallies[place] for place in places]
-        where = self.measure.where
-        if where is not None and self._looks_once(tallies):
-            return self._looked(where, places)
+        condition = self.measure.where
+        if condition is not None and self._looks_once(tallies):
+            return self._looked(condition, places)
         if not self._is_bounded:
             texts = [self._plain(tally) for tally in tallies]
             return self._statement(self._totals(texts, "picked", ""), places)
@@ -129,9 +129,9 @@ class _Printer:
         counts = all(tally.kind in ("rows", "people") for tally in tallies)
         return self.dialect == "duckdb" and is_plain and counts
 
-    def _looked(self, where: Predicate, places: Sequence[int]) -> Statement:
+    def _looked(self, condition: Predicate, places: Sequence[int]) -> Statement:
         """Print how many rows a condition holds of, without picking them out first."""
-        count = filled("CAST(count_if({}) AS BIGINT)", print_predicate(where, self.dialect))
+        count = filled("CAST(count_if({}) AS BIGINT)", print_predicate(condition, self.dialect))
         numbers = [filled(f"coalesce({{}}, 0) AS t{i}", count) for i in range(len(places))]
         text = filled(
             "SELECT CAST(0 AS BIGINT) AS cell, {}\nFROM {}",

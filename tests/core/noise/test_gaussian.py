@@ -26,17 +26,26 @@ from sfumato.core.noise.gaussian import (
     std,
     variance_for,
 )
-from sfumato.core.noise.table import MAX_OUTCOME
+from sfumato.core.noise.table import CHUNK, MAX_OUTCOME
 from sfumato.core.refusal import Bug, Refused
 
 DRAWS = 200_000
 CONFIDENCE = Fraction(95, 100)
+FEW, MANY = 1, gaussian.MANY  # draws at once: a short table, or a longer one with smaller blocks
+VARIANCE = Fraction(10**8)
 SIGMAS = [Fraction(n) for n in (1, 15, 16, 63, 100, 1000, 10**4, 10**8, 10**12)]
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_gaussian_draws_follow_the_law(sigma: Fraction) -> None:
     draws = sample(sigma**2, DRAWS, SeededDice(1))
+    assert p_value(draws, *gaussian_bins(sigma**2, 100)) > ALARM
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_draws_of_calls_for_fewer_follow_it_too(sigma: Fraction) -> None:
+    dice = SeededDice(13)
+    draws = np.concatenate([sample(sigma**2, MANY - 1, dice) for _ in range(DRAWS // MANY)])
     assert p_value(draws, *gaussian_bins(sigma**2, 100)) > ALARM
 
 
@@ -69,7 +78,7 @@ def test_every_draw_of_a_call_and_the_next_call_is_its_own(sigma: Fraction) -> N
 
 
 @pytest.mark.parametrize("sigma", [Fraction(100), Fraction(10**6)])
-@pytest.mark.parametrize("count", [0, 1, 2, 1000, 2**16 + 1])
+@pytest.mark.parametrize("count", [0, 1, 2, 1000, CHUNK + 1])
 def test_as_many_draws_come_as_were_asked(sigma: Fraction, count: int) -> None:
     assert sample(sigma**2, count, SeededDice(6)).shape == (count,)
 
@@ -85,26 +94,47 @@ def test_the_low_bits_of_wide_noise_are_even() -> None:
 
 @pytest.mark.parametrize("variance", [Fraction(16**2), Fraction(10**10, 7), Fraction(2**100)])
 def test_the_top_of_wide_noise_has_a_sigma_between_8_and_16(variance: Fraction) -> None:
-    assert 8**2 <= variance / 4 ** bits_below(variance) < 16**2
+    assert 8**2 <= variance / 4 ** bits_below(variance, MANY - 1) < 16**2
 
 
-def test_the_widest_proposal_that_is_let_through_fits_into_64_bits() -> None:
-    assert (MAX_OUTCOME + 1) << bits_below(gaussian.MAX_VARIANCE) < 2**63
+@pytest.mark.parametrize("variance", [Fraction(64**2), Fraction(10**10, 7), Fraction(2**100)])
+def test_the_top_of_many_draws_has_a_sigma_between_32_and_64(variance: Fraction) -> None:
+    assert 32**2 <= variance / 4 ** bits_below(variance, MANY) < 64**2
+
+
+@pytest.mark.parametrize("variance", [Fraction(16**2), Fraction(32**2), Fraction(64**2 - 1)])
+def test_the_smallest_blocks_have_two_numbers(variance: Fraction) -> None:
+    assert bits_below(variance, MANY) == 1
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.parametrize("variance", [Fraction(16**2), Fraction(10**12), Fraction(2**100)])
+def test_fewer_attempts_fail_than_are_made_to_spare(variance: Fraction, count: int) -> None:
+    """Else numbers would have to be drawn anew each time: right, but slow."""
+    low_bits = bits_below(variance, count)
+    _, failed = gaussian._attempts(variance, low_bits, 10**6, SeededDice(12))
+    assert failed.size < 10**6 / (2 * (math.isqrt(int(variance)) >> low_bits))
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_the_widest_proposal_that_is_let_through_fits_into_64_bits(count: int) -> None:
+    assert (MAX_OUTCOME + 1) << bits_below(gaussian.MAX_VARIANCE, count) < 2**63
 
 
 CHANCES = st.tuples(
     st.integers(0, 500),
     st.integers(0, 2**47 - 1),
     st.fractions(min_value=16**2, max_value=2**100, max_denominator=1000),
+    st.sampled_from([FEW, MANY]),
 )
 
 
 @given(CHANCES)
 def test_the_float_estimate_of_a_coin_is_within_half_its_margin(
-    proposal: tuple[int, int, Fraction],
+    proposal: tuple[int, int, Fraction, int],
 ) -> None:
-    block, rest, variance = proposal
-    odds = gaussian._Odds(variance, bits_below(variance))
+    block, rest, variance, count = proposal
+    odds = gaussian._Odds(variance, bits_below(variance, count))
     rest %= 2**odds.low_bits + 1
     estimate = odds.estimate(np.array([block]), np.array([rest]))[0]
     low, high = odds.bounds(block, rest, 128)
@@ -121,7 +151,7 @@ def test_the_expm1_of_numpy_is_as_close_as_the_proof_assumes() -> None:
 
 
 def test_the_float_estimate_of_many_coins_at_once_is_that_of_one() -> None:
-    odds = gaussian._Odds(Fraction(10**8), bits_below(Fraction(10**8)))
+    odds = gaussian._Odds(VARIANCE, bits_below(VARIANCE, FEW))
     top, rest = np.arange(400), np.arange(400) * 7 % 256
     together = odds.estimate(top, rest)
     apart = [odds.estimate(top[i : i + 1], rest[i : i + 1])[0] for i in range(400)]
@@ -146,15 +176,10 @@ def coin_at(odds: gaussian._Odds, block: int, rest: int, uniform: int, bits: int
 def test_a_coin_that_nearly_equals_its_chance_is_decided_exactly(
     bits: int, block: int, rest: int
 ) -> None:
-    odds = gaussian._Odds(Fraction(10**8), bits_below(Fraction(10**8)))
+    odds = gaussian._Odds(VARIANCE, bits_below(VARIANCE, FEW))
     chance = odds.bounds(block, rest, bits + 64)[0] >> 64
     assert coin_at(odds, block, rest, chance - 1, bits)
     assert not coin_at(odds, block, rest, chance + 1, bits)
-
-
-VARIANCE = Fraction(10**8)
-M = 2 ** bits_below(VARIANCE)
-TOP = VARIANCE / M**2
 
 
 def cell_of(floors: list[int], place: int) -> bytes:
@@ -162,40 +187,47 @@ def cell_of(floors: list[int], place: int) -> bytes:
     return ((floors[place] >> 48) - 1).to_bytes(2, "little")
 
 
-def words(minus: bool) -> bytes:
+def words(m: int, minus: bool) -> bytes:
     """Each number of a block once, as words of 16 bits with that sign."""
-    return (np.arange(M, dtype="<u2") | (minus << 15)).astype("<u2").tobytes()
+    return (np.arange(m, dtype="<u2") | (minus << 15)).astype("<u2").tobytes()
 
 
+@pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("place", [1, 2, 20])
-def test_a_place_below_the_curve_is_every_number_of_its_block(place: int) -> None:
-    cells = cell_of(gaussian._half_table(TOP).floors.tolist(), place) * M
-    for minus, numbers in [(False, range(M)), (True, range(-1, -M - 1, -1))]:
-        drawn, failed = gaussian._attempts(
-            VARIANCE, M, ColumnDice(cells, words(minus), b"", b"", b"")
-        )
-        offset = -M * (place - 1) if minus else M * (place - 1)
+def test_a_place_below_the_curve_is_every_number_of_its_block(place: int, count: int) -> None:
+    low_bits = bits_below(VARIANCE, count)
+    m = 2**low_bits
+    cells = cell_of(gaussian._half_table(VARIANCE / m**2).floors.tolist(), place) * m
+    for minus, numbers in [(False, range(m)), (True, range(-1, -m - 1, -1))]:
+        dice = ColumnDice(cells, words(m, minus), b"", b"", b"")
+        drawn, failed = gaussian._attempts(VARIANCE, low_bits, m, dice)
+        offset = -m * (place - 1) if minus else m * (place - 1)
         assert drawn.tolist() == [offset + n for n in numbers]
         assert failed.size == 0
 
 
+@pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("minus", [False, True])
-def test_above_a_block_just_those_are_kept_whose_coin_is_below_their_chance(minus: bool) -> None:
+def test_above_a_block_just_those_are_kept_whose_coin_is_below_their_chance(
+    minus: bool, count: int
+) -> None:
     """Below zero a number's weight is that of one farther out: a block there begins at -1."""
-    odds, block = gaussian._Odds(VARIANCE, bits_below(VARIANCE)), 20
-    chances = [odds.bounds(block, rest + minus, 96)[0] >> 64 for rest in range(M)]
+    odds, block = gaussian._Odds(VARIANCE, bits_below(VARIANCE, count)), 20
+    m = 2**odds.low_bits
+    chances = [odds.bounds(block, rest + minus, 96)[0] >> 64 for rest in range(m)]
     heads = np.array([max(0, c - 1 + 2 * (r % 2)) for r, c in enumerate(chances)], dtype="<u4")
-    cells = cell_of(gaussian._above_table(TOP).floors.tolist(), block) * M
-    numbers, kept = gaussian._above(VARIANCE, M, ColumnDice(cells, words(minus), heads.tobytes()))
-    there = [block * M + rest for rest in range(M)]
+    cells = cell_of(gaussian._above_table(VARIANCE / m**2).floors.tolist(), block) * m
+    dice = ColumnDice(cells, words(m, minus), heads.tobytes())
+    numbers, kept = gaussian._above(VARIANCE, odds.low_bits, m, dice)
+    there = [block * m + rest for rest in range(m)]
     assert numbers.tolist() == ([-1 - n for n in there] if minus else there)
     assert kept.tolist() == [chance > 0 and rest % 2 == 0 for rest, chance in enumerate(chances)]
 
 
 def test_the_ends_of_a_block_are_certain_whatever_the_coin() -> None:
-    odds = gaussian._Odds(VARIANCE, bits_below(VARIANCE))
+    odds = gaussian._Odds(VARIANCE, bits_below(VARIANCE, FEW))
     assert coin_at(odds, 5, 0, 2**32 - 1, 32)
-    assert not coin_at(odds, 5, M, 0, 32)
+    assert not coin_at(odds, 5, 2**odds.low_bits, 0, 32)
 
 
 @pytest.mark.parametrize(
@@ -212,10 +244,11 @@ def test_failures_are_filled_in_order_by_what_is_to_spare(
     assert holes.tolist() == left
 
 
-def test_blocks_and_coins_make_the_exact_law() -> None:
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_blocks_and_coins_make_the_exact_law(count: int) -> None:
     """The chance of each number, by its tables and its coin, is its weight by that of zero."""
     variance = Fraction(10**4)
-    odds = gaussian._Odds(variance, bits_below(variance))
+    odds = gaussian._Odds(variance, bits_below(variance, count))
     m = 2**odds.low_bits
     half, above = (
         np.diff([0, *table(variance / m**2).floors.tolist()]) / 2**64

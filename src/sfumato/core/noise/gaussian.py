@@ -42,12 +42,14 @@ from sfumato.core.noise.table import (
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
 
+Whole = NDArray[np.signedinteger[Any]]  # Any: of 16, 32 or 64 bits
 MAX_VARIANCE: Final = Fraction(1 << 100)
 NARROW: Final = 16  # up to this sigma one table holds the whole law
 NARROW_BITS: Final = 16  # with so many bits below, and 15 more, a draw fits into 32
 SUMMED: Final = 64  # up to this sigma an interval is found by summing
 RHO_GRID: Final = 10**9  # a rho found for an error is a multiple of 1/this
 MAX_RHO: Final = 10**6 // 2  # what MAX_EPSILON costs as epsilon**2 / 2
+MANY: Final = 1 << 14  # draws of one variance that are worth a longer table
 COIN_BITS: Final = 32
 COIN_MARGIN: Final = 2.0**-6  # in units of 2**-32: what the float estimate may be off by
 
@@ -60,8 +62,10 @@ def variance_for(sensitivity_squared: int, rho: Fraction) -> Fraction:
 def sample(variance: Fraction, count: int, dice: Dice) -> Integers:
     """Return that many independent discrete Gaussian draws."""
     _check_variance(variance)
-    draw = _draw_narrow if variance < NARROW**2 else _draw_wide
-    return in_chunks(lambda size: draw(variance, size, dice), count)
+    if variance < NARROW**2:
+        return in_chunks(lambda size: _draw_narrow(variance, size, dice), count)
+    low_bits = bits_below(variance, count)
+    return in_chunks(lambda size: _draw_wide(variance, low_bits, size, dice), count)
 
 
 def _check_variance(variance: Fraction) -> None:
@@ -81,16 +85,17 @@ def _draw_narrow(variance: Fraction, count: int, dice: Dice) -> Integers:
     return signed(magnitudes, signs(count, dice))
 
 
-def _draw_wide(variance: Fraction, count: int, dice: Dice) -> Integers:
+def _draw_wide(variance: Fraction, low_bits: int, count: int, dice: Dice) -> Whole:
     """Return what so many attempts and some to spare have given; what is missing begins anew."""
-    drawn, failed = _attempts(variance, count + count // 16 + 8, dice)
+    blocks = math.isqrt(int(variance)) >> low_bits  # in sigma: of 2.5 times as many one fails
+    drawn, failed = _attempts(variance, low_bits, count + count // blocks // 2 + 8, dice)
     holes = _filled(drawn, failed, count)
     if holes.size:
-        drawn[holes] = _draw_wide(variance, holes.size, dice)
+        drawn[holes] = _draw_wide(variance, low_bits, holes.size, dice)
     return drawn[:count]
 
 
-def _filled(drawn: Integers, failed: Integers, count: int) -> Integers:
+def _filled(drawn: Whole, failed: Integers, count: int) -> Integers:
     """Fill failures among the first `count` with what came after them; return which are left."""
     split = int(np.searchsorted(failed, count))
     holes, spare = failed[:split], np.delete(drawn[count:], failed[split:] - count)
@@ -99,29 +104,27 @@ def _filled(drawn: Integers, failed: Integers, count: int) -> Integers:
     return holes[filled:]
 
 
-def _attempts(variance: Fraction, count: int, dice: Dice) -> tuple[Integers, Integers]:
+def _attempts(variance: Fraction, low_bits: int, count: int, dice: Dice) -> tuple[Whole, Integers]:
     """Return numbers, and in order the places of those that are none: 1 in 20 or fewer.
 
     A place of the table above 0 is a block of m numbers below the curve, of which all are alike;
     0 is what lies between blocks and curve.
     """
-    low_bits = bits_below(variance)
     tops = places_from(_half_table(variance / (1 << 2 * low_bits)), count, dice)
     words = _words(low_bits, count, dice)
-    wide: type[np.signedinteger[Any]] = np.int32 if low_bits <= NARROW_BITS else np.int64
-    numbers: NDArray[np.signedinteger[Any]] = tops.astype(wide)  # Any: of 32 bits or of 64
+    numbers: Whole = tops.astype(np.int32 if low_bits <= NARROW_BITS else np.int64)
     numbers <<= low_bits
     numbers += words | -(1 << low_bits)  # the low bits, less m: block k - 1 for place k
     numbers ^= words >> (8 * words.itemsize - 1)  # below zero a block begins at -1
-    draws: Integers = numbers.astype(np.int64)
     above = np.flatnonzero(tops == 0)
-    draws[above], kept = _above(variance, above.size, dice)
-    return draws, above[~kept]
+    numbers[above], kept = _above(variance, low_bits, above.size, dice)
+    return numbers, above[~kept]
 
 
-def _above(variance: Fraction, count: int, dice: Dice) -> tuple[Integers, NDArray[np.bool_]]:
+def _above(
+    variance: Fraction, low_bits: int, count: int, dice: Dice
+) -> tuple[Integers, NDArray[np.bool_]]:
     """Return numbers of places above the blocks, and which of these are below the curve."""
-    low_bits = bits_below(variance)
     blocks = draw_from(_above_table(variance / (1 << 2 * low_bits)), count, dice)
     words: Integers = _words(low_bits, count, dice).astype(np.int64)
     rest, minus = words & ((1 << low_bits) - 1), words >> 63
@@ -129,14 +132,16 @@ def _above(variance: Fraction, count: int, dice: Dice) -> tuple[Integers, NDArra
     return numbers, _coins(_Odds(variance, low_bits), blocks, rest - minus, dice)
 
 
-def bits_below(variance: Fraction) -> int:
-    """Return s such that sigma / 2**s lies in [8, 16), for a variance of at least 8**2."""
-    return (int(variance).bit_length() - 7) // 2
+def bits_below(variance: Fraction, count: int) -> int:
+    """Return s such that sigma / 2**s lies in [8, 16), for a sigma of 16 or more.
+
+    Of many draws in [32, 64), or s is 1: fewer are above the blocks, for a longer table.
+    """
+    usual = (int(variance).bit_length() - 7) // 2
+    return usual if count < MANY else max(1, usual - 2)
 
 
-def _words(  # Any: of 16, 32 or 64 bits
-    low_bits: int, count: int, dice: Dice
-) -> NDArray[np.signedinteger[Any]]:
+def _words(low_bits: int, count: int, dice: Dice) -> Whole:
     """Return uniform words of more bits than so many: their low bits, and their sign."""
     size = next(size for size in (2, 4, 8) if low_bits < 8 * size)
     return np.frombuffer(dice.draw(size * count), dtype=f"<i{size}")

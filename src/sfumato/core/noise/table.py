@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ Law = Callable[[int], Iterator[Interval]]
 CELL_BITS: Final = 16
 REST_BITS: Final = 48
 FLOOR_BITS: Final = 64
-CHUNK: Final = 1 << 16  # draws handled at once, so that the work stays in the cache
+CHUNK: Final = 1 << 17  # draws handled at once, so that the work stays in the cache
 MAX_OUTCOME: Final = (1 << 15) - 2  # with 48 binary digits below it, and one more, it still fits
 _TOP: Final = (1 << FLOOR_BITS) - 1
 _FIRST_BITS: Final = 192
@@ -141,12 +141,15 @@ def _advance(law: Law, outcome: int, uniform: Uniform) -> tuple[int, bool]:
     return outcome, True
 
 
-def in_chunks(draw: Callable[[int], Integers], count: int) -> Integers:
-    """Return that many draws, made a cache-full at a time."""
+def in_chunks(draw: Callable[[int], NDArray[np.signedinteger[Any]]], count: int) -> Integers:
+    """Return that many draws, made a cache-full at a time."""  # Any: of 32 bits or of 64
     if count <= CHUNK:
-        return draw(count)
-    sizes = [min(CHUNK, count - start) for start in range(0, count, CHUNK)]
-    return np.concatenate([draw(size) for size in sizes])
+        return draw(count).astype(np.int64, copy=False)
+    drawn = np.empty(count, dtype=np.int64)
+    for start in range(0, count, CHUNK):
+        part = drawn[start : start + CHUNK]
+        part[:] = draw(part.size)
+    return drawn
 
 
 def signs(count: int, dice: Dice) -> Integers:
