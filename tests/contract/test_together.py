@@ -13,7 +13,7 @@ import pytest
 
 import ledgers
 from sfumato.core.refusal import Bug
-from sfumato.stores.together import MOST, Ended, Together
+from sfumato.together import MOST, Ended, Together
 
 WAIT_S = 20
 

@@ -25,6 +25,7 @@ from sfumato.engines.frames import Header
 from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
 from sfumato.engines.learning import learn_header, read_learnt
 from sfumato.engines.limits import Limits
+from sfumato.engines.looks import LookAt, Looks
 from sfumato.engines.orders import (
     FOLDERS,
     folders_of,
@@ -38,6 +39,7 @@ from sfumato.engines.publishing import publish
 from sfumato.engines.ranked import lower_stored
 from sfumato.engines.take import ONE_NUMBER, carried_out, here
 from sfumato.plan.lower import Statement, lower
+from sfumato.plan.lower_looks import look_of
 from sfumato.plan.print_values import Secret
 
 SALT_BYTES: Final = 32
@@ -67,6 +69,7 @@ class DuckDBEngine:
         self._owner = os.getpid()
         self._child: Child | None = None
         self._child_mb = 0  # that the worker was started with
+        self._looks = Looks(self._looked)
 
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).
@@ -74,13 +77,14 @@ class DuckDBEngine:
         Whatever goes wrong raises `EngineStopped`: nothing of the failure is kept, and it is raised
         with no other exception in flight, so that none hangs on it.
         """
-        layout = Layout.of(measure)
-        request: Header = {
-            "do": "measure",
-            "table": str(Path(table).absolute()),
-            "layout": layout.as_json(),
-            **_way(measure, read_known(Path(table))),
-        }
+        place, layout = str(Path(table).absolute()), Layout.of(measure)
+        way = _quick_way(measure, read_known(Path(table)))
+        look = look_of(measure, "duckdb") if way is None else None
+        if look is not None:
+            return self._looks.count(LookAt(place, look, measure.most_rows))
+        if way is None:
+            way = {"statements": [statement_json(one) for one in lower(measure, "duckdb")]}
+        request = _measure_header(place, layout, way)
         sealed = self._measured(request, layout, measure.most_rows)
         if sealed is None:
             raise EngineStopped
@@ -239,6 +243,10 @@ class DuckDBEngine:
         finally:
             child.kill()
 
+    def _looked(self, table: str, statement: Statement, layout: Layout, rows: int) -> bytes | None:
+        request = _measure_header(table, layout, {"statements": [statement_json(statement)]})
+        return self._ask(request, self._limits.deadline_of(rows), self._limits.memory_of(rows))
+
     def _measured(self, request: Header, layout: Layout, rows: int) -> Sealed[Cells] | None:
         answer = self._ask(request, self._limits.deadline_of(rows), self._limits.memory_of(rows))
         cells = None if answer is None else read_cells(layout, answer)
@@ -335,20 +343,23 @@ def _refused(said: object) -> Refused:
     return Refused(code, cause, next_step)
 
 
-def _way(measure: Measure, tables: tuple[Known, ...]) -> Header:
-    """Return how the measure is added up: by what is stored, by the kernel, or by plain SQL.
+def _measure_header(table: str, layout: Layout, way: Header) -> Header:
+    return {"do": "measure", "table": table, "layout": layout.as_json(), **way}
+
+
+def _quick_way(measure: Measure, tables: tuple[Known, ...]) -> Header | None:
+    """Return how the measure is added up by what is stored or by the kernel, if it can be.
 
     It is chosen by the measure and the card alone: no row decides which way a question goes.
     """
-    if tables:
-        known = tables[measure.table]
-        stored = lower_stored(measure, known)
-        if stored is not None:
-            return {"statements": [statement_json(statement) for statement in stored]}
-        cold = lower_cold(measure, known)
-        if cold is not None:
-            return {"statements": [], "cold": cold.as_json()}
-    return {"statements": [statement_json(s) for s in lower(measure, "duckdb")]}
+    if not tables:
+        return None
+    known = tables[measure.table]
+    stored = lower_stored(measure, known)
+    if stored is not None:
+        return {"statements": [statement_json(statement) for statement in stored]}
+    cold = lower_cold(measure, known)
+    return None if cold is None else {"statements": [], "cold": cold.as_json()}
 
 
 def statement_json(statement: Statement) -> Header:

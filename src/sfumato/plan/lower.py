@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from sys import getsizeof
 from typing import Final
 
-from sfumato.core.expression import Expr, Predicate, Ref
+from sfumato.core.expression import Expr, Ref
 from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.refusal import Bug
 from sfumato.plan.lower_from import Rows, last_table, people_of, rows_of, table_name
+from sfumato.plan.lower_looks import look_of, looked
 from sfumato.plan.print_values import (
     Bound,
     Dialect,
@@ -73,6 +74,10 @@ _OF_A_LETTER: Final = 40  # bytes of a measure for a letter of a statement; few 
 def _lowered(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None
 ) -> tuple[Statement, ...]:
+    look = look_of(measure, dialect)
+    if look is not None:
+        text = looked([look])
+        return (Statement(text.sql, text.bound, tuple(range(look.times))),)
     names = names or tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))
     printer = _Printer(measure, dialect, rows_of(measure, names), names)
     added = [i for i, t in enumerate(measure.tallies) if t.kind in ADDED]
@@ -112,9 +117,6 @@ class _Printer:
 
     def added(self, places: Sequence[int]) -> Statement:
         tallies = [self.measure.tallies[place] for place in places]
-        condition = self.measure.where
-        if condition is not None and self._looks_once(tallies):
-            return self._looked(condition, places)
         if not self._is_bounded:
             texts = [self._plain(tally) for tally in tallies]
             return self._statement(self._totals(texts, "picked", ""), places)
@@ -122,23 +124,6 @@ class _Printer:
         where = f"\nWHERE place <= {self.measure.max_groups}" if self._chooses else ""
         source = "chosen" if self._chooses else "parts"
         return self._statement(self._totals(texts, source, where), places)
-
-    def _looks_once(self, tallies: Sequence[Tally]) -> bool:
-        """Say whether rows of one cell are only counted, which DuckDB does quicker unfiltered."""
-        is_plain = not self._is_bounded and not self.measure.keys and self.measure.source is None
-        counts = all(tally.kind in ("rows", "people") for tally in tallies)
-        return self.dialect == "duckdb" and is_plain and counts
-
-    def _looked(self, condition: Predicate, places: Sequence[int]) -> Statement:
-        """Print how many rows a condition holds of, without picking them out first."""
-        count = filled("CAST(count_if({}) AS BIGINT)", print_predicate(condition, self.dialect))
-        numbers = [filled(f"coalesce({{}}, 0) AS t{i}", count) for i in range(len(places))]
-        text = filled(
-            "SELECT CAST(0 AS BIGINT) AS cell, {}\nFROM {}",
-            joined(", ", numbers),
-            Text(self.rows.sql),
-        )
-        return Statement(text.sql, text.bound, tuple(places))
 
     def histogram(self, place: int) -> Statement:
         tally = self.measure.tallies[place]

@@ -22,7 +22,7 @@ from sfumato.core.account import AnchorMark, Head
 from sfumato.core.chain import canonical
 from sfumato.core.refusal import Refused
 from sfumato.durable import sync
-from sfumato.stores.together import Together
+from sfumato.together import Together
 
 SLOTS: Final = (0, 4096)  # a sector each, whether sectors have 512 or 4096 bytes
 SLOT_BYTES: Final = 1024

@@ -31,8 +31,8 @@ from sfumato.stores import comparison, past, rows, steps
 from sfumato.stores.held import Held
 from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
 from sfumato.stores.own import Own
-from sfumato.stores.together import Ended, Together
 from sfumato.stores.work import CannotPay, HistoryLost, Work
+from sfumato.together import Ended, Together
 
 _PAGE: Final = 1000
 Act = Callable[[Work], object]

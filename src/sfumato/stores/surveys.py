@@ -27,7 +27,7 @@ from sfumato.core.survey_ports import Ballot, Fits, Invited, Kept, Standing, Sta
 from sfumato.core.survey_tally import Tally, read_tally
 from sfumato.stores.link import Link
 from sfumato.stores.records import Records
-from sfumato.stores.together import Ended, Together
+from sfumato.together import Ended, Together
 
 PART: Final = 64  # reports of a part, on average, at most; half of it at least
 STEP: Final = 25  # reports by which what is shown moves on, at least

@@ -1,0 +1,82 @@
+"""Counts that wait at once are looked at in one go: the rows are read once for all of them.
+
+Each is what it would be alone. Where a go fails, each of it is asked by itself, so that nobody's
+question stops another's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sfumato.core.measure import Cells
+from sfumato.core.ports import EngineStopped
+from sfumato.core.sealed import Sealed
+from sfumato.engines.assembled import Layout, read_cells
+from sfumato.plan.lower import Statement
+from sfumato.plan.lower_looks import Look, looked
+from sfumato.plan.print_values import LONGEST
+from sfumato.together import Ended, Together
+
+_LONG: Final = LONGEST // 64  # letters of a condition that is looked at alone: 64 lie in one go
+
+
+@dataclass(frozen=True)
+class LookAt:
+    """A look at a prepared table, which has so many rows at most."""
+
+    table: str
+    look: Look
+    most_rows: int
+
+
+class Looks:
+    """The queue of looks of one engine; `ask` sends a statement to its worker."""
+
+    def __init__(self, ask: Callable[[str, Statement, Layout, int], bytes | None]) -> None:
+        self._ask = ask
+        self._together: Together[LookAt, Sealed[Cells]] = Together(self._alone, self._several)
+
+    def count(self, wanted: LookAt) -> Sealed[Cells]:
+        """Return the counts of one look, made with those of all who wait; or `EngineStopped`."""
+        if len(wanted.look.condition.sql) > _LONG:
+            return self._alone(wanted)
+        return self._together.done(wanted)
+
+    def _alone(self, wanted: LookAt) -> Sealed[Cells]:
+        found = self._counted([wanted])
+        if found is None:
+            raise EngineStopped
+        return found[0]
+
+    def _several(self, wanted: Sequence[LookAt]) -> Sequence[Ended[Sealed[Cells]]]:
+        places: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for place, one in enumerate(wanted):
+            places[one.table, one.look.rows].append(place)
+        ended: dict[int, Ended[Sealed[Cells]]] = {}
+        for some in places.values():
+            ended |= zip(some, self._ended([wanted[place] for place in some]), strict=True)
+        return [ended[place] for place in range(len(wanted))]
+
+    def _ended(self, wanted: Sequence[LookAt]) -> Sequence[Ended[Sealed[Cells]]]:
+        found = self._counted(wanted)
+        if found is None and len(wanted) > 1:
+            return [self._ended([one])[0] for one in wanted]
+        if found is None:
+            return [Ended(error=EngineStopped())]
+        return [Ended(cells) for cells in found]
+
+    def _counted(self, wanted: Sequence[LookAt]) -> list[Sealed[Cells]] | None:
+        text = looked([one.look for one in wanted])
+        total = sum(one.look.times for one in wanted)
+        layout = Layout(1, 0, (0,) * total)
+        statement = Statement(text.sql, text.bound, tuple(range(total)))
+        most_rows = max(one.most_rows for one in wanted)
+        answer = self._ask(wanted[0].table, statement, layout, most_rows)
+        cells = None if answer is None else read_cells(layout, answer)
+        if cells is None:
+            return None
+        parts = iter(cells.parts)
+        return [Sealed(Cells(tuple(next(parts) for _ in range(one.look.times)))) for one in wanted]

@@ -1,0 +1,46 @@
+"""Counts of a table's rows: each row is looked at once, for as many conditions as are asked.
+
+Nothing is picked out first, which DuckDB does more slowly; and one pass over the rows serves many
+questions at once, each with a number of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sfumato.core.measure import Measure
+from sfumato.plan.lower_from import last_table, rows_of, table_name
+from sfumato.plan.print_values import Dialect, Text, filled, joined, print_predicate
+
+
+@dataclass(frozen=True)
+class Look:
+    """A condition on rows, counted so many times over what stands after FROM."""
+
+    rows: str
+    condition: Text
+    times: int
+
+
+def look_of(measure: Measure, dialect: Dialect) -> Look | None:
+    """Return the measure as a look, if it counts the rows of one cell and nothing else."""
+    is_plain = not (measure.keys or measure.by_person or measure.beside)
+    if dialect != "duckdb" or not is_plain or measure.source is not None or measure.where is None:
+        return None
+    if measure.wanted is not None or any(tally.kind != "rows" for tally in measure.tallies):
+        return None
+    names = tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))
+    condition = print_predicate(measure.where, dialect)
+    return Look(rows_of(measure, names).sql, condition, len(measure.tallies))
+
+
+def looked(looks: Sequence[Look]) -> Text:
+    """Print one statement with every number of looks at the same rows, one after the other."""
+    conditions = [look.condition for look in looks for _ in range(look.times)]
+    numbers = [
+        filled(f"coalesce(CAST(count_if({{}}) AS BIGINT), 0) AS t{place}", condition)
+        for place, condition in enumerate(conditions)
+    ]
+    text = joined(", ", numbers)
+    return Text(f"SELECT CAST(0 AS BIGINT) AS cell, {text.sql}\nFROM {looks[0].rows}", text.bound)
