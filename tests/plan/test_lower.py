@@ -65,6 +65,7 @@ def run(measure: Measure) -> list[tuple[object, ...]]:
         return sorted(connection.execute(statement.sql, parameters).fetchall())
 
 
+FOUR = number("4")
 GOLDEN: list[tuple[Measure, str, tuple[object, ...], list[tuple[object, ...]] | None]] = [
     (
         ROWS,
@@ -77,6 +78,23 @@ SELECT CAST(0 AS BIGINT) AS cell, coalesce(CAST(count(*) AS BIGINT), 0) AS t0
 FROM picked""",
         (),
         [(0, 6)],
+    ),
+    (
+        Measure(
+            AnyOf((Compare(Ref("v1"), "=", Constant("text", "a")), Compare(Ref("v0"), ">", FOUR))),
+            (),
+            (Tally("rows"), Tally("rows")),
+            False,
+            1,
+            1,
+        ),
+        """\
+SELECT CAST(0 AS BIGINT) AS cell, \
+coalesce(CAST(count_if(((v1 = ?) OR (v0 > 4))) AS BIGINT), 0) AS t0, \
+coalesce(CAST(count_if(((v1 = ?) OR (v0 > 4))) AS BIGINT), 0) AS t1
+FROM "rows\"""",
+        ("a", "a"),
+        [(0, 3, 3)],
     ),
     (
         Measure(
