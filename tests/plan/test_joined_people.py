@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import duckdb
 import pytest
 
+from asking import Asking
+from plain_reading import Person, added_up, disagreement, planned, some_rows
 from plan.test_joins import THERE as MANY_THERE
 from plan.test_joins import Judged, beside, cells_of, prepared, rows_there, two_tables
-from plan.test_reference import Asking, Person, added_up, disagreement, planned, some_rows
 from plan.test_sensitivity import changes, excess, moved_by, number, tight
 from sfumato.client.builder import Builder
 from sfumato.core.card import Card

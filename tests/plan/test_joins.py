@@ -16,8 +16,8 @@ from fractions import Fraction
 import duckdb
 import pytest
 
-from plan.test_reference import (
-    Asking,
+from asking import Asking
+from plain_reading import (
     Person,
     Value,
     added_up,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crowds import Quick
-from plan.test_reference import CARD, Person, added_up, card, prepare, some_rows
+from plain_reading import CARD, Person, added_up, card, prepare, some_rows
 from plan.test_sensitivity import cells, changes, excess, moved_by
 from sfumato.client import Builder
 from sfumato.client.regression.gradient import WEIGHT_GRID, gradient_question

@@ -17,18 +17,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from plan.test_reference import (
-    Asking,
-    Cell,
-    Person,
-    Value,
-    added_up,
-    card,
-    meaning,
-    planned,
-    prepare,
-    some_rows,
-)
+from asking import Asking
+from plain_reading import Cell, Person, Value, added_up, card, meaning, planned, prepare, some_rows
 from sfumato.core.card import Card
 from sfumato.core.expression import (
     Arithmetic,
