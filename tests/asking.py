@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from sfumato.core.expression import (
@@ -40,23 +41,36 @@ from sfumato.core.question import (
     Aggregate,
     EachPerson,
     Formula,
+    Joined,
     Output,
     Question,
     Reduce,
     Verb,
 )
 
+MOMENTS: tuple[Verb, ...] = (
+    "variance", "deviation", "covariance", "correlation", "slope", "intercept",
+    "population_variance", "population_deviation", "population_covariance",
+)  # fmt: skip
+PAIRED = ("covariance", "correlation", "slope", "intercept", "population_covariance")
+DATES = ("day", "given")  # the others among the times have hours
+
 
 @dataclass
 class Asking:
-    """Makes random expressions, conditions and questions; `is_tame` where plain SQL agrees."""
+    """Makes random expressions, conditions and questions.
+
+    `is_tame` where plain SQL agrees, `is_wide` where every verb that counts is asked.
+    """
 
     rng: random.Random
     is_tame: bool = False
+    is_wide: bool = False
     numbers: Sequence[str] = ("pay", "age", "free", "grade")
     texts: Sequence[str] = ("zip", "town")
     times: Sequence[str] = ("day", "seen")
     truths: Sequence[str] = ("sick",)
+    listed: Sequence[str] = ("zip", "grade")  # whose values the card names
 
     def one(self, *several: Callable[[], Any]) -> Any:
         return self.rng.choice(several)()
@@ -145,11 +159,11 @@ class Asking:
             lambda: IsNull(self.anything(depth)),
         ]
         if self.texts:
-            word = Constant("text", self.rng.choice(("a", "b", "x", "it's", "zz", "{}")))
+            word = Constant("text", self.rng.choice(("a", "b", "x", "it's", "zz", "{}", "X", "é")))
             kinds += [
                 lambda: Compare(self.text(depth), self.one(lambda: "=", lambda: "!="), word),
                 lambda: Among(self.text(depth), (word, Constant("text", "c"))),
-                lambda: StartsWith(self.text(depth), self.rng.choice(("x", "i", "xy"))),
+                lambda: StartsWith(self.text(depth), self.rng.choice(("x", "i", "xy", "x%", "_"))),
             ]
         if self.truths:
             kinds.append(
@@ -164,7 +178,8 @@ class Asking:
     def _time_compared(self) -> Predicate:
         of = self.period() if self.rng.random() < 0.6 else Ref(self.rng.choice(self.times))
         days = ("2026-01-01", "2025-12-31", "2026-02-14", "1969-12-29")
-        is_date = {"day"} == {r.column for r in (of, getattr(of, "of", of)) if isinstance(r, Ref)}
+        named = {r.column for r in (of, getattr(of, "of", of)) if isinstance(r, Ref)}
+        is_date = named <= set(DATES)
         hours = (" 00:00:00", " 13:00:00", " 13:30:00")
         text = self.rng.choice(days) + ("" if is_date else self.rng.choice(hours))
         return Compare(of, self.rng.choice(OPERATORS), Constant("text", text))
@@ -185,6 +200,8 @@ class Asking:
         of = self.bounded_number() if verb in ("sum", "mean") else self.anything(2)
         if self.rng.random() < 0.2:
             of = Case(((self.condition(1), of),), None)  # FILTER (WHERE …)
+        if self.is_wide and verb in ("sum", "mean") and self.rng.random() < 0.4:
+            return of_another_verb(self.rng, of, self.numbers, self.listed)
         if verb == "count_distinct":
             return Aggregate(verb, (of,), most=None if self.is_tame else 1000)
         if verb == "sum" and not self.is_tame and self.rng.random() < 0.3:
@@ -213,9 +230,10 @@ class Asking:
         return Question("t", tuple(outputs), where, keys)
 
     def key(self) -> Expr:
-        made = self.anything(2) if self.rng.random() < 0.7 else Ref("zip")
         if not self.texts:
             made = self.number(1)
+        else:
+            made = self.anything(2) if self.rng.random() < 0.7 else Ref(self.texts[0])
         return made if any(isinstance(part, Ref) for part in _walk(made)) else self.number(0)
 
     def source(self, called: str = "m") -> EachPerson:
@@ -231,11 +249,25 @@ class Asking:
 
     def of_people(self, *sources: EachPerson) -> Asking:
         names = [column.name for source in sources for column in source.columns]
-        return Asking(self.rng, self.is_tame, numbers=names, texts=(), times=(), truths=())
+        return replace(self, numbers=names, texts=(), times=(), truths=(), listed=names)
 
 
 def _walk(expr: Expr) -> list[Any]:
     return list(walk(expr))
+
+
+def of_another_verb(
+    rng: random.Random, of: Expr, numbers: Sequence[str], keys: Sequence[str]
+) -> Aggregate:
+    """Return an aggregate of the number that is no plain sum, perhaps over another beside it."""
+    verb: Verb = rng.choice(("quantile", "minimum", "maximum", "top", "first_above", "bounds",
+                             *MOMENTS, *MOMENTS))  # fmt: skip
+    if verb in PAIRED:
+        return Aggregate(verb, (of, Ref(rng.choice(numbers))))
+    if verb in ("top", "first_above"):
+        return Aggregate(verb, (Ref(rng.choice(keys)),), most=2)
+    share = Fraction(rng.choice(("1/4", "0.3333", "1"))) if verb == "quantile" else None
+    return Aggregate(verb, (of,), at=share)
 
 
 # --- as SQL --------------------------------------------------------------------------------------
@@ -303,6 +335,9 @@ def condition_sql(predicate: Predicate, plain: bool) -> str:
         case Among(of=of, constants=constants):
             listed = ", ".join(map(_literal, constants))
             return f"({_opaque_sql(of, constants[0], plain)} IN ({listed}))"
+        case StartsWith(of=of, letters="x%" | "_" as letters):
+            side = _opaque_sql(of, Constant("text", ""), plain)
+            return f"starts_with({side}, '{letters}')"
         case StartsWith(of=of, letters=letters):
             return f"({_opaque_sql(of, Constant('text', ''), plain)} LIKE '{letters}%')"
         case IsNull(of=of):
@@ -315,41 +350,89 @@ def condition_sql(predicate: Predicate, plain: bool) -> str:
             return f"({' OR '.join(condition_sql(p, plain) for p in parts)})"
 
 
-def aggregate_sql(aggregate: Aggregate, plain: bool) -> str:
-    words = {"count_values": "COUNT({})", "count_distinct": "COUNT(DISTINCT {})",
-             "sum": "SUM({})", "mean": "AVG({})", "minimum": "MIN({})",
-             "maximum": "MAX({})"}  # fmt: skip
+_WORDS: Mapping[Verb, str] = {
+    "count_values": "COUNT({})", "count_distinct": "COUNT(DISTINCT {})", "sum": "SUM({})",
+    "mean": "AVG({})", "minimum": "MIN({})", "maximum": "MAX({})", "variance": "VAR_SAMP({})",
+    "deviation": "STDDEV({})", "population_variance": "VAR_POP({})", "bounds": "BOUNDS({})",
+    "population_deviation": "STDDEV_POP({})", "covariance": "COVAR_SAMP({}, {})",
+    "population_covariance": "COVAR_POP({}, {})", "correlation": "CORR({}, {})",
+    "slope": "REGR_SLOPE({}, {})", "intercept": "REGR_INTERCEPT({}, {})",
+}  # fmt: skip
+
+
+def aggregate_sql(aggregate: Aggregate, plain: bool, who: str = "who") -> str:
     if aggregate.verb == "count_people":
-        return "COUNT(DISTINCT who)"
+        return f"COUNT(DISTINCT {who})"
     if aggregate.verb == "count":
         return "COUNT(*)"
+    word = _word(aggregate)
+    if len(aggregate.of) == 2:
+        return word.format(*(sql_of(of, plain) for of in aggregate.of))
     (of,) = aggregate.of
     if isinstance(of, Case) and len(of.whens) == 1 and of.otherwise is None:
-        (condition, inner), word = of.whens[0], words[aggregate.verb]
+        condition, inner = of.whens[0]
         if aggregate.verb != "count_distinct":
             filtered = condition_sql(condition, plain)
             return f"{word.format(sql_of(inner, plain))} FILTER (WHERE {filtered})"
-    return words[aggregate.verb].format(sql_of(of, plain))
+    return word.format(sql_of(of, plain))
+
+
+def _word(aggregate: Aggregate) -> str:
+    match aggregate:
+        case Aggregate(verb="quantile", at=Fraction() as at):
+            return f"QUANTILE_CONT({{}}, {float(at):g})"
+        case Aggregate(verb="top", most=most):
+            return f"APPROX_TOP_K({{}}, {most})"
+        case Aggregate(verb="first_above", most=most):
+            return f"FIRST_ABOVE({{}}, {most})"
+    return _WORDS[aggregate.verb]
 
 
 def text_of(question: Question, plain: bool, rest: str = "") -> str:
+    source, who = _from_sql(question, plain)
     outputs = [
-        f"{aggregate_sql(o.of, plain) if isinstance(o.of, Aggregate) else sql_of(o.of, plain)}"
+        f"{aggregate_sql(o.of, plain, who) if isinstance(o.of, Aggregate) else sql_of(o.of, plain)}"
         f" AS {o.name}"
         for o in question.outputs
         if not isinstance(o.of, Formula)  # none is made: they come after the door
     ]
-    source = "t" if question.source is None else f"({_inner_sql(question.source, plain)}) AS p"
     where = "" if question.where is None else f" WHERE {condition_sql(question.where, plain)}"
     keys = ", ".join(sql_of(key, plain) for key in question.group_by)
     groups = f" GROUP BY {keys}" if keys else ""
     return f"SELECT {', '.join(outputs)} FROM {source}{where}{groups}{rest}"
 
 
-def _inner_sql(source: EachPerson, plain: bool) -> str:
-    columns = ["who"]
+def _from_sql(question: Question, plain: bool) -> tuple[str, str]:
+    """Return what stands after FROM, and how the person is spelled there."""
+    if question.source is None:
+        return _tables_sql(question.table, question.joins)
+    sources = [(question.source, question.table, question.joins, "")]
+    sources += [
+        (one.each, one.table, one.joins, "LEFT JOIN" if one.keeps_all else "JOIN")
+        for one in question.beside
+    ]
+    text = ""
+    for place, (source, table, joins, word) in enumerate(sources):
+        on = f" ON p{place}.who = p0.who" if place else ""
+        text += f" {word} ({_inner_sql(source, table, joins, plain)}) AS p{place}{on}"
+    return text.strip(), "p0.who" if question.beside else "who"
+
+
+def _tables_sql(table: str, joins: Sequence[Joined]) -> tuple[str, str]:
+    first = table or "t"
+    text = first
+    for join in joins:
+        pairs = (join.on or (f"{first}.who", f"{join.table}.who"), *join.also)
+        on = " AND ".join(f"{one} = {other}" for one, other in pairs)
+        text += f" {'LEFT JOIN' if join.keeps_all else 'JOIN'} {join.table} ON {on}"
+    return text, f"{first}.who" if joins else "who"
+
+
+def _inner_sql(source: EachPerson, table: str, joins: Sequence[Joined], plain: bool) -> str:
+    tables, who = _tables_sql(table, joins)
+    columns = [who]
     for column in source.columns:
         of = Aggregate(column.verb, () if column.of is None else (column.of,))
         columns.append(f"{aggregate_sql(of, plain)} AS {column.name}")
     where = "" if source.where is None else f" WHERE {condition_sql(source.where, plain)}"
-    return f"SELECT {', '.join(columns)} FROM t{where} GROUP BY who"
+    return f"SELECT {', '.join(columns)} FROM {tables}{where} GROUP BY {who}"

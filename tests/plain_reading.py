@@ -12,12 +12,13 @@ import math
 import random
 import re
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -50,16 +51,18 @@ from sfumato.core.expression import (
     StartsWith,
     Unit,
 )
-from sfumato.core.measure import Cells, Measure
+from sfumato.core.measure import Cells, Measure, Tally
 from sfumato.core.question import (
     Aggregate,
     EachPerson,
     JoinedPeople,
     Question,
     Reduce,
+    Verb,
 )
 from sfumato.core.refusal import Refused
 from sfumato.engines.assembled import Assembly, Layout
+from sfumato.plan.keys import plan_key
 from sfumato.plan.known import Scope, Typed
 from sfumato.plan.lower import lower
 from sfumato.plan.numbers import plain as in_its_grid
@@ -68,6 +71,7 @@ from sfumato.plan.print_values import Secret
 from sfumato.plan.scope import card_scope, scope_of
 from sfumato.plan.tables import View, view_of
 from sfumato.plan.typed import typed
+from sfumato.plan.verbs.verb import Asked
 
 CARD = """
 unit = "who"
@@ -103,20 +107,30 @@ type = "timestamp"
 """
 CELLS: Mapping[str, Sequence[str]] = {
     "zip": ("a", "b", "c", " a ", "zz", ""),
-    "town": ("x", "xy", "y", "it's", "?{}", ""),
+    "town": ("x", "xy", "y", "it's", "?{}", "X", "x%y", "é", "\U0001f600", ""),
     "sick": ("true", "f", "YES", "0", "perhaps", ""),
     "pay": ("-99", "-3", "-0.25", "0", "0.24", "0.25", "1.5", "1e1", "4.75", "much", ""),
     "age": ("-1", "0", "1", "2.5", "3", "7", "12", "40", "x", ""),
     "grade": ("1", "2", "3", "4", "0", "", "B"),
-    "free": ("-7.3", "0", "0.125", "2", "1e60", "-5", "x", ""),
-    "day": ("2025-12-31", "2026-01-01", "2026-02-15", "1969-12-29", "2026-02-30", "", "0001-01-01"),
-    "seen": ("2026-01-01 00:00:00", "2026-01-01T13:59", "1969-12-28 23:59:59.5", "noon", ""),
+    "free": ("-7.3", "0", "0.125", "2", "1e60", "-5", "3000000000.25", "x", ""),
+    "day": ("2025-12-31", "2026-01-01", "2026-02-15", "1969-12-29", "2026-02-30", "", "0001-01-01",
+            "2024-02-29"),
+    "seen": ("2026-01-01 00:00:00", "2026-01-01T13:59", "1969-12-28 23:59:59.5",
+             "2025-12-29 00:00:00.000001", "noon", ""),
 }  # fmt: skip
-DECLARED = ("a", "b", "c")
+UNDECLARED = ("zz", "xy", "w")  # by a card, of columns whose keys it names, nor by a question
 Value = Fraction | str | bool | datetime | None
 Cell = tuple[Value, ...]
 LogicalRow = Mapping[str, Value]
 Tables = str | tuple[str, ...]  # the prepared one, or all of the card
+Ask = Callable[[Measure], Cells]
+CHOICES = ("quantile", "minimum", "maximum", "top", "first_above", "bounds")
+# whose squares are added up, of the one number or of both
+MOMENTS: Mapping[Verb, tuple[int, ...]] = {
+    "variance": (0,), "deviation": (0,), "population_variance": (0,), "population_deviation": (0,),
+    "covariance": (), "population_covariance": (), "correlation": (0, 1), "slope": (1,),
+    "intercept": (1,),
+}  # fmt: skip
 
 
 def card(unit: str = "who", **more: object) -> Card:
@@ -132,6 +146,7 @@ class Person:
 
     who: str
     cells: LogicalRow
+    texts: Mapping[str, str] = field(default_factory=dict)  # as a source spells them
 
 
 def meaning(column: Column, text: str) -> Value:
@@ -167,10 +182,15 @@ def rounded(value: Fraction, step: Fraction) -> Fraction:
 def some_rows(rng: random.Random, people: int, most: int) -> list[Person]:
     columns = card().columns
     return [
-        Person(f"p{p}", {c.name: meaning(c, rng.choice(CELLS[c.name])) for c in columns})
+        spelt(columns, f"p{p}", {c.name: rng.choice(CELLS[c.name]) for c in columns})
         for p in range(people)
         for _ in range(rng.randint(1, most))
     ]
+
+
+def spelt(columns: Sequence[Column], who: str, texts: Mapping[str, str]) -> Person:
+    """Return the row that a source spells like that."""
+    return Person(who, {c.name: meaning(c, texts[c.name]) for c in columns}, texts)
 
 
 KINDS = {"text": "VARCHAR", "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP"}
@@ -234,8 +254,13 @@ def constant_value(constant: Constant, beside: Value) -> Value:
 def added_up(
     database: duckdb.DuckDBPyConnection, plan: Plan, table: Tables
 ) -> dict[Cell, tuple[Any, ...]]:  # a number per tally, a list for a histogram
+    """Return what DuckDB adds up, asked as it stands, over tables made by hand."""
+    return found_by(plan, partial(_answered, database, table))
+
+
+def found_by(plan: Plan, ask: Ask) -> dict[Cell, tuple[Any, ...]]:
     """Return the integers of the measure's tallies, by the cell's keys; empty cells left out."""
-    cells = measured(database, plan, table)
+    cells = measured(plan, ask)
     met = range(len(cells.keys)) if cells.keys is not None else _met(cells.parts)
     found: dict[Cell, tuple[Any, ...]] = {}
     for place in met:
@@ -247,27 +272,26 @@ def added_up(
     return found
 
 
-def measured(database: duckdb.DuckDBPyConnection, plan: Plan, table: Tables) -> Cells:
-    """Return what the measure adds up; histograms of private keys one key after the other."""
+def measured(plan: Plan, ask: Ask) -> Cells:
+    """Return what the measure adds up; histograms of private keys once those are known."""
     if plan.measure.is_public:
-        return _answered(database, plan.measure, table)
-    counted = _answered(database, plan.measure.counted, table)
-    if not plan.has_lists:
-        return counted
-    ones = [plan.measure.listed((plan.wanted(key),)) for key in counted.keys or ()]
-    blocks = [_answered(database, one, table) for one in ones]
-    lists = plan.measure.listed(()).tallies
-    parts = []
-    for tally in plan.measure.tallies:
-        if tally in lists:
-            found = [block.parts[lists.index(tally)] for block in blocks]
-            parts.append(np.concatenate([np.zeros((0, tally.size), dtype=np.int64), *found]))
-        else:
-            parts.append(counted.parts[plan.measure.counted.tallies.index(tally)])
-    return Cells(tuple(parts), counted.keys)
+        return ask(plan.measure)
+    counted, listed = ask(plan.measure.counted), None
+    if plan.has_lists and counted.keys:
+        listed = ask(plan.measure.listed(tuple(plan.wanted(key) for key in counted.keys)))
+    parts = tuple(_part(plan, tally, counted, listed) for tally in plan.measure.tallies)
+    return Cells(parts, counted.keys)
 
 
-def _answered(database: duckdb.DuckDBPyConnection, measure: Measure, table: Tables) -> Cells:
+def _part(plan: Plan, tally: Tally, counted: Cells, listed: Cells | None) -> NDArray[np.int64]:
+    if tally.kind != "histogram":
+        return counted.parts[plan.measure.counted.tallies.index(tally)]
+    if listed is None:
+        return np.zeros((0, tally.size), dtype=np.int64)
+    return listed.parts[plan.measure.listed(()).tallies.index(tally)]
+
+
+def _answered(database: duckdb.DuckDBPyConnection, table: Tables, measure: Measure) -> Cells:
     assembly = Assembly(Layout.of(measure))
     names = (table,) if isinstance(table, str) else table
     for statement in lower(measure, "duckdb", names):
@@ -299,10 +323,14 @@ def _key_value(kind: str, unit: Unit | None, constant: Constant) -> Value:
     return constant_value(constant, datetime(1, 1, 1) if is_time else None)
 
 
-def exact_value(plan: Plan, aggregate: Aggregate, numbers: Sequence[int]) -> Fraction | Cell:
-    """Return what the tallies say of an aggregate: a number, or a mean's sum and count."""
+def exact_value(plan: Plan, aggregate: Aggregate, numbers: Sequence[Any]) -> Fraction | Cell:
+    """Return what the tallies say of an aggregate: a number, sums and counts, or a list."""
     asked = plan.asked_of(aggregate)
     parts = [numbers[plan.tally_of(place)] for place in plan.parts_of(aggregate)]
+    if aggregate.verb in CHOICES:
+        return tuple(map(Fraction, parts[0]))
+    if aggregate.verb in MOMENTS:
+        return tuple(map(Fraction, parts))
     if aggregate.verb == "mean":
         lower_and_upper = asked.side.lower + asked.side.upper
         return (Fraction(parts[0] + lower_and_upper * parts[1], 2) * asked.side.step,
@@ -491,7 +519,7 @@ def _is_answered(key: Any, value: Value) -> bool:  # a key of a plan, and what a
         return True
     keys = [_key_value(key.kind, key.unit, constant) for constant in key.keys]
     if value not in keys:  # only a declared column has values that are no keys
-        assert value == "zz" or isinstance(key.of, Ref | Curve), (key.of, value)
+        assert value in UNDECLARED or isinstance(key.of, Ref | Curve), (key.of, value)
     return value in keys
 
 
@@ -532,6 +560,8 @@ def said_plainly(plan: Plan, aggregate: Aggregate, rows: Sequence[Person]) -> Fr
     if aggregate.verb == "count_people":
         return Fraction(len({row.who for row in rows}))
     reading = Reading(scope_of(_view(plan), plan.question))
+    if aggregate.verb in MOMENTS:
+        return _moments(plan.asked_of(aggregate), reading, rows)
     (of,) = aggregate.of
     pairs = [(r.who, v) for r in rows if (v := reading.value(of, r.cells)) is not None]
     values: list[Any] = [v for _, v in pairs]
@@ -541,6 +571,10 @@ def said_plainly(plan: Plan, aggregate: Aggregate, rows: Sequence[Person]) -> Fr
         return Fraction(len(set(values)))
     if aggregate.verb == "mean":
         return (Fraction(sum(values)), Fraction(len(values)))
+    if aggregate.verb in CHOICES:
+        return tuple(map(Fraction, _listed(plan.asked_of(aggregate), values)))
+    if aggregate.verb != "sum":
+        raise AssertionError(aggregate.verb)
     if aggregate.within is None:
         return Fraction(sum(values))
     low, high = (c.number for c in aggregate.within)
@@ -551,34 +585,131 @@ def said_plainly(plan: Plan, aggregate: Aggregate, rows: Sequence[Person]) -> Fr
     return Fraction(sum(max(low, min(high, total)) for total in totals.values()))
 
 
+# --- the reference: lists that are chosen from, and moments -------------------------------------
+
+
+def _listed(asked: Asked, values: Sequence[Any]) -> list[int]:
+    """Return how many values count for each point of the public list, from the first on."""
+    side = asked.side
+    if asked.aggregate.verb in ("top", "first_above"):
+        key = plan_key(asked.aggregate.of[0], side)
+        return [values.count(_key_value(key.kind, key.unit, name)) for name in key.keys or ()]
+    steps = [int(value / side.step) for value in values]
+    if asked.aggregate.verb == "bounds":  # 0 in the middle, then by their binary digits
+        digits = max(1, abs(side.lower).bit_length(), abs(side.upper).bit_length())
+        places = [digits + (1 if n > 0 else -1) * abs(n).bit_length() for n in steps]
+        return _counted(places, 2 * digits + 1)
+    width = side.upper - side.lower
+    stride = -(-(width + 1) // asked.most_points)
+    return _counted([(n - side.lower) // stride for n in steps], width // stride + 1)
+
+
+def _counted(places: Sequence[int], size: int) -> list[int]:
+    found = Counter(places)
+    assert all(0 <= place < size for place in found)
+    return [found[place] for place in range(size)]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A bounded number as a whole one from 0 to `top`; rounded where it has too many steps."""
+
+    side: Typed
+    room: int  # what a row may add, so that all of them fit
+
+    @property
+    def stride(self) -> int:
+        return -(-(self.side.upper - self.side.lower) // min(2**30, self.room))
+
+    @property
+    def top(self) -> int:
+        return (self.side.upper - self.side.lower + self.stride // 2) // self.stride
+
+    def place(self, value: Fraction) -> int:
+        steps = value / self.side.step - self.side.lower
+        return (int(steps) + self.stride // 2) // self.stride
+
+
+def _moments(asked: Asked, reading: Reading, rows: Sequence[Person]) -> Cell:
+    """Return the rows where all is known, and their sums about the middle (moments.proof.md)."""
+    of, room = asked.aggregate.of, (2**62 - 1) // asked.card.limits.rows
+    grids = [Grid(side, room) for side in asked.sides]
+    read: list[list[Any]] = [[reading.value(one, row.cells) for one in of] for row in rows]
+    known = [
+        [grid.place(value) for grid, value in zip(grids, values, strict=True)]
+        for values in read
+        if None not in values
+    ]
+    found = [len(known)]
+    found += [sum(2 * row[i] - grid.top for row in known) for i, grid in enumerate(grids)]
+    if len(grids) == 2:
+        y, x = (grid.top for grid in grids)
+        found.append(sum(_thinned((2 * a - y) * (2 * b - x), y * x, room) for a, b in known))
+    for i in MOMENTS[asked.aggregate.verb]:
+        top = grids[i].top
+        most = top**2 // 4
+        middle = _thinned(most, most, room)
+        squares = [2 * _thinned(row[i] * (top - row[i]), most, room) - middle for row in known]
+        found += [sum(squares)] if most else []
+    return tuple(map(Fraction, found))
+
+
+def _thinned(product: int, most: int, room: int) -> int:
+    """Return the product in parts that leave room for every row, rounded to the nearest."""
+    divisor = max(1, -(-most // min(2**28, room)))
+    return (product + divisor // 2) // divisor
+
+
 # --- the reference judges ------------------------------------------------------------------------
 
 
 def disagreement(
-    database: duckdb.DuckDBPyConnection,
     plan: Plan,
-    table: Tables,
+    found: Mapping[Cell, tuple[Any, ...]],
     rows: Sequence[Person],
     others: Sequence[Sequence[Person]] = (),
+    *,
+    said: Plan | None = None,
 ) -> str:
-    """Return how the plan's integers differ from the plain reading; empty if they do not."""
-    found = added_up(database, plan, table)
-    cells = read_plainly(plan, rows, others)
+    """Return how the plan's integers differ from the plain reading; empty if they do not.
+
+    What is read is the question of `said`, if the plan is of one that says the same otherwise.
+    """
+    said = said or plan
+    cells = read_plainly(said, rows, others)
+    found = {_turned(plan, said, cell): numbers for cell, numbers in found.items()}
     if plan.selects_keys and set(found) != set(cells):
         return f"cells {set(found) ^ set(cells)}"
-    nothing = tuple(0 for _ in plan.measure.tallies)
+    nothing = tuple([0] * t.size if t.kind == "histogram" else 0 for t in plan.measure.tallies)
     for cell in {*found, *cells}:
         numbers, theirs = found.get(cell, nothing), cells.get(cell, [])
-        for aggregate in plan.question.aggregates:
-            ours = exact_value(plan, aggregate, numbers)
-            said = said_plainly(plan, aggregate, theirs)
-            if ours != said:
-                return f"{aggregate} in {cell}: {ours}, and plainly {said}"
+        for output in said.question.outputs:
+            if isinstance(output.of, Aggregate):
+                ours = exact_value(plan, _aggregate(plan, output.name), numbers)
+                plainly = said_plainly(said, output.of, theirs)
+                if ours != plainly:
+                    return f"{output.of} in {cell}: {ours}, and plainly {plainly}"
         if plan.selects_keys:
             people = numbers[plan.measure.tallies.index(PEOPLE)]
             if people != len({r.who for r in theirs} if plan.card.by_person else theirs):
                 return f"people in {cell}: {people}"
     return ""
+
+
+def _turned(plan: Plan, said: Plan, cell: Cell) -> Cell:
+    """Return the cell with its keys in the order in which the question as said has them."""
+    if plan is said:
+        return cell
+    named = {o.name: o.of for o in plan.question.outputs}
+    names = {o.of: o.name for o in said.question.outputs}
+    ours = [key.of for key in plan.keys]
+    return tuple(cell[ours.index(named[names[key.of]])] for key in said.keys)  # type: ignore[arg-type]  # keys are expressions
+
+
+def _aggregate(plan: Plan, name: str) -> Aggregate:
+    (found,) = [o.of for o in plan.question.outputs if o.name == name]
+    assert isinstance(found, Aggregate)
+    return found
 
 
 def planned(made: Card, question: Question) -> Plan | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -22,7 +22,6 @@ from plain_reading import (
     Value,
     added_up,
     card,
-    disagreement,
     exact_value,
     planned,
     prepare,
@@ -44,39 +43,22 @@ from sfumato.core.refusal import Refused
 from sfumato.plan.after import Row, after
 from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.read_sql import read_sql
+from tables_at_random import Dealt, Read, one_dealt, read_many
+
+UNITS = ("who", "who", "row")
 
 
-@dataclass
-class Tried:
-    """How many questions were answered, and how many refused."""
-
-    answered: int = 0
-    refused: int = 0
-
-
-def try_many(seed: int, count: int) -> Tried:
-    """Ask until that many random questions were answered; stop at the first disagreement."""
-    rng, tried = random.Random(seed), Tried()
-    cards = {who: card(who, max_groups=1000, max_rows=1000) for who in ("who", "row")}
-    while tried.answered < count:
-        with duckdb.connect(config={"threads": 1}) as database:
-            unit = rng.choice(("who", "who", "row"))
-            rows = some_rows(rng, rng.randint(0, 6), 4)
-            table = prepare(database, cards[unit], rows)
-            for _ in range(25):
-                question = Asking(rng).question(is_by_person=unit == "who")
-                plan = planned(cards[unit], question)
-                if plan is None:
-                    tried.refused += 1
-                    continue
-                tried.answered += 1
-                wrong = disagreement(database, plan, table, rows)
-                assert not wrong, (wrong, question_json(question), rows)
-    return tried
+def read_one(seed: int, count: int) -> Read:
+    """Read random questions of one table, of people or of rows."""
+    rng = random.Random(seed)
+    cards = {unit: card(unit, max_groups=1000, max_rows=1000) for unit in UNITS}
+    return read_many(
+        count, lambda: one_dealt(rng, cards[rng.choice(UNITS)], rng.randint(0, 6), 4), Dealt.of_one
+    )
 
 
 def test_a_plan_adds_up_what_the_question_plainly_says() -> None:
-    tried = try_many(seed=1, count=1000)
+    tried = read_one(seed=1, count=1000)
     assert tried.refused < tried.answered
 
 
@@ -84,7 +66,7 @@ def test_a_plan_adds_up_what_the_question_plainly_says() -> None:
 @pytest.mark.parametrize("seed", [2, 3, 4])
 def test_many_plans_add_up_what_their_questions_plainly_say(seed: int) -> None:
     started = time.monotonic()
-    tried = try_many(seed, count=2500)
+    tried = read_one(seed, count=2500)
     print(f"seed {seed}: {tried} in {time.monotonic() - started:.0f} s")
 
 
