@@ -336,7 +336,7 @@ def exact_value(plan: Plan, aggregate: Aggregate, numbers: Sequence[Any]) -> Fra
         return (Fraction(parts[0] + lower_and_upper * parts[1], 2) * asked.side.step,
                 Fraction(parts[1]))  # fmt: skip
     step = asked.side.step if aggregate.verb == "sum" else Fraction(1)
-    return parts[0] * step
+    return Fraction(parts[0]) * step
 
 
 # --- the reference -------------------------------------------------------------------------------
