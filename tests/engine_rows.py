@@ -9,6 +9,7 @@ import csv
 import hashlib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -527,7 +528,11 @@ def _sum(measure: Measure, tally: Tally, _salt: bytes) -> Adding:
 
 
 def _histogram(_measure: Measure, tally: Tally, _salt: bytes) -> Adding:
-    return lambda rows: [_values(tally, rows).count(code) for code in range(tally.size)]
+    def listed(rows: Sequence[Row]) -> list[int]:
+        found = Counter(_values(tally, rows))
+        return [found[code] for code in range(tally.size)]
+
+    return listed
 
 
 def _distinct(measure: Measure, tally: Tally, salt: bytes) -> Adding:

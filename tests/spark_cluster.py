@@ -25,7 +25,7 @@ QUICK = (
     ("spark.sql.adaptive.enabled", "false"),
     ("spark.sql.files.minPartitionNum", "1"),
 )
-SMALL = SparkLimits(memory_mb=1024, partitions=1, deadline_s=120)
+SMALL = SparkLimits(memory_mb=1024, partitions=1, deadline_s=600)
 _HOST = "127.0.0.1"
 _SECRET = "a secret of the tests"  # noqa: S105  # of a cluster that lives for a minute
 

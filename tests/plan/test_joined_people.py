@@ -9,22 +9,22 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import duckdb
 import pytest
 
+from plain_reading import Person, added_up
 from plan.test_joins import THERE as MANY_THERE
-from plan.test_joins import Judged, beside, cells_of, prepared, rows_there, two_tables
-from plan.test_reference import Asking, Person, added_up, disagreement, planned, some_rows
-from plan.test_sensitivity import changes, excess, moved_by, number, tight
+from plan.test_joins import cells_of
+from plan.test_sensitivity import number
+from removals import Judged, changes, excess, judge_many, moved_by, tight
 from sfumato.client.builder import Builder
 from sfumato.core.card import Card
 from sfumato.core.expression import Arithmetic, Coalesce, Compare, Constant, Literally, Ref
 from sfumato.core.question import (
     Aggregate,
     EachPerson,
-    Joined,
     JoinedPeople,
     Output,
     Question,
@@ -38,133 +38,39 @@ from sfumato.plan.explain import in_words
 from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.planted import planted
 from sfumato.plan.read_sql import read_sql
+from tables_at_random import Dealt, Read, prepared, read_many, tables_card, two_dealt
 
 Rows = Sequence[Person]
 
 
-@dataclass(frozen=True)
-class Made:
-    """What a table of people is made of: a table, perhaps with the other joined to it."""
-
-    table: str
-    joins: tuple[Joined, ...]
-
-    def rows(self, here: Rows, there: Rows) -> list[Person]:
-        if not self.joins:
-            return list(there if self.table == "more" else here)
-        return beside(Question("t", (), table=self.table, joins=self.joins), here, there)
-
-    def asking(self, rng: random.Random) -> Asking:
-        if self.table == "t" and not self.joins:
-            return Asking(rng)
-        ours = ("pay", "age", "grade") if self.joins else ()
-        return Asking(
-            rng,
-            numbers=(*ours, "dose", "rate"),
-            texts=("zip", "drug") if self.joins else ("drug",),
-            times=(),
-            truths=("ok",),
-        )
-
-
-def some_table(rng: random.Random) -> Made:
-    table, other = rng.choice((("t", "more"), ("more", "t")))
-    joins = (Joined(other, keeps_all=rng.random() < 0.5),) if rng.random() < 0.2 else ()
-    return Made(table, joins)
-
-
-def some_question(rng: random.Random) -> tuple[Question, list[Made]]:
-    """Return a question of two tables of people, or of three, and what each is made of."""
-    made = [some_table(rng) for _ in range(rng.choice((2, 2, 2, 3)))]
-    sources = [one.asking(rng).source("mno"[i]) for i, one in enumerate(made)]
-    if rng.random() < 0.5:
-        sources = [replace(source, where=None) for source in sources]
-    question = Asking(rng).of_people(*sources).of_rows(is_by_person=True)
-    others = tuple(
-        JoinedPeople(source, one.table, one.joins, rng.random() < 0.5)
-        for source, one in zip(sources[1:], made[1:], strict=True)
-    )
-    question = replace(
-        question, source=sources[0], table=made[0].table, joins=made[0].joins, beside=others
-    )
-    if rng.random() < 0.6:  # else hardly anybody is left in all of them
-        question = replace(question, where=None)
-    return question, made
-
-
-# --- what the plan adds up ------------------------------------------------------------------------
-
-
-def read_many(seed: int, count: int) -> tuple[int, int]:
-    """Return how many questions were answered, and in how many of them somebody counts."""
-    rng, answered, met = random.Random(seed), 0, 0
-    made = two_tables(1000, 20)
-    while answered < count:
-        with duckdb.connect(config={"threads": 1}) as database:
-            here = some_rows(rng, rng.randint(0, 5), 4)
-            there = rows_there(rng, rng.randint(0, 5), 4)
-            tables = prepared(database, made, here, there)
-            for _ in range(25):
-                question, of = some_question(rng)
-                plan = planned(made, question)
-                if plan is None:
-                    continue
-                first, *others = (one.rows(here, there) for one in of)
-                wrong = disagreement(database, plan, tables, first, others)
-                assert not wrong, (wrong, question_json(plan.question))
-                answered, met = answered + 1, met + bool(added_up(database, plan, tables))
-    return answered, met
-
-
 def test_a_plan_adds_up_people_of_several_tables_as_they_are_plainly_read() -> None:
-    answered, met = read_many(seed=1, count=150)
-    assert met > answered / 4
+    read = read_people(seed=1, count=150)
+    assert read.met > read.answered / 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3])
 def test_many_plans_add_up_people_of_several_tables_as_plainly_read(seed: int) -> None:
     started = time.monotonic()
-    print(f"seed {seed}: {read_many(seed, 2500)} in {time.monotonic() - started:.0f} s")
+    print(f"seed {seed}: {read_people(seed, 2500)} in {time.monotonic() - started:.0f} s")
 
 
-# --- how far one person moves it ------------------------------------------------------------------
+def read_people(seed: int, count: int) -> Read:
+    rng, made = random.Random(seed), tables_card(1000, 20)
+    return read_many(count, lambda: two_dealt(rng, made, rng.randint(0, 5), 4), Dealt.of_people)
 
 
-def judge_many(seed: int, removals: int) -> Judged:
-    """Take everybody out in turn, of both tables, and hold what moved to what is claimed."""
-    rng, judged = random.Random(seed), Judged()
-    made = two_tables(2, 2)
-    while judged.removals < removals:
-        with duckdb.connect(config={"threads": 1}) as database:
-            here, there = some_rows(rng, 3, 5), rows_there(rng, 3, 5)
-            whole = prepared(database, made, here, there)
-            without = [
-                prepared(
-                    database,
-                    made,
-                    [row for row in here if row.who != who],
-                    [row for row in there if row.who != who],
-                )
-                for who in sorted({row.who for row in (*here, *there)})
-            ]
-            for _ in range(30):
-                plan = planned(made, tight(rng, some_question(rng)[0], "who"))
-                if plan is None:
-                    continue
-                assert plan.measure.max_groups == plan.measure.max_rows == 1
-                before = added_up(database, plan, whole)
-                for tables in without:
-                    after = added_up(database, plan, tables)
-                    wrong = excess(plan, before, after)
-                    assert not wrong, (wrong, question_json(plan.question))
-                    judged.removals += 1
-                    judged.moved += before != after
-    return judged
+def judge_people(seed: int, removals: int) -> Judged:
+    rng, made = random.Random(seed), tables_card(2, 2)
+    return judge_many(
+        removals,
+        lambda: two_dealt(rng, made, 3, 5),
+        lambda dealt: tight(rng, dealt.of_people().question, "who"),
+    )
 
 
 def test_nobody_moves_a_part_of_joined_people_further_than_the_plan_claims() -> None:
-    judged = judge_many(seed=1, removals=250)
+    judged = judge_people(seed=1, removals=250)
     assert judged.moved > judged.removals / 8
 
 
@@ -172,7 +78,7 @@ def test_nobody_moves_a_part_of_joined_people_further_than_the_plan_claims() -> 
 @pytest.mark.parametrize("seed", [2, 3, 4, 5])
 def test_nobody_moves_a_part_of_many_joined_people_further_than_claimed(seed: int) -> None:
     started = time.monotonic()
-    print(f"seed {seed}: {judge_many(seed, 5000)} in {time.monotonic() - started:.0f} s")
+    print(f"seed {seed}: {judge_people(seed, 5000)} in {time.monotonic() - started:.0f} s")
 
 
 # --- the claims are attained ----------------------------------------------------------------------
@@ -198,11 +104,13 @@ ATTAINED: list[tuple[str, Aggregate, list[str]]] = [
 
 def reach(plan: Plan, here: Rows, there: Rows) -> list[str]:
     """Return, part by part, how far somebody with all these rows moves it, and what is claimed."""
-    made = two_tables(2, 2)
+    made = tables_card(2, 2)
     others = [Person("other", cells_of(0, zip="a", pay="0"))]
     with duckdb.connect(config={"threads": 1}) as database:
-        whole = added_up(database, plan, prepared(database, made, [*others, *here], there))
-        without = added_up(database, plan, prepared(database, made, others, []))
+        rows = {"t": [*others, *here], "more": there, "places": []}
+        whole = added_up(database, plan, prepared(database, made, rows))
+        rows = {"t": others, "more": [], "places": []}
+        without = added_up(database, plan, prepared(database, made, rows))
     assert not excess(plan, whole, without)
     return [
         f"{moved_by(changes(whole, without, plan.tally_of(place)))} of {bounded.l1}"
@@ -221,12 +129,12 @@ def test_a_person_can_move_a_part_of_joined_people_as_far_as_claimed(
     name: str, of: Aggregate, expected: list[str], keeps_all: bool
 ) -> None:
     """Five rows here and five there, of which three each count: not their product."""
-    plan = make_plan(two_tables(2, 2), of_both(of, keeps_all=keeps_all))
+    plan = make_plan(tables_card(2, 2), of_both(of, keeps_all=keeps_all))
     assert reach(plan, HERE, MANY_THERE * 2) == expected, name
 
 
 def test_who_has_no_row_there_is_left_out_or_stays_with_nothing() -> None:
-    made = two_tables(2, 2)
+    made = tables_card(2, 2)
     for keeps_all, count, filled in ((False, "0 of 1", "0 of 20"), (True, "1 of 1", "20 of 20")):
         plan = make_plan(made, of_both(Aggregate("count"), keeps_all=keeps_all))
         assert reach(plan, HERE, []) == [count]
@@ -236,7 +144,7 @@ def test_who_has_no_row_there_is_left_out_or_stays_with_nothing() -> None:
 
 def test_what_stands_beside_lets_nobody_count_more() -> None:
     """Every claim over joined people is that over one table of them."""
-    made = two_tables(2, 2)
+    made = tables_card(2, 2)
     for of in (Aggregate("count"), Aggregate("sum", (N,)), Aggregate("mean", (Ref("s"),))):
         beside_another = of_both(of)
         alone = replace(beside_another, beside=())
@@ -249,7 +157,7 @@ def test_what_stands_beside_lets_nobody_count_more() -> None:
 
 # --- one form, and what is refused ----------------------------------------------------------------
 
-CARD = two_tables(2, 2)
+CARD = tables_card(2, 2)
 V = "(SELECT who, COUNT(*) AS n, SUM(pay) AS s FROM t GROUP BY who) v"
 D = "(SELECT who, COUNT(*) AS m, SUM(rate) AS r FROM more GROUP BY who) d"
 
@@ -313,9 +221,9 @@ def test_what_decides_the_answer_decides_the_digest() -> None:
         " ON d.who = v.who",
     ]
     assert len({plan_of(text).digest() for text in texts}) == len(texts)
-    (more,) = CARD.tables
+    more, places = CARD.tables
     columns = tuple(replace(c, upper=20) if c.name == "rate" else c for c in more.columns)
-    other = replace(CARD, tables=(replace(more, columns=columns),))
+    other = replace(CARD, tables=(replace(more, columns=columns), places))
     assert plan_of(texts[0], other).digest() != plan_of(texts[0]).digest()
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from crowds import Quick
-from plan.test_reference import CARD, Person, added_up, card, prepare, some_rows
-from plan.test_sensitivity import cells, changes, excess, moved_by
+from plain_reading import CARD, Person, added_up, card, prepare, some_rows
+from plan.test_sensitivity import cells
+from removals import changes, excess, moved_by
 from sfumato.client import Builder
 from sfumato.client.regression.gradient import WEIGHT_GRID, gradient_question
 from sfumato.client.regression.moments import moments, moments_question

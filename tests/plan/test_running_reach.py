@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from plan.test_reference import Person, prepare
+from plain_reading import Person, prepare
 from sfumato.core.card import Card, read_card
 from sfumato.core.noise.running import Running
 from sfumato.core.noise.tree import Tree
