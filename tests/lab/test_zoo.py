@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import sfumato.lab.broken
-from sfumato.lab.audit import Audited, audit
+from sfumato.lab.audit import Audited
+from sfumato.lab.audit.suite import looked_at
 from sfumato.lab.broken.specimen import Specimen
 from sfumato.lab.broken.zoo import ZOO
 
@@ -16,13 +17,7 @@ FOLDER = Path(sfumato.lab.broken.__file__).parent
 
 
 def audited(specimen: Specimen, seed: int) -> Audited:
-    return audit(
-        specimen.mechanism,
-        *specimen.pair,
-        epsilon=specimen.epsilon,
-        delta=specimen.delta,
-        dice=np.random.default_rng(seed),
-    )
+    return looked_at(specimen, np.random.default_rng(seed))
 
 
 def test_the_zoo_has_more_than_forty_specimens_with_names_of_their_own() -> None:
@@ -30,8 +25,14 @@ def test_the_zoo_has_more_than_forty_specimens_with_names_of_their_own() -> None
     assert len({one.id for one in ZOO}) == len({one.name for one in ZOO}) == len(ZOO)
 
 
+def test_some_are_sold_by_a_rho() -> None:
+    sold = [one for one in ZOO if one.rho is not None]
+    assert len(sold) >= 5
+    assert {audited(one, seed=2).words for one in sold} == {"rho"}
+
+
 # Their pairs are answers: who joins raises one of them, or all.
-ANSWERS = {"G3", "M7", "R1", "R2", "V7"}
+ANSWERS = {"G3", "M7", "R1", "R2", "V7", "Z1", "Z4"}
 
 
 def test_a_pair_of_rows_that_somebody_joins_has_one_row_more() -> None:

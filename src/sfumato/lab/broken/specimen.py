@@ -30,6 +30,7 @@ class Specimen:
     mechanism: Mechanism
     epsilon: float = 1.0  # as claimed
     delta: float = 0.0  # as claimed
+    rho: float | None = None  # as claimed, instead of both
     catchable: bool = True  # by running it at most 131,072 times
     relation: Relation = "joins"  # what the claim is about, and the pair is a case of
 

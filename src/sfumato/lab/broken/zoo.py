@@ -8,6 +8,7 @@ from sfumato.lab.broken import (
     choosing,
     clamping,
     floats,
+    gaussians,
     leave_one_out,
     local,
     releases,
@@ -24,5 +25,6 @@ ZOO: Final[tuple[Specimen, ...]] = (
     *clamping.SPECIMENS,
     *sums.SPECIMENS,
     *releases.SPECIMENS,
+    *gaussians.SPECIMENS,
     *local.SPECIMENS,
 )
