@@ -51,7 +51,7 @@ class Bare:
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:
         raise AssertionError
 
-    def try_out(self, job: TrialJob) -> IntegerArray:
+    def try_out(self, job: TrialJob) -> tuple[bytes, ...]:
         raise AssertionError
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Image layouts for tests, written by hand: tars, digests, and an index."""
+"""Images for tests, written by hand: layouts of tars, and files as Apptainer writes them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import gzip
 import hashlib
 import io
 import json
+import shutil
+import struct
+import subprocess
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+import pytest
 
 from sfumato.sandbox.environment import environment
 
@@ -35,6 +43,17 @@ def tar_of(members: Sequence[tuple[tarfile.TarInfo, bytes]]) -> bytes:
     with tarfile.open(fileobj=file, mode="w") as tar:
         for info, text in members:
             tar.addfile(info, io.BytesIO(text) if info.isreg() else None)
+    return file.getvalue()
+
+
+def joined(*tars: bytes) -> bytes:
+    """Return one tar of what all of them hold."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as made:
+        for one in tars:
+            with tarfile.open(fileobj=io.BytesIO(one)) as tar:
+                for info in tar:
+                    made.addfile(info, tar.extractfile(info) if info.isreg() else None)
     return file.getvalue()
 
 
@@ -93,3 +112,54 @@ def python_layer() -> bytes:
 def _slim(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
     heavy = ("unittest", "asyncio", "distutils", "xml", "multiprocessing", "curses", "lib-tk")
     return None if info.name.split("/")[-1] in heavy else info
+
+
+# --- Apptainer's own files ------------------------------------------------------------------------
+
+needs_squash: Final = pytest.mark.skipif(
+    not all(map(shutil.which, ("sqfs2tar", "tar2sqfs", "bwrap"))),
+    reason="squashfs-tools-ng or bubblewrap is not installed: `make system` brings them",
+)
+PARTITION, DEFINITION, SIGNATURE = 0x4004, 0x4001, 0x4005
+SQUASHFS, PRIMARY = 1, 2
+
+
+def squash(tar: bytes, compressor: str = "gzip") -> bytes:
+    """Return a squashfs of what the tar holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "squash")
+        told = ["tar2sqfs", "--quiet", "--compressor", compressor, "--num-jobs", "1", str(made)]
+        subprocess.run(told, input=tar, check=True, capture_output=True)
+        return made.read_bytes()
+
+
+@dataclass(frozen=True)
+class Object:
+    """What lies in a file of Apptainer's, as its table says it."""
+
+    data: bytes
+    kind: int = PARTITION
+    extra: bytes = struct.pack("<ii3s", SQUASHFS, PRIMARY, b"02")
+    used: int = 1
+
+
+def sif(*objects: Object, arch: bytes = b"02", lines: int = 48) -> bytes:
+    """Return a file of Apptainer's: a header, a table of so many lines, and these, one by one."""
+    table, at, data = b"", 32_768, b""
+    for number, one in enumerate(objects, 1):
+        table += struct.pack(
+            "<iBIII7q128s384s", one.kind, one.used, number, 0xF0000001, 0,
+            at + len(data), len(one.data), len(one.data), 0, 0, 0, 0, b"", one.extra,
+        )  # fmt: skip
+        data += one.data + bytes(-len(one.data) % 4096)
+    header = struct.pack(
+        "<32s10s3s3s16s8q", b"#!/usr/bin/env run-singularity\n", b"SIF_MAGIC", b"01", arch,
+        bytes(16), 0, 0, lines - len(objects), lines, 4096, lines * 585, at, len(data),
+    )  # fmt: skip
+    return (header.ljust(4096, b"\0") + table).ljust(at, b"\0") + data
+
+
+def sif_at(place: Path, text: bytes) -> tuple[Path, str]:
+    """Write it; return where, and its digest."""
+    place.write_bytes(text)
+    return place, f"sha256:{hashlib.sha256(text).hexdigest()}"

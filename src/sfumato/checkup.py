@@ -24,6 +24,7 @@ from sfumato.sandbox import (
     Bubblewrap,
     Environments,
     Runtime,
+    can_unfold,
     environment,
     held_in_words,
     program,
@@ -61,6 +62,7 @@ FOR: Final[Mapping[str, str]] = {
 # what only the system's package manager brings, by its name on Debian and Ubuntu
 PACKAGES: Final[Mapping[str, str]] = {
     "sandbox": "bubblewrap",
+    "images": "squashfs-tools-ng",
     "spark": "default-jre-headless",
 }
 
@@ -155,6 +157,8 @@ def _check_environments() -> Finding:
         return Finding("environments", False, "their folder belongs to somebody else; remove it")
     if find_spec("pip") is None:
         says += "; this Python has no pip, so no lock can be added: python -m ensurepip"
+    if not can_unfold():
+        says += f"; no SIF image can be added: sudo apt-get install {PACKAGES['images']}"
     return Finding("environments", True, says)
 
 

@@ -346,7 +346,7 @@ class Broken:
     def run_each(self, job: BlockJob) -> None:
         raise AssertionError
 
-    def try_out(self, job: TrialJob) -> IntegerArray:
+    def try_out(self, job: TrialJob) -> tuple[bytes, ...]:
         raise AssertionError
 
     def close(self) -> None:

@@ -138,6 +138,7 @@ def test_what_is_counted_twice_in_one_twin_has_noise_of_its_own_each_time(
         "clinic",
         lambda _: listing.card,
         lambda: None,
+        lambda _: None,
     )
     before = spent(vault)["epsilon"]
     whole = unmerged(device.sizes)

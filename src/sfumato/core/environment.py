@@ -33,6 +33,7 @@ class OwnEnvironment:
     entry: tuple[str, ...] = ()  # of an image: what it runs by itself
     settings: tuple[str, ...] = ()  # of an image: NAME=VALUE, from its makers
     said: str = ""  # by whoever added it, for people
+    through: tuple[str, ...] = ()  # of an image: what its programs are started through
 
     @property
     def kind(self) -> str:

@@ -148,8 +148,7 @@ class TrialJob:
     """A stranger's program, and made-up rows to try it on: nothing of anybody's is in it."""
 
     program: dict[str, object]
-    texts: tuple[bytes, ...]  # rows, one a block
-    outputs: tuple[Output, ...]
+    texts: tuple[bytes, ...]  # rows, or a folder in one piece, one a block
     limits: SandboxLimits
     own: str = ""
 
@@ -186,8 +185,8 @@ class Sandbox(Protocol):
         """
         ...
 
-    def try_out(self, job: TrialJob) -> IntegerArray:
-        """Return what each block of made-up rows says, openly and at once."""
+    def try_out(self, job: TrialJob) -> tuple[bytes, ...]:
+        """Return what each block of made-up rows says, openly and at once; nothing, if stopped."""
         ...
 
     def environment(self, own: str = "") -> str:

@@ -41,7 +41,7 @@ from sfumato.door.ballots import (
     respondent_account,
 )
 from sfumato.door.choose import choose
-from sfumato.door.diary import not_dp_json
+from sfumato.door.diary import answer_version, not_dp_json
 from sfumato.door.ledger import NOT_DP, Ledger
 from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look
 from sfumato.door.misfit import misfit
@@ -107,6 +107,7 @@ __all__ = [
     "TrainDoor",
     "TrainOrder",
     "accounts_paying",
+    "answer_version",
     "average_part",
     "averaged_answer",
     "begin_all",

@@ -41,8 +41,9 @@ from sfumato.door.locks.reviewed import (
     receipt,
     released,
 )
-from sfumato.door.pipeline import GROUP, KEY_BYTES, PipelineDoor, no_sandbox
+from sfumato.door.pipeline import KEY_BYTES, PipelineDoor, no_sandbox
 from sfumato.plan.airlock import AirlockProgram
+from sfumato.plan.pipeline import GROUP
 
 NONCE_BYTES: Final = 32
 

@@ -32,7 +32,6 @@ from sfumato.core.sandbox import (
     StudyOrder,
     study_room,
 )
-from sfumato.core.twins.written import study_files
 from sfumato.door.accounts import (
     data_set_account,
     debtors,
@@ -46,12 +45,11 @@ from sfumato.door.pipeline_shown import answer_of
 from sfumato.door.pool import NoisePool
 from sfumato.door.release import Asker, Release
 from sfumato.door.said import digest
-from sfumato.plan.pipeline import MEDIAN, Run
+from sfumato.plan.pipeline import GROUP, MEDIAN, PARTICIPANT, Run, inside_at
 
 FORMAT: Final = "pipeline/1"
 PATIENCE_S: Final = 24 * 3600  # longer than any job may take
 KEY_BYTES: Final = 32
-GROUP, PARTICIPANT = "group", "participant"  # how BIDS apps call the two levels
 INTERVAL: Final = (
     "95 %, for the noise alone, around the average of blocks; how far that average is from what "
     "the program would say of all the people at once is the bias of blocks, and is not in it"
@@ -179,7 +177,8 @@ def _sums(door: PipelineDoor, order: RunOrder, drawn: list[NDArray[np.int64]]) -
         _each_person(door, order, split)
         laid, files = _laid(order), door.engine.split(split)
         own, outputs = run.program.own, run.program.outputs
-        job = BlockJob(_inside(order, GROUP), files, outputs, run.limits, laid, own)
+        inside = inside_at(run.program, order.card, GROUP)
+        job = BlockJob(inside, files, outputs, run.limits, laid, own)
         said = door.sandbox.run(job)
         if run.take == MEDIAN:
             steps = [o.steps for o in run.program.outputs for _ in range(o.count)]
@@ -203,8 +202,9 @@ def _each_person(door: PipelineDoor, order: RunOrder, split: SplitOrder) -> None
         return
     laid, turns = _laid(order), door.engine.split_people(split)
     limits = replace(order.run.limits, most_bytes=MOST_KEPT)
-    inside, own = _inside(order, PARTICIPANT), order.run.program.own
-    door.sandbox.run_each(BlockJob(inside, turns, (), limits, laid, own))
+    program = order.run.program
+    inside = inside_at(program, order.card, PARTICIPANT)
+    door.sandbox.run_each(BlockJob(inside, turns, (), limits, laid, program.own))
 
 
 def _laid(order: RunOrder) -> Laid:
@@ -213,16 +213,6 @@ def _laid(order: RunOrder) -> Laid:
     if folders is None or not run.program.is_study:
         return Laid(time.monotonic())
     return Laid(time.monotonic(), run.turns, folders.people * folders.person_mb)
-
-
-def _inside(order: RunOrder, level: str) -> dict[str, object]:
-    """Return what the inside of a sandbox is told."""
-    told = order.run.program.inside()
-    if not order.run.program.is_study:
-        return told
-    _, *beside = folder_tables(order.card, order.run.program.columns)
-    said = study_files(order.card, {table.name for table in beside})
-    return {**told, "kind": "study", "level": level, "study": said}
 
 
 def _charge(order: RunOrder) -> Charge:

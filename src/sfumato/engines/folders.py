@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -16,11 +15,10 @@ from typing import BinaryIO, Final
 import duckdb
 
 from sfumato.core.bids import SUBJECT
+from sfumato.core.folder_records import FILE, HEAD, record
 from sfumato.core.refusal import Refused
 from sfumato.engines.orders import FolderOrder
 
-FILE, SAID = b"I", b"O"  # a file of the folder; all that a person's own run has said
-_RECORD: Final = struct.Struct("<cHQ")  # kind, bytes of the path, bytes of what follows it
 _PERSON: Final = re.compile(r"sub-[A-Za-z0-9]{1,64}")
 _AT_ONCE: Final = 1 << 20
 
@@ -74,19 +72,13 @@ def _own(root: Path, name: str, place: str) -> Path | None:
     return path if top == name or top.startswith(".") else None
 
 
-def record(kind: bytes, path: str, size: int) -> bytes:
-    """Return what stands before so many bytes of a file."""
-    named = path.encode()
-    return _RECORD.pack(kind, len(named), size) + named
-
-
 def files_of(kept: Path, name: str) -> Iterator[bytes]:
     """Yield a person's files as records under that name, piece by piece; nothing if none are."""
     if not kept.exists():
         return
     with kept.open("rb") as file:
-        while head := file.read(_RECORD.size):
-            kind, length, size = _RECORD.unpack(head)
+        while head := file.read(HEAD.size):
+            kind, length, size = HEAD.unpack(head)
             yield record(kind, file.read(length).decode().replace(SUBJECT, name), size)
             yield from _pieces(file, size)
 

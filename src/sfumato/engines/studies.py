@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.bids import beside
+from sfumato.core.folder_records import FILE, SAID, record
 from sfumato.core.sandbox import KEPT_PROGRAMS, MOST_KEPT, said_path
-from sfumato.engines.folders import FILE, SAID, files_of, record
+from sfumato.engines.folders import files_of
 from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room, open_locked
 from sfumato.engines.orders import folders_of, kept_of, path_of_block, path_of_turn

@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from sfumato.core.block_columns import block_columns, folder_columns
+from sfumato.core.block_columns import block_columns, folder_columns, folder_tables
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import ROW, Card
 from sfumato.core.compose import rho_within
@@ -27,8 +27,10 @@ from sfumato.core.noise.median import MOST_STEPS, ranks_off
 from sfumato.core.outputs import ANSWER, Output, bad_pipeline, read_outputs
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxLimits
+from sfumato.core.twins.written import study_files
 
 KINDS: Final = ("function", "program", "bids")
+GROUP, PARTICIPANT = "group", "participant"  # how BIDS apps call the two levels
 MEAN, MEDIAN = "mean", "median"  # what is taken of the blocks
 MOST_BLOCKS: Final = 1000
 MOST_CPU_S: Final = 7200  # of all blocks; even one by one, they end long before a job's patience
@@ -268,6 +270,16 @@ def read_program(card: Card, shape: Mapping[str, object], environment: str) -> P
         raise bad_pipeline("an image runs a program over a folder, and people's runs need files")
     files = card.bids or ()
     return Program(card.name, kind, source, name, columns, outputs, environment, people, files)
+
+
+def inside_at(program: Program, card: Card, level: str) -> dict[str, object]:
+    """Return what the inside of a sandbox is told of a program that is run at that level."""
+    told = program.inside()
+    if not program.is_study:
+        return told
+    _, *beside = folder_tables(card, program.columns)
+    said = study_files(card, {table.name for table in beside})
+    return {**told, "kind": "study", "level": level, "study": said}
 
 
 def _columns(card: Card, kind: str, wanted: object) -> tuple[str, ...]:

@@ -5,12 +5,14 @@ from sfumato.sandbox.environment import Environment, environment
 from sfumato.sandbox.environments import Environments
 from sfumato.sandbox.report import held_in_words, why_not
 from sfumato.sandbox.runtimes import Runtime, program, read_runtime
+from sfumato.sandbox.squash import can_unfold
 
 __all__ = [
     "Bubblewrap",
     "Environment",
     "Environments",
     "Runtime",
+    "can_unfold",
     "environment",
     "held_in_words",
     "program",

@@ -260,13 +260,19 @@ def own_uid(dice: Dice) -> int | None:
 
     What root starts would be root outside of its bubble, and no limit would hold it.
     """
+    return free_uid(int.from_bytes(dice.draw(4), "little"))
+
+
+def free_uid(number: int) -> int | None:
+    """Return the first such uid from that place among them; None, if we are not root."""
     if os.geteuid() != 0:
         return None
     taken = {account.pw_uid for account in pwd.getpwall()} | _uids_of_processes()
-    while True:
-        uid = _FIRST_UID + int.from_bytes(dice.draw(4), "little") % _UIDS
-        if uid not in taken:
-            return uid
+    uids = (_FIRST_UID + (number + place) % _UIDS for place in range(_UIDS))
+    found = next((uid for uid in uids if uid not in taken), None)
+    if found is None:
+        raise BubbleGone
+    return found
 
 
 def _uids_of_processes() -> set[int]:

@@ -27,13 +27,14 @@ from sfumato.core.sandbox import (
     said_path,
 )
 from sfumato.core.sealed import Sealed
-from sfumato.sandbox.bubble import DONE, Bubble, BubbleGone, Ran
+from sfumato.sandbox.bubble import DONE, STALLED, Bubble, BubbleGone, Ran
 from sfumato.sandbox.environment import Environment, environment_digest, with_own
 from sfumato.sandbox.environments import Environments, missing_environment
 from sfumato.sandbox.machine import FOR_BLOCKS, memory_mb, one_by_one
 from sfumato.sandbox.runtimes import Runtime
 
 _AGAIN: Final = 3  # times that a whole job is run again because the host failed it
+_STALLED_AGAIN: Final = 10  # blocks of made-up rows that each lane runs again
 _BUBBLEWRAP: Final = Runtime()
 _OWN_MB: Final = 256  # of a bubble itself: the libraries, and the zygote
 _REST_S: Final = 0.3  # between a block's last moment and the next one's start,
@@ -158,7 +159,7 @@ class Bubblewrap:
             lanes = self.lanes(job.limits, job.own)
             self._wait_out(began, slot_s(len(said), lanes, job.limits))
 
-    def try_out(self, job: TrialJob) -> IntegerArray:
+    def try_out(self, job: TrialJob) -> tuple[bytes, ...]:
         """Return what each block of made-up rows says, as soon as it has been said."""
         with self._job:
             self._look_again(job.own)
@@ -168,25 +169,31 @@ class Bubblewrap:
             with ThreadPoolExecutor(lanes) as threads:
                 begun = [threads.submit(self._tried, job, lane, lanes) for lane in range(lanes)]
             heard = [lane.result() for lane in begun]
-            said: dict[int, list[int]] = {}
+            said: dict[int, bytes] = {}
             for one in heard:
                 if one is None:
                     self._end()
                     raise SandboxStopped
                 said |= one
-            return np.array([said[block] for block in range(len(job.texts))], dtype=np.int64)
+            return tuple(said[block] for block in range(len(job.texts)))
 
-    def _tried(self, job: TrialJob, lane: int, lanes: int) -> dict[int, list[int]] | None:
+    def _tried(self, job: TrialJob, lane: int, lanes: int) -> dict[int, bytes] | None:
         """Return what the blocks of one lane say of made-up rows; None where the host failed."""
-        said: dict[int, list[int]] = {}
+        said: dict[int, bytes] = {}
+        left = list(reversed(range(lane, len(job.texts), lanes)))
+        again = _STALLED_AGAIN
         with _in_memory(self._told(job)) as program:
-            for block in range(lane, len(job.texts), lanes):
+            while left:
+                block = left.pop()
                 try:
                     with _in_memory(job.texts[block]) as rows:
                         ran = self._bubbles[lane].run(program, rows, job.limits)
                 except (BubbleGone, OSError):
                     return None
-                said[block] = read_said(ran.said, job.outputs)
+                if ran.ended == STALLED and again > 0:  # the machine, perhaps; these are nobody's
+                    again -= 1
+                    left.append(block)
+                said[block] = ran.said
         return said
 
     def _wait_out(self, began: float, slot: float) -> None:
@@ -256,7 +263,8 @@ class Bubblewrap:
         found = self._found(job.own)
         if job.own and found is None:
             raise SandboxStopped
-        image = {"entry": found.entry, "settings": found.settings} if found else {}
+        keys = ("entry", "settings", "through")
+        image = {key: getattr(found, key) for key in keys} if found else {}
         return json.dumps({**job.program, **image}).encode()
 
     def _end(self) -> None:

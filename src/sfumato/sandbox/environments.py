@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -32,10 +32,12 @@ from sfumato.core.environment import (
     read_lock,
 )
 from sfumato.core.refusal import Refused
+from sfumato.sandbox.contents import contents_of, let_nobody_change, size_of
 from sfumato.sandbox.drafts import GONE, Held, held_folder, sweep
 from sfumato.sandbox.environment import default_folder, own_folder
 from sfumato.sandbox.libraries import copy_runtime
 from sfumato.sandbox.oci import read_image
+from sfumato.sandbox.sif import is_sif, read_sif
 
 FILES, PACKAGES, LIBRARIES = "files", "packages", "libs"
 PACKAGES_THERE: Final = "/env/own/packages"  # in a bubble
@@ -47,6 +49,15 @@ _MOST_DEPTH: Final = 64
 _AT_ONCE: Final = 1 << 20
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER: Final = _OPEN | os.O_DIRECTORY
+
+
+@dataclass(frozen=True)
+class Said:
+    """What an image says of itself; a lock and a folder say nothing."""
+
+    entry: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    through: tuple[str, ...] = ()
 
 
 class Environments:
@@ -79,12 +90,16 @@ class Environments:
             return self._added(name, lambda draft: _move(copy, draft.place / FILES), said)
 
     def add_image(self, layout: Path, digest: str, said: str = "") -> OwnEnvironment:
-        """Unpack the image of that digest from an image layout on disk; or refuse."""
+        """Unpack the image of that digest: from a layout on disk, or from a file of Apptainer's."""
         name = f"{IMAGE}-{digest.removeprefix('sha256:')}"
 
-        def made(draft: Held) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        def made(draft: Held) -> Said:
+            if is_sif(layout):
+                draft.place.chmod(0o711)  # for the uid that its squashfs is unfolded under
+                sif = read_sif(layout, digest, draft.place / FILES)
+                return Said(sif.entry, through=sif.through)
             image = read_image(layout, digest, draft.place / FILES)
-            return image.entry, image.settings
+            return Said(image.entry, image.settings)
 
         return self._added(name, made, said)
 
@@ -109,8 +124,8 @@ class Environments:
             said = json.loads((self.root / name / _ABOUT).read_text("ascii"))
         except (OSError, ValueError):
             return None
-        entry, settings = tuple(said["entry"]), tuple(said["settings"])
-        return OwnEnvironment(**{**said, "entry": entry, "settings": settings})
+        lists = {key: tuple(said.get(key, ())) for key in ("entry", "settings", "through")}
+        return OwnEnvironment(**{**said, **lists})
 
     def files(self, name: str) -> Path:
         """Return the files of one, every byte of them as it was laid down; or refuse."""
@@ -144,7 +159,7 @@ class Environments:
     def _added(
         self,
         name: str,
-        make: Callable[[Held], tuple[tuple[str, ...], tuple[str, ...]]],
+        make: Callable[[Held], Said],
         said: str,
     ) -> OwnEnvironment:
         """Return the one of that name, made first if it is not there: whole or not at all."""
@@ -155,10 +170,13 @@ class Environments:
             return found
         with held_folder(self.root) as draft:
             files = draft.place / FILES
-            entry, settings = make(draft)
-            _let_nobody_change(files)
-            megabytes = 1 + (_size_of(files) >> 20)
-            one = OwnEnvironment(name, megabytes, contents_of(files), entry, settings, said)
+            image = make(draft)
+            let_nobody_change(files)
+            megabytes = 1 + (size_of(files) >> 20)
+            one = OwnEnvironment(
+                name, megabytes, contents_of(files), image.entry, image.settings, said,
+                image.through,
+            )  # fmt: skip
             (draft.place / _ABOUT).write_text(json.dumps(asdict(one)), "ascii")
             draft.place.chmod(0o755)
             if _is_put(draft.place, self.root / name):
@@ -178,7 +196,7 @@ def _is_put(draft: Path, place: Path) -> bool:
 # --- making ---------------------------------------------------------------------------------------
 
 
-def _install(lines: tuple[str, ...], draft: Held) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _install(lines: tuple[str, ...], draft: Held) -> Said:
     """Unpack the wheels that the lines pin; pip checks each hash, and builds and runs nothing.
 
     They are fetched first, and looked at for what they would be when unpacked.
@@ -195,7 +213,7 @@ def _install(lines: tuple[str, ...], draft: Held) -> tuple[tuple[str, ...], tupl
     shutil.rmtree(target / "bin", ignore_errors=True)
     _compile(target, draft)
     copy_runtime(files)
-    return (), ()
+    return Said()
 
 
 def _told_pip(command: list[str], draft: Held) -> None:
@@ -323,10 +341,10 @@ class _Copy:
             raise bad_environment(f"the folder has more than {_MOST_FOLDER >> 30} GB, or files")
 
 
-def _move(copy: Path, files: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _move(copy: Path, files: Path) -> Said:
     files.mkdir()
     copy.rename(files / PACKAGES)
-    return (), ()
+    return Said()
 
 
 def _text_of(lock: Path) -> str:
@@ -334,57 +352,6 @@ def _text_of(lock: Path) -> str:
         return lock.read_text("utf-8")
     except (OSError, ValueError):
         raise bad_environment("the lock cannot be read") from None
-
-
-# --- what lies there ------------------------------------------------------------------------------
-
-
-def contents_of(folder: Path) -> str:
-    """Return the digest of every name, every byte, every link and every right to run below it."""
-    whole = hashlib.sha256()
-    for place in sorted(_below(folder)):
-        mode = place.lstat().st_mode
-        name = os.fsencode(place.relative_to(folder))
-        if stat.S_ISLNK(mode):
-            kind, said = b"l", hashlib.sha256(os.fsencode(os.readlink(place)))
-        elif stat.S_ISDIR(mode):
-            kind, said = b"d", hashlib.sha256()
-        else:
-            kind, said = b"x" if mode & stat.S_IXUSR else b"f", _hashed(place)
-        whole.update(b"%s%d:%s%s" % (kind, len(name), name, said.digest()))
-    return whole.hexdigest()
-
-
-def _hashed(place: Path) -> hashlib._Hash:
-    found = hashlib.sha256()
-    with place.open("rb") as file:
-        while piece := file.read(_AT_ONCE):
-            found.update(piece)
-    return found
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    """Yield everything below the folder; links are not followed."""
-    left = [folder]
-    while left:
-        with os.scandir(left.pop()) as found:
-            entries = list(found)
-        for entry in entries:
-            yield Path(entry.path)
-            if entry.is_dir(follow_symlinks=False):
-                left.append(Path(entry.path))
-
-
-def _size_of(folder: Path) -> int:
-    """Return the memory that a copy needs, a page a file at least."""
-    return sum(4096 + -(-place.lstat().st_size // 4096) * 4096 for place in _below(folder))
-
-
-def _let_nobody_change(folder: Path) -> None:
-    for place in (folder, *_below(folder)):
-        mode = place.lstat().st_mode
-        if not stat.S_ISLNK(mode):
-            place.chmod(0o555 if stat.S_ISDIR(mode) or mode & stat.S_IXUSR else 0o444)
 
 
 def missing_environment() -> Refused:

@@ -49,7 +49,7 @@ def _become(job: Job, _text: bytes) -> NoReturn:
     os.close(VOICE)
     level = job.get("level", "group")
     ours = ["python3", PROGRAM] if job["source"] else job["entry"]
-    command = [*ours, SOURCE, TARGET, level]
+    command = [*job["through"], *ours, SOURCE, TARGET, level]
     settings = dict(one.split("=", 1) for one in job["settings"])
     found = _found(command[0], settings.get("PATH", _PATH))
     os.execve(found, [found, *command[1:]], {**settings, **_OURS})  # noqa: S606  # the image's own

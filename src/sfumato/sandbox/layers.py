@@ -103,6 +103,12 @@ class Layers:
             if parts and not parts[-1].startswith(_GONE):
                 self._put(parts, node)
 
+    def has(self, path: str) -> bool:
+        """Say whether there is something of that path, as it is for those inside the image."""
+        *above, name = parts_of(path.lstrip("/"))
+        folder = self._folder(tuple(above), make=False)
+        return folder is not None and name in folder.inside
+
     def write(self, target: Path) -> None:
         """Write the tree, folders and files before links; or refuse."""
         try:

@@ -3,7 +3,8 @@
 MST (McKenna, Miklau, Sheldon 2021): each column, then the pairs of a spanning tree that is chosen
 privately by how far each pair lies from independence. AIM (McKenna, Mullins, Sheldon, Miklau 2022):
 again and again the marginal that the model gets most wrong, beyond what its own noise would cost.
-Categories that the noise drowns are counted together in pairs. All of it is a function of released
+Categories that the noise drowns are counted together in pairs, and so are the smallest of columns
+that have too many for a pair. All of it is a function of released
 numbers; what it costs is in methods.proof.md.
 """
 
@@ -17,6 +18,7 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.core.twins.device import (
     Candidate,
@@ -34,6 +36,8 @@ from sfumato.core.twins.seeded import Integers, Seeded
 
 DROWNED: Final = 3.0  # stds of noise below which a category is counted with others
 MOST_CELLS: Final = 20_000  # of a marginal that may be counted
+MOST_SIDES: Final = 300  # categories of its columns, all together: a question has them in its text
+MOST_WIDE: Final = 140  # groups of a column, where pairs of the widest would be too large
 MOST_CANDIDATES: Final = 300  # of a choice; with more columns, pairs alone are chosen from
 MOST_MODEL: Final = 300_000  # numbers in AIM's model
 NOISE_OF: Final = math.sqrt(2 / math.pi)  # the mean of |noise|, in stds, if it is Gaussian
@@ -145,17 +149,33 @@ def _alone(device: Device, share: Fraction) -> tuple[list[Floats], float]:
     return counts, device.std(each)
 
 
+def is_countable(sizes: Sequence[int]) -> bool:
+    """Say whether columns of so many categories may be counted together."""
+    return math.prod(sizes) <= MOST_CELLS and sum(sizes) <= MOST_SIDES
+
+
 def _merged(alone: Sequence[Floats], std: float) -> Merged:
-    return tuple(_groups(counts, std) for counts in alone)
+    """Return groups such that every pair of columns may be counted: by then it is paid for."""
+    drowned = [counts < DROWNED * std for counts in alone]
+    found = tuple(map(_groups, drowned))
+    if is_countable(sorted(sizes_of(found))[-2:]):
+        return found
+    pairs = zip(alone, drowned, strict=True)
+    return tuple(_groups(small | ~_largest(counts)) for counts, small in pairs)
 
 
-def _groups(counts: Floats, std: float) -> tuple[int, ...]:
-    """Return groups in which each drowned category of a column is with the other drowned ones."""
-    drowned = counts < DROWNED * std
-    if drowned.sum() < 2:
-        return tuple(range(len(counts)))
-    numbers = np.cumsum(~drowned) - 1
-    return tuple(np.where(drowned, int((~drowned).sum()), numbers).tolist())
+def _largest(counts: Floats) -> NDArray[np.bool_]:
+    """Return which categories are among the largest, of which so many are told apart."""
+    order = np.argsort(-counts, kind="stable")
+    return np.isin(np.arange(len(counts)), order[: MOST_WIDE - 1])
+
+
+def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Return groups in which these categories of a column are one, and each other is its own."""
+    if together.sum() < 2:
+        return tuple(range(len(together)))
+    numbers = np.cumsum(~together) - 1
+    return tuple(np.where(together, int((~together).sum()), numbers).tolist())
 
 
 def _grouped(alone: Sequence[Floats], std: float, merged: Merged) -> tuple[list[Measured], float]:
@@ -224,7 +244,7 @@ class _Adaptive:
     def _fits(self, columns: Clique) -> bool:
         """Say whether the model stays small enough with the columns together."""
         sizes = self.model.tree.sizes
-        if math.prod(sizes[c] for c in columns) > MOST_CELLS:
+        if not is_countable([sizes[c] for c in columns]):
             return False
         if self.model.tree.holder(columns) is not None:
             return True

@@ -95,10 +95,7 @@ def written(value: Value) -> str:
 
 
 def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tuple[str, str]]:
-    """Yield the folder: participants, what columns mean, and a stub of every file of a person.
-
-    Stubs are empty: what an image holds no card says.
-    """
+    """Yield the folder: participants, what columns mean, and a stub of every file of a person."""
     description = {
         "Name": f"{stamp.name}: {stamp.says}",
         "BIDSVersion": BIDS_VERSION,
@@ -113,9 +110,17 @@ def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tup
         yield f"{stem}.tsv", _text(table, "\t", NOT_AVAILABLE)
         yield f"{stem}.json", _json(_sidecar(own[table.name]))
     for person in dict.fromkeys(str(row[0]) for row in tables[0].rows):
-        for pattern in with_sidecars(card.bids or ()):
-            path = f"{person}/{pattern.replace(SUBJECT, person)}"
-            yield path, _json({"Twin": stamp.kind}) if path.endswith(".json") else ""
+        yield from stubs(card, stamp.kind, person)
+
+
+def stubs(card: Card, kind: str, person: str) -> Iterator[tuple[str, str]]:
+    """Yield path and text of each file of a made-up person's folder.
+
+    They are empty but for what describes them: what an image holds no card says.
+    """
+    for pattern in with_sidecars(card.bids or ()):
+        path = f"{person}/{pattern.replace(SUBJECT, person)}"
+        yield path, _json({"Twin": kind}) if path.endswith(".json") else ""
 
 
 def study_files(card: Card, seen: Collection[str] = ()) -> Json:

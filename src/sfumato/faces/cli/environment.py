@@ -20,7 +20,10 @@ def environment() -> None:
 @click.option("--lock", type=click.Path(exists=True, dir_okay=False), help="Pinned by hashes.")
 @click.option("--folder", type=click.Path(exists=True, file_okay=False), help="Of modules, files.")
 @click.option(
-    "--image", nargs=2, metavar="LAYOUT DIGEST", help="A folder with an OCI layout; sha256:..."
+    "--image",
+    nargs=2,
+    metavar="PLACE DIGEST",
+    help="An OCI layout or a SIF file; sha256:...",
 )
 @click.option("--note", default="", metavar="TEXT", help="For those who look at the list.")
 @command

@@ -236,12 +236,18 @@ def _planned(found: Any) -> str:  # Any: JSON of the service
     for row in found["at"]:
         each = ", ".join(
             f"{name} noise ± {noise:.4g}, bias {row['bias'][name]:+.4g}"
-            f" ± {row['bias_within'][name]:.2g}"
+            f" ± {row['bias_within'][name]:.2g}{_middle(row, name)}"
             for name, noise in row["noise"].items()
         )
         lines.append(f"  {row['blocks']:>4} blocks: {each}")
     proposed = f"Least of both together: {found['proposed']} blocks. Nothing is spent."
     return "\n".join([*lines, proposed, f"Note: {found['says']}."])
+
+
+def _middle(row: Any, name: str) -> str:  # Any: JSON of the service
+    """Return how many of the blocks tried gave but the middle, if any did."""
+    count = row["in_the_middle"][name]
+    return f" ({count} of {row['tried']} the middle)" if count else ""
 
 
 def _errors(table: Any) -> str:  # Any: JSON of the service

@@ -20,7 +20,7 @@ from sfumato.core.sandbox import SandboxStopped, SplitOrder
 from sfumato.door import Asker, PipelineDoor, Release, RunOrder, no_sandbox, run_pipeline
 from sfumato.plan.pipeline import BLOCKS, MEAN, MEDIAN, Program, Run, read_program, read_run
 from sfumato.services.pipelines.rules import PipelineRules, by_rule
-from sfumato.services.pipelines.trial import MOST_CPU_S, MOST_PEOPLE, tried
+from sfumato.services.pipelines.trial import MOST_PEOPLE, check_trial, tried
 
 MOST_WAITING: Final = 100  # of a data set; nobody fills the owner's desk
 
@@ -139,29 +139,25 @@ class Pipelines:
         card, found = listing.card, self._found(listing, asked.digest)
         self._check_seen(caller, listing, found)
         program = _program_of(found, listing)
-        if program.is_study:
-            raise bad_pipeline("made-up people have no files that a program could be tried on")
         count = _people(card.size if people is None else people)
         runs = [_planned(program, asked, blocks, card.delta_per_request) for blocks in BLOCKS]
-        if runs[0].limits.cpu_s > MOST_CPU_S:
-            raise bad_pipeline(f"a plan gives a block {MOST_CPU_S} processor seconds at most")
+        check_trial(runs[0], card, count)
         said = seed if isinstance(seed, str) and seed else self.dice.draw(8).hex()
-        lines = None
+        table = None
         try:
-            lines = tried(self.door.sandbox, card, runs, count, said)
+            table = tried(self.door.sandbox, card, runs, count, said)
         except SandboxStopped:
-            lines = None
-        if lines is None:
+            table = None
+        if table is None:
             raise no_sandbox()
-        best = min(lines, key=lambda line: line.together)
         return {
             "epsilon": float(runs[0].epsilon),
             "people": count,
             "seed": said,
-            "at": [line.as_json() for line in lines],
-            "proposed": best.run.blocks,
-            "says": "bias is of made-up people, whom the card alone describes: of the real ones "
-            "it can be larger, and no interval covers it",
+            "at": [line.as_json() for line in table.lines],
+            "proposed": table.proposed,
+            "silent": list(table.silent),
+            "says": table.says(),
             "spent": False,
         }
 

@@ -35,6 +35,16 @@ class Counted:
     anchor: str | None = None  # the table that it is linked to
 
     @property
+    def times(self) -> int:
+        """Return how many rows of a person are told apart, at most."""
+        return min(most_rows(self.table), MOST_TIMES) if self.table.unit is not None else 1
+
+    @property
+    def halved(self) -> list[Coded]:
+        """Return the columns that get bins of their own."""
+        return [one for one in self.columns if one.column.name in self.binned]
+
+    @property
     def unknown(self) -> list[str]:
         """Return the columns that no count says anything of."""
         known = {one.column.name for one in self.columns}
@@ -123,11 +133,10 @@ def bins_json(price: Price, tables: Sequence[Counted]) -> Json:
 
 def measured(device: AtTheDoor, counted: Counted, method: str, share: Fraction) -> Drawn:
     """Return what is counted of a table, at that share of the whole price."""
-    table, left, times = counted.table, share, None
-    most = min(most_rows(table), MOST_TIMES) if table.unit is not None else 1
-    if most > 1:
+    left, times = share, None
+    if counted.times > 1:
         device.share = share * TIMES
-        times = device.times(most, Fraction(1))
+        times = device.times(counted.times, Fraction(1))
         left -= device.share
     if counted.binned:
         device.share = share * BINS

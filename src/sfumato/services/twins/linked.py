@@ -23,7 +23,7 @@ from sfumato.core.twins.categories import Coded
 from sfumato.core.twins.device import Candidate, Choice
 from sfumato.core.twins.junction import Clique
 from sfumato.core.twins.linked import Link
-from sfumato.core.twins.methods import DROWNED, MOST_CELLS, NOISE_OF
+from sfumato.core.twins.methods import DROWNED, NOISE_OF, is_countable
 from sfumato.core.twins.schema import most_rows
 from sfumato.plan.plan import make_plan
 from sfumato.services.twins.measured import AtTheDoor
@@ -55,7 +55,7 @@ def can_join(card: Card, table: Table, anchor: Table) -> bool:
 def pairs_of(anchor: tuple[Coded, ...], own: tuple[Coded, ...]) -> list[Clique]:
     """Return the pairs that may be counted: a column of the one, and one of the other behind it."""
     every = product(enumerate(anchor), enumerate(own, len(anchor)))
-    small = ((a, o) for (a, one), (o, other) in every if one.size * other.size <= MOST_CELLS)
+    small = ((a, o) for (a, one), (o, other) in every if is_countable((one.size, other.size)))
     return list(islice(small, MOST_PAIRS))
 
 

@@ -22,12 +22,14 @@ from sfumato.core.expression import Case, Compare, Constant, Expr, Json, Literal
 from sfumato.core.loss import Debt, PureEvent, debt_of
 from sfumato.core.ports import Listing
 from sfumato.core.question import Aggregate, EachPerson, Joined, Output, Question, Reduce
+from sfumato.core.twins.bins import uncut
 from sfumato.core.twins.categories import Coded
 from sfumato.core.twins.device import Choice, Merged
 from sfumato.core.twins.junction import Clique, Floats
 from sfumato.door import Asker, Door, Order, choose, misfit, release
 from sfumato.plan.distances import Candidate, make_distances
 from sfumato.plan.misfits import Misfits
+from sfumato.plan.plan import make_plan
 from sfumato.plan.request import Request
 
 FINE: Final = 10**9  # an epsilon that is found for a rho is a multiple of one over this
@@ -95,6 +97,7 @@ class AtTheDoor:
     table: str
     earlier: Callable[[str], Card | None]
     may_still: Callable[[], None]
+    may_look: Callable[[str], None]  # refuses a look that a twin of an earlier version has not had
     joins: tuple[Joined, ...] = ()
     share: Fraction = Fraction(1)  # of the whole price, that this table may use
     done: int = 0
@@ -125,30 +128,15 @@ class AtTheDoor:
 
         It is chosen among the people of the bin, so a person has a part in one of them alone.
         """
-        name = coded.column.name
-        key = coded.grouped(tuple(range(coded.size)))
-        median = Output("m", Aggregate("quantile", (Ref(name),), at=Fraction(1, 2)))
         epsilon = self.price.epsilon_of_pure(share * self.share)
-        question = replace(self._question([key]), outputs=(Output("k0", key), median))
+        question = self._medians_of(coded)
         rows = self._released(Request(question, epsilon=epsilon, delta=Fraction(0)))
         found = {int(place): round(Fraction(at) / coded.column.step) for place, at in rows}
         return [found[place] for place in range(len(coded.begins))]
 
     def times(self, most: int, share: Fraction) -> Floats:
         """Return noisy counts of people by how many rows they have, from 1 to so many."""
-        below = [Compare(Ref("times"), "<", Constant.of(count + 1)) for count in range(1, most)]
-        whens = tuple((one, _number(place)) for place, one in enumerate(below))
-        key = Case(whens, _number(most - 1))
-        source = EachPerson((Reduce("times", "count"),), by=self._unit())
-        question = Question(
-            data_set=self.listing.card.name,
-            outputs=(Output("k0", key), Output("n", Aggregate("count"))),
-            group_by=(key,),
-            max_rows=most,
-            source=source,
-            table=self._other(),
-        )
-        return self._asked(question, [most], (["rows of a person"], share))
+        return self._asked(self._times_of(most), [most], (["rows of a person"], share))
 
     def choose(self, choice: Choice, share: Fraction) -> tuple[int, ...]:
         """Return which candidates were chosen, by their places."""
@@ -167,7 +155,17 @@ class AtTheDoor:
         epsilon = self._epsilon(share / rounds)
         distances = make_distances(self.listing.card, candidates, choice.kind, epsilon)
         self.said.append({"choice": distances.in_words(), "epsilon": float(epsilon * rounds)})
-        return choose(self.door, self._order(Request(candidates[0].question)), distances)
+        order = self._order(Request(candidates[0].question))
+        self.may_look(order.op)
+        return choose(self.door, order, distances)
+
+    def check_looks(self, most: int, binned: Sequence[Coded]) -> None:
+        """Refuse, before anything is paid, what card and columns say that no look can be at."""
+        medians = [self._medians_of(uncut(one.column)) for one in binned]
+        times = [self._times_of(most)] if most > 1 else []
+        singles = [self.question_of((place,)) for place in range(len(self.columns))]
+        for question in (*medians, *times, *singles):
+            make_plan(self.listing.card, question)
 
     def question_of(self, columns: Clique) -> Question:
         """Return the question that counts the columns, every category by itself."""
@@ -178,6 +176,7 @@ class AtTheDoor:
         """Return how far the rows lie from a twin, under an operation that its price names."""
         order = self._order(Request(misfits.plans[0].question))
         op = f"{self.op} {self.table} error:{misfits.epsilon}"  # no count ends so
+        self.may_look(op)
         return misfit(self.door, replace(order, op=op), misfits)
 
     def _epsilon(self, share: Fraction) -> Fraction:
@@ -206,7 +205,9 @@ class AtTheDoor:
     def _released(self, request: Request) -> list[list[Any]]:  # Any: JSON of the door
         again = request in self.asked  # the stored answer would be the same noise once more
         self.asked.append(request)
-        answer = release(self.door, replace(self._order(request), fresh=again)).answer
+        order = replace(self._order(request), fresh=again)
+        self.may_look(order.op)
+        answer = release(self.door, order).answer
         return cast("list[list[Any]]", answer["rows"])
 
     def _order(self, request: Request) -> Order:
@@ -217,9 +218,29 @@ class AtTheDoor:
             table=self.listing.table,
             request=request,
             asker=self.asker,
-            op=f"{self.op} {self.table} {self.done}",
+            op=look_op(self.op, self.table, self.done),
             earlier=self.earlier,
             may_still=self.may_still,
+        )
+
+    def _medians_of(self, coded: Coded) -> Question:
+        """Return the question for a median of each bin of a column."""
+        key = coded.grouped(tuple(range(coded.size)))
+        median = Output("m", Aggregate("quantile", (Ref(coded.column.name),), at=Fraction(1, 2)))
+        return replace(self._question([key]), outputs=(Output("k0", key), median))
+
+    def _times_of(self, most: int) -> Question:
+        """Return the question that counts people by how many rows they have."""
+        below = [Compare(Ref("times"), "<", Constant.of(count + 1)) for count in range(1, most)]
+        whens = tuple((one, _number(place)) for place, one in enumerate(below))
+        key = Case(whens, _number(most - 1))
+        return Question(
+            data_set=self.listing.card.name,
+            outputs=(Output("k0", key), Output("n", Aggregate("count"))),
+            group_by=(key,),
+            max_rows=most,
+            source=EachPerson((Reduce("times", "count"),), by=self._unit()),
+            table=self._other(),
         )
 
     def _question(self, keys: Sequence[Expr]) -> Question:
@@ -241,6 +262,11 @@ class AtTheDoor:
     def _unit(self) -> str:
         tables = {table.name: table for table in self.listing.card.every_table}
         return tables[self.table].unit or ""
+
+
+def look_op(op: str, table: str, place: int) -> str:
+    """Return the operation of a twin's look at a table, the first of which is 1."""
+    return f"{op} {table} {place}"
 
 
 def _number(value: int) -> Expr:

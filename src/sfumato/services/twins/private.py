@@ -7,7 +7,7 @@ charged by itself, under operations beneath the twin's, so a retry costs nothing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Final
@@ -25,7 +25,14 @@ from sfumato.core.twins.assembled import dealt, dp_tables
 from sfumato.core.twins.device import Integers
 from sfumato.core.twins.methods import METHODS
 from sfumato.core.twins.written import Stamp, twin_json
-from sfumato.door import Asker, Door, accounts_paying, exceeded, not_dp_json
+from sfumato.door import (
+    Asker,
+    Door,
+    accounts_paying,
+    answer_version,
+    exceeded,
+    not_dp_json,
+)
 from sfumato.services.twins.access import check_rows, largest, listing_of, seed_of
 from sfumato.services.twins.apart import Side, error_of
 from sfumato.services.twins.counted import (
@@ -36,7 +43,7 @@ from sfumato.services.twins.counted import (
     measured_all,
     most_events,
 )
-from sfumato.services.twins.measured import AtTheDoor, Price, price_of
+from sfumato.services.twins.measured import AtTheDoor, Price, look_op, price_of
 
 GUARANTEE: Final = "central-dp"
 SAYS: Final = (
@@ -70,22 +77,31 @@ class PrivateTwins:
     dice: Dice
 
     def make(self, caller: Caller, wanted: Bought) -> Json:
-        """Return the twin, paid; the same operation again is free and gives the same twin."""
-        listing = listing_of(self.catalogue, caller, wanted.data_set)
+        """Return the twin, paid; the same operation again is free and gives the same twin.
+
+        It is of the version that it was begun on, whatever the owner has added since.
+        """
+        now = listing_of(self.catalogue, caller, wanted.data_set)
         self._check_frozen(caller, wanted.data_set)
+        op, asker = self._op(wanted.op), self._asker(caller, now)
+        begun = self.door.ledger.answer_of(caller.user, look_op(op, now.card.name, 1))
+        listing = self._as_begun(now, begun)
         card, (price, tables) = listing.card, _priced(listing.card, wanted)
-        most, op, asker = _most(card, wanted), self._op(wanted.op), self._asker(caller, listing)
-        if self.door.ledger.answer_of(caller.user, f"{op} {tables[0].table.name} 1") is None:
-            self._check_fits(card, asker, price.with_error(_error_epsilon(wanted)))
+        most, is_of_now = _most(card, wanted), card.version == now.card.version
         seed = seed_of(wanted.seed or (op if wanted.op else None), self.dice)
         devices = {
             one.table.name: AtTheDoor(
                 self.door, listing, asker, op, price, one.columns, one.table.name,
                 partial(self._card_of, card.name),
                 lambda: self._check_frozen(caller, wanted.data_set),
+                _may if is_of_now else partial(self._check_answered, caller.user),
             )
             for one in tables
         }  # fmt: skip
+        if begun is None:
+            self._check_fits(card, asker, price.with_error(_error_epsilon(wanted)))
+            for one in tables:
+                devices[one.table.name].check_looks(one.times, one.halved)
         drawn = measured_all(devices, tables, wanted.method)
         people = wanted.rows or min(most, drawn[tables[0].table.name].people)
         rows = dealt(drawn, seed, (people, most))
@@ -141,6 +157,22 @@ class PrivateTwins:
                 "Wait until it is thawed, or ask its owner.",
             )
 
+    def _as_begun(self, listing: Listing, begun: str | None) -> Listing:
+        """Return the listing with the card of the version whose rows the first look was at."""
+        if begun is None:
+            return listing
+        card = self._card_of(listing.card.name, answer_version(begun))
+        return listing if card is None else replace(listing, card=card)
+
+    def _check_answered(self, user: str, op: str) -> None:
+        """Refuse a new look for a twin of an earlier version: its rows are not there any more."""
+        if self.door.ledger.answer_of(user, op) is None:
+            raise Refused(
+                "op-reused",
+                "This operation began a twin of an earlier version, which was not finished.",
+                "Choose a new operation id: that is a twin of the version of now, and is paid.",
+            )
+
     def _card_of(self, name: str, version: str) -> Card | None:
         found = (c for c in self.catalogue.cards() if (c.name, c.version) == (name, version))
         return next(found, None)
@@ -155,6 +187,10 @@ class PrivateTwins:
                 "Choose another id.",
             )
         return op
+
+
+def _may(_op: str) -> None:
+    """Let every look be: the rows are those of the version that the twin is of."""
 
 
 def _priced(card: Card, wanted: Bought) -> tuple[Price, list[Counted]]:

@@ -1,0 +1,168 @@
+"""An image from one of Apptainer's own files, by the digest of that file.
+
+The file is a header, a table that says where what lies, and the data; of these only the one system
+partition is taken. Signatures are not looked at: the owner names the digest of every byte. What
+Apptainer would run is a script in the image, which the block alone ever runs.
+
+The format: the package `sif` of apptainer/sif, its header and its descriptors, version 01.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import struct
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Final  # Any: what stands in a struct
+
+from sfumato.core.environment import bad_environment
+from sfumato.sandbox.layers import MOST_BYTES, Layers
+from sfumato.sandbox.squash import unfold
+
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_HEADER: Final = struct.Struct("<32s10s3s3s16s8q")
+_DESCRIPTOR: Final = struct.Struct("<iBIII7q128s384s")
+_PARTITION: Final = struct.Struct("<ii3s")
+_MAGIC, _VERSION, _AMD64 = b"SIF_MAGIC\0", b"01\0", b"02\0"
+_HEAD: Final = 1 << 20  # bytes that header and table lie in
+_MOST_OBJECTS: Final = 1_000
+_AT_ONCE: Final = 1 << 20
+# a definition, settings, labels, signatures, JSON, anything, keys, a list of what is in it
+_BESIDE: Final = (0x4001, 0x4002, 0x4003, 0x4005, 0x4006, 0x4007, 0x4008, 0x4009)
+_FILES: Final = 0x4004
+_OCI: Final = (0x400A, 0x400B)
+_SQUASHFS, _ENCRYPTED = 1, 5
+_PRIMARY: Final = 2
+_SUPERBLOCK, _SQUASH_MAGIC = 96, b"hsqs"
+_OWN: Final = ".singularity.d"  # where Apptainer keeps what it runs
+_RUN: Final = f"/{_OWN}/runscript"
+# a program is started through the image's own shell, which reads its settings, as Apptainer does it
+_SHELL: Final = (
+    "/bin/sh", "-c",
+    f'for one in /{_OWN}/env/*.sh; do [ -f "$one" ] && . "$one"; done; exec "$@"', "sh",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SifImage:
+    """What of an image is run, and what it is started through."""
+
+    entry: tuple[str, ...]
+    through: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where a partition lies in its file."""
+
+    offset: int
+    size: int
+
+
+def is_sif(path: Path) -> bool:
+    """Say whether it is a file, which can be no layout."""
+    return path.is_file()
+
+
+def read_sif(path: Path, digest: str, target: Path) -> SifImage:
+    """Return what the image says, its files written to the target; or refuse."""
+    if _DIGEST.fullmatch(digest) is None:
+        raise bad_environment("an image is named by sha256: and 64 hexadecimal digits")
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        place = Path(folder)
+        squash, bytes_in = place / "squash", place / "bytes"
+        _take(path, digest, squash)
+        bytes_in.mkdir()
+        merged = Layers(bytes_in)
+        unfold(squash, merged.add)
+        squash.unlink()
+        merged.write(target)
+        return _said(merged)
+
+
+def _said(merged: Layers) -> SifImage:
+    """Return what is run: what Apptainer puts there, by the image's own shell if it has one."""
+    entry = (_RUN,) if merged.has(_RUN) else ()
+    return SifImage(entry, _SHELL if merged.has("/bin/sh") else ())
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def _take(path: Path, digest: str, target: Path) -> None:
+    """Copy the partition, whose whole file has that digest; the file is read once."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        raise bad_environment("the image cannot be read") from None
+    with os.fdopen(opened, "rb") as file:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode):
+            raise bad_environment("the image is no plain file")
+        head = file.read(_HEAD)
+        part = part_of(head, found.st_size)
+        with target.open("xb") as kept:
+            said = _copied(chain((head,), iter(lambda: file.read(_AT_ONCE), b"")), part, kept)
+    if said != digest:
+        raise bad_environment("the image is not what its digest says")
+    with target.open("rb") as kept:
+        begins = kept.read(len(_SQUASH_MAGIC))
+    if target.stat().st_size != part.size or begins != _SQUASH_MAGIC:
+        raise bad_environment("its partition is no squashfs")
+
+
+def _copied(pieces: Iterator[bytes], part: Part, kept: IO[bytes]) -> str:
+    """Return the digest of all pieces; what of them is the partition's is in the file by then."""
+    whole, at = hashlib.sha256(), 0
+    for piece in pieces:
+        whole.update(piece)
+        kept.write(piece[max(0, part.offset - at) : max(0, part.offset + part.size - at)])
+        at += len(piece)
+    return f"sha256:{whole.hexdigest()}"
+
+
+def part_of(head: bytes, size: int) -> Part:
+    """Return where the one system partition lies, of a file of that size that begins so."""
+    if len(head) < _HEADER.size:
+        raise bad_environment("the file is no image of Apptainer's")
+    _, magic, version, arch, _, _, _, _, count, table, *_ = _HEADER.unpack_from(head)
+    if magic != _MAGIC or version != _VERSION:
+        raise bad_environment("the file is no image of Apptainer's")
+    if arch != _AMD64:
+        raise bad_environment("the image is not for amd64")
+    end = table + count * _DESCRIPTOR.size
+    if not 0 < count <= _MOST_OBJECTS or table < _HEADER.size or end > len(head):
+        raise bad_environment("its table is not where it says, or too long")
+    lines = (_DESCRIPTOR.unpack_from(head, table + n * _DESCRIPTOR.size) for n in range(count))
+    found = [part for line in lines if (part := _part(line, end, size)) is not None]
+    if len(found) != 1:
+        raise bad_environment("an image has one partition, and no overlay")
+    return found[0]
+
+
+def _part(line: tuple[Any, ...], table_end: int, size: int) -> Part | None:
+    """Return the partition that a line of the table is about, if it is about one; or refuse."""
+    kind, used, _, _, _, offset, length, *_, extra = line
+    if used == 0:
+        return None
+    if kind in _OCI:
+        raise bad_environment("it holds an OCI image; hand that in as a layout")
+    if kind in _BESIDE:
+        return None
+    if kind != _FILES or used != 1:
+        raise bad_environment("its table has a line of a kind that is not known")
+    system, of, arch = _PARTITION.unpack_from(extra)
+    if system == _ENCRYPTED:
+        raise bad_environment("it is encrypted, and no key is taken; hand in a plain one")
+    if (system, of, arch) != (_SQUASHFS, _PRIMARY, _AMD64):
+        raise bad_environment("its partition is no squashfs of a system for amd64")
+    is_inside = table_end <= offset and offset + length <= size
+    if not is_inside or not _SUPERBLOCK <= length <= MOST_BYTES:
+        raise bad_environment("its partition does not lie in the file, or is too large")
+    return Part(offset, length)

@@ -1,0 +1,132 @@
+"""The files of a stranger's squashfs, as one tar out of a pipe: no kernel ever mounts it.
+
+Who unfolds it (sqfs2tar, of squashfs-tools-ng) reads what a stranger has made, so it runs in a
+bubble: not as root, with no network, no second process, no file that it may write, and nothing to
+see but itself and the image. What comes out is as hostile, and read as any layer is (layers.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+from sfumato.core.environment import bad_environment
+from sfumato.core.refusal import Refused
+from sfumato.sandbox.bubble import BWRAP, free_uid
+from sfumato.sandbox.libraries import LOADER, copy_libraries
+from sfumato.sandbox.syscalls import UnknownMachine, image_filter_for
+
+TOOL: Final = "sqfs2tar"
+PACKAGE: Final = "squashfs-tools-ng"
+_MOST_MEMORY_KB: Final = 1 << 21  # of addresses
+_MOST_CPU_S: Final = 600
+_MOST_S: Final = 1_800
+_MOST_LEFT: Final = 1 << 20  # that may follow a tar's end
+# nothing that is written lies anywhere, no dump of memory either; a limit that is not had ends it
+_LIMITED: Final = (
+    f"ulimit -c 0 && ulimit -f 0 && ulimit -n 64 && ulimit -t {_MOST_CPU_S}"
+    f' && ulimit -v {_MOST_MEMORY_KB} && exec "$@"'
+)
+
+
+def can_unfold() -> bool:
+    """Say whether this machine can unfold one."""
+    return shutil.which(TOOL) is not None and shutil.which(BWRAP) is not None
+
+
+def unfold(squash: Path, read: Callable[[IO[bytes]], None]) -> None:
+    """Let the reader read the files as a tar; or refuse. The image lies in a folder of ours."""
+    if not can_unfold():
+        raise Refused(
+            "sandbox-missing",
+            f"Apptainer's images are unfolded by {TOOL} in bubblewrap, and one is not here.",
+            f"Run `make system`, or install bubblewrap and {PACKAGE}.",
+        )
+    tool = squash.parent / "tool"
+    _lay_out(tool)
+    squash.parent.chmod(0o711)
+    squash.chmod(0o444)
+    with _filter() as code, _begun(command(tool, squash, code), code) as process:
+        if process.stdout is None:
+            raise bad_environment("its squashfs cannot be read")
+        read(process.stdout)
+        is_all = len(process.stdout.read(_MOST_LEFT)) < _MOST_LEFT
+        if not is_all or process.wait() != 0:
+            raise bad_environment("its squashfs cannot be read")
+
+
+def command(tool: Path, squash: Path, code: int) -> list[str]:
+    """Return how the bubble is started: it sees the tool, its libraries and the image."""
+    return [
+        *(BWRAP, "--unshare-all", "--unshare-user", "--as-pid-1", "--new-session"),
+        *("--die-with-parent", "--uid", "1000", "--gid", "1000", "--hostname", "bubble"),
+        *("--cap-drop", "ALL", "--clearenv", "--ro-bind", str(tool), "/tool"),
+        *("--ro-bind", str(squash), "/image"),
+        *("--remount-ro", "/", "--chdir", "/", "--seccomp", str(code), "--"),
+        *(f"/tool/libs/{LOADER.name}", "--library-path", "/tool/libs"),
+        *(f"/tool/{TOOL}", "--no-xattr", "--no-skip", "/image"),
+    ]
+
+
+def _lay_out(tool: Path) -> None:
+    """Copy the tool and the libraries that it needs: they are the system's own."""
+    tool.mkdir()
+    source = Path(shutil.which(TOOL) or TOOL).resolve()
+    shutil.copyfile(source, tool / TOOL)
+    copy_libraries([source], tool, tool / "none")
+    for place in (tool, *tool.rglob("*")):
+        place.chmod(0o755)
+
+
+@contextmanager
+def _filter() -> Iterator[int]:
+    """Hold the list of calls that an image's own program has, as a file that lies nowhere."""
+    try:
+        code = image_filter_for(platform.machine())
+    except UnknownMachine:
+        raise bad_environment("there is no list of system calls for this processor") from None
+    made = os.memfd_create("calls", 0)
+    try:
+        os.write(made, code)
+        os.lseek(made, 0, os.SEEK_SET)
+        yield made
+    finally:
+        os.close(made)
+
+
+@contextmanager
+def _begun(argv: list[str], kept: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Start it with no environment, and as root under a uid that nobody has; it ends with us."""
+    uid = free_uid(os.getpid())
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", _LIMITED, "sh", shutil.which(argv[0]) or argv[0], *argv[1:]],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(kept,),
+        cwd="/",
+        env={},
+        start_new_session=True,
+        user=uid,
+        group=uid,
+        extra_groups=None if uid is None else [],
+    )
+    late = threading.Timer(_MOST_S, process.kill)
+    late.start()
+    try:
+        yield process
+    finally:
+        late.cancel()
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            with contextlib.suppress(OSError):
+                process.stdout.close()
