@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from contextlib import redirect_stdout
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -122,3 +124,86 @@ def test_what_makes_tensors_makes_ones_that_can_be_sent() -> None:
     names, printed = run("print(th.ones(2).send(bob).get(), th.Tensor([1, 2]).send(alice).shape)")
     assert printed == "tensor([1., 1.]) torch.Size([2])\n"
     assert names["hook"].local_worker.id == "me"
+
+
+REMOTE = """
+x = th.tensor([1., 2, 3, 4, 5], requires_grad=True).send(bob)
+y = th.tensor([1., 1, 1, 1, 1], requires_grad=True).send(bob)
+assert x.location is bob and x.owner is hook.local_worker
+assert x.id_at_location in x.id
+z = th.add(x, y).sum()
+z.backward()
+x = x.get()
+print(x.tolist(), x.grad.tolist())
+"""
+LINE = """
+input = th.tensor([[1., 1], [0, 1.], [1, 0.], [0, 0.]], requires_grad=True).send(bob)
+target = th.tensor([[1.], [1], [0], [0]], requires_grad=True).send(bob)
+weights = th.tensor([[0.], [0.]], requires_grad=True).send(bob)
+losses = []
+for i in range(10):
+    pred = input.mm(weights)
+    loss = ((pred - target)**2).sum()
+    loss.backward()
+    weights.data.sub_(weights.grad * 0.1)
+    weights.grad *= 0
+    losses.append(loss.get().data)
+"""
+SEVERAL = """
+x = th.tensor([1, 2, 3, 4, 5])
+x_ptr = x.send(bob, alice)
+assert x_ptr.location == (bob, alice)
+print([part.tolist() for part in x_ptr.get()])
+print(x.send(bob, alice).get(sum_results=True).tolist())
+print(bob._objects, alice._tensors)
+"""
+MOVED = """
+bob.add_workers([alice, secure_worker])
+x = th.tensor([1, 2, 3]).send(bob)
+assert x.copy().get().tolist() == [1, 2, 3]
+assert x.move(bob) is x
+x = x.send(alice)
+assert len(bob._objects) == 0 and len(alice._objects) == 1
+print(x.move(hook.local_worker).tolist(), alice._objects)
+x = th.tensor([1, 2, 3]).send(bob).send(alice)
+x = x.get()
+x = x.get()
+print(x.tolist())
+"""
+COLLECTED = """
+x = th.tensor([1, 2, 3]).send(bob)
+del x
+assert len(bob._objects) == 0
+x = th.tensor([1, 2, 3]).send(bob)
+x = "asdf"
+assert len(bob._objects) == 0
+for i in range(100):
+    x = th.tensor([1, 2, 3, 4, 5]).send(bob)
+assert len(bob._objects) == 1
+bob = bob.clear_objects()
+print(bob._objects)
+"""
+
+
+def test_what_was_sent_comes_back_with_its_gradient() -> None:
+    said = "[1.0, 2.0, 3.0, 4.0, 5.0] [1.0, 1.0, 1.0, 1.0, 1.0]\n"
+    assert run(REMOTE)[1] == said
+
+
+def test_a_line_is_learnt_by_gradients_that_stay_there() -> None:
+    losses: Any = run(LINE)[0]["losses"]
+    assert losses[0] == 2
+    assert losses[-1] < 0.1
+    assert all(later < earlier for earlier, later in pairwise(losses))
+
+
+def test_a_tensor_is_sent_to_several_workers_and_added_up() -> None:
+    assert run(SEVERAL)[1] == "[[1, 2, 3, 4, 5], [1, 2, 3, 4, 5]]\n[2, 4, 6, 8, 10]\n{} {}\n"
+
+
+def test_what_is_moved_lies_in_one_place_and_moved_here_it_is_here() -> None:
+    assert run(MOVED)[1] == "[1, 2, 3] {}\n[1, 2, 3]\n"
+
+
+def test_what_nobody_speaks_of_is_gone() -> None:
+    assert run(COLLECTED)[1] == "{}\n"

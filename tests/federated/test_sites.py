@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,6 +21,7 @@ from served import Service, served
 from several_sites import ASK, NAMES, Between, rows_of, site_card, write_rows
 from sfumato import Refused
 from sfumato.convening import FederatedVault, new_convener
+from sfumato.faces.console.session import COOKIE
 from vaults import make_vault, run
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
@@ -228,6 +231,36 @@ def test_four_services_train_a_model_while_one_is_killed_and_comes_back(sites: F
     assert all(found["ok"] for found in sites.ledgers().values())
 
 
+def test_a_lesson_is_followed_in_the_console_while_it_goes_on(sites: Federation) -> None:
+    """The owner's page listens to its site; each round is told there before the next one begins."""
+    service = sites.services["west"]
+    connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=300)
+    stream: list[http.client.HTTPResponse] = []
+    told: list[tuple[list[int], bool]] = []
+
+    def listen(step: Any) -> None:
+        if step.number == 1:
+            headers = {"Cookie": f"{COOKIE}={service.owner()}"}
+            connection.request("GET", "/data-sets/patients/lessons/events", headers=headers)
+            stream.append(connection.getresponse())
+        rounds: list[int] = []
+        said: dict[str, Any] = {}
+        while len(rounds) < step.number:
+            line = stream[0].readline()
+            assert line, told
+            if line.startswith(b"data: "):
+                said = json.loads(line.removeprefix(b"data: "))
+                rounds = [one["round"] for one in said["lessons"][0]["told"]]
+        told.append((rounds, said["state"] == "done"))
+
+    try:
+        sites.together().train("patients", heard=listen, **LESSON, **SURE)
+        assert told == [([1], False), ([1, 2], False), ([1, 2, 3], True)]
+        assert stream[0].read().strip() == b""  # nothing is told of what is over
+    finally:
+        connection.close()
+
+
 def test_the_command_line_trains_too(sites: Federation, tmp_path: Path) -> None:
     kept = tmp_path / "sfumato" / "tokens.json"
     kept.parent.mkdir()
@@ -238,12 +271,14 @@ def test_the_command_line_trains_too(sites: Federation, tmp_path: Path) -> None:
     public.write_text("age,ill\n30,false\n70,true\n")
     ways = [word for name, url in urls.items() for word in ("--site", f"{name}={url}")]
     out = tmp_path / "ill.safetensors"
-    said = run(
-        tmp_path, "federate", "train", str(agreement), "patients", "ill", "--features", "age",
+    asked = (
+        "federate", "train", str(agreement), "patients", "ill", "--features", "age",
         "--rounds", "2", "--people", "480", "--epsilon", "20", "--delta", "1e-6", "--hidden", "3",
         "--test", str(public), "--out", str(out), "--key", str(sites.key), *ways,
-        XDG_CONFIG_HOME=str(tmp_path),
     )  # fmt: skip
+    said = run(tmp_path, *asked, "--max-rows", "2", XDG_CONFIG_HOME=str(tmp_path))
+    assert "as many rows of a person as the card allows" in said.stderr
+    said = run(tmp_path, *asked, XDG_CONFIG_HOME=str(tmp_path))
     assert "east has paid epsilon 20." in said.stdout, said.stderr
     assert "round 2: 4 sites; loss" in said.stderr
     assert b"central-dp" in out.read_bytes()

@@ -19,7 +19,8 @@ from sfumato.client.terms import Json
 from sfumato.convening import new_convener
 from sfumato.core.averaging import GUARANTEE as AVERAGE
 from sfumato.core.ports import EngineStopped
-from sfumato.core.secure.frames import unpack
+from sfumato.core.secure import Collector
+from sfumato.core.secure.frames import pack, unpack
 from sfumato.door.locks import secure_sum
 from sfumato.engines.duckdb import DuckDBEngine
 
@@ -529,6 +530,8 @@ def test_a_site_of_another_agreement_is_not_joined(sites: Sites) -> None:
 REPLIES: dict[str, tuple[str, Any]] = {
     "no price": ("price-sum", lambda _: {}),
     "a width in words": ("price-sum", lambda said: {**said, "bits": "wide"}),
+    "a width beyond all": ("price-sum", lambda said: {**said, "bits": 1000}),
+    "a size beyond all": ("price-sum", lambda said: {**said, "size": 1 << 60}),
     "a list": ("go-on-with-sum", lambda _: []),
     "no receipt": ("go-on-with-sum", lambda said: {**said, "receipt": {}}),
     "a receipt of no noise": ("go-on-with-sum", lambda said: _told(said, guarantee=AVERAGE)),
@@ -565,3 +568,82 @@ def test_one_site_that_shows_another_table_is_not_believed(sites: Sites) -> None
     count = "SELECT COUNT(*) AS n FROM patients"
     said = sites.together({"east": way})["patients"].ask(count, **ASK)
     assert float(str(said.value)) > 300
+
+
+def test_one_site_decides_no_word_of_an_answers_receipt(sites: Sites) -> None:
+    """The first by name, whose table is right, and whose receipt was quoted."""
+    way, better = Between(sites.vaults["east"]), {"guarantee": "pure-dp", "epsilon": 1e-9}
+    way.change = lambda verb, reply: (
+        {**reply, "receipt": {**reply["receipt"], **better, "note": "!"}}
+        if verb == "show-sum"
+        else reply
+    )
+    said = sites.together({"east": way})["patients"].ask(COUNT, **ASK).receipt
+    assert (said["guarantee"], said["epsilon"]) == ("central-dp", 1)
+    assert "note" not in said
+
+
+def test_one_site_decides_no_word_of_a_price(sites: Sites) -> None:
+    """Which has least left is its own to say; what all know as well as it does is not."""
+    way = Between(sites.vaults["east"])
+    better = {"epsilon": 1e-9, "error": {}, "says": "!", "left": {"next_epsilon": -1.0}}
+    way.change = lambda verb, reply: {**reply, **better} if verb == "price-sum" else reply
+    honest, said = (
+        sites.together(ways)["patients"].price(COUNT, **ASK).shape for ways in ({}, {"east": way})
+    )
+    assert said["left"] == {"next_epsilon": -1.0}
+    for word in ("epsilon", "error", "says", "noise"):
+        assert said[word] == honest[word]
+
+
+@pytest.mark.parametrize(
+    "budget", [{}, {"spent": 7}, {"spent": {"epsilon": "much"}}, {"yours": None}], ids=str
+)
+def test_a_site_that_says_nonsense_of_its_accounts_hides_no_others(
+    sites: Sites, budget: dict[str, Any]
+) -> None:
+    way = Between(sites.vaults["north"])
+    way.change = lambda verb, reply: (
+        ({**reply, **budget} if budget else {}) if verb == "budget" else reply
+    )
+    together = sites.together({"north": way})
+    assert together.spent("patients").keys() == {"east", "south", "west"}
+    accounts: Any = together.convener.budget("patients")["yours"]
+    assert {"east: people", "west: people"} <= accounts.keys()
+
+
+def test_a_convener_who_says_that_a_site_has_gone_and_has_not_gets_no_share(sites: Sites) -> None:
+    """At real vaults: half are asked for west's seed, the others for the key of its masks."""
+    convener = sites.together().convener
+    asked = {"data_set": "patients", "federation": "clinics", "sql": COUNT, **ASK}
+    priced, _ = convener.priced(asked)
+    about = str(next(iter(priced.values()))["about"])
+    bits = max(int(one["bits"]) for one in priced.values())
+    terms = sites.terms.terms(convener.dice.draw(32), 1, bits, about)
+    collector = Collector(terms, convener.key)
+    box: Any = dict.fromkeys(NAMES, collector.invitation())
+
+    def say(name: str, stage: str, message: bytes) -> bytes:
+        sent = {"message": base64.b64encode(message).decode()}
+        if stage == "join":
+            reply = sites.vaults[name].call("join-sum", {**asked, **sent})
+        else:
+            where = {"data_set": "patients", "round": terms.nonce.hex(), "stage": stage}
+            reply = sites.vaults[name].call("go-on-with-sum", {**where, **sent})
+        return base64.b64decode(str(reply["message"]))
+
+    said: dict[str, bytes] = {}
+    for stage in ("join", "share", "mask"):
+        for name, message in box.items():
+            said[name] = say(name, stage, message)
+            collector.take(said[name])
+        box = collector.close()
+    claims = [unpack(said[name], "masked", 2)[0] for name in NAMES]
+    there, gone = pack("survivors", *claims), pack("survivors", *claims[:3])
+    lists = {"east": there, "north": gone, "south": gone, "west": there}
+    words = {name: say(name, "agree", told) for name, told in lists.items()}
+    for name, told in lists.items():
+        with refused("sum-message-refused"):  # one for each list is below the floor, and
+            say(name, "agree", gone if told == there else there)  # nobody says a second
+        with refused("sum-message-refused"):  # no words on two lists are words on one
+            say(name, "reveal", pack("agreements", *words.values()))

@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 
 import sfumato
-from several_sites import NAMES, Between, Sites, pooled, several
+from several_sites import NAMES, Between, Rows, Sites, pooled, rows_of, several, site_card
 from sfumato import Refused
 from sfumato.core.learning import LearnOrder
 from sfumato.core.ports import EngineStopped
+from sfumato.core.secure import rounding
 from sfumato.core.secure.frames import unpack
+from sfumato.door.locks import secure_sum
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.federated import training
 from sfumato.federated.trained import TrainedModel
 from sfumato.federated.training import Step
 
@@ -109,6 +112,49 @@ def test_averages_of_sites_own_steps_are_federated_too(sites: Sites) -> None:
     model, steps = train(sites, epsilon=40, **more)
     assert len(steps) == 2
     assert "whole update" in model.card["bounding"]
+
+
+def walked(begin: np.ndarray, rows: Rows, *, steps: int, rate: float, drawn: float) -> np.ndarray:
+    """How far FedProx goes on one site's rows, in plain floats: two classes from two columns."""
+    inputs = np.array([[age / 110, pay / 200_000, 1] for _, age, _, pay, _ in rows])
+    wanted = np.array([[ill != "true", ill == "true"] for *_, ill in rows])
+    now = begin.copy()
+    for _ in range(steps):
+        matrix = np.column_stack([now[:4].reshape(2, 2), now[4:]])
+        grown = np.exp(inputs @ matrix.T)
+        off = grown / grown.sum(axis=1, keepdims=True) - wanted
+        slope = off.T @ inputs / len(rows)
+        flat = np.concatenate([slope[:, :2].ravel(), slope[:, 2]])
+        now = now - rate * (flat + drawn * (now - begin))
+    return np.asarray(now - begin)
+
+
+def test_without_noise_a_round_is_the_weighted_average_of_what_sites_walked(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FedAvg, FedProx and public weights, held against the same in floats on rows by site."""
+    monkeypatch.setattr(
+        secure_sum.skellam, "sample", lambda _v, count, _d: np.zeros(count, dtype=np.int64)
+    )
+    monkeypatch.setattr(rounding, "_at_random", lambda found, _d: np.rint(found).astype(np.int64))
+    begin = np.array([1, -1, -1, 1, 0.5, -0.5])  # far enough off that there is a way to go
+    monkeypatch.setattr(training, "first_weights", lambda *_: begin)
+    some: dict[str, float] = {"east": 0.25, "west": 0.5}
+    cases: tuple[tuple[float, dict[str, float]], ...] = ((0, {}), (1.5, {}), (0, some))
+    for drawn, weights in cases:
+        ways = listening(sites)
+        model, _ = train(
+            sites, ways, rounds=1, hidden=[], clip=1, momentum=0, epsilon=10,
+            local=3, local_rate=0.5, proximal=drawn, weights=weights,
+        )  # fmt: skip
+        ((_, priced),) = ways["west"].of("price-sum")
+        parts = [float(weights.get(name, 1)) for name in NAMES]
+        moves = [walked(begin, rows_of(n), steps=3, rate=0.5, drawn=drawn) for n in range(4)]
+        wanted = sum(part * move for part, move in zip(parts, moves, strict=True)) / sum(parts)
+        near = 2 * float(priced["noise"][0]["unit"]) / sum(parts) + 1e-3  # half a step at each
+        assert max(np.linalg.norm(move) for move in moves) < 1  # nothing is clipped
+        assert np.abs(wanted).max() > 3 * near
+        assert model.flat - begin == pytest.approx(wanted, abs=near)
 
 
 @pytest.mark.parametrize("more", [{}, {"local": 1, "local_rate": 0.01}], ids=["sums", "updates"])
@@ -334,6 +380,95 @@ def test_a_lesson_that_no_site_can_pay_is_refused_before_it_begins(sites: Sites)
     spent = sites.spent()
     with pytest.raises(Refused, match="budget-exceeded"):
         train(sites, epsilon=900)
+    assert sites.spent() == spent
+
+
+def test_lessons_go_on_without_a_site_at_its_cap_and_stop_below_the_floor(tmp_path: Path) -> None:
+    """Of four sites two have less to give: after the first of them there is a floor of three."""
+    less = {"south": "50.0", "west": "30.0"}
+    cards = {name: site_card(name, **{"900.0": cap}) for name, cap in less.items()}
+    with several(tmp_path, cards=cards) as sites:
+        assert train(sites, rounds=1)[1][0].sites == NAMES
+        _, steps = train(sites, rounds=2)
+        assert [step.sites for step in steps] == [NAMES[:3]] * 2
+        assert steps[0].left_out == {"west": "budget-exceeded"}
+        with pytest.raises(Refused, match="budget-exceeded: 2 sites are left"):
+            train(sites, rounds=1)
+        assert sites.spent() == {"east": 40, "north": 40, "south": 40, "west": 20}
+
+
+LIES: dict[str, Any] = {
+    "a better guarantee": {"epsilon": 0.01, "delta": 1e-30, "against": "everybody", "says": "!",
+                           "bounding": "nobody moves anything", "mechanism": "magic"},
+    "no epsilon": {"epsilon": None, "says": "Nothing was learnt"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LIES)
+def test_one_site_that_lies_of_the_price_decides_no_word_of_the_models_card(
+    sites: Sites, kind: str
+) -> None:
+    """The first by name, which used to be believed."""
+    way = Between(sites.vaults["east"])
+    way.change = lambda verb, reply: {**reply, **LIES[kind]} if verb == "price-sum" else reply
+    cards = [dict(train(sites, ways, rounds=1, epsilon=2)[0].card) for ways in ({}, {"east": way})]
+    assert cards[0] == cards[1]
+    assert (cards[1]["epsilon"], cards[1]["delta"]) == (2, 1e-6)
+
+
+WORDLESS: dict[str, Any] = {
+    "no noise": {"noise": []},
+    "noise in words": {"noise": [{"unit": "little"}]},
+    "no words": {"says": None},
+    "no delta": {"delta": "none"},
+    "a width beyond all": {"bits": 1000},
+    "no width": {"bits": True},
+}
+
+
+@pytest.mark.parametrize("kind", WORDLESS)
+def test_a_site_whose_price_is_none_of_a_lesson_is_left_out(sites: Sites, kind: str) -> None:
+    way = Between(sites.vaults["east"])
+    way.change = lambda verb, reply: {**reply, **WORDLESS[kind]} if verb == "price-sum" else reply
+    _, steps = train(sites, {"east": way}, rounds=1, epsilon=2)
+    assert steps[0].sites == NAMES[1:]
+    assert steps[0].left_out == {"east": "sum-message-refused"}
+
+
+CARDS: dict[str, Any] = {
+    "other bounds": lambda columns: [{**one, "upper": 10**9} for one in columns],
+    "other columns": lambda columns: columns[:1],
+    "bounds in words": lambda columns: [{**one, "upper": "high"} for one in columns],
+    "no columns": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_one_site_that_shows_another_card_does_not_say_how_a_model_reads(
+    sites: Sites, kind: str
+) -> None:
+    way = Between(sites.vaults["east"])
+    way.change = lambda verb, reply: (
+        {**reply, "columns": CARDS[kind](reply["columns"])} if verb == "card" else reply
+    )
+    model, _ = train(sites, {"east": way}, rounds=1, epsilon=2)
+    assert [(one.name, one.upper) for one in model.features] == [("age", 110), ("salary", 200_000)]
+    assert model.target.keys == (False, True)
+
+
+def test_where_so_many_cards_differ_as_may_lie_nothing_is_learnt(sites: Sites) -> None:
+    def told(name: str) -> Between:
+        way = Between(sites.vaults[name])
+        way.change = lambda verb, reply: (
+            {**reply, "columns": [{**one, "upper": ord(name[0])} for one in reply["columns"]]}
+            if verb == "card"
+            else reply
+        )
+        return way
+
+    spent = sites.spent()
+    with pytest.raises(Refused, match="sum-not-trusted: Of the sites that show their cards, 1"):
+        train(sites, {name: told(name) for name in NAMES})
     assert sites.spent() == spent
 
 

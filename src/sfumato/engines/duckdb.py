@@ -22,6 +22,7 @@ from sfumato.engines.census_read import read_census
 from sfumato.engines.child import Child
 from sfumato.engines.cold import lower_cold
 from sfumato.engines.frames import Header
+from sfumato.engines.idle import Idle
 from sfumato.engines.known import Known, known_of, path_of, read_known, write_known
 from sfumato.engines.learning import learn_header, read_learnt
 from sfumato.engines.limits import Limits
@@ -50,10 +51,10 @@ class DuckDBEngine:
     """The embedded engine of one vault; it holds one worker, started when first needed.
 
     Threads take turns. A forked process starts a worker of its own. The worker ends when this
-    process does, however it ends.
+    process does, however it ends, and when it was asked nothing for `idle_s`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # limits, each by its name
         self,
         salt: bytes,
         *,
@@ -61,10 +62,12 @@ class DuckDBEngine:
         deadline_s: float | None = Limits.deadline_s,
         threads: int = Limits.threads,
         prepare_deadline_s: float = Limits.prepare_deadline_s,
+        idle_s: float = Limits.idle_s,
     ) -> None:
         """Hold the people's secret, which orders their rows and cells; start nothing yet."""
         self._salt = _secret(salt)
-        self._limits = Limits(memory_mb, threads, deadline_s, prepare_deadline_s)
+        self._limits = Limits(memory_mb, threads, deadline_s, prepare_deadline_s, idle_s)
+        self._idle = Idle(idle_s, self._rest)
         self._turn = threading.Lock()
         self._owner = os.getpid()
         self._child: Child | None = None
@@ -225,9 +228,19 @@ class DuckDBEngine:
     def close(self) -> None:
         """Let the worker process go."""
         with self._locked():
-            child, self._child = self._child, None
-            if child is not None:
-                child.kill()
+            self._idle.stop()
+            self._end_worker()
+
+    def _rest(self) -> None:
+        """Let the worker go if it was asked nothing for so long."""
+        with self._locked():
+            if self._idle.is_over():
+                self._end_worker()
+
+    def _end_worker(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
 
     def worker_pid(self) -> int | None:
         """Return the process id of the worker, if there is one."""
@@ -258,6 +271,7 @@ class DuckDBEngine:
             child = self._ready(memory_mb)
             answer = None if child is None else child.ask(request, deadline_s)
             if child is not None and answer is not None and answer[0].get("ok") is True:
+                self._idle.used()
                 return answer[1]
             if child is not None:
                 child.kill()

@@ -27,6 +27,7 @@ class Limits:
     threads: int = max(1, os.cpu_count() or 1)
     deadline_s: float | None = None
     prepare_deadline_s: float = 4 * 3600.0
+    idle_s: float = 300.0  # without a question, after which a worker is let go
 
     def deadline_of(self, rows: int, row_s: float = _ROW_S) -> float:
         """Return how long a question of so many rows may take; a function of the card alone.

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from sfumato.core.averaging import GUARANTEE
 from sfumato.core.refusal import Refused
-from sfumato.federated.convener import Convener, Json
+from sfumato.federated.convener import Convener
+from sfumato.federated.replies import Json
 
 
 def average(convener: Convener, data_set: str, sql: str) -> Json:

@@ -8,25 +8,29 @@ is no sum. Needs no PyTorch.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.averaging import GUARANTEE
 from sfumato.core.federation import Agreement, bad_federation
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Collector
 from sfumato.core.secure.terms import NONCE_BYTES
+from sfumato.federated.replies import (
+    Json,
+    is_answer,
+    is_budget,
+    is_price,
+    is_receipt,
+    malformed,
+    said_by_most,
+)
 
-Json = dict[str, Any]  # Any: JSON, as the wire has it
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
 _ASKED: Final = {"data_set", "sql", "question", "epsilon", "delta", "max_groups", "max_rows"}
 
@@ -97,9 +101,10 @@ class Convener:
     def price(self, asked: Json) -> Json:
         """Return what a round costs, and how far off its answer would be; nothing is spent."""
         priced, gone = self.priced(self._body(asked))
-        least = min(priced.values(), key=lambda one: float(one["left"]["next_epsilon"]))
+        least = min(priced, key=lambda name: float(priced[name]["left"]["next_epsilon"]))
         return {
-            **least,
+            **said_by_most(priced, least),
+            "left": priced[least]["left"],
             "fits": all(one["fits"] for one in priced.values()),
             "sites": sorted(priced),
             "left_out": {name: one.code for name, one in sorted(gone.items())},
@@ -108,6 +113,7 @@ class Convener:
     def budget(self, data_set: str) -> Json:
         """Return what the first site has, and beside it, as yours, every account of every site."""
         said, gone = self._everywhere("budget", {n: {"data_set": data_set} for n in self.sites})
+        said = {name: one for name, one in said.items() if is_budget(one)}
         self._check_left(said.keys(), gone)
         accounts: Json = {}
         for name, one in sorted(said.items()):
@@ -129,7 +135,12 @@ class Convener:
     def spent(self, data_set: str) -> dict[str, float]:
         """Return the epsilon that each site's data set has spent; of those that can be reached."""
         said, _ = self._everywhere("budget", {n: {"data_set": data_set} for n in self.sites})
-        return {name: float(one["spent"]["epsilon"]) for name, one in sorted(said.items())}
+        told = {name: one for name, one in sorted(said.items()) if is_budget(one)}
+        return {name: float(one["spent"]["epsilon"]) for name, one in told.items()}
+
+    def said_everywhere(self, verb: str, body: Json) -> dict[str, Json]:
+        """Return what each site says, of those that answer; one may say anything."""
+        return self._everywhere(verb, dict.fromkeys(self.sites, body))[0]
 
     # --- helpers ------------------------------------------------------------------------------
 
@@ -144,15 +155,21 @@ class Convener:
         kept = {key: value for key, value in asked.items() if key in _ASKED}
         return {**kept, "federation": self.agreement.name}
 
-    def priced(self, body: Json) -> tuple[dict[str, Json], dict[str, Refused]]:
-        """Return what the sites say of the sum; all who say anything have to say the same."""
+    def priced(
+        self, body: Json, is_more: Callable[[Json], bool] = lambda _: True
+    ) -> tuple[dict[str, Json], dict[str, Refused]]:
+        """Return what the sites say of the sum; all who say anything have to say the same.
+
+        A site whose word is no price, or not what `is_more` asks of one, is left out.
+        """
         said_all, gone = self._everywhere("price-sum", dict.fromkeys(self.sites, body))
-        priced = {name: one for name, one in said_all.items() if _is_price(one)}
-        gone |= {name: _malformed() for name in said_all.keys() - priced.keys()}
+        priced = {name: one for name, one in said_all.items() if is_price(one) and is_more(one)}
+        gone |= {name: malformed() for name in said_all.keys() - priced.keys()}
         self._check_left(priced.keys(), gone)
-        said: dict[str, list[str]] = {}
+        said: dict[tuple[str, int], list[str]] = {}
         for name in sorted(priced):
-            said.setdefault(str(priced[name]["about"]), []).append(name)
+            terms = str(priced[name]["about"]), int(priced[name]["size"])
+            said.setdefault(terms, []).append(name)
         if len(said) > 1:
             one, other = [names[0] for names in said.values()][:2]
             raise Refused(
@@ -193,7 +210,7 @@ class Convener:
             round_.gone[name] = refused
             return
         # Without one it is paid all the same: go on.
-        if _is_receipt(reply.get("receipt"), round_.body.get("guarantee")):
+        if is_receipt(reply.get("receipt"), round_.body.get("guarantee")):
             round_.receipts[name] = reply["receipt"]
 
     def _check_left(self, left: Any, gone: Mapping[str, Refused]) -> None:
@@ -239,7 +256,8 @@ class Convener:
     def shown(self, body: Json) -> Json:
         """Return the table that most sites make of a finished sum; one site alone is not believed.
 
-        It is arithmetic on released numbers, so more say the same than may lie.
+        It is arithmetic on released numbers, so more say the same than may lie. The receipt is
+        theirs too, word by word what most of them say.
         """
         said, gone = self._everywhere("show-sum", dict.fromkeys(self.sites, body))
         if not said:
@@ -255,7 +273,10 @@ class Convener:
                 f"Of the sites that show the sum, {len(alike)} say the same; so many may lie.",
                 "Ask again when more sites can be reached.",
             )
-        return said[alike[0]]
+        receipts = {name: said[name]["receipt"] for name in alike if is_answer(said[name])}
+        if not receipts:
+            raise malformed()
+        return {**said[alike[0]], "receipt": said_by_most(receipts, min(receipts))}
 
     def _everywhere(
         self, verb: str, bodies: Mapping[str, Json]
@@ -274,7 +295,7 @@ class Convener:
                 if isinstance(reply, dict):
                     said[name] = reply
                 else:
-                    gone[name] = _malformed()
+                    gone[name] = malformed()
         return said, gone
 
 
@@ -284,45 +305,8 @@ def _wrong(collector: Collector) -> Json:
     return {"wrong_shares": found} if found else {}
 
 
-def _is_price(said: Json) -> bool:
-    """Say whether a site's word of a price is one; it may say anything."""
-    numbers = [said.get(name) for name in ("bits", "size")]
-    return (
-        all(isinstance(one, int) and not isinstance(one, bool) for one in numbers)
-        and isinstance(said.get("about"), str)
-        and isinstance(said.get("fits"), bool)
-        and _is_left(said.get("left"))
-    )
-
-
-def _is_receipt(said: object, guarantee: object) -> bool:
-    """Say whether a site's receipt has what an answer quotes of it: an epsilon, if it has noise."""
-    if not isinstance(said, dict) or not _is_left(said.get("left")):
-        return False
-    return guarantee == GUARANTEE or _is_number(said.get("epsilon"))
-
-
-def _is_left(said: object) -> bool:
-    return isinstance(said, dict) and _is_number(said.get("next_epsilon"))
-
-
-def _is_number(said: object) -> bool:
-    is_number = isinstance(said, int | float | Decimal) and not isinstance(said, bool)
-    with contextlib.suppress(OverflowError):  # a whole number that no float holds
-        return is_number and math.isfinite(cast("float", said))
-    return False
-
-
 def _next_of(receipt: Json) -> float:
     return float(receipt["left"]["next_epsilon"])
-
-
-def _malformed() -> Refused:
-    return Refused(
-        "sum-message-refused",
-        "The site's reply is none of this protocol.",
-        "Ask its owner what runs there.",
-    )
 
 
 def _done(asked: Mapping[Future[Json], str]) -> Iterator[tuple[Future[Json], str]]:

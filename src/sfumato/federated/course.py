@@ -8,7 +8,8 @@ Nothing is hooked: `TorchHook` is there because notebooks make one.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Self
 
 import torch
 from torch import optim
@@ -24,7 +25,7 @@ class TorchHook:
     """Holds the notebook's own worker, and changes nothing."""
 
     def __init__(self, torch: object = None, **_: object) -> None:
-        self.local_worker = virtual.VirtualWorker("me")
+        self.local_worker = virtual.HERE
 
 
 class VirtualWorker(virtual.VirtualWorker):
@@ -37,6 +38,13 @@ class VirtualWorker(virtual.VirtualWorker):
     def _objects(self) -> dict[str, str]:
         """What the worker holds, by key; it does not show values, nor sizes."""
         return dict.fromkeys(self.objects(), f"at {self.id}")
+
+    _tensors = _objects
+
+    def add_workers(self, workers: Iterable[object]) -> Self:
+        """Change nothing: a reference says itself where it is."""
+        del workers
+        return self
 
 
 class Torch:

@@ -30,6 +30,7 @@ class RemoteTensor(torch.Tensor):
 
     _ref: Ref
     _needs_grad: bool
+    _is_sent: bool = False  # and not computed there: it may have a gradient
 
     @property
     def location(self) -> Worker:
@@ -41,13 +42,46 @@ class RemoteTensor(torch.Tensor):
         """Return the key under which the worker holds it."""
         return self._ref.key
 
+    @property
+    def id(self) -> str:
+        """Return the name of the reference, as notebooks print it."""
+        return f"{self.owner.id}:{self._ref.key}"
+
+    @property
+    def owner(self) -> Worker:
+        """Return where the reference is: here."""
+        from sfumato.federated.virtual import HERE
+
+        return HERE
+
     def get(self) -> Any:  # Any: a LocalTensor, or this parameter brought back
-        """Return the values; the worker keeps them no longer."""
+        """Return the values; the worker keeps them no longer.
+
+        What was sent comes back with its gradient, where that is not the site's.
+        """
         from sfumato.federated.local import local
 
+        grad = self._gradient()
         held = self._ref.worker.ask(do="get", key=self._ref.key)
         self._ref.is_open = False
-        return local(held)
+        if grad is None:
+            return local(held)
+        brought = local(held.detach()).requires_grad_()
+        brought.grad = grad
+        return brought
+
+    def _gradient(self) -> Any:  # Any: as above, or None
+        if not (self._is_sent and self._needs_grad):
+            return None
+        try:
+            found = self.grad
+            return None if found is None else found.get()
+        except Refused:
+            return None
+
+    def copy(self) -> RemoteTensor:
+        """Return another with the same values at the same worker."""
+        return self.clone()
 
     def release(self, *, epsilon: Any, delta: Any = None) -> Any:
         """Return what the site's door gives for it at that price, noised: a sum or mean of a table.
@@ -58,6 +92,8 @@ class RemoteTensor(torch.Tensor):
 
     def move(self, worker: Worker) -> RemoteTensor:
         """Return the tensor at another worker; this one keeps it no longer."""
+        if worker is self.owner:
+            return self.get()  # as the old course did
         return self if worker is self.location else put(worker, self.get())
 
     def send(self, worker: Worker) -> RemoteTensor:
@@ -108,7 +144,9 @@ def remote(worker: Worker, told: Any) -> RemoteTensor:
 
 def put(worker: Worker, value: torch.Tensor) -> RemoteTensor:
     """Return the value at the worker; the one here stays as it is."""
-    return remote(worker, worker.ask(do="put", value=value))
+    made = remote(worker, worker.ask(do="put", value=value))
+    made._is_sent = True
+    return made
 
 
 def call(said: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -83,7 +83,7 @@ class TrainedModel:
         said = {
             "card": json.dumps(self.card, sort_keys=True),
             "guarantee": str(self.card["guarantee"]),
-            "scales": json.dumps([_scale_json(one) for one in (*self.features, self.target)]),
+            "scales": json.dumps([scale_json(one) for one in (*self.features, self.target)]),
             "activation": self.network.activation,
             "loss": self.network.loss,
         }
@@ -131,5 +131,6 @@ def _scale(said: list[Any]) -> Scale:
     return Scale(str(name), float(lower), float(upper), float(step), tuple(keys))
 
 
-def _scale_json(scale: Scale) -> list[Any]:
+def scale_json(scale: Scale) -> list[Any]:
+    """Return how a column is read, as it is kept with a model."""
     return [scale.name, scale.lower, scale.upper, scale.step, list(scale.keys)]

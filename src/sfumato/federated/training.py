@@ -7,6 +7,8 @@ arithmetic on released numbers. Needs no PyTorch.
 from __future__ import annotations
 
 import base64
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -19,13 +21,15 @@ import numpy as np
 from sfumato.core.learning.lesson import CLASSES, SITE
 from sfumato.core.learning.network import Network, Numbers
 from sfumato.core.refusal import Refused
-from sfumato.federated.convener import Convener, Json, Round
-from sfumato.federated.trained import Scale, TrainedModel, scale_of
+from sfumato.federated.convener import Convener, Round
+from sfumato.federated.replies import Json, is_number, said_by_most
+from sfumato.federated.trained import Scale, TrainedModel, scale_json, scale_of
 
 NAME_BYTES: Final = 32
 PATIENCE: Final = 3  # rounds that fail one after the other, and then the training stops
 MOST: Final = 32.0
 MOST_PAID: Final = 10**10  # epsilon that a site takes down as another's
+WORDS: Final = ("against", "says", "bounding", "mechanism")  # of a price, which a card quotes
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def train(
         "epsilon": course.epsilon,
         "delta": course.delta,
     }
-    priced, gone = convener.priced(body)
+    priced, gone = convener.priced(body, _is_of_lesson)
     unit = _unit(priced)
     network, scales = _network(convener, course)
     pupil = _Pupil(convener, course, network, scales, first_weights(network, name), priced)
@@ -194,15 +198,12 @@ class _Pupil:
 
     def model(self, stopped: Refused | None) -> TrainedModel:
         """Return the model with its card."""
-        first = next(iter(self.priced.values()))
+        said = said_by_most(self.priced, min(self.priced))
         card: Json = {
             "guarantee": "central-dp",
-            "epsilon": float(first["epsilon"]),
-            "delta": float(first["delta"]),
-            "against": first["against"],
-            "says": first["says"],
-            "bounding": first["bounding"],
-            "mechanism": first["mechanism"],
+            "epsilon": float(self.course.epsilon),  # one's own word, which all have signed
+            "delta": float(said["delta"]),
+            **{word: said[word] for word in WORDS},
             "federation": self.convener.agreement.name,
             "lesson": _plain(self.course),
             "rounds": self.done,
@@ -240,11 +241,8 @@ def first_weights(network: Network, name: str) -> Numbers:
 
 
 def _network(convener: Convener, course: Course) -> tuple[Network, tuple[Scale, ...]]:
-    """Return the network that the sites' card makes of the course, and how its columns are read."""
-    columns = convener.from_any("card", {"data_set": course.data_set})["columns"]
-    known = {str(one["name"]).casefold(): one for one in columns}
-    names = (*course.features, course.target)
-    scales = tuple(scale_of(name, known[name.casefold()]) for name in names)
+    """Return the network that the sites' cards make of the course, and how columns are read."""
+    scales = _scales(convener, course)
     target = scales[-1]
     count = len(target.keys) or round((target.upper - target.lower) / target.step) + 1
     outs = count if course.loss == CLASSES else 1
@@ -252,9 +250,53 @@ def _network(convener: Convener, course: Course) -> tuple[Network, tuple[Scale, 
     return Network(widths, course.activation, course.loss), scales
 
 
+def _scales(convener: Convener, course: Course) -> tuple[Scale, ...]:
+    """Return how columns are read by the cards of most sites, which are more than may lie."""
+    cards = convener.said_everywhere("card", {"data_set": course.data_set})
+    read = [one for card in cards.values() if (one := _scales_in(card, course)) is not None]
+    told = Counter(json.dumps([scale_json(scale) for scale in one], default=str) for one in read)
+    found, count = told.most_common(1)[0] if told else ("", 0)
+    if count <= convener.agreement.colluders:
+        raise Refused(
+            "sum-not-trusted",
+            f"Of the sites that show their cards, {count} say the same; so many may lie.",
+            "Ask again when more sites can be reached.",
+        )
+    (chosen, *_) = (
+        one for one in read if json.dumps([scale_json(s) for s in one], default=str) == found
+    )
+    return chosen
+
+
+def _scales_in(card: Json, course: Course) -> tuple[Scale, ...] | None:
+    """Return how columns are read by one site's card; None if it has them not, or is none."""
+    try:
+        known = {str(one["name"]).casefold(): one for one in card["columns"]}
+        names = (*course.features, course.target)
+        return tuple(scale_of(name, known[name.casefold()]) for name in names)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+def _is_of_lesson(said: Json) -> bool:
+    """Say whether a price has all that a lesson reads of one."""
+    return (
+        is_number(said.get("delta"))
+        and is_number(_unit_in(said))
+        and all(isinstance(said.get(word), str) for word in WORDS)
+    )
+
+
+def _unit_in(said: Json) -> object:
+    match said.get("noise"):
+        case [{"unit": unit}, *_]:
+            return unit
+    return None
+
+
 def _unit(priced: Mapping[str, Json]) -> float:
     """Return what one step of the sum is worth, on which all sites have to agree."""
-    said = {str(one["noise"][0]["unit"]) for one in priced.values()}
+    said = {str(_unit_in(one)) for one in priced.values()}
     if len(said) > 1:
         raise Refused(
             "sum-not-trusted",

@@ -6,7 +6,7 @@ It keeps the rules of a site, not its walls: whoever runs the process can read i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -51,3 +51,6 @@ class VirtualWorker(Worker):
             f"Worker {self.id!r} is in this process: it has no door that could price it.",
             "Use a site with a vault (docs/federated.md), or let several sites train.",
         )
+
+
+HERE: Final = VirtualWorker("me")  # whose references are; what is moved to it is here

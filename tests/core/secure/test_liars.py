@@ -100,10 +100,16 @@ def test_sites_that_were_told_of_different_sharers_reveal_nothing() -> None:
     places = unpack(sharers, "sharers")
     kept = [item for item in unpack(mine, "mine") if item[:8] != places[5]]
     told = pack("delivery", pack("sharers", *places[:5]), pack("mine", *kept))
-    round_.box = {**round_.box, "s00": told}
-    round_.stage("mask")
-    with pytest.raises(Refused, match="different sharers"):
-        round_.stage("agree")
+    said = {
+        name: round_.say(name, "mask", told if name == "s00" else message)
+        for name, message in round_.box.items()
+    }
+    with pytest.raises(Refused, match="told of other sharers"):
+        round_.collector.take(said["s00"])  # an honest server adds nothing of it
+    survivors = pack("survivors", *(unpack(one, "masked", 2)[0] for one in said.values()))
+    for site in round_.sites.values():
+        with pytest.raises(Refused, match="different sharers"):
+            site.agree(survivors)
 
 
 def test_a_ring_that_colluders_could_cut_is_not_agreed_on() -> None:
@@ -393,3 +399,45 @@ def test_a_key_that_everyone_would_agree_with_leaves_its_site_out(which: int) ->
     with pytest.raises(Refused, match="none that can be agreed with"):
         round_.collector.take(signed("keys", key_of("s01"), 1, round_.terms.digest, *keys))
     assert round_.collector.take(good) == "s01"
+
+
+@pytest.mark.parametrize("stage", ["mask", "agree"])
+def test_a_site_that_signs_to_have_heard_something_else_stops_no_other(stage: str) -> None:
+    """Its word in a list would have every honest site refuse the list, after all have paid."""
+    round_ = Round(sites=5, floor=4).up_to(stage)
+
+    def other(name: str, stage: str, said: bytes) -> bytes:
+        if name != "s02":
+            return said
+        kind = "update" if stage == "mask" else "agreement"
+        claim, *rest = unpack(said, "masked", 2) if stage == "mask" else [said]
+        _, _, told, digest = unpack(unpack(claim, "signed", 2)[0], kind, 4)
+        changed = (bytes(32), digest) if stage == "mask" else (told, bytes(32))
+        forged = signed(kind, key_of(name), 2, round_.terms.digest, *changed)
+        return pack("masked", forged, *rest) if rest else forged
+
+    liar = round_.say("s02", stage, round_.box["s02"])
+    with pytest.raises(Refused, match="sum-message-refused"):
+        round_.collector.take(other("s02", stage, liar))
+    for later in STAGES[STAGES.index(stage) :]:
+        round_.stage(later, gone=["s02"] if later == stage else [])
+    left = [name for name in round_.names if name != "s02" or stage == "agree"]
+    assert (round_.collector.total() == round_.sum_of(left)).all()
+
+
+def test_who_deals_shares_that_cannot_be_read_is_named_by_whom_they_are_for() -> None:
+    """Nobody has masked anything, or paid."""
+    round_ = Round(sites=4, floor=3).up_to("share")
+
+    def junk(name: str, _stage: str, said: bytes) -> bytes:
+        if name != "s02":
+            return said
+        promise, sealed = unpack(unpack(said, "signed", 2)[0], "shares", 4)[2:]
+        spoilt = pack("sealed", *(item[:-1] + bytes([item[-1] ^ 1]) for item in
+                                  unpack(sealed, "sealed")))  # fmt: skip
+        return signed("shares", key_of(name), 2, round_.terms.digest, promise, spoilt)
+
+    round_.stage("share", spoil=junk)
+    for name in ("s00", "s01", "s03"):
+        with pytest.raises(Refused, match="The shares of 's02' cannot be read"):
+            round_.sites[name].hear(round_.box[name])

@@ -51,6 +51,7 @@ class Collector:
         self._promises: dict[int, bytes] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}  # receiver -> sender -> shares
         self._sharers = self._left = frozenset[int]()
+        self._told = self._listed = b""  # hashes of the lists that all were sent
         self._revealed: dict[int, dict[int, bytes]] = {}  # of whom -> by whom -> share
         self._is_whole = False
         self._wrong: set[tuple[int, int]] = set()  # by whom, and of whose secret
@@ -115,6 +116,7 @@ class Collector:
     def _deliver(self) -> Mapping[int, bytes]:
         self._sharers = frozenset(self._said)
         sharers = pack("sharers", *(_place(place) for place in sorted(self._sharers)))
+        self._told = sha256(sharers).digest()
         return {place: pack("delivery", sharers, self._mine(place)) for place in self._sharers}
 
     def _mine(self, receiver: int) -> bytes:
@@ -123,7 +125,9 @@ class Collector:
 
     def _read_update(self, message: bytes) -> int:
         claim, masked = unpack(message, "masked", 2)
-        place, (_, digest) = self._open(claim, 2)
+        place, (told, digest) = self._open(claim, 2)
+        if told != self._told:  # every other site would refuse a list with such a word in it
+            raise refused("The site says that it was told of other sharers.")
         exactly(masked, self._sum.nbytes, "masked")
         if sha256(masked).digest() != digest:
             raise refused("The update is not the one that was signed.")
@@ -137,10 +141,13 @@ class Collector:
     def _ask_agreement(self) -> Mapping[int, bytes]:
         self._left = frozenset(self._said)
         survivors = pack("survivors", *(self._said[place] for place in sorted(self._said)))
+        self._listed = sha256(survivors).digest()
         return dict.fromkeys(self._said, survivors)
 
     def _read_agreement(self, message: bytes) -> int:
-        place, _ = self._open(message, 2)
+        place, said = self._open(message, 2)
+        if said != [self._told, self._listed]:
+            raise refused("The site has agreed to another list of survivors.")
         self._said[place] = message
         return place
 

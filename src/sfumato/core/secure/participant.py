@@ -190,7 +190,8 @@ class Participant:
         try:
             both = lock.decrypt(bytes(12), exactly(sealed, SEALED_BYTES, "mine"), self.terms.digest)
         except InvalidTag as wrong:
-            raise refused("Shares cannot be read by the site they are for.") from wrong
+            name = self.terms.members[place].name
+            raise refused(f"The shares of {name!r} cannot be read by whom they are for.") from wrong
         self._held[place] = (both[: sharing.SHARE_BYTES], both[sharing.SHARE_BYTES :])
 
     def _checked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:

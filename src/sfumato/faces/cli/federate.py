@@ -173,6 +173,13 @@ def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any)
 @click.option("--activation", type=click.Choice(("relu", "tanh")), default="relu")
 @click.option("--loss", type=click.Choice(("classes", "squares")), default="classes")
 @click.option("--clip", default="1", show_default=True, help="What a person may move, at most.")
+@click.option(
+    "--max-rows",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="So many rows of a person count.",
+)
 @click.option("--rate", type=float, default=2.0, show_default=True)
 @click.option("--local", type=click.IntRange(0), default=0, help="Steps of a site's own (FedAvg).")
 @click.option("--local-rate", default="0", help="How far each of them goes.")
@@ -207,7 +214,9 @@ def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any
 
 
 _NUMBERS: Final = ("epsilon", "delta", "clip", "local_rate", "proximal")
-_AS_GIVEN: Final = ("rounds", "people", "activation", "loss", "rate", "local", "each")
+_AS_GIVEN: Final = (
+    "rounds", "people", "activation", "loss", "rate", "max_rows", "local", "each",
+)  # fmt: skip
 
 
 def told_step(step: Any, rows: Any) -> str:  # Any: federated.training.Step, and public rows

@@ -1,0 +1,92 @@
+"""What sites reply, which may be anything: what is read of it, and what most of them say."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, cast
+
+from sfumato.core.averaging import GUARANTEE
+from sfumato.core.refusal import Refused
+from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS, MOST_SIZE
+
+Json = dict[str, Any]  # Any: JSON, as the wire has it
+
+
+def said_by_most(said: Mapping[str, Json], one: str) -> Json:
+    """Return, word by word, what most of them say; where no more do than otherwise, what one does.
+
+    So a single site that lies decides nothing that the others know as well as it does.
+    """
+    found: Json = {}
+    for word in sorted({str(word) for words in said.values() for word in words}):
+        told = {n: json.dumps(w.get(word), sort_keys=True, default=str) for n, w in said.items()}
+        counts = Counter(told.values())
+        chosen = max(said, key=lambda name: (counts[told[name]], name == one))
+        if word in said[chosen]:
+            found[word] = said[chosen][word]
+    return found
+
+
+def is_price(said: Json) -> bool:
+    """Say whether a site's word of a price is one; it may say anything."""
+    return (
+        _is_within(said.get("bits"), LEAST_BITS, MOST_BITS)
+        and _is_within(said.get("size"), 1, MOST_SIZE)
+        and isinstance(said.get("about"), str)
+        and isinstance(said.get("fits"), bool)
+        and _is_left(said.get("left"))
+    )
+
+
+def _is_within(said: object, least: int, most: int) -> bool:
+    return type(said) is int and least <= said <= most
+
+
+def is_budget(said: Json) -> bool:
+    """Say whether a site's word of its accounts has what is quoted of it."""
+    spent = said.get("spent")
+    return (
+        isinstance(spent, dict)
+        and is_number(spent.get("epsilon"))
+        and isinstance(said.get("yours"), dict)
+        and {"cap", "left", "people"} <= said.keys()
+    )
+
+
+def is_answer(said: Json) -> bool:
+    """Say whether a site's word of a finished sum has a receipt."""
+    return isinstance(said.get("receipt"), dict)
+
+
+def is_receipt(said: object, guarantee: object) -> bool:
+    """Say whether a site's receipt has what an answer quotes of it: an epsilon, if it has noise."""
+    if not isinstance(said, dict) or not _is_left(said.get("left")):
+        return False
+    return guarantee == GUARANTEE or is_number(said.get("epsilon"))
+
+
+def _is_left(said: object) -> bool:
+    return isinstance(said, dict) and is_number(said.get("next_epsilon"))
+
+
+def is_number(said: object) -> bool:
+    """Say whether it is a finite number, and one that a float holds."""
+    if isinstance(said, bool) or not isinstance(said, int | float | Decimal):
+        return False
+    with contextlib.suppress(OverflowError):
+        return math.isfinite(cast("float", said))
+    return False
+
+
+def malformed() -> Refused:
+    """Return the refusal of what is none of this protocol."""
+    return Refused(
+        "sum-message-refused",
+        "The site's reply is none of this protocol.",
+        "Ask its owner what runs there.",
+    )

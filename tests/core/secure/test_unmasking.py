@@ -1,0 +1,155 @@
+"""A server and a site together go for one site's numbers, by every list that they can send about.
+
+What they gather is put together as an attacker would: with both of its secrets a site's masks
+come off. So of the two no more than one is ever to be had, whatever was told to whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import sha256
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from secure_rounds import Integers, Round, key_of
+from sfumato.core.refusal import Refused
+from sfumato.core.secure import sharing
+from sfumato.core.secure.frames import pack, unpack
+from sfumato.core.secure.masks import (
+    add_mask,
+    own_key,
+    promise_of,
+    reduced,
+    take_mask,
+    to_signed,
+    word_type,
+)
+from sfumato.core.secure.participant import keys_in, pair_key
+from sfumato.core.secure.terms import signed
+
+VICTIM, LIAR = 0, 4
+HONEST = ("s01", "s02", "s03")
+EVERYONE = range(5)
+
+
+def agreeing() -> Round:
+    """Five sites, of which four must stay and one may lie, that have sent their numbers."""
+    return Round(sites=5, floor=4, colluders=1).up_to("agree")
+
+
+def claims(round_: Round, places: Iterable[int]) -> bytes:
+    """A list of survivors, made of what these sites have signed."""
+    sent = {name: unpack(said, "masked", 2)[0] for name, s, said in round_.sent if s == "mask"}
+    return pack("survivors", *(sent[round_.names[place]] for place in places))
+
+
+def words_of_liar(round_: Round, told: bytes) -> bytes:
+    """The liar signs whatever list there is."""
+    heard = round_.sites["s01"]._heard
+    digest = round_.terms.digest
+    return signed("agreement", key_of("s04"), LIAR, digest, heard, sha256(told).digest())
+
+
+def shares_in(revealed: bytes) -> dict[int, bytes]:
+    """What a site has revealed, by whose it is."""
+    items = unpack(unpack(unpack(revealed, "signed", 2)[0], "revealed", 3)[2], "unsealed")
+    return {int.from_bytes(item[:8], "little"): item[8:] for item in items}
+
+
+def gathered(round_: Round, lists: dict[str, bytes], *, of_all: bool) -> list[dict[int, bytes]]:
+    """Play the end of the round with these lists; return shares of the victim's two secrets.
+
+    Of each site the server asks for its word on the list that it was told of, then for its shares
+    with the words on that very list, or with those on either, and then once more for the other.
+    """
+    said: dict[str, tuple[bytes, bytes]] = {}
+    for name, told in lists.items():
+        with suppress(Refused):
+            said[name] = told, round_.sites[name].agree(told)
+    shares: set[tuple[int, bytes]] = set()
+    for name, (told, _) in said.items():
+        for of in (told, *(one for one in lists.values() if one != told)):
+            words = [word for heard, word in said.values() if of_all or heard == of]
+            with suppress(Refused):
+                revealed = round_.sites[name].reveal(
+                    pack("agreements", *words, words_of_liar(round_, of))
+                )
+                if name != "s00":  # which has no share of its own
+                    shares.add((int(name[1:]) + 1, shares_in(revealed)[VICTIM]))
+    liars = round_.sites["s04"]._held[VICTIM]
+    return [{**dict(shares), LIAR + 1: liars[which]} for which in (0, 1)]
+
+
+def secret(round_: Round, shares: dict[int, bytes], *, is_seed: bool) -> bytes | None:
+    """The victim's seed or its mask key, if any of the shares give it."""
+    for chosen in combinations(sorted(shares), round_.terms.threshold):
+        found = sharing.join({one: shares[one] for one in chosen}, round_.terms.threshold)
+        if found is not None and _is_true(round_, found, is_seed=is_seed):
+            return found
+    return None
+
+
+def _is_true(round_: Round, found: bytes, *, is_seed: bool) -> bool:
+    if is_seed:
+        return promise_of(found, round_.terms.digest) == round_.collector._promises[VICTIM]
+    public = X25519PrivateKey.from_private_bytes(found).public_key().public_bytes_raw()
+    return public == round_.collector._keys[VICTIM]
+
+
+def unmasked(round_: Round, seed: bytes, mask: bytes) -> Integers:
+    """The victim's numbers, by whoever has both secrets."""
+    (masked,) = (
+        unpack(said, "masked", 2)[1] for n, s, said in round_.sent if (n, s) == ("s00", "mask")
+    )
+    words = np.frombuffer(masked, dtype=word_type(round_.terms.bits)).copy()
+    take_mask(words, own_key(seed, round_.terms.digest))
+    announced = pack("announced", *(said for _, s, said in round_.sent if s == "join"))
+    keys, own = keys_in(announced, round_.terms), X25519PrivateKey.from_private_bytes(mask)
+    for other in round_.terms.near[VICTIM]:
+        key = pair_key(own, keys[other][1], round_.terms, VICTIM, other)
+        (take_mask if other > VICTIM else add_mask)(words, key)
+    return to_signed(reduced(words, round_.terms.bits), round_.terms.bits)
+
+
+def test_whoever_has_both_secrets_has_the_numbers() -> None:
+    """That the attack is one: with what only the site itself knows it succeeds."""
+    round_ = agreeing()
+    own = round_.sites["s00"]
+    assert (unmasked(round_, own._seed, own._mask_secret) == round_.values["s00"]).all()
+
+
+def test_no_lists_of_survivors_give_both_secrets_of_a_site() -> None:
+    """Each of the honest is told that the victim is there, or has gone: all sixteen ways."""
+    found: set[tuple[bool, bool]] = set()
+    for *told, of_all in product((True, False), repeat=5):
+        round_ = agreeing()
+        lists = {
+            name: claims(round_, EVERYONE if is_there else EVERYONE[1:])
+            for name, is_there in zip(("s00", *HONEST), told, strict=True)
+        }
+        seeds, masks = gathered(round_, lists, of_all=of_all)
+        seed = secret(round_, seeds, is_seed=True)
+        mask = secret(round_, masks, is_seed=False)
+        found.add((seed is not None, mask is not None))
+    assert found == {(False, False), (True, False), (False, True)}
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_site_that_has_revealed_is_not_asked_again(is_there: bool) -> None:
+    """For a survivor's seed first, and then for the mask key of the one that is said to be gone."""
+    round_ = agreeing()
+    first, second = (
+        claims(round_, EVERYONE if way else EVERYONE[1:]) for way in (is_there, not is_there)
+    )
+    words = [round_.sites[name].agree(first) for name in HONEST]
+    packed = pack("agreements", *words, words_of_liar(round_, first))
+    assert shares_in(round_.sites["s01"].reveal(packed))[VICTIM]
+    for again in (packed, pack("agreements", words_of_liar(round_, second))):
+        with pytest.raises(Refused, match="stage"):
+            round_.sites["s01"].reveal(again)
+    with pytest.raises(Refused, match="stage"):
+        round_.sites["s01"].agree(second)
