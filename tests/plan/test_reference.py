@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -64,6 +65,7 @@ from sfumato.core.question import (
     Aggregate,
     EachPerson,
     Formula,
+    Joined,
     JoinedPeople,
     Order,
     Output,
@@ -130,6 +132,7 @@ CELLS: Mapping[str, Sequence[str]] = {
     "seen": ("2026-01-01 00:00:00", "2026-01-01T13:59", "1969-12-28 23:59:59.5", "noon", ""),
 }  # fmt: skip
 DECLARED = ("a", "b", "c")
+OTHERS = ("zz", "xy", "other")  # texts that are no declared keys of their columns
 Value = Fraction | str | bool | datetime | None
 Cell = tuple[Value, ...]
 LogicalRow = Mapping[str, Value]
@@ -463,13 +466,19 @@ def _field(name: str, moment: datetime) -> int:
 
 def _view(plan: Plan) -> View:
     """Return what the rows are of: one table, even if several were joined to it."""
-    alone = replace(plan.question, table="", joins=(), beside=())
+    alone = replace(plan.question, table="", joins=(), beside=(), lookups=())
     beside = tuple(view_of(card, Question(card.name, ()))[0] for card in plan.beside)
-    return replace(view_of(plan.card, alone)[0], beside=beside)
+    return replace(view_of(plan.card, alone)[0], beside=beside, lookups=plan.lookups)
+
+
+Public = Mapping[str, Sequence[LogicalRow]]  # public rows, by the table's name
 
 
 def read_plainly(
-    plan: Plan, rows: Sequence[Person], others: Sequence[Sequence[Person]] = ()
+    plan: Plan,
+    rows: Sequence[Person],
+    others: Sequence[Sequence[Person]] = (),
+    public: Public = MappingProxyType({}),
 ) -> dict[Cell, list[Person]]:
     """Return the rows (or people, if there is an inner SELECT) of each cell of the question.
 
@@ -482,6 +491,8 @@ def read_plainly(
         rows = _people(view, question.source, rows)
         for one, its, theirs in zip(question.beside, view.beside, others, strict=True):
             rows = _meeting(one, rows, _people(its, one.each, theirs))
+        for joined, look_up in zip(question.lookups, plan.lookups, strict=True):
+            rows = _looked_up(joined, look_up.key.name, rows, public[joined.table])
     cells: dict[Cell, list[Person]] = defaultdict(list)
     for row in rows:
         if where is not None and reading.holds(where, row.cells) is not True:
@@ -503,12 +514,32 @@ def _meeting(one: JoinedPeople, rows: Sequence[Person], others: Sequence[Person]
     ]
 
 
+def _looked_up(
+    joined: Joined, key: str, rows: Sequence[Person], public: Sequence[LogicalRow]
+) -> list[Person]:
+    """Return the people with the public row whose key their value is, or with nothing if kept."""
+    of = {row[key]: row for row in public if row[key] is not None}
+    nothing: LogicalRow = dict.fromkeys(public[0])
+    met = [(row, of.get(row.cells[joined.on[0]])) for row in rows]
+    return [
+        replace(
+            row,
+            cells={
+                **row.cells,
+                **{f"{joined.table}.{name}": value for name, value in (found or nothing).items()},
+            },
+        )
+        for row, found in met
+        if found is not None or joined.keeps_all
+    ]
+
+
 def _is_answered(key: Any, value: Value) -> bool:  # a key of a plan, and what a row has for it
     if key.keys is None:
         return True
     keys = [_key_value(key.kind, key.unit, constant) for constant in key.keys]
     if value not in keys:  # only a declared column has values that are no keys
-        assert value == "zz" or isinstance(key.of, Ref | Curve), (key.of, value)
+        assert value in OTHERS or isinstance(key.of, Ref | Curve), (key.of, value)
     return value in keys
 
 
@@ -779,10 +810,12 @@ def disagreement(
     table: Tables,
     rows: Sequence[Person],
     others: Sequence[Sequence[Person]] = (),
+    *,
+    public: Public = MappingProxyType({}),
 ) -> str:
     """Return how the plan's integers differ from the plain reading; empty if they do not."""
     found = added_up(database, plan, table)
-    cells = read_plainly(plan, rows, others)
+    cells = read_plainly(plan, rows, others, public)
     if plan.selects_keys and set(found) != set(cells):
         return f"cells {set(found) ^ set(cells)}"
     nothing = tuple(0 for _ in plan.measure.tallies)
