@@ -158,7 +158,7 @@ class Writer:
         """Return tables of people as they are, or with a public one beside them."""
         name = self.draw.choice(("zips", "z", "v"))
         zips = Relation("zips" if name == "zips" else f"zips {name}", name, TABLES["zips"], "zips")
-        on = self._on(scope, zips) if self.draw.random() < 0.4 else ""
+        on = self._on(scope, zips) if self.draw.random() < 0.6 else ""
         if not on:
             return text, scope
         side = self.draw.choice(("JOIN", "LEFT JOIN"))
