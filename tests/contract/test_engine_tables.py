@@ -33,6 +33,7 @@ from sfumato.engines.duckdb import DuckDBEngine
 WIDE = 10**6
 SEEDS = {"duckdb": 6, "postgres": 4, "spark": 1}
 MEASURES = {"duckdb": 60, "postgres": 40, "spark": 12}
+LOOKED_UP = {"duckdb": 60, "postgres": 60, "spark": 12}
 HEADERS = [
     ["who", "town", "age"],
     ["pid", "place", "cost", "who"],
@@ -279,6 +280,41 @@ def test_tables_beside_each_other_are_added_up_as_by_hand(
             others = rows_beside(measure, stored)
             by_hand = added_up(measure, joined_rows(measure, stored), order=order, others=others)
             assert numbers(engine, table, measure) == by_hand, measure
+
+
+def looking(dice: random.Random) -> Measure:
+    """Return people of a table, perhaps beside those of another, who are looked up among towns."""
+    asking = Asking(dice)
+    first, *others = dice.sample((0, 1, 2), dice.choice((1, 2)))
+
+    def each(table: int) -> PerPerson:
+        columns = asking.columns({(table, c): c for c in range(WIDTHS[table])})
+        return PerPerson(None, columns, dice.choice((1, 3, WIDE)))
+
+    tallies = (Tally("rows"), Tally("sum", Ref("u0")))
+    beside = tuple(JoinPeople(each(table), table, (), keeps_all=True) for table in others)
+    made = Measure(None, (), tallies, True, 1, 1, each(first), first, beside=beside)
+    made = asking.looking_up(made, WIDTH * (1 + len(beside)))
+    return replace(made, where=dice.choice((made.where, None, None)))
+
+
+def test_what_people_look_up_is_added_up_as_by_hand(
+    engine: Engine, kind: str, tmp_path: Path
+) -> None:
+    """Of tables that are full, so that hardly any answer is empty."""
+    dice, met = random.Random(11), 0
+    tables = random_tables(dice)
+    while not all(tables[:3]):
+        tables = random_tables(dice)
+    table = prepared(engine, tmp_path / "full", tables)
+    stored = twins(tmp_path / "full", tables)
+    for _ in range(LOOKED_UP[kind]):
+        measure = looking(dice)
+        others = rows_beside(measure, stored)
+        by_hand = added_up(measure, joined_rows(measure, stored), others=others)
+        assert numbers(engine, table, measure) == by_hand, measure
+        met += bool(by_hand)
+    assert met > LOOKED_UP[kind] / 3
 
 
 def test_without_a_person_exactly_their_own_part_is_missing(engine: Engine, tmp_path: Path) -> None:
