@@ -4,6 +4,9 @@ Ten million rows of a million people go in as Parquet, through `prepare`. Each p
 timed beside the plain GROUP BY of the same fixed-point integers, with the same filter, in the same
 worker and over the same pipe, turn by turn; the ratio is of the best times, for machines are shared
 and noisy. The plain query groups by the stored code, which is the fastest that plain SQL has.
+
+No line is of a raw table: the house asks none. Every source is prepared, with rows as units too, so
+what such a line timed nobody could ask (docs/decisions/0079; `bench.raw` has the ways there were).
 """
 
 from __future__ import annotations

@@ -222,7 +222,9 @@ def _beside(row: Row, join: Join, others: Sequence[Row]) -> list[Row]:
     if join.looked_up is None:
         found = [other for other in others if other["person"] == row["person"]]
     else:
-        found = [o for o in others if _are_equal(row[f"v{join.looked_up}"], o[f"v{join.key}"])]
+        name = f"v{join.looked_up}"  # of a table of people it is a u
+        value = row[name] if name in row else row[f"u{join.looked_up}"]
+        found = [other for other in others if _are_equal(value, other[f"v{join.key}"])]
     for before, own in join.also:
         found = [o for o in found if _are_equal(row[f"v{before}"], o[f"v{own}"])]
     if not found and join.keeps_all:
@@ -560,18 +562,19 @@ _TALLIES: Mapping[str, Callable[[Measure, Tally, bytes], Adding]] = {
 
 
 def rows_beside(measure: Measure, tables: Sequence[Sequence[Row]]) -> list[list[Row]]:
-    """Return the rows that each table of people is made of that stands beside the first."""
-    return [
+    """Return the rows of which tables are made that stand beside the first; public ones last."""
+    of_people = [
         joined_rows(replace(measure, table=one.table, joins=one.joins), tables)
         for one in measure.beside
     ]
+    return [*of_people, *(list(tables[join.table]) for join in measure.lookups)]
 
 
 def _met(measure: Measure, source: PerPerson, tables: Sequence[Sequence[Row]]) -> list[Row]:
     """Return one row for each person of the first table, with their row of the others."""
     first, *others = tables
     made, start = _people(source, first), len(source.columns)
-    for one, rows in zip(measure.beside, others, strict=True):
+    for one, rows in zip(measure.beside, others, strict=False):
         theirs = _people(one.source, rows, start)
         nothing: Row = {f"u{start + i}": None for i in range(len(one.source.columns))}
         made = {
@@ -580,7 +583,10 @@ def _met(measure: Measure, source: PerPerson, tables: Sequence[Sequence[Row]]) -
             if one.keeps_all or person in theirs
         }
         start += len(one.source.columns)
-    return list(made.values())
+    met = list(made.values())
+    for join, rows in zip(measure.lookups, others[len(measure.beside) :], strict=True):
+        met = [both for row in met for both in _beside(row, join, rows)]
+    return met
 
 
 def _people(source: PerPerson, rows: Sequence[Row], start: int = 0) -> dict[object, Row]:

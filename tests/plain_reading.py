@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -55,6 +56,7 @@ from sfumato.core.measure import Cells, Measure, Tally
 from sfumato.core.question import (
     Aggregate,
     EachPerson,
+    Joined,
     JoinedPeople,
     Question,
     Reduce,
@@ -118,7 +120,12 @@ CELLS: Mapping[str, Sequence[str]] = {
     "seen": ("2026-01-01 00:00:00", "2026-01-01T13:59", "1969-12-28 23:59:59.5",
              "2025-12-29 00:00:00.000001", "noon", ""),
 }  # fmt: skip
-UNDECLARED = ("zz", "xy", "w")  # by a card, of columns whose keys it names, nor by a question
+UNDECLARED = (
+    "zz",
+    "xy",
+    "w",
+    "other",
+)  # by a card, of columns whose keys it names, nor by a question
 Value = Fraction | str | bool | datetime | None
 Cell = tuple[Value, ...]
 LogicalRow = Mapping[str, Value]
@@ -474,13 +481,19 @@ def _field(name: str, moment: datetime) -> int:
 
 def _view(plan: Plan) -> View:
     """Return what the rows are of: one table, even if several were joined to it."""
-    alone = replace(plan.question, table="", joins=(), beside=())
+    alone = replace(plan.question, table="", joins=(), beside=(), lookups=())
     beside = tuple(view_of(card, Question(card.name, ()))[0] for card in plan.beside)
-    return replace(view_of(plan.card, alone)[0], beside=beside)
+    return replace(view_of(plan.card, alone)[0], beside=beside, lookups=plan.lookups)
+
+
+Public = Mapping[str, Sequence[LogicalRow]]  # public rows, by the table's name
 
 
 def read_plainly(
-    plan: Plan, rows: Sequence[Person], others: Sequence[Sequence[Person]] = ()
+    plan: Plan,
+    rows: Sequence[Person],
+    others: Sequence[Sequence[Person]] = (),
+    public: Public = MappingProxyType({}),
 ) -> dict[Cell, list[Person]]:
     """Return the rows (or people, if there is an inner SELECT) of each cell of the question.
 
@@ -493,6 +506,8 @@ def read_plainly(
         rows = _people(view, question.source, rows)
         for one, its, theirs in zip(question.beside, view.beside, others, strict=True):
             rows = _meeting(one, rows, _people(its, one.each, theirs))
+        for joined, look_up in zip(question.lookups, plan.lookups, strict=True):
+            rows = _looked_up(joined, look_up.key.name, rows, public[joined.table])
     cells: dict[Cell, list[Person]] = defaultdict(list)
     for row in rows:
         if where is not None and reading.holds(where, row.cells) is not True:
@@ -511,6 +526,26 @@ def _meeting(one: JoinedPeople, rows: Sequence[Person], others: Sequence[Person]
         Person(row.who, {**row.cells, **theirs.get(row.who, nothing)})
         for row in rows
         if one.keeps_all or row.who in theirs
+    ]
+
+
+def _looked_up(
+    joined: Joined, key: str, rows: Sequence[Person], public: Sequence[LogicalRow]
+) -> list[Person]:
+    """Return the people with the public row whose key their value is, or with nothing if kept."""
+    of = {row[key]: row for row in public if row[key] is not None}
+    nothing: LogicalRow = dict.fromkeys(public[0])
+    met = [(row, of.get(row.cells[joined.on[0]])) for row in rows]
+    return [
+        replace(
+            row,
+            cells={
+                **row.cells,
+                **{f"{joined.table}.{name}": value for name, value in (found or nothing).items()},
+            },
+        )
+        for row, found in met
+        if found is not None or joined.keeps_all
     ]
 
 
@@ -670,13 +705,14 @@ def disagreement(
     others: Sequence[Sequence[Person]] = (),
     *,
     said: Plan | None = None,
+    public: Public = MappingProxyType({}),
 ) -> str:
     """Return how the plan's integers differ from the plain reading; empty if they do not.
 
     What is read is the question of `said`, if the plan is of one that says the same otherwise.
     """
     said = said or plan
-    cells = read_plainly(said, rows, others)
+    cells = read_plainly(said, rows, others, public)
     found = {_turned(plan, said, cell): numbers for cell, numbers in found.items()}
     if plan.selects_keys and set(found) != set(cells):
         return f"cells {set(found) ^ set(cells)}"

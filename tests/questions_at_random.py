@@ -143,7 +143,7 @@ class Writer:
         """Return a table with one row for each person, or two of them that are joined."""
         first = self._each("p")
         if self.draw.random() < 0.5:
-            return f"FROM {first.sql}", [first]
+            return self._looked_up(f"FROM {first.sql}", [first])
         other = self._each("q")
         one, two = (_person_of(relation) for relation in (first, other))
         on = f"ON p.{one} = q.{two}"
@@ -152,7 +152,17 @@ class Writer:
         elif self.draw.random() < 0.3:
             on = f"ON q.{two} = p.{one}"
         side = self.draw.choice(("JOIN", "LEFT JOIN"))
-        return f"FROM {first.sql} {side} {other.sql} {on}", [first, other]
+        return self._looked_up(f"FROM {first.sql} {side} {other.sql} {on}", [first, other])
+
+    def _looked_up(self, text: str, scope: list[Relation]) -> tuple[str, list[Relation]]:
+        """Return tables of people as they are, or with a public one beside them."""
+        name = self.draw.choice(("zips", "z", "v"))
+        zips = Relation("zips" if name == "zips" else f"zips {name}", name, TABLES["zips"], "zips")
+        on = self._on(scope, zips) if self.draw.random() < 0.6 else ""
+        if not on:
+            return text, scope
+        side = self.draw.choice(("JOIN", "LEFT JOIN"))
+        return f"{text} {side} {zips.sql} {on}", [*scope, zips]
 
     def _each(self, name: str) -> Relation:
         """Return a table with one row for each person."""
@@ -174,6 +184,7 @@ class Writer:
     def _of_person(self, scope: list[Relation]) -> str:
         number = self._number(scope)
         whats = ["COUNT(*)", *(f"{f}({number})" for f in ("SUM", "MAX", "COUNT") if number)]
+        whats += [f"MIN({number})"] if number else []
         if self.draw.random() < 0.1:
             return f"{self.draw.choice(whats)} + COUNT(*)"
         return self.draw.choice(whats)

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import duckdb
 
 from asking import Asking
-from plain_reading import Person, added_up, card, disagreement, planned, prepare, some_rows, spelt
+from plain_reading import (
+    Person,
+    Public,
+    added_up,
+    card,
+    disagreement,
+    planned,
+    prepare,
+    some_rows,
+    spelt,
+)
 from sfumato.core.card import Card
 from sfumato.core.question import Joined, JoinedPeople, Question, question_json
 
@@ -145,6 +155,7 @@ class Posed:
     question: Question
     rows: list[Person]
     others: tuple[list[Person], ...] = ()
+    public: Public = field(default_factory=dict)  # rows that people look up
 
 
 @dataclass(frozen=True)
@@ -186,7 +197,7 @@ class Dealt:
     def of_people(self) -> Posed:
         """Return a question of two tables of people, or of three, each made of rows of its own."""
         rng = self.rng
-        made = [self._made() for _ in range(rng.choice((2, 2, 2, 3)))]
+        made = [self.some_table() for _ in range(rng.choice((2, 2, 2, 3)))]
         sources = [
             self.asking(table, *(join.table for join in joins)).source("mno"[i])
             for i, (table, joins) in enumerate(made)
@@ -205,7 +216,7 @@ class Dealt:
         first, *further = (rows_of(self.rows, table, joins) for table, joins in made)
         return Posed(question, first, tuple(further))
 
-    def _made(self) -> tuple[str, tuple[Joined, ...]]:
+    def some_table(self) -> tuple[str, tuple[Joined, ...]]:
         """Return what a table of people is made of: a table, perhaps with others joined to it."""
         table, other = self.rng.choice((("t", "more"), ("more", "t")))
         joins = (Joined(other, keeps_all=self.rng.random() < 0.5),)
@@ -265,7 +276,7 @@ def read_many(count: int, deal: Callable[[], Dealt], pose: Callable[[Dealt], Pos
                     read.refused += 1
                     continue
                 found = added_up(database, plan, tables)
-                wrong = disagreement(plan, found, posed.rows, posed.others)
+                wrong = disagreement(plan, found, posed.rows, posed.others, public=posed.public)
                 assert not wrong, (wrong, question_json(posed.question), dealt.rows)
                 read.answered += 1
                 read.met += bool(found)

@@ -160,6 +160,33 @@ def test_one_row_for_each_person_of_two_tables_is_met_by_the_person(tmp_path: Pa
         assert "beside their row, if any, from calls (m = count" in str(answer.receipt["says"])
 
 
+LIVED = (
+    "SELECT t.coast, COUNT(*) AS people, SUM(p.n) AS visits FROM (SELECT who, MAX(town) AS town,"
+    " COUNT(*) AS n FROM visits GROUP BY who) p JOIN towns t ON t.town = p.town GROUP BY t.coast"
+)
+
+
+def test_a_public_table_is_looked_up_by_what_each_person_has(
+    asked: tuple[OpenVault, Any, Any],
+) -> None:
+    """In SQL and Python one question, about the people that a plain reading finds."""
+    vault, visits, _ = asked
+    answer = vault["visits"].ask(LIVED, epsilon=SURE)
+    often = Counter(who for who, _, _ in visits)
+    last = {who: max(town for whose, town, _ in visits if whose == who) for who in often}
+    assert {coast for coast, *_ in answer.rows} == {True, False}
+    for coast, count, total in answer.rows:
+        theirs = [who for who in often if TOWNS.get(last[who]) == ("yes" if coast else "no")]
+        assert count == pytest.approx(len(theirs), abs=3)
+        assert total == pytest.approx(sum(often[who] for who in theirs), abs=20)
+    spent = vault["visits"].budget["spent"]["epsilon"]
+    each = vault["visits"].each_person(town=("maximum", "town"), n="count").look_up("towns")
+    again = each.group_by("coast").count(name="people").sum("n", name="visits")
+    assert again.ask(epsilon=SURE).rows == answer.rows
+    assert vault["visits"].budget["spent"]["epsilon"] == spent
+    assert "looked up in towns by town" in str(answer.receipt["says"])
+
+
 def test_a_public_table_is_looked_up(asked: tuple[OpenVault, Any, Any]) -> None:
     vault, visits, _ = asked
     text = "SELECT coast, COUNT(*) FROM visits LEFT JOIN towns USING (town) GROUP BY coast"

@@ -33,6 +33,7 @@ from sfumato.engines.duckdb import DuckDBEngine
 WIDE = 10**6
 SEEDS = {"duckdb": 6, "postgres": 4, "spark": 1}
 MEASURES = {"duckdb": 60, "postgres": 40, "spark": 12}
+LOOKED_UP = {"duckdb": 60, "postgres": 60, "spark": 12}
 HEADERS = [
     ["who", "town", "age"],
     ["pid", "place", "cost", "who"],
@@ -69,7 +70,10 @@ CARD = card_of(
 )
 WIDTHS = [len(table.columns) for table in CARD.every_table]
 TYPES = [[column.type for column in table.columns] for table in CARD.every_table]
-TOWNS = [["1", "n", "5"], ["2", "s", "60"], ["3", "", ""], ["", "n", "3"], ["9", "s", "1"]]
+TOWNS = [
+    ["1", "n", "5"], ["2", "s", "60"], ["3", "", ""], ["", "n", "3"], ["9", "s", "1"],
+    ["B", "s", "9"], ["é", "n", "2"], ["a", "n", "45"],
+]  # fmt: skip
 Maker = Callable[[bytes], Engine]
 
 
@@ -85,7 +89,7 @@ def random_tables(dice: random.Random, people: int = 12) -> list[list[list[str]]
     sizes = (dice.choice((0, 15, 30)), dice.choice((0, 40, 60)), dice.choice((0, 20)))
     return [
         [
-            [dice.choice(names[3:]), dice.choice([*"1234ab", ""]), str(dice.randint(0, 120))]
+            [dice.choice(names[3:]), dice.choice([*"1234abBé", ""]), str(dice.randint(0, 120))]
             for _ in range(sizes[0])
         ],
         [
@@ -152,7 +156,7 @@ class Asking:
 
     def of_people(self, measure: Measure) -> Measure:
         """Return it with further tables of people beside it, or none; and all that they give."""
-        beside, start = [], 2
+        beside, start = [], WIDTH
         tallies, wheres = list(measure.tallies), [measure.where]
         for _ in range(self.dice.choice((0, 1, 1, 2))):
             beside.append(self.beside())
@@ -161,14 +165,33 @@ class Asking:
             both = Arithmetic("+", Ref("u0"), Ref(f"u{start + 1}"))
             tallies += [Tally("sum", Ref(f"u{start}")), Tally("sum", both, clamp=(0, 10**6))]
             tallies += [Tally("values", Ref(f"u{start + 1}"))]
-            start += 2
-        key = Key(Ref(f"u{self.dice.randrange(start)}"), self.dice.choice((3, None)))
-        return replace(
+            start += WIDTH
+        place = self.dice.randrange(start)
+        sizes = (None,) if place % WIDTH == 2 else (3, None)
+        key = Key(Ref(f"u{place}"), self.dice.choice(sizes))
+        made = replace(
             measure,
             where=self.dice.choice(wheres),
             keys=self.dice.choice(((), (key,))),
             tallies=tuple(tallies),
             beside=tuple(beside),
+        )
+        return self.looking_up(made, start) if self.dice.random() < 0.6 else made
+
+    def looking_up(self, measure: Measure, start: int) -> Measure:
+        """Return it with a text of one of the tables of people looked up among the towns."""
+        text, size = Ref(f"u{self.dice.randrange(2, start, WIDTH)}"), Ref(f"v{start + 2}")
+        region = Ref(f"k{start + 1}")
+        keys = (Key(region, 2), Key(text, None), Key(Ref(f"v{start}"), None))
+        wheres = [measure.where, Compare(size, "<", Constant("number", "40")), IsNull(region)]
+        wheres += [Compare(text, sign, Constant("text", "B")) for sign in ("=", "!=")]
+        join = Join(3, start, WIDTHS[3], int(text.column[1:]), 0, self.keeps_all())
+        return replace(
+            measure,
+            where=self.dice.choice(wheres),
+            keys=self.dice.choice(((), *((key,) for key in keys), keys[:2])),
+            tallies=(*measure.tallies, Tally("sum", size), Tally("values", Ref(f"v{start}"))),
+            lookups=(join,),
         )
 
     def beside(self) -> JoinPeople:
@@ -222,7 +245,9 @@ class Asking:
     def columns(self, places: dict[tuple[int, int], int]) -> tuple[Reduced, ...]:
         numbers = [Ref(f"v{places[pair]}") for pair in NUMBERS if pair in places]
         value = self.dice.choice(numbers) if numbers else None
-        return Reduced("rows"), Reduced("rows") if value is None else Reduced("max", value)
+        texts = [Ref(f"v{places[pair]}") for pair in TEXTS if pair in places]
+        text = Reduced(self.dice.choice(("min", "max")), self.dice.choice(texts))
+        return Reduced("rows"), Reduced("rows") if value is None else Reduced("max", value), text
 
     def where(self, places: dict[tuple[int, int], int]) -> Predicate | None:
         found: list[Predicate] = [
@@ -237,6 +262,8 @@ class Asking:
 PUBLIC = {(1, 0): 3, (3, 1): 2}
 PRIVATE = [(0, 0), (2, 0)]
 NUMBERS = [(0, 1), (1, 1), (3, 2)]
+TEXTS = [(0, 0), (1, 0), (2, 0)]
+WIDTH = 3  # of a table of people: rows, a number and a text
 
 
 def test_tables_beside_each_other_are_added_up_as_by_hand(
@@ -253,6 +280,41 @@ def test_tables_beside_each_other_are_added_up_as_by_hand(
             others = rows_beside(measure, stored)
             by_hand = added_up(measure, joined_rows(measure, stored), order=order, others=others)
             assert numbers(engine, table, measure) == by_hand, measure
+
+
+def looking(dice: random.Random) -> Measure:
+    """Return people of a table, perhaps beside those of another, who are looked up among towns."""
+    asking = Asking(dice)
+    first, *others = dice.sample((0, 1, 2), dice.choice((1, 2)))
+
+    def each(table: int) -> PerPerson:
+        columns = asking.columns({(table, c): c for c in range(WIDTHS[table])})
+        return PerPerson(None, columns, dice.choice((1, 3, WIDE)))
+
+    tallies = (Tally("rows"), Tally("sum", Ref("u0")))
+    beside = tuple(JoinPeople(each(table), table, (), keeps_all=True) for table in others)
+    made = Measure(None, (), tallies, True, 1, 1, each(first), first, beside=beside)
+    made = asking.looking_up(made, WIDTH * (1 + len(beside)))
+    return replace(made, where=dice.choice((made.where, None, None)))
+
+
+def test_what_people_look_up_is_added_up_as_by_hand(
+    engine: Engine, kind: str, tmp_path: Path
+) -> None:
+    """Of tables that are full, so that hardly any answer is empty."""
+    dice, met = random.Random(11), 0
+    tables = random_tables(dice)
+    while not all(tables[:3]):
+        tables = random_tables(dice)
+    table = prepared(engine, tmp_path / "full", tables)
+    stored = twins(tmp_path / "full", tables)
+    for _ in range(LOOKED_UP[kind]):
+        measure = looking(dice)
+        others = rows_beside(measure, stored)
+        by_hand = added_up(measure, joined_rows(measure, stored), others=others)
+        assert numbers(engine, table, measure) == by_hand, measure
+        met += bool(by_hand)
+    assert met > LOOKED_UP[kind] / 3
 
 
 def test_without_a_person_exactly_their_own_part_is_missing(engine: Engine, tmp_path: Path) -> None:

@@ -65,5 +65,5 @@ def test_the_python_of_the_page_runs(
 
 
 def test_the_page_has_its_blocks() -> None:
-    assert [kind for kind, _ in BLOCKS].count("sql") == 13
+    assert [kind for kind, _ in BLOCKS].count("sql") == 14
     assert len(QUESTIONS) >= 17

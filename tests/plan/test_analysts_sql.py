@@ -42,6 +42,10 @@ def planned(card: Card, text: str) -> Plan:
 VISITS = "(SELECT patient, COUNT(*) AS n FROM visits GROUP BY patient)"
 DRUGS = "(SELECT patient, SUM(dose) AS m FROM drugs GROUP BY patient)"
 BORN = "(SELECT patient, MIN(born) AS born FROM patients GROUP BY patient)"
+LIVED = (
+    "(SELECT patient, MAX(zip) AS zip, ANY_VALUE(sex) AS sex, COUNT(*) AS n FROM visits "
+    "GROUP BY patient)"
+)
 ANSWERED = [
     "select count(1) from visits",
     "SELECT COUNT(*) -- how many\nFROM visits /* of all */ WHERE sick = TRUE;",
@@ -118,6 +122,11 @@ ANSWERED = [
     f"SELECT COUNT(*), COUNT(DISTINCT v.patient), REGR_SLOPE(d.m, v.n) FROM {VISITS} v "
     f"JOIN {DRUGS} d USING (patient) JOIN {BORN} p USING (patient) WHERE p.born > 1950",
     f"SELECT v.n, w.n, COUNT(*) FROM {VISITS} v JOIN {VISITS} w USING (patient) GROUP BY v.n, w.n",
+    f"SELECT z.region, AVG(p.n) FROM {LIVED} p JOIN zips z ON p.zip = z.zip GROUP BY z.region",
+    f"SELECT region, sex, COUNT(*), MEDIAN(n) FROM {LIVED} p LEFT JOIN zips USING (zip) "
+    "GROUP BY region, sex",
+    f"SELECT sex, AVG(d.m) FROM {LIVED} p JOIN {DRUGS} d ON d.patient = p.patient GROUP BY sex",
+    f"SELECT COUNT(DISTINCT p.zip), MODE(region) FROM {LIVED} p JOIN zips z ON z.zip = p.zip",
 ]
 
 ZIPS = "JOIN zips z ON v.zip = z.zip"
@@ -166,7 +175,8 @@ REFUSED = [
      "group by the person"),
     (f"SELECT AVG(n) FROM {VISITS} v JOIN visits w ON w.patient = v.patient",
      "one row for each person too"),
-    (f"SELECT AVG(n) FROM {VISITS} v JOIN zips z ON z.zip = v.n", "one row for each person too"),
+    ("SELECT sex, AVG(n) FROM (SELECT patient, sex, COUNT(*) AS n FROM visits "
+     "GROUP BY patient, sex) GROUP BY sex", "MIN(x) AS x"),
     (f"SELECT AVG(n) FROM (SELECT patient, n FROM {VISITS} x WHERE n > 1) v JOIN {DRUGS} d "
      "ON d.patient = v.patient", "conditions go into WHERE"),
     (f"SELECT AVG(m) FROM {VISITS} v JOIN {DRUGS} d ON d.m = v.n", "a.person = b.person"),
@@ -338,6 +348,10 @@ SAID_TWICE = [
      "WHERE age > 9 "
      "GROUP BY patient) a LEFT JOIN (SELECT patient, COUNT(*) AS n FROM drugs GROUP BY patient) b "
      "USING (patient) WHERE m > 2"),
+    ("SELECT region, SUM(n) FROM (SELECT patient, MIN(zip) AS z, COUNT(*) AS n FROM visits "
+     "GROUP BY patient) p JOIN zips ON p.z = zips.zip WHERE z = 'z0' GROUP BY region",
+     "WITH p AS (SELECT patient, MIN(zip) AS z, COUNT(*) AS n FROM visits GROUP BY patient) SELECT "
+     "y.region, SUM(x.n) FROM p x JOIN zips y ON y.zip = x.z WHERE x.z = 'z0' GROUP BY y.region"),
     ("SELECT AVG(t.n) FROM (SELECT p.patient, SUM(v.cost) AS n FROM patients p JOIN visits v ON "
      "p.patient = v.patient GROUP BY p.patient) t",
      "SELECT AVG(n) FROM (SELECT patient, SUM(cost) AS n FROM patients JOIN visits USING (patient) "

@@ -300,7 +300,7 @@ REFUSED = {
     "SELECT COUNT(*) FROM some c JOIN zips z ON c.zip = z.zip JOIN visits v ON z.zip = v.pid":
         "not-in-language",
     "SELECT AVG(n) FROM (SELECT who, COUNT(*) AS n FROM some GROUP BY who) t"
-    " JOIN zips z ON t.n = z.zip": "not-in-language",
+    " JOIN zips z ON t.n = z.region": "not-in-language",
 }  # fmt: skip
 
 

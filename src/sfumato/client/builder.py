@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from sfumato.client.columns import Column, Condition, condition
-from sfumato.client.each import joined_people, reduced
-from sfumato.client.narrowing import Equal, equal_pairs, joined, of_column
+from sfumato.client.narrowing import joined, of_column
+from sfumato.client.of_tables import OfTables
 from sfumato.client.terms import AskTerms, FitPriceTerms, FitTerms, Number, PriceTerms
 from sfumato.core.expression import (
     Constant,
@@ -66,29 +66,8 @@ class Target(Protocol):
         ...
 
 
-class Steps:
+class Steps(OfTables):
     """Every step of building a question; each returns a new Builder."""
-
-    def begun(self) -> Builder:
-        """Return the question as far as it was built."""
-        raise NotImplementedError
-
-    def of_table(self, name: str) -> Builder:
-        """Ask another table of the data set: `clinic.of_table("visits").count()`."""
-        return replace(self.begun(), table=name)
-
-    def join(
-        self, table: str, on: str | None = None, *, also: Equal = (), keep_all: bool = False
-    ) -> Builder:
-        """Put a table beside: of the same people, or a public one looked up by `on`.
-
-        A column that several tables have is named with its table: "visits.cost". What is `also`
-        equal is called alike in both, or is a pair: (before, there). With `keep_all`, rows without
-        a partner stay (LEFT JOIN).
-        """
-        begun = self.begun()
-        made = Joined(table, () if on is None else (on,), keep_all, equal_pairs(table, also))
-        return replace(begun, joins=(*begun.joins, made))
 
     def where(self, *conditions: Condition | Column, **columns: object) -> Builder:
         """Narrow: a value, a list, a (low, high) pair with None for open, None for null."""
@@ -106,25 +85,6 @@ class Steps:
         ]
         begun = self.begun()
         return replace(begun, keys=begun.keys + tuple(made))
-
-    def each_person(self, **columns: str | tuple[str, Of]) -> Builder:
-        """Ask a table with one row a person: `each_person(visits="count", paid=("sum", "cost"))`.
-
-        What was narrowed before narrows the rows it is made of.
-        """
-        begun = self.begun()
-        made = tuple(reduced(name, column) for name, column in columns.items())
-        source = EachPerson(made, joined(begun.conditions))
-        return replace(begun, conditions=(), source=source)
-
-    def join_people(self, other: Steps, *, keep_all: bool = False) -> Builder:
-        """Put another table with one row a person beside this one; both say `each_person(...)`.
-
-        With `keep_all`, people without a row there stay, and have nothing in its columns.
-        """
-        begun = self.begun()
-        made = joined_people(begun, other.begun(), keep_all=keep_all)
-        return replace(begun, beside=(*begun.beside, made))
 
     def at_most(self, *, groups: int | None = None, rows: int | None = None) -> Builder:
         """Bound a person's part: groups a person, rows a person and group."""
@@ -336,6 +296,7 @@ class Builder(Steps):
     table: str = ""
     joins: tuple[Joined, ...] = ()
     beside: tuple[JoinedPeople, ...] = ()
+    lookups: tuple[Joined, ...] = ()
 
     def __repr__(self) -> str:
         """Return what it would ask, and how it is asked."""
@@ -363,6 +324,7 @@ class Builder(Steps):
             table=self.table,
             joins=self.joins,
             beside=self.beside,
+            lookups=self.lookups,
         )
 
     def ask(self, **terms: Unpack[AskTerms]) -> Answer:

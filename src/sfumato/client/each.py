@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sfumato.core.expression import Expr, Ref
-from sfumato.core.question import REDUCTIONS, JoinedPeople, Question, Reduce
+from sfumato.core.question import REDUCTIONS, Joined, JoinedPeople, Question, Reduce
 from sfumato.core.refusal import Refused
 
 if TYPE_CHECKING:
@@ -52,3 +52,14 @@ def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPe
             "Narrow, group and ask after join_people(...).",
         )
     return JoinedPeople(other.source, other.table, other.joins, keep_all)
+
+
+def looked_up(begun: Builder, public: Joined) -> Joined:
+    """Return the public table as it is looked up by a column of a table of people, or refuse."""
+    if begun.source is None:
+        raise Refused(
+            "not-in-language",
+            "A public table is looked up by people's columns beside a table of people only.",
+            "Write each_person(...) first, or join(...) it to the rows.",
+        )
+    return public

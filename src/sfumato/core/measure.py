@@ -114,6 +114,7 @@ class Measure:
     most_rows: int = 0  # that these tables may have by the card; what it may take follows from it
     wanted: tuple[tuple[Constant, ...], ...] | None = None  # of all private keys these alone
     beside: tuple[JoinPeople, ...] = ()  # only where there is a source
+    lookups: tuple[Join, ...] = ()  # public tables beside it; their columns go on after the last u
 
     @property
     def is_public(self) -> bool:

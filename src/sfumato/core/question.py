@@ -117,6 +117,7 @@ class Joined:
     `on` is the two columns that are equal, as they were named, and `also` further such pairs, the
     person's among either; in a question that was checked `on` is empty for the person, and the one
     column that is looked up for a public table, and in `also` the table's own column comes last.
+    Beside tables of people the table's own column comes last in `on` too.
     """
 
     table: str
@@ -156,7 +157,9 @@ class Question:
     table: str = ""  # which table of the data set; its own if none is named
     joins: tuple[Joined, ...] = ()
     beside: tuple[JoinedPeople, ...] = ()  # tables like the source, and only where there is one
+    lookups: tuple[Joined, ...] = ()  # public tables beside the source, by a column of theirs
     called: frozenset[str] = frozenset()  # computed keys that GROUP BY names as SELECT does
+    bare: frozenset[str] = frozenset()  # columns of people that no table stands before in the text
     places: Places | None = field(default=None, compare=False, repr=False)  # of its text
 
     @property
@@ -204,6 +207,8 @@ def question_json(question: Question) -> Json:
     }
     if question.beside:  # left out if there is none: older questions keep their digests
         made["beside"] = [beside_json(one) for one in question.beside]
+    if question.lookups:
+        made["lookups"] = joins_json(question.lookups)
     return made
 
 
@@ -260,7 +265,7 @@ def read_question(shape: object) -> Question:
     body = read_object(
         shape,
         {"data_set", "outputs", "where", "group_by", "max_groups", "max_rows", "source", "having",
-         "order", "limit", "table", "joins", "beside"},
+         "order", "limit", "table", "joins", "beside", "lookups"},
     )  # fmt: skip
     source = body.get("source")
     return Question(
@@ -277,6 +282,7 @@ def read_question(shape: object) -> Question:
         table=plain_text(body.get("table", "")),
         joins=tuple(_read_join(join) for join in read_items(body.get("joins", []))),
         beside=tuple(_read_beside(one) for one in read_items(body.get("beside", []))),
+        lookups=tuple(_read_join(join) for join in read_items(body.get("lookups", []))),
     )
 
 

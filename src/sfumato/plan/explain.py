@@ -41,6 +41,7 @@ def in_words(plan: Plan) -> str:
     if question.source is not None:
         parts.append(f"over one row for each person ({_source_in_words(question.source)})")
     parts += [_beside_in_words(question, one) for one in question.beside]
+    parts += [f"looked up in {_joined_in_words(joined)}" for joined in question.lookups]
     return ", ".join(parts)
 
 
@@ -65,12 +66,13 @@ def _beside_in_words(question: Question, one: JoinedPeople) -> str:
 
 
 def _tables_in_words(table: str, joins: Sequence[Joined]) -> str:
-    told = [table]
-    for joined in joins:
-        how = f"by {joined.on[0]}" if joined.on else "by the person"
-        how += "".join(f" and {before} = {own}" for before, own in joined.also)
-        told.append(f"{joined.table} {how}" + (", if any" if joined.keeps_all else ""))
-    return " with ".join(told)
+    return " with ".join([table, *map(_joined_in_words, joins)])
+
+
+def _joined_in_words(joined: Joined) -> str:
+    how = f"by {joined.on[0]}" if joined.on else "by the person"
+    how += "".join(f" and {before} = {own}" for before, own in joined.also)
+    return f"{joined.table} {how}" + (", if any" if joined.keeps_all else "")
 
 
 def _source_in_words(source: EachPerson) -> str:

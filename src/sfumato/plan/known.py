@@ -59,7 +59,11 @@ def whole(value: int) -> Expr:
 def column_type(card: Card, name: str) -> Typed:
     """Return what a column of the card is."""
     place = card.index(name)
-    column = card.columns[place]
+    return typed_column(card.columns[place], place)
+
+
+def typed_column(column: Column, place: int) -> Typed:
+    """Return what a stored column is, under its number."""
     code = None if column.keys is None else Ref(f"k{place}")
     made = Typed(column.type, Ref(f"v{place}"), keys=column.keys, code=code)
     if column.is_numeric:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sfumato.core.expression import Expr, columns_of
+from sfumato.core.expression import Expr, Predicate, columns_of
 from sfumato.core.measure import Join, JoinPeople, Measure, PerPerson, Reduced
 from sfumato.core.refusal import Bug
 from sfumato.plan.print_values import (
@@ -44,7 +44,9 @@ def stored_name(name: str, table: int) -> str:
 def last_table(measure: Measure) -> int:
     """Return the last place on the card of a table that the measure is of."""
     every = ((measure.table, measure.joins), *((one.table, one.joins) for one in measure.beside))
-    return max(place for table, joins in every for place in (table, *(j.table for j in joins)))
+    looked_up = (join.table for join in measure.lookups)
+    places = (place for table, joins in every for place in (table, *(j.table for j in joins)))
+    return max((*places, *looked_up))
 
 
 def rows_of(measure: Measure, names: tuple[str, ...]) -> Rows:
@@ -75,25 +77,42 @@ def _identity(measure: Measure) -> tuple[str, ...]:
 
 
 def _columns(measure: Measure) -> Iterator[str]:
-    """Yield the physical columns that the measure names, in order."""
+    """Yield the physical columns of rows that the measure names, in order."""
     source = measure.source
-    values = [measure.where, *(key.value for key in measure.keys)]
-    values += [tally.value for tally in measure.tallies]
+    values = _outer(measure)
     if source is not None:
         values = [source.where, *(column.value for column in source.columns)]
+    for name in _named(values):
+        if name[0] == "u":
+            raise Bug("a measure names a column that is not physical")
+        yield name
+
+
+def _outer(measure: Measure) -> list[Expr | Predicate | None]:
+    """Return what is made of the rows, or of the people, that are added up."""
+    keys = (key.value for key in measure.keys)
+    return [measure.where, *keys, *(tally.value for tally in measure.tallies)]
+
+
+def _named(values: Sequence[Expr | Predicate | None]) -> Iterator[str]:
     found = {name for value in values if value is not None for name in columns_of(value)}
     for name in sorted(found):
-        if not COLUMN.fullmatch(name) or name[0] == "u":
+        if not COLUMN.fullmatch(name):
             raise Bug("a measure names a column that is not physical")
         yield name
 
 
 def _place(measure: Measure, column: int, kind: str) -> str:
     """Print which table's column the measure's `v7` is."""
-    for i, join in reversed(list(enumerate(measure.joins, start=1))):
+    return _joined_place(measure.joins, column, kind) or f"r0.{kind}{column}"
+
+
+def _joined_place(joins: Sequence[Join], column: int, kind: str) -> str:
+    """Print which joined table's column it is; nothing if it stands before all of them."""
+    for i, join in reversed(list(enumerate(joins, start=1))):
         if column >= join.start:
             return _within(join, i, column, kind)
-    return f"r0.{kind}{column}"
+    return ""
 
 
 def _within(join: Join, i: int, column: int, kind: str) -> str:
@@ -110,7 +129,7 @@ def people_of(measure: Measure, names: tuple[str, ...], dialect: Dialect) -> Tex
     if measure.source is None:
         raise Bug("a measure of rows has no table of people")
     rows = rows_of(measure, names)
-    if not measure.beside:
+    if not measure.beside and not measure.lookups:
         return _people(measure.source, rows, dialect, _Called())
     texts = [_people(measure.source, rows, dialect, _Called("0"))]
     start = len(measure.source.columns)
@@ -122,8 +141,32 @@ def people_of(measure: Measure, names: tuple[str, ...], dialect: Dialect) -> Tex
         columns += [f"p{i}.u{start + n}" for n in range(len(one.source.columns))]
         tables += f" {_word(one)} people{i} AS p{i} ON p{i}.person = p0.person"
         start += len(one.source.columns)
+    tables += "".join(_looked_up(measure, columns, names))
+    columns += _looked_up_columns(measure)
     both = f"people AS (\n  SELECT {', '.join(columns)}\n  FROM {tables}\n),\n"
     return filled("{}" * len(texts) + both, *texts)
+
+
+def _looked_up(measure: Measure, columns: Sequence[str], names: tuple[str, ...]) -> Iterator[str]:
+    """Print the public tables that stand beside tables of people with those columns.
+
+    A public key is unique, so that each person's one row stays one row (rules.md, 12).
+    """
+    for i, join in enumerate(measure.lookups, start=1):
+        if join.looked_up is None or join.also:
+            raise Bug("a table beside people is looked up by one column")
+        of = _joined_place(measure.lookups[: i - 1], join.looked_up, "v") or columns[join.looked_up]
+        yield f" {_word(join)} {names[join.table]} AS r{i} ON r{i}.v{join.key} = {of}"
+
+
+def _looked_up_columns(measure: Measure) -> Iterator[str]:
+    """Print the columns of those tables that the measure names."""
+    for name in _named(_outer(measure)):
+        if name[0] != "u":
+            place = _joined_place(measure.lookups, int(name[1:]), name[0])
+            if not place:
+                raise Bug("a measure of people names a column of rows")
+            yield f"{place} AS {name}"
 
 
 def _word(one: Join | JoinPeople) -> str:

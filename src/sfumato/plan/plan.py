@@ -31,6 +31,7 @@ from sfumato.plan.after import check_having
 from sfumato.plan.formulas import is_number
 from sfumato.plan.keys import PlanKey, plan_key
 from sfumato.plan.known import Scope
+from sfumato.plan.lookups import LookUp, measured
 from sfumato.plan.lower import lower
 from sfumato.plan.people import measured_people
 from sfumato.plan.placed import placed
@@ -96,6 +97,7 @@ class Plan:
     keys: tuple[PlanKey, ...]  # in canonical order
     asked: tuple[Asked, ...]  # in the order of the question's aggregates
     beside: tuple[Card, ...] = ()  # of what the further tables of people are made of
+    lookups: tuple[LookUp, ...] = ()  # the public tables beside them
 
     @property
     def selects_keys(self) -> bool:
@@ -158,6 +160,8 @@ class Plan:
         }
         if question.beside:  # left out if there is none: older plans keep their digests
             made["beside"] = self._beside()
+        if question.lookups:
+            made["lookups"] = self._lookups()
         return made
 
     def digest(self) -> str:
@@ -194,6 +198,8 @@ class Plan:
         if question.beside:
             beside = [[one.table, *(j.table for j in one.joins)] for one in question.beside]
             made["beside"] = beside
+        if question.lookups:
+            made["lookups"] = [joined.table for joined in question.lookups]
         return made
 
     def _columns(self) -> list[Column]:
@@ -209,6 +215,11 @@ class Plan:
             }
             for one, made, card in several
         ]
+
+    def _lookups(self) -> list[Json]:
+        columns = [[_promise(column) for column in one.table.columns] for one in self.lookups]
+        pairs = zip(joins_json(self.question.lookups), columns, strict=True)
+        return [{**joined, "columns": promised} for joined, promised in pairs]
 
 
 def make_plan(card: Card, question: Question, split: Mapping[str, Fraction] | None = None) -> Plan:
@@ -257,11 +268,12 @@ def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None =
         joins=view.joins,
         most_rows=card.limits.rows + sum(its.card.limits.rows for its in view.beside),
         beside=people[1:],
+        lookups=measured(view.lookups, scope, sum(len(one.source.columns) for one in people)),
     )
     for part in (measure,) if measure.is_public else (measure.counted, *_of_any_key(measure, keys)):
         lower(part, "duckdb")  # what is too long to be written out is refused before it is paid
     beside = tuple(its.card for its in view.beside)
-    return Plan(card, question, measure, parts, keys, asked, beside)
+    return Plan(card, question, measure, parts, keys, asked, beside, view.lookups)
 
 
 def _of_any_key(measure: Measure, keys: Sequence[PlanKey]) -> list[Measure]:

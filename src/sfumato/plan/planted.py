@@ -42,11 +42,11 @@ class Planted:
 def planted(card: Card, question: Question, stream: Seeded) -> Planted:
     """Return people for every group that the question answers; or refuse: the card allows none."""
     plan = make_plan(card, question)
-    if question.beside:
+    if question.beside or question.lookups:
         raise Refused(
             "twin-not-possible",
             "Rows are made up for one table with one row for each person, and this question has "
-            "several.",
+            "others beside it.",
             "Make a twin for each of them, or of the whole data set.",
         )
     garden = _Garden(card, plan, stream, Planted())

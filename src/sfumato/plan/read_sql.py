@@ -101,6 +101,8 @@ def _question(text_read: Parsed, data_set: str) -> Question:
         table="" if source.table.casefold() == data_set.casefold() else source.table,
         joins=source.joins,
         beside=source.beside,
+        lookups=source.lookups,
+        bare=source.bare,
     )
 
 

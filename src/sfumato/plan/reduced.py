@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from sfumato.core.expression import Arithmetic, Ref
+from sfumato.core.expression import Arithmetic, Case, Compare, Constant, Expr, Ref
 from sfumato.core.question import EachPerson, Reduce
 from sfumato.core.refusal import Refused
 from sfumato.plan.known import Scope, Typed, whole
@@ -18,6 +18,7 @@ from sfumato.plan.numbers import LARGEST, plain, within_reach
 from sfumato.plan.typed import typed
 
 FINE: Final = (10_000, 1_000, 100)  # parts of a step: a person's mean is rounded down to one
+MOST_KEYS: Final = 1_000  # of a text, that a person's may be told apart by; more stay private
 _ROOM: Final = 8  # for what is done with it on the way to a sum over all people
 
 
@@ -62,13 +63,14 @@ def _reduced(column: Reduce, inner: Scope, at: int, most: int, people: int) -> T
     if column.verb == "count_values":
         return Typed("integer", place, 0, most, is_bounded=True)
     has_order = side.unit is None and (side.is_number or side.kind in ("date", "timestamp"))
-    if column.verb in ("minimum", "maximum") and has_order:
-        return replace(side, physical=place, keys=None, code=None)
+    if column.verb in ("minimum", "maximum") and (has_order or side.kind == "text"):
+        keys = side.keys if side.kind == "text" and len(side.keys or ()) <= MOST_KEYS else None
+        return replace(side, physical=place, keys=keys, code=_code(place, keys))
     if column.verb not in ("sum", "mean") or not side.is_number:
         raise Refused(
             "type-mismatch",
             f"The inner SELECT cannot take {column.verb} of a {side.kind}.",
-            "Count it, or take MIN, MAX or SUM of a number.",
+            "Count it, or take MIN or MAX of a number, text or date, or SUM of a number.",
         )
     _check_bounded(side)
     lower, upper = min(side.lower, side.lower * most), max(side.upper, side.upper * most)
@@ -78,6 +80,13 @@ def _reduced(column: Reduce, inner: Scope, at: int, most: int, people: int) -> T
         if column.verb == "sum"
         else _mean(side, made, Ref(f"u{at + 1}"), _parts_of_step(side, most, people))
     )
+
+
+def _code(place: Ref, keys: Sequence[Constant] | None) -> Expr | None:
+    """Return which of the keys a person's text is; that it is of none of them is null."""
+    if keys is None:
+        return None
+    return Case(tuple((Compare(place, "=", key), whole(i)) for i, key in enumerate(keys)), None)
 
 
 def _mean(side: Typed, total: Typed, count: Ref, fine: int) -> Typed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import MappingProxyType
 
 from sfumato.core.card import Card
 from sfumato.core.columns import read_constant
@@ -36,6 +37,7 @@ from sfumato.core.expression import (
 from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question
 from sfumato.core.refusal import Refused
 from sfumato.plan.known import Scope, Typed, column_type, number
+from sfumato.plan.lookups import LookUp, not_given, spellings, typed_columns
 from sfumato.plan.periods import first_of_period, period_of_text
 from sfumato.plan.reduced import reduced_columns, width_of
 from sfumato.plan.tables import View
@@ -66,8 +68,15 @@ def card_scope(view: View) -> Scope:
     return scope
 
 
-def people_scope(tables: Sequence[PeopleTable]) -> Scope:
-    """Return the columns of tables with one row for each person, beside each other."""
+def people_scope(
+    tables: Sequence[PeopleTable],
+    lookups: Sequence[LookUp] = (),
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> Scope:
+    """Return the columns of tables with one row for each person, and of public ones beside them.
+
+    `names` are all that a public column may go by.
+    """
     columns: dict[str, Typed] = {}
     start = 0
     for table in tables:
@@ -75,11 +84,13 @@ def people_scope(tables: Sequence[PeopleTable]) -> Scope:
         inner = card_scope(table.view)
         columns |= reduced_columns(source, inner, table.most_rows, card.limits.rows, start=start)
         start += sum(map(width_of, source.columns))
+    columns |= {name.casefold(): of for name, of in typed_columns(lookups, start).items()}
 
     def find(name: str) -> Typed:
-        found = columns.get(name.casefold())
+        found = columns.get(names.get(name.casefold(), name).casefold())
         if found is None:
-            raise _unknown(name, [c.name for table in tables for c in table.source.columns])
+            given = {c.name: c.name for table in tables for c in table.source.columns}
+            raise not_given(name, names or given)
         return found
 
     def condition(predicate: Predicate) -> Predicate:
@@ -87,15 +98,6 @@ def people_scope(tables: Sequence[PeopleTable]) -> Scope:
 
     scope = Scope("the per-person table", find, condition)
     return scope
-
-
-def _unknown(name: str, given: Sequence[str]) -> Refused:
-    return Refused(
-        "unknown-column",
-        f"The inner SELECT gives no column {name!r}.",
-        "It gives: " + ", ".join(given) + ".",
-        column=name,
-    )
 
 
 # --- conditions as physical --------------------------------------------------------------------
@@ -233,7 +235,8 @@ def scope_of(view: View, question: Question) -> Scope:
     """Return the columns that the question itself may name."""
     if question.source is None:
         return card_scope(view)
-    return people_scope(people_tables(view, question))
+    names = spellings(question, view.lookups)
+    return people_scope(people_tables(view, question), view.lookups, names)
 
 
 def people_tables(view: View, question: Question) -> list[PeopleTable]:
@@ -286,8 +289,7 @@ def _names(view: View, question: Question) -> Mapping[str, str]:
     """Return how the columns are spelled that the question itself may name."""
     if question.source is None:
         return view.names
-    tables = people_tables(view, question)
-    return {c.name.casefold(): c.name for table in tables for c in table.source.columns}
+    return spellings(question, view.lookups)
 
 
 def _output(view: View, question: Question, output: Output, scope: Scope) -> Output:

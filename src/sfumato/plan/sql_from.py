@@ -13,6 +13,7 @@ from sfumato.core.question import EachPerson, Joined, JoinedPeople
 from sfumato.core.refusal import Refused
 from sfumato.plan.sql_inner import checked_inner, each_person, put_in
 from sfumato.plan.sql_leaves import column_of, nodes_of, only, outside
+from sfumato.plan.sql_lookups import Standing, standing
 from sfumato.plan.sql_people import Each, put_people_in
 from sfumato.plan.sql_rows import Source, put_rows_in, rows_of
 from sfumato.plan.sql_text import too_large
@@ -29,7 +30,9 @@ class From:
     joins: tuple[Joined, ...] = ()
     names: frozenset[str] = frozenset()  # that GROUP BY reads as a row or a person of it
     beside: tuple[JoinedPeople, ...] = ()
-    called: tuple[str, ...] = ()  # what tables of people are called that stand beside each other
+    called: tuple[str, ...] = ()  # what tables are called that stand beside tables of people
+    lookups: tuple[Joined, ...] = ()
+    bare: frozenset[str] = frozenset()  # columns of people that no table stands before
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -80,34 +83,44 @@ class _Reader:
         people = self._of_people(select, known)
         if not people:
             return self._tables(select)
-        if len(people) > 1:
+        first, *others = people
+        if others or first is None:
             return self._several(select, people)
-        _unaliased(select, dict.fromkeys(people[0].names, ""))
-        each = self._each(people[0], "")
+        _unaliased(select, dict.fromkeys(first.names, ""))
+        each = self._each(first, "")
         put_in(select, each.made)
         return From(each.made.table(), each.table, each.joins, frozenset({each.person} - {""}))
 
-    def _several(self, select: exp.Select, people: Sequence[Inner]) -> From:
-        """Read tables of people that stand beside each other, by the person."""
+    def _several(self, select: exp.Select, people: Sequence[Inner | None]) -> From:
+        """Read tables of people that stand beside each other by the person, and public ones."""
         nodes = [select.args["from_"], *(select.args.get("joins") or [])]
         several: list[Each] = []
+        public: list[Standing] = []
         for place, (node, inner) in enumerate(zip(nodes, people, strict=True)):
-            name = min(inner.names) or f"({place})"
-            if name in (before.name for before in several):
+            name = _alias(node.this) if inner is None else min(inner.names) or f"({place})"
+            before = [*(one.name for one in several), *(one.name for one in public)]
+            if name in before:
                 raise outside(node, "two tables have one name here", "Give each its own.")
+            if inner is None:
+                public.append(_standing(node, name, before, self.data_set))
+                continue
             each = self._each(inner, name)
             if several:
                 each = replace(each, keeps_all=_keeps_all(node))
                 _check_by_person(node, each, several)
             several.append(each)
-        source, beside = put_people_in(select, several)
+        made = put_people_in(select, several, public)
+        called = [one.name for one in several]
+        called += [name for one in public for name in (one.name, one.table)]
         return From(
-            source,
+            made.first,
             several[0].table,
             several[0].joins,
             frozenset(each.person for each in several) - {""},
-            beside,
-            tuple(each.name for each in several),
+            made.beside,
+            tuple(called),
+            made.lookups,
+            made.bare,
         )
 
     def _each(self, inner: Inner, name: str) -> Each:
@@ -122,8 +135,11 @@ class _Reader:
 
     def _of_people(
         self, select: exp.Select, known: Mapping[str, Named], depth: int = 0
-    ) -> list[Inner]:
-        """Return the inner SELECTs by person, if there are any; those of rows are put in."""
+    ) -> list[Inner | None]:
+        """Return the inner SELECTs by person, if there are any; those of rows are put in.
+
+        Between them are none for tables as they stand; the first is always a SELECT.
+        """
         if depth >= MOST_INNER:
             raise too_large(f"{MOST_INNER} inner SELECTs")
         if select.args.get("from_") is None:
@@ -131,15 +147,18 @@ class _Reader:
         nodes = [select.args["from_"], *(select.args.get("joins") or [])]
         found = [(node, self._inner(node.this, known)) for node in nodes]
         within = [self._people_in(inner, depth) for _, inner in found]
-        pairs = zip(found, within, strict=True)
-        if all(len(people) == 1 and people[0] is inner for (_, inner), people in pairs):
-            return [people[0] for people in within]
+        inners = [inner for _, inner in found]
+        if inners[0] is not None and all(
+            inner is None or (len(people) == 1 and people[0] is inner)
+            for inner, people in zip(inners, within, strict=True)
+        ):
+            return inners
         if len(nodes) > 1 and any(within):
-            raise _not_beside(next(people[0] for people in within if people))
+            raise _not_beside(next(one for people in within for one in people if one is not None))
         put_rows_in(select, [_source(place, *each) for place, each in enumerate(found)])
         return within[0]
 
-    def _people_in(self, inner: Inner | None, depth: int) -> list[Inner]:
+    def _people_in(self, inner: Inner | None, depth: int) -> list[Inner | None]:
         """Return the SELECTs by person that this one is, or is of."""
         if inner is None:
             return []
@@ -171,7 +190,8 @@ class _Reader:
 def _not_beside(inner: Inner) -> Refused:
     return outside(
         inner.select,
-        "a table with one row for each person is joined to such tables only, as they stand",
+        "a table with one row for each person comes first and is joined to such tables and to "
+        "public ones only, as they stand",
         "Give the others one row for each person too: JOIN (SELECT person, MAX(x) AS x FROM y "
         "GROUP BY person) z ON z.person = …; conditions go into WHERE. Or join the tables inside "
         "one inner SELECT, and group by the person.",
@@ -197,6 +217,13 @@ def _check_by_person(node: exp.Expr, each: Each, before: Sequence[Each]) -> None
                 "Write ON a.person = b.person, of a table in which everybody has a row; put "
                 "conditions into WHERE.",
             )
+
+
+def _standing(node: exp.Expr, name: str, before: Sequence[str], data_set: str) -> Standing:
+    """Read a table as it stands, joined to tables of people."""
+    keeps_all, table = _keeps_all(node), _table(node.this, data_set)
+    pairs = _columns(node, {one: one for one in (*before, name)})
+    return standing(node, name, table, pairs, keeps_all=keeps_all)
 
 
 def _source(place: int, node: exp.Expr, inner: Inner | None) -> Source:

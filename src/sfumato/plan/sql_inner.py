@@ -108,7 +108,13 @@ def _person(select: exp.Select) -> str:
         raise outside(select, *ARGUMENTS["distinct"])
     if group is not None:
         only(group, {"expressions"})
-    if group is None or len(group.expressions) != 1:
+    if group is not None and len(group.expressions) > 1:
+        raise outside(
+            select,
+            "an inner SELECT has one row for each person, and this groups by more",
+            "Write GROUP BY the card's unit alone, and MIN(x) AS x for what else is the person's.",
+        )
+    if group is None or not group.expressions:
         raise outside(
             select,
             "an inner SELECT is of rows, or groups by the person",
@@ -128,6 +134,7 @@ def _column(item: exp.Expr, made: Inner) -> None:
     if name.casefold() == bare(made.by):  # the person goes by it, whatever the inner one calls them
         raise outside(item, f"the name {name!r} is the person's", "Take another name.")
     made.take(name, item)
+    node = _one_of_any(node)
     if is_aggregate(node):
         made.columns.append(reduction(node, name, one_of(node)))
     elif outer_aggregates(node):
@@ -136,6 +143,16 @@ def _column(item: exp.Expr, made: Inner) -> None:
         raise outside(
             node, "this is not answered for each person", "Take COUNT, SUM, AVG, MIN or MAX of it."
         )
+
+
+def _one_of_any(node: exp.Expr) -> exp.Expr:
+    """Return ANY_VALUE(x) as MIN(x): it is one of them, and the same on every engine."""
+    inner = node.this if type(node) is exp.IgnoreNulls else node  # as DuckDB's is read
+    if type(inner) is not exp.AnyValue:
+        return node
+    only(node, {"this"})
+    only(inner, {"this"})
+    return node.replace(exp.Min(this=inner.this))
 
 
 def _is_person(name: str, by: str) -> bool:

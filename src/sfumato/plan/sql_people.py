@@ -1,13 +1,14 @@
 """Several inner SELECTs by person, joined by the person: whose column is each name outside?
 
 A column that one of them gives goes by its own name; where more than one gives it, with the name of
-its table before it. What stands inside of them was read before (sql_inner.py).
+its table before it. What stands inside of them was read before (sql_inner.py). A column that none
+of them gives is of a public table beside them, if there is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -16,7 +17,13 @@ from sfumato.core.refusal import Refused
 from sfumato.plan.sql_aggregates import is_in_aggregate
 from sfumato.plan.sql_inner import Inner, narrowed
 from sfumato.plan.sql_leaves import bare, only, outside
+from sfumato.plan.sql_lookups import Standing, used_by
 
+_NOT_ROWS = (
+    "a table with one row for each person is not joined to rows as they stand",
+    "Give them one row for each person too: JOIN (SELECT person, MAX(x) AS x FROM y GROUP BY "
+    "person) z ON z.person = …; or join the tables inside one inner SELECT.",
+)
 _PARTS = ("where", "group", "having", "order")
 
 
@@ -36,9 +43,19 @@ class Each:
         return self.made.person.casefold()
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Tables of people as they stand beside each other, and what public ones are looked up by."""
+
+    first: EachPerson
+    beside: tuple[JoinedPeople, ...]
+    lookups: tuple[Joined, ...]
+    bare: frozenset[str]  # columns of people that no table stands before, but those of USING
+
+
 def put_people_in(
-    select: exp.Select, several: Sequence[Each]
-) -> tuple[EachPerson, tuple[JoinedPeople, ...]]:
+    select: exp.Select, several: Sequence[Each], public: Sequence[Standing]
+) -> Beside:
     """Return the tables of people; what the SELECT says of them names their columns from now on."""
     tables = [each.made.table() for each in several]
     taken = [
@@ -48,13 +65,15 @@ def put_people_in(
         _Named(each, table, _names(each, table, taken))
         for each, table in zip(several, tables, strict=True)
     ]
+    tables_here = _Tables(found, public)
+    lookups = tuple(one.joined(tables_here.before(one)) for one in public)
     given = {item.alias.casefold() for item in select.expressions if type(item) is exp.Alias}
     for key in _PARTS:
         part = select.args.get(key)
         if part is not None:
-            _rename(part, found, given if key in ("having", "order") else set())
+            tables_here.rename(part, given if key in ("having", "order") else set())
     for item in list(select.expressions):
-        _rename(item, found, set())
+        tables_here.rename(item, set())
     for one in found:
         one.narrow(select)
     first, *others = (one.table for one in found)
@@ -62,7 +81,7 @@ def put_people_in(
         JoinedPeople(table, each.table, each.joins, each.keeps_all)
         for each, table in zip(several[1:], others, strict=True)
     )
-    return first, beside
+    return Beside(first, beside, lookups, frozenset(tables_here.bare) - used_by(public))
 
 
 def _all(each: Each, table: EachPerson) -> list[str]:
@@ -158,35 +177,89 @@ class _Named:
             raise outside(node, f"a SELECT after LEFT JOIN {what}", f"{instead}.")
 
 
-def _rename(part: exp.Expr, tables: Sequence[_Named], given: set[str]) -> None:
-    """Name each column of the outer SELECT as its table has it, but for what that SELECT gives."""
-    for column in list(part.find_all(exp.Column)):
-        if type(column.this) is not exp.Identifier:
-            continue  # a star, which is refused where it is read
-        only(column, {"this", "table"})
-        name = column.name.casefold()
-        if not column.table and name in given and not is_in_aggregate(column):
-            continue
-        owner = _owner(column, name, tables)
-        if owner is not None:
-            owner.put(column, tables[0].each)
+@dataclass
+class _Tables:
+    """The tables of people and the public ones, and which names stood without a table."""
 
+    people: Sequence[_Named]
+    public: Sequence[Standing]
+    bare: set[str] = field(default_factory=set)
 
-def _owner(column: exp.Column, name: str, tables: Sequence[_Named]) -> _Named | None:
-    if column.table:
+    def rename(self, part: exp.Expr, given: set[str]) -> None:
+        """Name each column as its table has it, but for what the SELECT itself gives."""
+        for column in list(part.find_all(exp.Column)):
+            if type(column.this) is not exp.Identifier:
+                continue  # a star, which is refused where it is read
+            only(column, {"this", "table"})
+            name = column.name.casefold()
+            if not column.table and name in given and not is_in_aggregate(column):
+                continue
+            self._put(column, name)
+
+    def _put(self, column: exp.Column, name: str) -> None:
         alias = column.table.casefold()
-        found = [one for one in tables if one.each.name == alias]
+        public = next((one for one in self.public if one.name == alias), None)
+        if public is not None:
+            _called(column, f"{public.table}.{column.name}")
+            return
+        owner = self._owner(column, name)
+        if owner is None:
+            self._check_person(column, name)
+            return
+        if self.public and not alias:
+            self.bare.add(name)
+        owner.put(column, self.people[0].each)
+
+    def _check_person(self, column: exp.Column, name: str) -> None:
+        """Refuse the person's own name where no table gives it: it is no public column's here."""
+        for one in self.people:
+            if name == bare(one.each.made.by):
+                raise one.not_given(column)
+
+    def _owner(self, column: exp.Column, name: str) -> _Named | None:
+        if column.table:
+            return self._of_alias(column, column.table.casefold())
+        found = [one for one in self.people if one.gives(name)]
+        if len(found) > 1 and any(one.each.person != name for one in found):
+            raise outside(
+                column,
+                f"more than one of these tables has a column {column.name!r}",
+                "Write the table's name before it.",
+            )
+        return found[0] if found else None
+
+    def _of_alias(self, node: exp.Expr, alias: str) -> _Named:
+        found = [one for one in self.people if one.each.name == alias]
         if not found:
-            raise outside(column, "this names another table", "Name one that FROM gives.")
+            raise outside(node, "this names another table", "Name one that FROM gives.")
         return found[0]
-    found = [one for one in tables if one.gives(name)]
-    if len(found) > 1 and any(one.each.person != name for one in found):
-        raise outside(
-            column,
-            f"more than one of these tables has a column {column.name!r}",
-            "Write the table's name before it.",
-        )
-    return found[0] if found else None
+
+    def before(self, wanted: Standing) -> str:
+        """Return the outer name of the column by which a public table is looked up."""
+        if wanted.alias:
+            for one in self.public:
+                if one.name == wanted.alias:
+                    return f"{one.table}.{wanted.column}"
+        name = wanted.column.casefold()
+        owner = self._of_alias(wanted.node, wanted.alias) if wanted.alias else self._using(wanted)
+        if name == owner.each.person:
+            raise outside(wanted.node, *_NOT_ROWS)
+        if name not in owner.names:
+            raise outside(
+                wanted.node,
+                f"a public table is not looked up by {wanted.column!r}",
+                "Look it up by an aggregate of the inner SELECT as it is: MAX(x) AS x.",
+            )
+        return owner.names[name]
+
+    def _using(self, wanted: Standing) -> _Named:
+        """Return the one table of people that gives the column of USING."""
+        found = [one for one in self.people if one.gives(wanted.column.casefold())]
+        if len(found) != 1:
+            raise outside(
+                wanted.node, "it is not clear which table's column this is", "Write ON a.x = b.x."
+            )
+        return found[0]
 
 
 def _called(column: exp.Column, name: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -18,6 +19,7 @@ from sfumato.core.columns import Column
 from sfumato.core.measure import Join
 from sfumato.core.question import Joined, Question
 from sfumato.core.refusal import Refused
+from sfumato.plan.lookups import LookUp, bare_names, check_lengths, look_ups
 
 MAX_ROWS: Final = 10**10  # that a join may have by the card's limits
 MAX_ROWS_PER_PERSON: Final = 10**6
@@ -40,6 +42,7 @@ class View:
     table: int
     joins: tuple[Join, ...]
     beside: tuple[View, ...] = ()  # what the question's further tables of people are made of
+    lookups: tuple[LookUp, ...] = ()  # the public tables beside its tables of people
 
     def name(self, spelling: str) -> str:
         """Return the column's name here; what is unknown stays as it is and is refused later."""
@@ -63,18 +66,21 @@ class View:
 
 def view_of(card: Card, question: Question) -> tuple[View, Question]:
     """Return what the question is asked of, and the question with its tables in one spelling."""
-    if len(question.beside) > MAX_JOINS:
+    if max(len(question.beside), len(question.lookups)) > MAX_JOINS:
         raise _too_many()
     view, table, joins = _view(card, question.table, question.joins)
     beside = [(one, *_view(card, one.table, one.joins)) for one in question.beside]
-    view = replace(view, beside=tuple(its for _, its, _, _ in beside))
+    lookups = look_ups(card, question, partial(_place, card, _places(card)))
+    view = replace(view, beside=tuple(its for _, its, _, _ in beside), lookups=lookups)
+    check_lengths(lookups, {its.card.limits.text_length for its in (view, *view.beside)})
     others = tuple(replace(one, table=name, joins=made) for one, _, name, made in beside)
-    return view, replace(question, table=table, joins=joins, beside=others)
+    looked_up = tuple(one.joined for one in lookups)
+    return view, replace(question, table=table, joins=joins, beside=others, lookups=looked_up)
 
 
 def _view(card: Card, name: str, joins: Sequence[Joined]) -> tuple[View, str, tuple[Joined, ...]]:
     """Return the table with what is joined to it, and the names of both in one spelling."""
-    tables = {table.name.casefold(): i for i, table in enumerate(card.every_table)}
+    tables = _places(card)
     place = _place(card, tables, name or card.name)
     first = card.every_table[place]
     if first.is_public:
@@ -90,6 +96,10 @@ def _view(card: Card, name: str, joins: Sequence[Joined]) -> tuple[View, str, tu
     return seen.view(joined), "" if place == 0 else first.name, joined
 
 
+def _places(card: Card) -> dict[str, int]:
+    return {table.name.casefold(): i for i, table in enumerate(card.every_table)}
+
+
 def _too_many() -> Refused:
     return Refused(
         "question-too-large", f"More than {MAX_JOINS} joins.", "Ask in several questions."
@@ -103,6 +113,7 @@ def check_called(view: View, question: Question) -> None:
         each = [question.source, *(one.each for one in question.beside)]
         names = {column.name.casefold() for source in each for column in source.columns}
         columns = names | {name.rpartition(".")[2] for name in names if question.beside}
+        columns |= bare_names(view.lookups)
     twice = sorted(question.called & columns)
     if twice:
         raise Refused(

@@ -1,0 +1,207 @@
+"""Public tables beside tables with one row for each person, looked up by a column of theirs.
+
+A public table's key is unique (held when its rows are stored), so that a person's one row meets one
+public row or none, and stays one row: what is claimed of a verb over tables of people goes on
+holding (rules.md, 12; docs/decisions/0079).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sfumato.core.card import Card, Table
+from sfumato.core.columns import Column
+from sfumato.core.expression import Ref
+from sfumato.core.measure import Join
+from sfumato.core.question import Joined, Question
+from sfumato.core.refusal import Refused
+from sfumato.plan.known import Scope, Typed, typed_column
+
+SEVERAL = ""  # what a name stands for that more than one public table gives
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """A public table beside tables of people; `joined.on` is the column before that is its key."""
+
+    joined: Joined
+    table: Table
+    place: int  # of the table on the card
+    people: frozenset[str]  # what persons are called, which no public column is without its table
+
+    @property
+    def key(self) -> Column:
+        """Return the column that tells its rows apart."""
+        return self.table.columns[self.key_place]
+
+    @property
+    def key_place(self) -> int:
+        """Return where the key stands among its columns."""
+        names = [column.name.casefold() for column in self.table.columns]
+        return names.index(str(self.table.key).casefold())
+
+    def called(self, column: Column) -> str:
+        """Return the one spelling of a column: with its table."""
+        return f"{self.table.name}.{column.name}"
+
+
+def look_ups(card: Card, question: Question, place_of: Callable[[str], int]) -> tuple[LookUp, ...]:
+    """Return the public tables beside the question's tables of people, or refuse."""
+    if question.lookups and question.source is None:
+        raise Refused(
+            "not-in-language",
+            "A public table is looked up by people's columns beside a table of people only.",
+            "Join it to the rows, or make one row for each person.",
+        )
+    made: list[LookUp] = []
+    people = frozenset(table.unit.casefold() for table in card.every_table if table.unit)
+    for wanted in question.lookups:
+        place = place_of(wanted.table)
+        table = card.every_table[place]
+        _check(table, wanted, made)
+        joined = Joined(table.name, (_before(table, wanted, question, made),), wanted.keeps_all)
+        made.append(LookUp(joined, table, place, people))
+    _check_apart(question, made)
+    return tuple(made)
+
+
+def _check(table: Table, wanted: Joined, before: Sequence[LookUp]) -> None:
+    if not table.is_public:
+        raise Refused(
+            "not-in-language",
+            f"{table.name!r} holds people's rows; beside a table with one row for each person "
+            "stand such tables and public ones.",
+            f"Give it one row for each person too: JOIN (SELECT {table.unit}, MAX(x) AS x FROM "
+            f"{table.name} GROUP BY {table.unit}) z ON z.{table.unit} = …; or join the tables "
+            "inside one inner SELECT, and group by the person.",
+            table=table.name,
+        )
+    if table.name in (one.table.name for one in before):
+        raise Refused("not-in-language", f"{table.name!r} stands twice.", "Join each table once.")
+    own = wanted.on[1] if len(wanted.on) > 1 else str(table.key)
+    if own.casefold() != str(table.key).casefold() or wanted.also:
+        raise Refused(
+            "not-in-language",
+            f"{table.name!r} is looked up by its key, {table.key!r}.",
+            f"Write ON {table.name}.{table.key} = a column of a table before it.",
+            table=table.name,
+        )
+
+
+def _before(table: Table, wanted: Joined, question: Question, before: Sequence[LookUp]) -> str:
+    """Return the one spelling of the column that is looked up."""
+    theirs = wanted.on[0] if wanted.on else str(table.key)
+    known = spellings(question, before)
+    found = known.get(theirs.casefold(), SEVERAL)
+    if found == SEVERAL:
+        raise not_given(theirs, known)
+    return found
+
+
+def _check_apart(question: Question, lookups: Sequence[LookUp]) -> None:
+    """Refuse a name that may be a public table's column and another."""
+    for name in sorted(question.bare & bare_names(lookups)):
+        raise not_given(name, {name: SEVERAL})
+    taken = _of_people(question)
+    for name in (one.called(column) for one in lookups for column in one.table.columns):
+        if name.casefold() in taken:
+            raise Refused(
+                "not-in-language",
+                f"A table of people and a public one both have a column {name!r}.",
+                "Call the table of people by another name.",
+                column=name,
+            )
+
+
+def bare_names(lookups: Sequence[LookUp]) -> frozenset[str]:
+    """Return the public columns' names in small letters, without their tables."""
+    return frozenset(c.name.casefold() for one in lookups for c in one.table.columns)
+
+
+def check_lengths(lookups: Sequence[LookUp], of_people: Collection[int]) -> None:
+    """Refuse tables whose texts are not cut alike, for what is cut otherwise meets nothing."""
+    for one in lookups:
+        if set(of_people) != {one.table.limits.text_length}:
+            raise Refused(
+                "type-mismatch",
+                f"{one.table.name!r} and the tables of people differ in text_length.",
+                "The owner declares them alike.",
+                table=one.table.name,
+            )
+
+
+def _of_people(question: Question) -> dict[str, str]:
+    sources = () if question.source is None else (question.source,)
+    every = (*sources, *(one.each for one in question.beside))
+    return {column.name.casefold(): column.name for each in every for column in each.columns}
+
+
+def spellings(question: Question, lookups: Sequence[LookUp]) -> dict[str, str]:
+    """Return every name that the question may use, in small letters, and the one it stands for."""
+    public: dict[str, str] = {}
+    for one in lookups:
+        for column in one.table.columns:
+            bare, name = column.name.casefold(), one.called(column)
+            public[name.casefold()] = name
+            if bare not in one.people:
+                public[bare] = SEVERAL if bare in public else name
+    people = _of_people(question)
+    return {**people, **{name: of for name, of in public.items() if name not in people}}
+
+
+def not_given(name: str, known: Mapping[str, str]) -> Refused:
+    """Return the refusal of a name that no table gives, or more than one."""
+    if known.get(name.casefold()) == SEVERAL:
+        return Refused(
+            "unknown-column",
+            f"More than one of these tables has a column {name!r}.",
+            "Write the table before it.",
+            column=name,
+        )
+    given = dict.fromkeys(filter(None, known.values()))
+    return Refused(
+        "unknown-column",
+        f"The inner SELECT gives no column {name!r}.",
+        "It gives: " + ", ".join(given) + ".",
+        column=name,
+    )
+
+
+# --- as physical ----------------------------------------------------------------------------------
+
+
+def typed_columns(lookups: Sequence[LookUp], start: int) -> dict[str, Typed]:
+    """Return what each column is, by its one spelling; they are numbered from `start`."""
+    made: dict[str, Typed] = {}
+    for one in lookups:
+        for place, column in enumerate(one.table.columns, start=start):
+            made[one.called(column)] = typed_column(column, place)
+        start += len(one.table.columns)
+    return made
+
+
+def measured(lookups: Sequence[LookUp], scope: Scope, start: int) -> tuple[Join, ...]:
+    """Return the tables as an engine is to look them up, or refuse what is not stored alike."""
+    made: list[Join] = []
+    for one in lookups:
+        width, key = len(one.table.columns), one.key_place
+        of = _place(one, scope.find(one.joined.on[0]))
+        made.append(Join(one.place, start, width, of, key, one.joined.keeps_all))
+        start += width
+    return tuple(made)
+
+
+def _place(one: LookUp, side: Typed) -> int:
+    """Return the number of the column that is looked up, stored as the key is."""
+    key, of = typed_column(one.key, 0), side.physical
+    is_alike = side.step == key.step if side.is_number else side.kind == key.kind
+    if not isinstance(of, Ref) or side.is_number != key.is_number or not is_alike:
+        raise Refused(
+            "type-mismatch",
+            f"{one.joined.on[0]!r} is not stored as {one.called(one.key)} is: they differ in type "
+            "or step, or it is a mean.",
+            "Take MIN or MAX of a column that the owner declares like the key.",
+            column=one.joined.on[0],
+        )
+    return int(of.column[1:])
