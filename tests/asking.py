@@ -230,11 +230,20 @@ class Asking:
         return Question("t", tuple(outputs), where, keys)
 
     def key(self) -> Expr:
+        if self.rng.random() < 0.15:
+            return self.bin()
         if not self.texts:
             made = self.number(1)
         else:
             made = self.anything(2) if self.rng.random() < 0.7 else Ref(self.texts[0])
         return made if any(isinstance(part, Ref) for part in _walk(made)) else self.number(0)
+
+    def bin(self) -> Expr:
+        """Return a number in bins, most of which begin below zero or between two steps."""
+        by = Literally(
+            Constant("number", self.rng.choice(("2", "-2", "3/2" if not self.is_tame else "8")))
+        )
+        return Floor(Arithmetic("/", self.number(0), by))
 
     def source(self, called: str = "m") -> EachPerson:
         where = None if self.rng.random() < 0.5 else self.condition(1)

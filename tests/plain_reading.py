@@ -120,12 +120,8 @@ CELLS: Mapping[str, Sequence[str]] = {
     "seen": ("2026-01-01 00:00:00", "2026-01-01T13:59", "1969-12-28 23:59:59.5",
              "2025-12-29 00:00:00.000001", "noon", ""),
 }  # fmt: skip
-UNDECLARED = (
-    "zz",
-    "xy",
-    "w",
-    "other",
-)  # by a card, of columns whose keys it names, nor by a question
+# by a card, of columns whose keys it names, nor by a question
+UNDECLARED = ("zz", "xy", "X", "w", "other")
 Value = Fraction | str | bool | datetime | None
 Cell = tuple[Value, ...]
 LogicalRow = Mapping[str, Value]

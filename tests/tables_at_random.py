@@ -42,7 +42,7 @@ PLACES = {
 }
 PUBLIC = {"public": True, "key": "name", "columns": PLACES}
 CELLS: Mapping[str, Sequence[str]] = {
-    "drug": ("x", "x", "y", "xy", "zz", ""),
+    "drug": ("x", "x", "y", "X", "xy", "zz", ""),
     "dose": ("0", "1", "3", "7", "12", "40", ""),
     "rate": ("-99", "0", "0.24", "1.5", "4.75", "9", ""),
     "given": ("2026-01-01", "2026-02-15", "1969-12-29", ""),

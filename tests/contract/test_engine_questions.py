@@ -42,7 +42,7 @@ from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.read_sql import read_sql
 from tables_at_random import PUBLIC, Dealt, Posed, one_dealt, tables_card, two_dealt
 
-FEW = {"duckdb": 240, "postgres": 120, "spark": 16}
+FEW = {"duckdb": 120, "postgres": 120, "spark": 16}
 MANY = 500  # a part of `make slow`, of which there are ten
 OF_ONE_DEAL = 80
 PEOPLE = tables_card(1000, 20)
