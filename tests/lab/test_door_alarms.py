@@ -20,7 +20,8 @@ from scipy.stats import binom
 
 import sfumato
 from sfumato.app import OpenVault
-from sfumato.lab.audit.door import Asked, Canaries, Seen, held, put_canaries
+from sfumato.lab.audit.canaries import Asked, Canaries, Seen
+from sfumato.lab.audit.door import held, put_canaries
 from sfumato.lab.audit.one_run import OneRunClaim, coins, judged
 from sfumato.lab.audit.streams import STREAMS
 from sfumato.lab.audit.suite import AT_THE_DOOR

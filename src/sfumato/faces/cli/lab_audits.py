@@ -12,7 +12,7 @@ from typing import Any
 
 from sfumato.client.text import table_text
 from sfumato.faces.cli.shell import Shell, working
-from sfumato.lab.audit.door import Asked as AtTheDoor
+from sfumato.lab.audit.canaries import Asked as AtTheDoor
 from sfumato.lab.audit.page import FOUND, HELD, found_row, held_row, page, shape_of
 from sfumato.lab.audit.suite import (
     AT_THE_DOOR,

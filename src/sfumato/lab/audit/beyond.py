@@ -1,28 +1,41 @@
 """Canaries beyond every bound: far too large a value, in too many rows, in too many groups.
 
 Of such a person one row of one group counts, cut to the bounds: exactly what is paid for. Where a
-clamp, a cap of rows or a cap of groups is forgotten, more of them shows. What is released of both
-of a canary's groups is looked at together, for it is one person's; where both count, both are paid.
+clamp, a cap of rows or a cap of groups is forgotten, more of them shows. Sums by stored ranks and
+with a filter, lists and different values each go a way of their own through an engine. What is
+released of all of a canary's groups is looked at together, for it is one person's; where all count,
+all are paid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
+from sfumato.core.compose import rho_within
+from sfumato.lab.audit.canaries import (
+    Canaries,
+    Placed,
+    Released,
+    Seen,
+    Table,
+    between,
+    by_key,
+    listed,
+)
+from sfumato.lab.audit.claim import Claim, RhoClaim
+from sfumato.lab.audit.door import KEYS
+from sfumato.lab.audit.one_run import OneRunClaim
 
-from sfumato.lab.audit.claim import Claim
-from sfumato.lab.audit.door import KEYS, Canaries, Released, Seen, by_key, read_toml, written
-from sfumato.lab.audit.one_run import OneRunClaim, coins
-
-FIRST: Final = 10**7  # of the keys and of the people: those of no other canary
-GROUPS: Final = 2  # that a canary is in, where one counts, or both
+GROUPS: Final = 2  # that a canary is in, where one counts, or all
+MANY: Final = 4  # the same, where a rho is claimed: half of it does not show
 ROWS: Final = 3  # of each group, where one counts
 VALUE: Final = 1000  # of each row, where 100 counts
+MOST: Final = 100
 
 
 @dataclass(frozen=True)
@@ -30,71 +43,91 @@ class Beyond:
     """A grouped question about people who brought more than counts."""
 
     name: str
+    asks: str = "SUM(x)"
     where: str = ""
     groups: int = 1  # that count
+    of: int = GROUPS  # groups that a canary is in
     data_set: str = "beyond"
     keys: int = KEYS  # canaries, there or not
     epsilon: int = 1
+    delta: str = "0"  # with one, noise is Gaussian, and the claim the rho that both buy
     factor: int = 2
     is_short: bool = False
 
     @property
     def claim(self) -> Claim:
         """Return the price of the question, which is all that a person pays."""
+        if self.delta != "0":
+            return RhoClaim(float(rho_within(Fraction(self.epsilon), Fraction(self.delta))))
         return OneRunClaim(float(self.epsilon))
 
     def seen(self, canaries: Canaries, factor: int) -> Seen:
-        """Return what is released of both groups of each canary."""
-        is_in = canaries.put_once(self.data_set, partial(put_beyond, keys=self.keys))
-        sql = f"SELECT k, SUM(x) FROM {self.data_set}{self.where} GROUP BY k"
+        """Return what is released of all groups of each canary."""
+        placed = self.put(canaries)
         answer = canaries.vault[self.data_set].ask(
-            sql, epsilon=factor * self.epsilon, delta=0, max_groups=self.groups
+            f"SELECT k, {self.asks} FROM {self.data_set}{self.where} GROUP BY k",
+            epsilon=factor * self.epsilon,
+            delta=Decimal(self.delta),
+            max_groups=self.groups,
         )
-        found = by_key(answer.rows)
-        return Seen({place: _both(found, place) for place in range(len(is_in))}, is_in)
+        return self._together(by_key(answer.rows), placed)
+
+    def put(self, canaries: Canaries) -> Placed:
+        """Return who is there, after which they are in the vault."""
+        return canaries.put_once(self.data_set, self.keys, partial(_too_much, self.of))
+
+    def _together(self, found: Released, placed: Placed) -> Seen:
+        def all_of(place: int) -> Sequence[object]:
+            return [number for key in _keys_of(placed, self.of, place) for number in found[key]]
+
+        places = range(len(placed.is_in))
+        return Seen({place: all_of(place) for place in places}, placed.is_in)
 
 
-def _both(found: Released, place: int) -> Sequence[object]:
-    return [number for key in _keys_of(place) for number in found[key]]
+@dataclass(frozen=True)
+class Totalled(Beyond):
+    """The same of each person's sum, which is cut instead of their rows: all of those count."""
+
+    def seen(self, canaries: Canaries, factor: int) -> Seen:
+        """Return what is released of all groups of each canary."""
+        placed = self.put(canaries)
+        sums = canaries.vault[self.data_set].group_by("k").sum("x", within=(0, MOST))
+        answer = sums.ask(
+            epsilon=factor * self.epsilon, delta=0, max_groups=self.groups, max_rows=ROWS
+        )
+        return self._together(by_key(answer.rows), placed)
 
 
-def _keys_of(place: int) -> range:
+def _keys_of(placed: Placed, groups: int, place: int) -> range:
     """Return the groups of one canary."""
-    return range(FIRST + GROUPS * place, FIRST + GROUPS * (place + 1))
+    return range(placed.first + groups * place, placed.first + groups * (place + 1))
 
 
-def put_beyond(canaries: Canaries, name: str, *, keys: int) -> NDArray[np.bool_]:
-    """Add canaries by coin flips, each with more of everything than a person may bring."""
-    is_in = coins(keys, canaries.dice)
+def _too_much(groups: int, placed: Placed) -> Table:
+    """Return canaries, each with more of everything than a person may bring."""
     rows = (
-        (f"b{FIRST + place}", key, VALUE)
-        for place in np.flatnonzero(is_in).tolist()
-        for key in _keys_of(place)
-        for _ in range(ROWS)
+        (f"b{placed.first + place}", key, VALUE, "d", row)
+        for place in placed.here
+        for key in _keys_of(placed, groups, place)
+        for row in range(ROWS)
     )
-    source = written(canaries.folder / f"{name}.csv", ("who", "k", "x"), rows)
-    groups = ", ".join(map(str, range(FIRST, FIRST + GROUPS * keys)))
-    canaries.vault.add(name, source, read_toml(_CARD % groups))
-    return is_in
+    keys = range(placed.first, placed.first + groups * len(placed.is_in))
+    columns = {
+        "k": listed(keys),
+        "x": between(0, MOST),
+        "c": listed(("a", "d"), "text"),
+        "w": between(0, MOST),
+    }
+    return Table(f"canaries-{placed.first}", columns, rows, {"size": 20_000})
 
-
-_CARD: Final = """
-unit = "who"
-people = "canaries-beyond-bounds"
-version = "1"
-budget = { epsilon = 1000 }
-size = 20000
-[columns.k]
-type = "integer"
-keys = [%s]
-[columns.x]
-type = "integer"
-lower = 0
-upper = 100
-"""
 
 BEYOND: Final = (
     Beyond("SUM of too much"),
-    Beyond("SUM of too much, filtered", " WHERE x >= 1"),
+    Beyond("SUM of too much, filtered", where=" WHERE x >= 1"),
+    Beyond("MODE of too much", "MODE(c)"),
+    Beyond("COUNT(DISTINCT) of too much", "COUNT(DISTINCT w)"),
     Beyond("SUM in two groups", groups=GROUPS),
-)
+    Beyond("COUNT and SUM in four groups, Gaussian", "COUNT(*), SUM(x)", data_set="many",
+           groups=MANY, of=MANY, epsilon=3, delta="0.01"),
+    Totalled("SUM within a person's bounds"),
+)  # fmt: skip

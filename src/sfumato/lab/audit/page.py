@@ -26,7 +26,7 @@ confidence 99.99 %". No number here says that something is private.
 Each mechanism is held against its claim, and beside it a twin that is sold for half of its
 epsilon. A twin that is not caught would mean that the audit shows nothing. "Runs" are runs of the
 mechanism, both sides together, or, at the door, keys of one grouped question (of a fit: of all its
-questions; of a stream: its days) with a canary each by a coin flip.
+questions; of a stream: places in its days) with a canary each by a coin flip.
 """
 _ZOO: Final = """
 ## The zoo

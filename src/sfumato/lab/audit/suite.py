@@ -19,7 +19,8 @@ from sfumato.lab.audit.auditing import (
     audit_rho,
 )
 from sfumato.lab.audit.beyond import BEYOND
-from sfumato.lab.audit.door import KEYS, QUESTIONS, Asked, Canaries, Vault, held, put_canaries
+from sfumato.lab.audit.canaries import Asked, Canaries, Vault
+from sfumato.lab.audit.door import KEYS, QUESTIONS, held, put_canaries
 from sfumato.lab.audit.fits import FITS
 from sfumato.lab.audit.shipped import SHIPPED, TWIN, Shipped
 from sfumato.lab.audit.streams import STREAMS
