@@ -106,7 +106,8 @@ def podman(wall: Wall, way: str) -> list[str]:
         *("--cgroup-manager", "cgroupfs", *(("--runtime", way) if way else ())),
         *("run", "--rm", "--pull", "never", "--user", "0:0", "--cap-drop", "all"),
         *("--cap-add", "setfcap", "--unsetenv-all", "--http-proxy=false", "--no-hosts"),
-        *("--read-only-tmpfs=false", "--log-driver", "none", "--pid", "private", "--uts", "private"),
+        *("--read-only-tmpfs=false", "--log-driver", "none", "--pid", "private"),
+        *("--uts", "private"),
         *_alike(wall),
         *("--security-opt", "label=disable", "--rootfs", wall.root),
     ]
