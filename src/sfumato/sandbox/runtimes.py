@@ -107,6 +107,7 @@ def podman(wall: Wall, way: str) -> list[str]:
         *("run", "--rm", "--pull", "never", "--user", "0:0", "--cap-drop", "all"),
         *("--cap-add", "setfcap", "--unsetenv-all", "--http-proxy=false", "--no-hosts"),
         *("--read-only-tmpfs=false", "--log-driver", "none", "--pid", "private"),
+        *("--uts", "private"),
         *_alike(wall),
         *("--security-opt", "label=disable", "--rootfs", wall.root),
     ]
@@ -147,7 +148,7 @@ def _alike(wall: Wall) -> list[str]:
     binds = [f"type=bind,src={source},dst={place},readonly" for source, place in shown]
     binds.append(f"type=bind,src={wall.control},dst={CONTROL}")
     return [
-        *("--network", "none", "--ipc", "none", "--uts", "private", "--hostname", "bubble"),
+        *("--network", "none", "--ipc", "none", "--hostname", "bubble"),
         *("--read-only", "--workdir", "/", "--security-opt", "no-new-privileges"),
         *("--security-opt", f"seccomp={wall.calls}", "--ulimit", "core=0:0"),
         *("--pids-limit", str(_PROCESSES), "--memory", f"{wall.memory_mb}m"),
