@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Never
 
@@ -83,6 +84,7 @@ class RunOrder:
     asker: Asker
     op: str
     rule: str = ""  # that approved the program, if it was not its owner
+    may_still: Callable[[], None] = lambda: None  # refuses whoever may not run it any more
 
 
 def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
@@ -256,6 +258,7 @@ def _charge(order: RunOrder) -> Charge:
             "selection": None,
             **({"rule": order.rule} if order.rule else {}),
         },
+        may_still=order.may_still,
     )
 
 
