@@ -160,7 +160,7 @@ class Queries:
 
     def answer(self, caller: Caller, op: str) -> Release:
         """Return an answer of the caller's again, as it was asked; nothing is charged or read."""
-        body = asked_before(self.door.ledger, caller.user, op)
+        body = asked_before(self.door.ledger, caller, op)
         asker, listing = self._listing(caller, str(body["data_set"]))
         order = Order(
             card=listing.card,
