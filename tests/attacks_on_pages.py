@@ -5,6 +5,8 @@ Each calls `hit(N)`, which the browser brings along. `CARELESS` is the page that
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
+
 _TEXTS = (
     "<script>hit(N)</script>",
     "<img src=x onerror=hit(N)>",
@@ -56,3 +58,30 @@ CARELESS = """<!DOCTYPE html><html><head><title>{0}</title></head><body>
 <script>var one = '{0}';</script><script>var two = "{0}";</script>
 <script>var three = `{0}`;</script>
 </body></html>"""
+
+
+class Harm(HTMLParser):
+    """Finds what a browser would run on a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        said = {name: (value or "").strip().casefold() for name, value in attrs}
+        is_ours = tag == "script" and said.get("src", "").startswith("/static/")
+        if tag in ("script", "iframe", "object", "embed", "style") and not is_ours:
+            self.found.append(tag)
+        self.found += [
+            name for name in said if name.startswith("on") or name in ("style", "srcdoc")
+        ]
+        places = (said.get(name, "") for name in ("href", "src", "action", "formaction", "data"))
+        self.found += [place for place in places if place.startswith(("javascript:", "data:"))]
+
+
+def harm_on(page: str) -> list[str]:
+    """Return what a browser would run on the page, but for scripts of ours."""
+    reader = Harm()
+    reader.feed(page)
+    reader.close()
+    return reader.found

@@ -170,6 +170,24 @@ def test_no_owners_acts_hide_that_a_ledger_was_rolled_back(
         assert code_of(lambda: vault["town"].count().ask(epsilon=1)) == code
 
 
+def test_no_cap_is_set_and_nothing_thawed_in_a_ledger_that_was_rolled_back(
+    tmp_path: Path, source: Path
+) -> None:
+    with open_with(tmp_path, "town", source, CARD) as vault:
+        shutil.copytree(tmp_path / "vault", tmp_path / "backup")
+        vault["town"].count().ask(epsilon=1)
+    shutil.rmtree(tmp_path / "vault")
+    (tmp_path / "backup").rename(tmp_path / "vault")
+    lower = {"data_set": "town", "of": "data-set", "epsilon": 0.5}
+    with sfumato.open(tmp_path / "vault") as vault:
+        store = vault.house.ledger.store
+        before, head = store.accounts(), store.head()
+        assert code_of(lambda: vault.owner.data_sets.thaw("x")) == "ledger-frozen"
+        assert code_of(lambda: vault.call("set-cap", lower)) == "ledger-frozen"
+        assert store.accounts() == before
+        assert [entry.kind for entry in store.entries(head.seq)] == ["frozen"]
+
+
 def test_a_cap_is_raised_by_two_and_what_was_spent_stays_spent(
     tmp_path: Path, source: Path
 ) -> None:

@@ -184,7 +184,10 @@ def test_another_history_is_never_marked_as_the_one_that_was_seen(store: SqlLedg
     lost = replace(mark(store), hash="0" * 64)  # what another door wrote, and is not here any more
     store.note("grown", {})  # past the mark
     assert store.charge_all([asked("2", user=user) for user in ("bob", "zoe")], lost) == [None] * 2
-    store.settle_all([Settling("ann", "held", "43", ())])
+    (told,) = store.settle_all([Settling("ann", "held", "43", ())], lost)
+    assert getattr(told, "code", told) == "ledger-frozen"
+    assert store.answer_of("ann", "held") is None
+    store.settle_all([Settling("ann", "held", "43", ())], None)
     assert marked == []  # else the anchor would agree with it from now on
 
 
@@ -229,7 +232,7 @@ def test_answers_are_written_in_one_go(store: SqlLedger, monkeypatch: pytest.Mon
     store.mark_with(marked.append)
     answers = [("bob", "1", "43"), ("zoe", "1", "44"), ("eve", "1", "45"), ("bob", "2", "46")]
     commits.clear()
-    told = store.settle_all([Settling(*one, (f"user {one[0]}",)) for one in answers])
+    told = store.settle_all([Settling(*one, (f"user {one[0]}",)) for one in answers], mark(store))
     assert commits == ["one"]
     assert marked == [store.head()]
     assert [getattr(one, "answer", None) for one in told] == ["43", "44", None, "43"]
@@ -250,7 +253,7 @@ def test_no_answer_is_told_when_the_commit_fails(
         raise Fault("full")
 
     monkeypatch.setattr(link, "commit", broken)
-    (told,) = store.settle_all([Settling("ann", "1", "43", ())])
+    (told,) = store.settle_all([Settling("ann", "1", "43", ())], None)
     assert getattr(told, "code", told) == "ledger-unavailable"
     assert store.answer_of("ann", "1") is None
     assert store.settle("ann", "1", "44").answer == "44"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,82 @@ def test_a_mark_that_does_not_stand_freezes_and_nobody_pays(
         store.charge(asked("3", "third"))
     assert store.verify().fault is None
     store.close()
+
+
+LOWER = replace(ledgers.CAP, epsilon=900)
+ACTS: dict[str, Callable[[SqlLedger, AnchorMark], object]] = {
+    "settle": lambda store, mark: store.settle("ann", "1", "42", (), mark),
+    "open an account": lambda store, mark: store.open_account("new", ledgers.CAP, mark),
+    "set a cap": lambda store, mark: store.set_cap("people", LOWER, None, mark),
+    "thaw a shape": lambda store, mark: store.thaw_shape("shape r", mark),
+}
+
+
+@pytest.mark.parametrize("act", sorted(ACTS))
+def test_no_act_is_done_in_another_history(place: Place, act: str) -> None:
+    store = place.create()
+    store.charge(asked("1"))
+    store.charge(asked("2", "r"))
+    store.fail("ann", "2", "question-failed", "shape r")
+    stands = mark_of(store.head())
+    before = _state(store)
+    with pytest.raises(Refused) as refused:
+        ACTS[act](store, replace(stands, hash="0" * 64))
+    assert refused.value.code == "ledger-frozen"
+    assert store.frozen() is not None
+    assert _state(store) == before
+    assert [entry.kind for entry in store.entries(stands.seq)] == ["frozen"]
+    ACTS[act](store, stands)
+    assert _state(store) != before  # where the mark stands it is done
+    assert store.verify().fault is None
+    store.close()
+
+
+def _state(store: SqlLedger) -> tuple[object, ...]:
+    return store.accounts(), store.frozen_shapes(), store.answer_of("ann", "1")
+
+
+def test_whoever_pays_is_looked_at_while_nobody_else_can_write(
+    place: Place, store: SqlLedger
+) -> None:
+    """So what an owner has put into the ledger is seen by every charge that comes after."""
+    other, written = place.open(), threading.Event()
+
+    def write() -> None:
+        other.note("data-set-frozen", {})
+        written.set()
+
+    writing = threading.Thread(target=write)
+
+    def may_still() -> None:
+        writing.start()
+        assert not written.wait(0.3)
+
+    outcome = store.charge(asked("1", may_still=may_still))
+    writing.join(30)
+    assert isinstance(outcome, Charged)
+    kinds = [entry.kind for entry in store.entries(outcome.seq - 1)]
+    assert kinds == ["charged", "data-set-frozen"]
+    other.close()
+
+
+@pytest.mark.parametrize("how", ["alone", "together"])
+def test_whoever_may_not_pay_any_more_pays_nothing(store: SqlLedger, how: str) -> None:
+    def may_still() -> None:
+        raise Refused("data-set-frozen", "It was frozen.", "Wait.")
+
+    mark, before = mark_of(store.head()), store.head()
+    late, other = asked("1", may_still=may_still), asked("2", "r", user="bob")
+    if how == "alone":
+        with pytest.raises(Refused) as refused:
+            store.charge(late, mark)
+        assert refused.value.code == "data-set-frozen"
+        assert store.head() == before
+        return
+    told = store.charge_all([late, other], mark)
+    assert getattr(told[0], "code", told[0]) == "data-set-frozen"
+    assert isinstance(told[1], Charged)
+    assert store.account("user ann") is None
 
 
 def test_what_is_settled_comes_with_the_accounts_of_that_moment(store: SqlLedger) -> None:

@@ -78,8 +78,10 @@ def _wait_for(store: SqlLedger, waiting: int) -> None:
         time.sleep(0.001)
 
 
-def _charging(store: SqlLedger, *charges: Charge) -> list[Callable[[], Outcome]]:
-    return [lambda charge=charge: store.charge(charge) for charge in charges]  # type: ignore[misc]
+def _charging(
+    store: SqlLedger, *charges: Charge, mark: AnchorMark | None = None
+) -> list[Callable[[], Outcome]]:
+    return [lambda charge=charge: store.charge(charge, mark) for charge in charges]  # type: ignore[misc]
 
 
 def _spent(store: SqlLedger, account: str) -> Debt:
@@ -120,8 +122,8 @@ def test_charges_that_wait_cost_one_commit(
 def test_what_is_written_together_is_marked_once(store: SqlLedger) -> None:
     marked: list[Head] = []
     store.mark_with(marked.append)
-    _hold(store)
-    told = _together(store, *_charging(store, *(asked(str(n), f"q{n}") for n in range(6))))
+    charges = [asked(str(n), f"q{n}") for n in range(6)]
+    told = _together(store, *_charging(store, *charges, mark=_mark(store)))
     assert all(isinstance(one.result(), Charged) for one in told)
     assert marked == [store.head()]
 
@@ -132,25 +134,28 @@ def test_where_the_mark_is_refused_each_who_paid_is_told_so(
     (tmp_path / "file").write_text("")
     anchor = FileAnchor(tmp_path / "file" / "anchor")  # which cannot be written
     store.mark_with(anchor.advance)
-    _hold(store)
+    mark = _mark(store)
 
     def paying(charge: Charge) -> None:
-        outcome = store.charge(charge)
+        outcome = store.charge(charge, mark)
         assert isinstance(outcome, Charged)
         anchor.advance(outcome.head)
 
     told = _together(store, *(partial(paying, asked(str(n), f"q{n}")) for n in range(4)))
     refused = [one.exception() for one in told]
     assert [getattr(one, "code", one) for one in refused] == ["anchor-missing"] * 4
-    assert _spent(store, "people") == _times(5)
+    assert _spent(store, "people") == _times(4)
 
 
-def test_acts_before_any_charge_found_the_anchors_mark_are_not_marked(store: SqlLedger) -> None:
+def test_what_looks_for_no_mark_is_not_marked(store: SqlLedger) -> None:
     marked: list[Head] = []
     store.mark_with(marked.append)
     acts = [partial(store.open_account, f"people:{n}", CAP) for n in range(3)]
     _together(store, *acts, *_charging(store, asked("1")))
     assert marked == []
+    assert isinstance(store.charge(asked("held", "held"), _mark(store)), Charged)
+    _together(store, *(partial(store.note, "enrolled", {"n": n}) for n in range(3)))
+    assert marked == []  # though a charge before them had found it
     head = store.head()
     elsewhere = AnchorMark(head.ledger, head.epoch, head.seq + 100, head.hash)
     lost = _together(store, *acts, lambda: store.charge(asked("2", "r"), elsewhere))
@@ -159,11 +164,10 @@ def test_acts_before_any_charge_found_the_anchors_mark_are_not_marked(store: Sql
     assert marked == []
 
 
-def _hold(store: SqlLedger) -> None:
-    """Let a charge find the anchor's mark in the ledger."""
+def _mark(store: SqlLedger) -> AnchorMark:
+    """Return the mark of an anchor that has seen all of it."""
     head = store.head()
-    mark = AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
-    assert isinstance(store.charge(asked("held", "held"), mark), Charged)
+    return AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
 
 
 def test_a_charge_that_is_refused_leaves_the_others_and_nothing_of_its_own(

@@ -23,6 +23,7 @@ from sfumato.core.sealed import Sealed
 from sfumato.door.ledger import Ledger
 from sfumato.faces.ask_desk import begun, ended
 from sfumato.faces.desk import Desk
+from sfumato.faces.job_desk import asked_of
 from sfumato.faces.line.door_end import DoorEnd
 from sfumato.faces.line.tally import Tally, to_nowhere
 from sfumato.services.queries import Begun
@@ -245,6 +246,45 @@ def test_a_freeze_and_a_lost_right_hold_at_once(vault: OpenVault, tokens: dict[s
     assert asked_again(desk, [(tokens["bob"], BODY)]) == [None]
     assert length(vault) == before
     assert asked_again(desk, [(tokens["eve"], BODY)]) != [None]
+
+
+@pytest.mark.parametrize("act", ["freeze", "revoke"])
+@pytest.mark.parametrize("way", ["charge", "charge_all"])
+def test_what_an_owner_does_while_a_question_is_planned_holds(
+    vault: OpenVault,
+    tokens: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    act: str,
+) -> None:
+    """It was let in and priced; then it is refused all the same, and has paid nothing."""
+    desk, policy = vault.house.desk, vault.house.desk.policy
+    desk.access.invite(OWNER, "zoe", ["researcher"])
+    policy.grant(OWNER, "patients", "zoe", "researchers")
+    zoe = Caller("zoe", frozenset({"read", "ask"}))
+    plain, asked = getattr(Ledger, way), asked_of(BODY)
+
+    def late(ledger: Ledger, charges: Any) -> object:  # Any: one or several
+        monkeypatch.setattr(Ledger, way, plain)
+        if act == "freeze":
+            policy.freeze(OWNER, "patients")
+        else:
+            policy.revoke_grant(OWNER, "patients", "zoe")
+        return plain(ledger, charges)
+
+    monkeypatch.setattr(Ledger, way, late)
+    if way == "charge":
+        with pytest.raises(Refused) as refused:
+            desk.queries.ask(zoe, asked)
+        told: object = refused.value
+    else:
+        (told,) = desk.queries.begin([(zoe, asked)])
+    code = "data-set-frozen" if act == "freeze" else "unknown-data-set"
+    assert getattr(told, "code", told) == code
+    assert spent(vault, "zoe") is None
+    policy.thaw(OWNER, "patients")
+    policy.grant(OWNER, "patients", "zoe", "researchers")
+    assert isinstance(desk.queries.begin([(zoe, asked)])[0], Begun)
 
 
 def test_a_token_that_may_not_ask_is_told_nothing(vault: OpenVault, tokens: dict[str, str]) -> None:

@@ -368,6 +368,23 @@ def test_who_fails_has_paid_before_a_row_was_read_and_says_nothing(vault: OpenVa
     assert list((vault.house.folder / "runs").iterdir()) == []
 
 
+class Freezing(Broken):
+    """A sandbox during whose check the owner freezes the data set."""
+
+    def check(self, limits: SandboxLimits, own: str = "") -> None:
+        self._vault.call("freeze", {"data_set": "town"})
+
+
+def test_a_freeze_while_a_run_is_made_ready_holds(vault: OpenVault) -> None:
+    door = vault.house.desk.pipelines.door
+    vault.house.desk.pipelines.__dict__["door"] = PipelineDoor(
+        door.ledger, door.engine, Freezing(vault), door.pool, door.drafts
+    )
+    digest = submitted(vault)
+    assert code_of(lambda: run(vault, digest)) == "data-set-frozen"
+    assert not any(spent(vault).values())
+
+
 def test_the_error_is_said_before_anything_is_spent(vault: OpenVault) -> None:
     digest = submitted(vault)
     body: dict[str, object] = {"data_set": "town", "pipeline": digest, "epsilon": 2, "blocks": 50}

@@ -281,9 +281,9 @@ def test_who_waits_is_more_patient_the_more_rows_the_card_lets_in(
     seen: list[int] = []
     plain = Ledger.charge
 
-    def charge(ledger: Ledger, asked: Charge, may_still: Callable[[], None]) -> Outcome:
+    def charge(ledger: Ledger, asked: Charge) -> Outcome:
         seen.append(asked.patience_s)
-        return plain(ledger, asked, may_still)
+        return plain(ledger, asked)
 
     monkeypatch.setattr(Ledger, "charge", charge)
     for rows in (1000, 10**10):
@@ -306,5 +306,5 @@ def test_who_waits_for_an_answer_is_refused_once_they_may_not_ask_any_more(
             raise Refused("data-set-frozen", "It was frozen meanwhile.", "Ask the owner.")
 
         with pytest.raises(Refused) as refused:
-            ledger.charge(asked("second", user="bob", patience_s=60), may_still)
+            ledger.charge(asked("second", user="bob", patience_s=60, may_still=may_still))
     assert refused.value.code == "data-set-frozen"

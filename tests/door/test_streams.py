@@ -291,6 +291,30 @@ def test_of_two_who_close_at_once_one_closes_and_the_other_is_refused(
     assert [json.loads(entry.body)["end"] for entry in entries] == [1, 2, 3, 4, 5]
 
 
+def test_a_frozen_data_set_has_no_stream_opened_and_no_day_closed(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(vault, epsilon=100)
+    close(vault, 1)
+    vault.call("freeze", {"data_set": "visits"})
+    before = spent(vault), counts(vault)
+    assert code_of(lambda: opened(vault, "other", epsilon=1)) == "data-set-frozen"
+    assert code_of(lambda: close(vault, 3)) == "data-set-frozen"
+    assert (spent(vault), counts(vault)) == before
+    vault.call("thaw", {"data_set": "visits"})
+    note = Ledger.note
+
+    def noted(ledger: Ledger, kind: str, body: dict[str, object]) -> object:
+        head = note(ledger, kind, body)
+        if kind == "stream-closed":
+            vault.call("freeze", {"data_set": "visits"})
+        return head
+
+    monkeypatch.setattr(Ledger, "note", noted)
+    assert code_of(lambda: close(vault, 4)) == "data-set-frozen"  # after one day of three
+    assert len(counts(vault)) == 2
+
+
 def test_a_day_that_has_not_begun_cannot_be_closed(vault: OpenVault) -> None:
     opened(vault)
     at = replace(vault.house.desk.streams, clock=SetClock("2026-01-03T23:00:00+00:00"))

@@ -23,7 +23,7 @@ from sfumato.stores.ledger_sql import SqlLedger
 
 def ask(ledger: SqlLedger, anchor: FileAnchor, op: str, say: Callable[[str], None]) -> None:
     """Answer one question, in the order that never gives an answer away."""
-    outcome = ledger.charge(ledgers.asked(op, f"q{op}"))
+    outcome = ledger.charge(ledgers.asked(op, f"q{op}"), anchor.read())
     if not isinstance(outcome, Charged | Standing):
         raise Bug("the driver asks for what it can pay")
     anchor.advance(outcome.head)
@@ -31,7 +31,7 @@ def ask(ledger: SqlLedger, anchor: FileAnchor, op: str, say: Callable[[str], Non
     if isinstance(outcome, Standing):
         return say(f"answer {op} {outcome.answer}")
     noisy = secrets.token_hex(8)  # stands for rows read and noise drawn: another one each time
-    settled = ledger.settle("ann", op, noisy)
+    settled = ledger.settle("ann", op, noisy, (), anchor.read())
     anchor.advance(settled.head)
     return say(f"answer {op} {settled.answer}")
 

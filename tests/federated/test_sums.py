@@ -18,11 +18,13 @@ from sfumato import Refused
 from sfumato.client.terms import Json
 from sfumato.convening import new_convener
 from sfumato.core.averaging import GUARANTEE as AVERAGE
-from sfumato.core.ports import EngineStopped
+from sfumato.core.ports import Dice, EngineStopped
 from sfumato.core.secure import Collector
 from sfumato.core.secure.frames import pack, unpack
 from sfumato.door.locks import secure_sum
+from sfumato.door.locks.secure_sum import shares_of
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.plan.summed import SumPlan
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
 WIDE = "SELECT FLOOR(salary / 25) AS s, COUNT(*) AS n FROM patients GROUP BY FLOOR(salary / 25)"
@@ -486,6 +488,25 @@ def test_a_data_set_that_is_frozen_between_two_stages_sends_nothing(tmp_path: Pa
 
         west = Freezes(sites.vaults["west"])
         said = sites.together({"west": west})["patients"].ask(COUNT, **ASK)
+        assert said.receipt["left_out"] == {"west": "data-set-frozen"}
+        assert sites.spent()["west"] == 0
+
+
+def test_a_freeze_while_a_site_draws_its_share_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with several(tmp_path) as sites:
+        west, drawn = sites.vaults["west"], shares_of
+        froze: list[object] = []
+
+        def late(sum_: SumPlan, dice: Dice) -> Any:  # Any: shares
+            if dice is west.house.desk.sites.door.dice:
+                froze.append(west.call("freeze", {"data_set": "patients"}))
+            return drawn(sum_, dice)
+
+        monkeypatch.setattr("sfumato.door.secure_sum.shares_of", late)
+        said = sites.together()["patients"].ask(COUNT, **ASK)
+        assert len(froze) == 1
         assert said.receipt["left_out"] == {"west": "data-set-frozen"}
         assert sites.spent()["west"] == 0
 

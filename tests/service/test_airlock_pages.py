@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from markupsafe import escape
 
 import sfumato
+from attacks_on_pages import CARELESS, TEXTS, harm_on
 from browser import COOKIE
 from bubbles import needs_bubbles
 from served import Service, served
 from sfumato.faces.console.session import csrf_of
+from surveys import design
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><text>canary-picture</text></svg>"
@@ -91,6 +94,65 @@ def test_pages_show_a_request_to_its_people_alone(service: Service) -> None:
     assert visit(service, "ada", f"/airlock/{request}", {"do": "withdraw"})[0] == 303
     service.user("eve", "researcher")
     assert visit(service, "eve", f"/airlock/{request}")[0] == 404
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_each_text_is_seen_to_harm_a_careless_page(text: str) -> None:
+    assert harm_on(CARELESS.replace("{0}", text))
+
+
+def test_no_text_of_a_request_or_of_a_twins_form_is_more_than_text(service: Service) -> None:
+    """Texts that would run on a careless page, in the fields that came after those of others."""
+    program = "".join(f"# {text}\n" for text in TEXTS)
+    body = {"source": program, "files": [{"path": "t.svg"}], "why": "\n".join(TEXTS), "cpu_s": 2}
+    path = "/v1/data-sets/patients/airlock"
+    status, made = service.call("POST", path, body, token=service.tokens["ada"])
+    assert status == 200, made
+    pages = [
+        visit(service, who, at)[2].decode()
+        for at in (f"/airlock/{made['request']}", "/data-sets/patients/airlock")
+        for who in ("ada", "rita", "owner")
+    ]
+    for page in pages:
+        assert all(str(escape(text)) in page for text in TEXTS)
+    form = "/data-sets/patients/dp-twin/price"
+    for text in TEXTS:
+        names = ("epsilon", "delta", "rows", "private_bins", "error_epsilon", "method", "op")
+        for name in names:
+            fields = {"epsilon": "0.1", "op": "x", name: text}
+            pages.append(visit(service, "ada", form, fields)[2].decode())
+        assert f'name="op" value="{escape(text.strip())}"' in pages[-1]
+    assert [found for page in pages for found in harm_on(page)] == []
+    assert visit(service, "ada", f"/airlock/{made['request']}", {"do": "withdraw"})[0] == 303
+
+
+@pytest.mark.parametrize("count", ["9" * 5000, "\u0663", "-1", "x", ""])
+def test_no_number_of_questions_is_a_fault(service: Service, count: str) -> None:
+    form = {"do": "more", "questions": count, "title": "Kept"}
+    status, _, page = visit(service, "ada", "/surveys/new", form)
+    assert (status, b'value="Kept"' in page) == (200, True)
+
+
+def test_no_text_of_a_survey_is_more_than_text(service: Service) -> None:
+    """Its units, its series, and the names of whoever is invited."""
+    short = [text[:40].strip() for text in TEXTS]
+    number = {"text": "How far?", "kind": "number", "low": 0, "high": 9}
+    for half in (short[:20], short[20:]):
+        asked = [{**number, "unit": unit} for unit in half]
+        body = design(questions=asked, series=half[0], epsilon=10)
+        status, made = service.call("POST", "/v1/surveys", {"survey": body}, token=service.owner())
+        assert status == 200, made
+        at = f"/surveys/{made['survey']}"
+        names = {"people": "\n".join(half)}
+        pages = [visit(service, "owner", f"{at}/invite", names), visit(service, "owner", at)]
+        pages += [
+            visit(service, "owner", f"/s/{made['survey']}{page}")
+            for page in ("", "/results", "/paper")
+        ]
+        assert [status for status, _, _ in pages] == [200] * len(pages)
+        seen = [page.decode() for _, _, page in pages]
+        assert all(str(escape(text)) in seen[0] for text in half)  # the invited, by name
+        assert [found for page in seen for found in harm_on(page)] == []
 
 
 @needs_bubbles

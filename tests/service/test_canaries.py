@@ -17,12 +17,14 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+import sfumato
 from browser import COOKIE
 from canaries import CARD, NAMES, NUMBERS, SUM, TOTALS, controls, found_in, write_canaries
 from peopled import ROLES, invite_all, peopled_vault
 from served import Service, served
 from sfumato.faces.console.routes import PAGES
 from sfumato.faces.console.session import csrf_of
+from sfumato.wire import json_text
 from surveys import design
 
 ROWS = ("tables", "people", "spill", "streams", "incoming", "runs")  # where rows may lie
@@ -263,6 +265,20 @@ def test_no_body_and_no_header_holds_a_row_or_a_true_total(heard: Heard) -> None
     for seen in (b'"rows"', b"question-failed", b"budget-exceeded", b"bad-request"):
         assert any(seen in body for body in heard.said), seen
     assert found_in(b"\n".join(heard.said)) == set()
+
+
+@pytest.mark.parametrize("method", ["independent", "mst"])
+def test_no_twin_and_no_report_of_its_error_holds_a_row(tmp_path: Path, method: str) -> None:
+    """Its noisy counts may be a true total by chance, and of thirty made-up rows hardly one is."""
+    source = write_canaries(tmp_path / "rows.csv")
+    terms: dict[str, object] = {"data_set": "patients", "epsilon": 0.01, "error_epsilon": 0.01}
+    terms |= {"method": method, "private_bins": ["salary"]}
+    with sfumato.open(peopled_vault(tmp_path, text=CARD, source=source)) as vault:
+        said = [vault.call("dp-twin-price", terms), vault.call("dp-twin", {**terms, "rows": 30})]
+    assert "error" in dict(said[1]["stamp"])  # type: ignore[call-overload]  # of a twin
+    text = json_text(said).encode()
+    assert found_in(text) - set(TOTALS) == set()
+    assert found_in(text + NAMES[0].encode()) - set(TOTALS) == {NAMES[0]}
 
 
 def test_every_page_was_seen_by_who_may_see_it(heard: Heard) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 import sfumato
+from service.test_matrix import MATRIX
 from sfumato import Refused
 from sfumato.app import OpenVault
 from sfumato.services.access import Caller
-from sfumato.wire import BY_VERB
+from sfumato.wire import BY_VERB, ROUTES
+from sfumato.wire.routes import COMMON
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 ODD: tuple[object, ...] = (
-    "", "\ud800", "x" * 5000, "a/b", "a\nb", 0, -1, 10**40, 1.5, Decimal("1e-30"), True, [],
-    ["\ud800"], {}, {"x": None}, {"epsilon": "1/0"}, {"user": {"epsilon": "1/3"}}, None,
+    "", "\ud800", "x" * 5000, "a/b", "a\nb", 0, -1, 10**40, -(10**40), 1.5, Decimal("1e-30"),
+    True, [], ["\ud800"], {}, {"x": None}, {"epsilon": "1/0"}, {"user": {"epsilon": "1/3"}}, None,
 )  # fmt: skip
 KEYS = {
     "grant": ("user", "group"),
@@ -43,6 +46,9 @@ KEYS = {
     ),
     "proposed-table": ("connection", "table"),
     "amend": ("card", "instead_of"),
+    "history": ("before", "limit"),
+    "entries": ("after", "limit"),
+    "releases": ("before", "limit"),
 }
 GOOD: dict[str, object] = {
     "data_set": "patients",
@@ -89,9 +95,11 @@ def code_of(vault: OpenVault, verb: str, body: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("verb", KEYS)
-def test_odd_values_are_refused(vault: OpenVault, verb: str) -> None:
-    for key, odd in product((*KEYS[verb], *BY_VERB[verb].places), ODD):
-        assert code_of(vault, verb, {**body_of(verb), key: odd}) != "fault"
+def test_odd_values_are_refused_and_the_refusals_described(vault: OpenVault, verb: str) -> None:
+    route = BY_VERB[verb]
+    for key, odd in product((*KEYS[verb], *route.places), ODD):
+        code = code_of(vault, verb, {**body_of(verb), key: odd})
+        assert code in {"", *route.refusals, *COMMON} - {"fault"}, (key, odd)
 
 
 def test_odd_cards_are_refused(vault: OpenVault) -> None:
@@ -100,6 +108,21 @@ def test_odd_cards_are_refused(vault: OpenVault) -> None:
         body: dict[str, object] = {"data_set": "patients", "card": changes}
         assert code_of(vault, "amend", body) != "fault"
     assert vault.house.ledger.verified()["ok"]
+
+
+def test_whatever_is_refused_without_an_anchor_is_described(tmp_path: Path) -> None:
+    """Every act of the record can be refused so; the document of the API says each code."""
+    said: set[str] = set()
+    with sfumato.open(make_vault(tmp_path)) as opened:
+        opened.add("patients", write_patients(tmp_path / "rows.csv"), card(PATIENTS_CARD))
+        opened.enrol("spare", "researchers")
+        (tmp_path / "anchors" / "anchor").unlink()
+        for route in ROUTES:
+            row = MATRIX[route.verb]
+            code = code_of(opened, route.verb, {**row.places, **(row.body or {})})
+            assert code in {"", *route.refusals, *COMMON}, route.verb
+            said |= {route.verb} if code == "anchor-missing" else set()
+    assert {"ask", "make-token", "invite", "set-cap", "dp-twin"} <= said
 
 
 def test_half_a_letter_signs_nobody_in(vault: OpenVault) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import signal
@@ -19,6 +20,9 @@ import sfumato
 from served import PASSWORD, Service, served, start
 from sfumato import Refused
 from sfumato.client import remote
+from sfumato.client.asynchronous import AsyncDataSet
+from sfumato.client.vault import DataSet
+from sfumato.wire import BY_VERB, ROUTES
 from vaults import PATIENTS_CARD, SFUMATO, patients_vault, write_patients
 
 SQL = "SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip"
@@ -54,6 +58,37 @@ def test_answers_are_awaited_with_the_same_numbers(service: Service) -> None:
 
     first, second = asyncio.run(ask())
     assert first == second
+
+
+def test_whatever_a_data_set_does_can_be_awaited() -> None:
+    """But for the airlock, where people wait for people; and what asks nobody is as it was."""
+
+    def names(of: type) -> set[str]:
+        return {name for name in vars(of) if not name.startswith("_")}
+
+    assert names(DataSet) - {"airlock"} == names(AsyncDataSet)
+    awaited = {name for name in names(DataSet) if name not in ("airlock", "begun")}
+    assert all(inspect.iscoroutinefunction(getattr(AsyncDataSet, name)) for name in awaited)
+
+
+def test_a_stream_and_a_program_are_awaited(service: Service) -> None:
+    async def ask() -> tuple[str, dict[str, object], str]:
+        token = service.tokens["ada"]
+        async with sfumato.connect_async(service.url, token=token) as vault:
+            patients = vault["patients"]
+            with pytest.raises(Refused) as no_stream:
+                await patients.stream("none")
+            handed_in = await patients.submit(one_each, outputs={"n": (0, 9)})
+            with pytest.raises(Refused) as waits:
+                await patients.run(one_each, outputs={"n": (0, 9)}, epsilon=0.1)
+            return no_stream.value.code, handed_in, waits.value.code
+
+    no_stream, handed_in, waits = asyncio.run(ask())
+    assert (no_stream, handed_in["state"], waits) == ("stream-unknown", "waiting", "pipeline-waits")
+
+
+def one_each(rows: object) -> int:
+    return 1
 
 
 def test_an_asynchronous_question_says_how_it_is_awaited(service: Service) -> None:
@@ -174,6 +209,22 @@ def test_a_conversation_repeats_what_was_lost_with_the_same_operation() -> None:
     second = talk.send(None)
     assert second == first
     assert json.loads(str(first.body))["op"] == (b"0" * 16).hex()
+
+
+OPERATIONS = [
+    route.verb for route in ROUTES if route.body and '"op":' in json.dumps(dict(route.body))
+]
+
+
+@pytest.mark.parametrize("verb", OPERATIONS)
+def test_whatever_can_be_paid_twice_is_repeated_as_the_same_operation(verb: str) -> None:
+    body: dict[str, object] = dict.fromkeys(BY_VERB[verb].places, "x")
+    talk = remote.conversation(verb, body, lambda count: b"7" * count)
+    first = next(talk)
+    assert isinstance(first, remote.Sent)
+    assert json.loads(str(first.body))["op"] == (b"7" * 16).hex()
+    talk.send(remote.Came(0, b""))
+    assert talk.send(None) == first
 
 
 def test_a_conversation_waits_as_long_as_it_is_told() -> None:

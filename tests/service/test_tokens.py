@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from ledgers import SetClock
 from sfumato import Refused
 from sfumato.app import OpenVault
 from sfumato.faces.line.door_end import DoorEnd, _Known
+from sfumato.faces.line.edge_end import Answered
 from sfumato.faces.line.frames import Frame
 from sfumato.faces.line.tally import Tally, to_nowhere
+from sfumato.faces.line.telling import OF_ONE_TOKEN, check_listeners, told
 from sfumato.services.access import Access, Caller
 from sfumato.services.access.access import MOST_TOKENS
 from sfumato.services.access.admission import REMEMBERED_S
@@ -107,6 +109,63 @@ def test_a_token_that_has_become_old_is_not_recalled(vault: OpenVault) -> None:
     late = SetClock((datetime.now(UTC) + timedelta(days=2)).isoformat())
     object.__setattr__(access.admission, "_clock", late)
     assert access.admission.recalled(text) is None
+
+
+def test_whoever_is_blocked_is_out_though_the_record_is_broken(vault: OpenVault) -> None:
+    access = vault.house.desk.access
+    text = str(made(access, signed_in(access))["token"])
+    (vault.house.folder.parent / "anchors" / "anchor").unlink()
+    with pytest.raises(Refused) as refused:
+        access.change(Caller("otto", frozenset({"operate"})), "ada", ["researcher"], True)
+    assert refused.value.code == "anchor-missing"
+    with pytest.raises(Refused) as refused:
+        access.admission.caller(text)
+    assert refused.value.code == "not-signed-in"
+
+
+def test_who_listens_at_once_is_no_more_than_one_after_another() -> None:
+    """Each was one of few when they were let in; they are counted again when they are told."""
+
+    async def run() -> list[int]:
+        async def look() -> Answered:
+            return Answered(None, b'{"state": "waiting"}')
+
+        first = await look()
+        several = [told("ada's", first, look) for _ in range(OF_ONE_TOKEN + 5)]
+        heard = [[one async for one in _some(stream)] for stream in several]
+        for stream in several:
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+        return [len(one) for one in heard]
+
+    assert asyncio.run(run()) == [1] * OF_ONE_TOKEN + [0] * 5
+    check_listeners("ada's")  # all have gone
+
+
+async def _some(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the first of the stream, which stays open."""
+    found = await anext(stream, None)
+    if found is not None:
+        yield found
+
+
+def test_a_long_look_of_an_auditors_holds_up_nobody_quick(vault: OpenVault) -> None:
+    """Whoever has the whole chain verified, again and again, takes no thread of the quick."""
+    access = vault.house.desk.access
+    vera = access.invite(Caller("otto", frozenset({"operate"})), "vera", ["auditor"])
+    token = access.take_up(str(vera["invitation"]), PASSWORD, "here")["token"]
+    end = DoorEnd(vault.house.desk, quantum_s=0, tally=Tally(to_nowhere))
+    call = {"verb": "verify-ledger", "token": token, "place": "here", "params": {}}
+
+    async def run() -> tuple[bool, str]:
+        async with end._heavy_turns.turn("vera"):
+            looks = asyncio.create_task(end._done(Frame(call), _Known()))
+            done, _ = await asyncio.wait([looks], timeout=0.5)
+        return bool(done), await looks
+
+    is_over, verdict = asyncio.run(run())
+    assert not is_over
+    assert '"ok": true' in verdict
 
 
 @pytest.mark.parametrize("verb", ["amend", "begin", "price"])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Never, Unpack
+from typing import Any, Never, Unpack
 
 from sfumato.client.answer import Answer
 from sfumato.client.builder import Builder, Steps
+from sfumato.client.pipeline import Ranges, handed_in_body, program_body, run_body
 from sfumato.client.remote import AsyncTransport, check_wire
 from sfumato.client.shown import Budget, CardView, History, Price
 from sfumato.client.terms import (
     AskTerms,
     Json,
+    Number,
     PriceTerms,
+    RunTerms,
     TwinTerms,
     question_body,
     terms_body,
@@ -113,6 +116,10 @@ class AsyncDataSet(Steps):
         """Return what asking would cost and how far off it would be; nothing is spent."""
         return Price(await self._vault.call("price", self._body(question, terms)))
 
+    async def stream(self, name: str) -> Answer:
+        """Return the running counts of what the owner has closed of a stream; free."""
+        return Answer.of(await self._vault.call("stream", {"data_set": self.name, "stream": name}))
+
     async def twin(
         self,
         question: str | Builder | None = None,
@@ -133,6 +140,50 @@ class AsyncDataSet(Steps):
     async def dp_twin_price(self, **terms: Unpack[TwinTerms]) -> Json:
         """Return what a DP twin would cost and what would be counted; nothing is spent."""
         return await self._vault.call("dp-twin-price", {"data_set": self.name, **terms_body(terms)})
+
+    async def run(
+        self,
+        function: Callable[[Any], object],
+        *,
+        outputs: Ranges,
+        epsilon: Number,
+        columns: Sequence[str] | None = None,
+        environment: str = "",
+        **terms: Unpack[RunTerms],
+    ) -> Answer:
+        """Return the private average, over blocks of people, of what your function says of each."""
+        handed_in = await self.submit(
+            function, outputs=outputs, columns=columns, environment=environment
+        )
+        body = run_body(self.name, handed_in, epsilon, terms_body(terms))
+        return Answer.of(await self._vault.call("run-pipeline", body))
+
+    async def submit(
+        self,
+        function: Callable[[Any], object],
+        *,
+        outputs: Ranges,
+        columns: Sequence[str] | None = None,
+        environment: str = "",
+    ) -> Json:
+        """Hand in a function for the owner to approve; return its digest, state and errors."""
+        body = handed_in_body(self.name, program_body(function, outputs), columns, environment)
+        return await self._vault.call("submit-pipeline", body)
+
+    async def plan(
+        self,
+        function: Callable[[Any], object],
+        *,
+        outputs: Ranges,
+        epsilon: Number,
+        columns: Sequence[str] | None = None,
+        people: int | None = None,
+    ) -> Json:
+        """Return a table of blocks, noise and bias, tried on made-up people; nothing is spent."""
+        handed_in = await self.submit(function, outputs=outputs, columns=columns)
+        said: Json = {} if people is None else {"people": people}
+        body = run_body(self.name, handed_in, epsilon, said)
+        return await self._vault.call("plan-pipeline", body)
 
     def begun(self) -> Builder:
         """Return a question that asks nothing yet."""

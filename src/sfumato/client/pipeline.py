@@ -20,6 +20,21 @@ def program_body(function: Callable[[Any], object], outputs: Ranges) -> Json:
     return {"source": source, "name": name, "outputs": outputs_body(outputs)}
 
 
+def handed_in_body(
+    data_set: str, program: Json, columns: Sequence[str] | None, environment: str
+) -> Json:
+    """Return a program as it is handed in, with what it reads and what it brings along."""
+    named: Json = {} if columns is None else {"columns": list(columns)}
+    brought = {"environment": environment} if environment else {}
+    return {"data_set": data_set, **program, **named, **brought}
+
+
+def run_body(data_set: str, handed_in: Json, epsilon: Number, terms: Json) -> Json:
+    """Return the request to run, or to plan, what was handed in at that price."""
+    pipeline = handed_in["digest"]
+    return {"data_set": data_set, "pipeline": pipeline, "epsilon": epsilon, **terms}
+
+
 def source_of(function: Callable[..., object]) -> tuple[str, str]:
     """Return a function's name and its source text, or refuse."""
     name = getattr(function, "__name__", "")

@@ -79,6 +79,7 @@ def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
     raise _unreachable()
 
 
+PAID_ONCE: Final = ("ask", "begin", "add", "dp-twin", "run-pipeline")  # by their operation id
 PADDED: Final = 2048  # more than a ballot has: what is encrypted shows no length of a report
 
 
@@ -89,7 +90,7 @@ def _request(verb: str, body: Json, draw: Draw) -> Sent:
     rest = dict(body)
     places = {place: _in_a_path(place, str(rest.pop(place))) for place in route.places}
     query = {key: str(rest.pop(key)) for key in (route.query or {}) if key in rest}
-    if verb in ("ask", "begin", "add"):
+    if verb in PAID_ONCE:
         rest.setdefault("op", draw(16).hex())
     text = None if route.body is None else json_text(rest)
     if text is not None and verb in ("survey-token", "survey-report"):

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Unpack
 from sfumato.client.airlock import AirlockRoom
 from sfumato.client.answer import Answer
 from sfumato.client.builder import Builder, Steps
-from sfumato.client.pipeline import Ranges, program_body
+from sfumato.client.pipeline import Ranges, handed_in_body, program_body, run_body
 from sfumato.client.progress import told_by_the_clock
 from sfumato.client.shown import Budget, CardView, History, Price
 from sfumato.client.terms import (
@@ -149,9 +149,9 @@ class DataSet(Steps):
         approves it once. `environment` names what it brings along to run with.
         """
         handed_in = self.submit(function, outputs=outputs, columns=columns, environment=environment)
-        body = {"data_set": self.name, "pipeline": handed_in["digest"], "epsilon": epsilon}
+        body = run_body(self.name, handed_in, epsilon, terms_body(terms))
         with told_by_the_clock("running"):
-            return Answer.of(self._vault.call("run-pipeline", {**body, **terms_body(terms)}))
+            return Answer.of(self._vault.call("run-pipeline", body))
 
     def submit(
         self,
@@ -162,10 +162,8 @@ class DataSet(Steps):
         environment: str = "",
     ) -> Json:
         """Hand in a function for the owner to approve; return its digest, state and errors."""
-        body = {"data_set": self.name, **program_body(function, outputs)}
-        named: Json = {} if columns is None else {"columns": list(columns)}
-        brought = {"environment": environment} if environment else {}
-        return self._vault.call("submit-pipeline", {**body, **named, **brought})
+        body = handed_in_body(self.name, program_body(function, outputs), columns, environment)
+        return self._vault.call("submit-pipeline", body)
 
     def plan(
         self,
@@ -177,10 +175,9 @@ class DataSet(Steps):
         people: int | None = None,
     ) -> Json:
         """Return a table of blocks, noise and bias, tried on made-up people; nothing is spent."""
-        digest = self.submit(function, outputs=outputs, columns=columns)["digest"]
-        body: Json = {"data_set": self.name, "pipeline": digest, "epsilon": epsilon}
+        handed_in = self.submit(function, outputs=outputs, columns=columns)
         said: Json = {} if people is None else {"people": people}
-        return self._vault.call("plan-pipeline", {**body, **said})
+        return self._vault.call("plan-pipeline", run_body(self.name, handed_in, epsilon, said))
 
     @property
     def airlock(self) -> AirlockRoom:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from sfumato.core.filters import Cap
 from sfumato.core.loss import Debt
@@ -19,6 +20,7 @@ __all__ = [
     "Exceeded",
     "Failed",
     "Head",
+    "Mark",
     "Outcome",
     "Paid",
     "Past",
@@ -48,6 +50,10 @@ class Debtor:
     cap: Cap
 
 
+def _always() -> None:
+    """Let everybody pay."""
+
+
 @dataclass(frozen=True)
 class Charge:
     """A request to pay for one operation."""
@@ -62,6 +68,9 @@ class Charge:
     body: dict[str, object]  # what is written into the chain: question, price, mechanism; no rows
     patience_s: int = 0  # how old another's reading of the same answer may be to be waited for
     by_day: bool = False  # its entry says the day alone: when exactly it was is nobody's business
+    # Refuses whoever may not pay any more. It is asked while nobody else can write: what an owner
+    # put down before, in the ledger too, it sees.
+    may_still: Callable[[], None] = field(default=_always, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         names = (self.user, self.op, self.request, self.answer_key, self.shape)
@@ -198,6 +207,9 @@ class AnchorMark:
     epoch: int
     seq: int
     hash: str
+
+
+Mark = AnchorMark | None  # to look for, or none: then nothing is looked for
 
 
 def _is_name(text: str) -> bool:

@@ -17,6 +17,7 @@ from sfumato.core.account import (
     Charge,
     Entry,
     Head,
+    Mark,
     Outcome,
     Paid,
     Past,
@@ -89,7 +90,8 @@ class Clock(Protocol):
 class LedgerStore(Protocol):
     """A durable, hash-chained, append-only ledger; every method is one transaction.
 
-    What a method has returned is durable: it survives a kill and a power cut.
+    What a method has returned is durable: it survives a kill and a power cut. Given an anchor's
+    mark, it freezes a ledger in which that does not stand instead, and refuses.
     """
 
     def mark_with(self, mark: Callable[[Head], None]) -> None:
@@ -103,11 +105,8 @@ class LedgerStore(Protocol):
         """Return the ledger's identity, epoch, last sequence number and hash."""
         ...
 
-    def charge(self, charge: Charge, mark: AnchorMark | None = None) -> Outcome:
-        """Debit every account or none, once per operation; or return what already stands.
-
-        A ledger in which the mark does not stand is frozen instead, and refuses.
-        """
+    def charge(self, charge: Charge, mark: Mark = None) -> Outcome:
+        """Debit every account or none, once per operation; or return what already stands."""
         ...
 
     def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
@@ -118,14 +117,16 @@ class LedgerStore(Protocol):
         """Return the answer that the user's operation was given, or None."""
         ...
 
-    def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
+    def settle(
+        self, user: str, op: str, answer: str, names: Sequence[str] = (), mark: Mark = None
+    ) -> Settled:
         """Store a charged operation's answer; the first answer under its key stands for ever.
 
         The named accounts are returned with it, as they stand at that moment.
         """
         ...
 
-    def settle_all(self, answers: Sequence[Settling]) -> list[Settled | Exception]:
+    def settle_all(self, answers: Sequence[Settling], mark: Mark) -> list[Settled | Exception]:
         """Store several answers in one go, each as `settle` does; or its error."""
         ...
 
@@ -133,7 +134,7 @@ class LedgerStore(Protocol):
         """Mark a charged operation as failed; a shape that is given is frozen for everyone."""
         ...
 
-    def thaw_shape(self, shape: str) -> None:
+    def thaw_shape(self, shape: str, mark: Mark = None) -> None:
         """Let a frozen shape of question be asked again."""
         ...
 
@@ -141,11 +142,11 @@ class LedgerStore(Protocol):
         """Return the shapes of question that wait for the owner."""
         ...
 
-    def open_account(self, account: str, cap: Cap) -> Account:
+    def open_account(self, account: str, cap: Cap, mark: Mark = None) -> Account:
         """Return the account, opened with this cap if it was not there; never change a cap."""
         ...
 
-    def set_cap(self, account: str, cap: Cap, before: Cap | None = None) -> Account:
+    def set_cap(self, name: str, cap: Cap, before: Cap | None = None, mark: Mark = None) -> Account:
         """Change a cap by the owner's word, if `before` is it still; what was spent stays spent.
 
         Return the account as it stands then.

@@ -50,7 +50,7 @@ def open_respondents(ledger: Ledger, accounts: Sequence[str], lifetime: Fraction
     cap = cap_of(Budget(lifetime, Fraction(0)))
     found = [ledger.store.account(account) for account in accounts]
     if not all(one is None or one.cap == cap for one in found) or not all(
-        ledger.store.open_account(account, cap).cap == cap for account in accounts
+        ledger.open_account(account, cap).cap == cap for account in accounts
     ):
         raise Refused(
             "bad-request",

@@ -73,7 +73,7 @@ def choose(door: Door, order: Order, distances: Distances) -> tuple[int, ...]:
 
 def looked(door: Door, order: Order, charge: Charge, look: Callable[[], Json]) -> str:
     """Return what stands under the charge: it was durable before `look` read a row."""
-    outcome = door.ledger.charge(charge, order.may_still)
+    outcome = door.ledger.charge(charge)
     if isinstance(outcome, Pending):  # its answer stands under its own operation alone
         raise Bug("an operation waits for itself")
     if not isinstance(outcome, Charged):
@@ -141,4 +141,5 @@ def charge_for(
             "noise": noise,
             "selection": None,
         },
+        may_still=order.may_still,
     )

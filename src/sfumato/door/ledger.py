@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sfumato.core.account import (
     Account,
     AnchorMark,
+    Cap,
     Charge,
     Charged,
     Exceeded,
@@ -34,10 +35,6 @@ WAIT_S = 90.0  # how long an asker waits for the same answer to somebody else
 PAUSE_S = 0.05  # between two looks at an answer that another is reading
 NOT_DP = "not-dp-release"  # the kind of entry of a table that was handed out without noise
 _WHOLE = 2**62  # more than any cap; the store debits no more than what is left
-
-
-def _always() -> None:
-    """Let everybody."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +73,11 @@ class Ledger:
         frozen = self.store.frozen()
         raise _anchor_missing() if frozen is None else _frozen(frozen)
 
-    def charge(
-        self, charge: Charge, may_still: Callable[[], None] = _always
-    ) -> Charged | Standing | Pending:
+    def charge(self, charge: Charge) -> Charged | Standing | Pending:
         """Return when every debtor has paid, durably; or what stands; or refuse.
 
         What the asker has paid for by another operation that is not over is `Pending`. Who waits
-        for another's answer may have lost their right to it meanwhile: `may_still` refuses then.
+        for another's answer may have lost their right to it meanwhile, and is looked at each time.
         """
         mark = self._mark()
         outcome = self.store.charge(charge, mark)
@@ -93,7 +88,6 @@ class Ledger:
             if time.monotonic() > until:
                 raise _being_answered()
             time.sleep(PAUSE_S)
-            may_still()
             outcome = self.store.charge(charge, mark)
         match outcome:
             case Charged() | Standing():
@@ -132,13 +126,13 @@ class Ledger:
 
         The named accounts come with it, as they stood at its head.
         """
-        settled = self.store.settle(user, op, answer, names)
+        settled = self.store.settle(user, op, answer, names, self._mark())
         self.anchor.advance(settled.head)
         return settled
 
     def settle_all(self, answers: Sequence[Settling]) -> list[Settled | Exception]:
         """Return what stands under each of the operations, once all is durable; or its error."""
-        ended = self.store.settle_all(answers)
+        ended = self.store.settle_all(answers, self._mark()) if answers else []
         for one in ended:
             if isinstance(one, Settled):
                 self.anchor.advance(one.head)
@@ -146,7 +140,24 @@ class Ledger:
 
     def fail(self, user: str, op: str, shape: str | None) -> None:
         """Mark the operation as failed; its charge stays."""
-        self.anchor.advance(self.store.fail(user, op, "question-failed", shape).head)
+        head = self.store.fail(user, op, "question-failed", shape).head
+        self._check_mark()
+        self.anchor.advance(head)
+
+    def open_account(self, account: str, cap: Cap) -> Account:
+        """Return the account, opened with this cap if it was not there; or refuse.
+
+        Nothing is opened, nor a cap set, nor a shape thawed, where the anchor saw another history.
+        """
+        return self.store.open_account(account, cap, self._mark())
+
+    def set_cap(self, account: str, cap: Cap, before: Cap | None = None) -> Account:
+        """Change a cap, if `before` is it still; return the account as it stands then."""
+        return self.store.set_cap(account, cap, before, self._mark())
+
+    def thaw_shape(self, shape: str) -> None:
+        """Let a frozen shape of question be asked again."""
+        self.store.thaw_shape(shape, self._mark())
 
     def begin(self, kind: str, body: Json) -> Head:
         """Write the first act into the chain of a new ledger, and make its anchor."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Never
 
@@ -81,6 +82,7 @@ class RunOrder:
     asker: Asker
     op: str
     rule: str = ""  # that approved the program, if it was not its owner
+    may_still: Callable[[], None] = lambda: None  # refuses whoever may not run it any more
 
 
 def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
@@ -246,6 +248,7 @@ def _charge(order: RunOrder) -> Charge:
             "selection": None,
             **({"rule": order.rule} if order.rule else {}),
         },
+        may_still=order.may_still,
     )
 
 

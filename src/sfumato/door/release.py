@@ -119,7 +119,7 @@ def release(door: Door, order: Order) -> Release:
     """Return the answer, whose charge was durable before a row was read; or refuse."""
     order, priced, noise = _prepared(door, order)
     charge = _charge(door, order, priced)
-    outcome = door.ledger.charge(charge, order.may_still)
+    outcome = door.ledger.charge(charge)
     if isinstance(outcome, Pending):  # paid already, by an operation of the asker's own: go on
         charge = replace(charge, op=outcome.op)
         outcome = door.ledger.charge(charge)
@@ -272,6 +272,7 @@ def _charge(door: Door, order: Order, priced: Priced) -> Charge:
         debt=said.debt,
         patience_s=patience_of(priced),
         body=paper.body,
+        may_still=order.may_still,
     )
 
 

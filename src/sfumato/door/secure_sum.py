@@ -6,7 +6,7 @@ kept in memory until the round's next stage (services/federated/rounds.py), and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Never
 
@@ -59,6 +59,7 @@ class SumOrder:
     sum: SumPlan
     asker: Asker
     nonce: bytes
+    may_still: Callable[[], None] = lambda: None  # refuses a round that the site may not pay now
 
     @property
     def agreement(self) -> Agreement:
@@ -230,6 +231,7 @@ def _charge(door: SumDoor, order: SumOrder) -> Charge:
             "noise": noise_json(sum_),
             "selection": None,
         },
+        may_still=order.may_still,
     )
 
 

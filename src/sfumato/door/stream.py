@@ -9,6 +9,7 @@ every step in tests/faults/test_stream_kills.py.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Never
 
@@ -135,8 +136,18 @@ def closed_of(ledger: Ledger, opened: Opened) -> tuple[Closed, ...]:
     return tuple(found)
 
 
-def close_periods(doors: StreamDoor, listing: Listing, opened: Opened, until: int) -> int:
-    """Close every open period up to that one, each durable before the next; return how many."""
+def close_periods(
+    doors: StreamDoor,
+    listing: Listing,
+    opened: Opened,
+    until: int,
+    *,
+    may_still: Callable[[], None] = lambda: None,
+) -> int:
+    """Close every open period up to that one, each durable before the next; return how many.
+
+    `may_still` refuses before each while the owner lets nobody ask; what was closed stays.
+    """
     with doors.kept.alone(opened.id):
         doors.ledger.check_history()
         _check_epoch(doors.ledger, opened)
@@ -144,6 +155,7 @@ def close_periods(doors: StreamDoor, listing: Listing, opened: Opened, until: in
         before = len(closed)
         _check_order(opened.stream, before, until)
         for end in range(before + 1, until + 1):
+            may_still()
             closed.append(_close(doors, listing, opened, end, closed[-1] if closed else None))
         return until - before
 

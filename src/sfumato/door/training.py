@@ -61,6 +61,7 @@ class TrainOrder:
     weights: bytes
     told: tuple[tuple[str, float], ...] = ()  # of that model, on public rows, by whoever convenes
     paid: tuple[tuple[str, float], ...] = ()  # epsilon, by site, by whoever convenes
+    may_still: Callable[[], None] = lambda: None  # refuses a round that the site may not be in now
 
     @property
     def agreement(self) -> Agreement:
@@ -276,6 +277,7 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
             "noise": _noise(plan),
             "selection": None,
         },
+        may_still=order.may_still,
     )  # fmt: skip
 
 

@@ -26,8 +26,7 @@ def answer(queries: Queries, caller: Caller, body: Body) -> Json:
 
 def entries(audit: Audit, body: Body) -> Json:
     """Return a page of the chain."""
-    after = body.get("after", 0)
-    return audit.entries(after if isinstance(after, int) else 0, count_of(body, "limit", 200, 1000))
+    return audit.entries(_place(body, "after", 0), count_of(body, "limit", 200, 1000))
 
 
 def releases(audit: Audit, body: Body) -> Json:
@@ -45,5 +44,10 @@ def sheet(audit: Audit, body: Body) -> Json:
 
 
 def _before(body: Body) -> int:
-    before = body.get("before", NEWEST)
-    return before if isinstance(before, int) else NEWEST
+    return _place(body, "before", NEWEST)
+
+
+def _place(body: Body, key: str, otherwise: int) -> int:
+    """Return a place in the chain, or the nearest to it that a database can look for."""
+    place = body.get(key)
+    return min(max(place, 0), NEWEST) if isinstance(place, int) else otherwise

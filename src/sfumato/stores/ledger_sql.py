@@ -18,6 +18,7 @@ from sfumato.core.account import (
     Entry,
     Exceeded,
     Head,
+    Mark,
     Outcome,
     Paid,
     Past,
@@ -52,7 +53,7 @@ class SqlLedger:
         self._writing = Held(self._connected)
         self._looking = Held(self._connected)
         self._seen: Head | None = None
-        self._held: Head | None = None  # the last of a history that the anchor's mark stands in
+        self._held: Head | None = None  # of the last go, if the anchor's mark was found in it
         self._own = Own()
         self._mark: Callable[[Head], None] | None = None
         self._acts: Together[Act, Any] = Together(  # Any: each its own
@@ -63,21 +64,16 @@ class SqlLedger:
         """Have the head of acts that were written together marked once, before any is told."""
         self._mark = mark
 
-    def charge(self, charge: Charge, mark: AnchorMark | None = None) -> Outcome:
+    def charge(self, charge: Charge, mark: Mark = None) -> Outcome:
         """Debit every account or none, once per operation; or return what already stands.
 
         A ledger in which the mark does not stand is frozen instead, and refuses.
         """
         try:
-            outcome: Outcome = self._acts.done(lambda work: steps.charge(work, charge, mark))
+            outcome: Outcome = self._looked(lambda work: steps.charge(work, charge, mark))
         except CannotPay as refusal:
             return Exceeded(refusal.account)
-        except HistoryLost as lost:
-            reason = lost.reason
-        else:
-            return outcome
-        self.freeze(reason)  # an act of its own, for that of the charge was undone
-        raise steps.frozen(self.frozen() or reason)
+        return outcome
 
     def charge_all(self, charges: Sequence[Charge], mark: AnchorMark) -> list[Paid]:
         """Return how each of the charges ended, made in one go; None has changed nothing.
@@ -87,18 +83,21 @@ class SqlLedger:
         ended = self._all([partial(steps.charge, asked=one, mark=mark) for one in charges])
         return [_paid(one) for one in ended]
 
-    def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
+    def settle(
+        self, user: str, op: str, answer: str, names: Sequence[str] = (), mark: Mark = None
+    ) -> Settled:
         """Store a charged operation's answer; the first one under its key stands for ever.
 
         The named accounts are returned with it, as they stand at that moment.
         """
-        settled: Settled = self._acts.done(lambda work: steps.settle(work, user, op, answer, names))
+        one = Settling(user, op, answer, tuple(names))
+        settled: Settled = self._looked(steps.held_to(mark, partial(steps.settle_one, one)))
         return settled
 
-    def settle_all(self, answers: Sequence[Settling]) -> list[Settled | Exception]:
+    def settle_all(self, answers: Sequence[Settling], mark: Mark) -> list[Settled | Exception]:
         """Store several answers in one go, each as `settle` does; or its error."""
-        ended = self._all([partial(_settled, one) for one in answers])
-        return [one.gives if one.error is None else one.error for one in ended]  # type: ignore[misc]
+        ended = self._all([steps.held_to(mark, partial(steps.settle_one, one)) for one in answers])
+        return [self._ending(one) for one in ended]
 
     def fail(self, user: str, op: str, code: str, shape: str | None) -> Settled:
         """Mark a charged operation as failed; a shape that is given is frozen for everyone."""
@@ -107,18 +106,20 @@ class SqlLedger:
         )
         return ended
 
-    def thaw_shape(self, shape: str) -> None:
+    def thaw_shape(self, shape: str, mark: Mark = None) -> None:
         """Let a frozen shape of question be asked again."""
-        self._acts.done(lambda work: steps.thaw_shape(work, shape))
+        self._looked(steps.held_to(mark, partial(steps.thaw_shape, shape=shape)))
 
-    def open_account(self, account: str, cap: Cap) -> Account:
+    def open_account(self, account: str, cap: Cap, mark: Mark = None) -> Account:
         """Return the account, opened with this cap if it was not there; never change a cap."""
-        opened: Account = self._acts.done(lambda work: steps.open_account(work, account, cap))
+        act = partial(steps.open_account, name=account, cap=cap)
+        opened: Account = self._looked(steps.held_to(mark, act))
         return opened
 
-    def set_cap(self, account: str, cap: Cap, before: Cap | None = None) -> Account:
+    def set_cap(self, name: str, cap: Cap, before: Cap | None = None, mark: Mark = None) -> Account:
         """Change a cap, if `before` is it still; return the account as it stands then."""
-        made: Account = self._acts.done(lambda work: steps.set_cap(work, account, cap, before))
+        act = partial(steps.set_cap, name=name, cap=cap, before=before)
+        made: Account = self._looked(steps.held_to(mark, act))
         return made
 
     def note(self, kind: str, body: dict[str, object]) -> Head:
@@ -216,6 +217,23 @@ class SqlLedger:
         for held in (self._writing, self._looking):
             held.drop()
 
+    def _looked(self, act: Act) -> Any:  # Any: each its own
+        """Return what the act gives; freeze a ledger in which the mark it looks for is not."""
+        try:
+            return self._acts.done(act)
+        except HistoryLost as lost:
+            reason = lost.reason
+        raise self._lost(reason)
+
+    def _lost(self, reason: str) -> Refused:
+        self.freeze(reason)  # an act of its own, for that of whoever looked was undone
+        return steps.frozen(self.frozen() or reason)
+
+    def _ending(self, ended: Ended[Settled]) -> Settled | Exception:
+        if isinstance(ended.error, HistoryLost):
+            return self._lost(ended.error.reason)
+        return ended.gives if ended.error is None else ended.error  # type: ignore[return-value]
+
     def _alone(self, act: Act) -> object:
         """Return what one act gives, in a transaction of its own."""
         with self._work() as work:
@@ -254,8 +272,8 @@ class SqlLedger:
     def _mark_all(self) -> None:
         """Mark what is durable by now; where that is refused, each who needs it is told so.
 
-        Nothing is marked before a charge has found the anchor's mark in this history: acts that
-        look for none would make the anchor agree with a ledger that was rolled back.
+        Nothing is marked but what was written where the anchor's mark was found: acts that look
+        for none would make the anchor agree with a ledger that was rolled back.
         """
         head = self._held
         if self._mark is not None and head is not None:
@@ -275,8 +293,7 @@ class SqlLedger:
                 work.link.commit()
                 self._own = self._own.grown(begun, work.head, has_notes=work.has_notes)
                 self._seen = work.head
-                if work.is_held or self._held is not None:
-                    self._held = work.head
+                self._held = work.head if work.is_held else None
                 return
             except Fault as fault:
                 code = fault.code
@@ -370,10 +387,6 @@ def _within(work: Work, act: Act) -> Ended[object]:
         error = refusal
     work.go_back(before)
     return Ended(error=error)
-
-
-def _settled(one: Settling, work: Work) -> Settled:
-    return steps.settle(work, one.user, one.op, one.answer, one.names)
 
 
 def _paid(ended: Ended[Outcome]) -> Paid:

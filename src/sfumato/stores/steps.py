@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sfumato.core import chain
 from sfumato.core.account import (
     Account,
-    AnchorMark,
     Cap,
     Charge,
     Charged,
     Failed,
     Head,
+    Mark,
     Outcome,
     Pending,
     Reused,
     Settled,
+    Settling,
     ShapeFrozen,
     Standing,
 )
@@ -34,7 +35,7 @@ from sfumato.stores.work import Work
 Amounts = tuple[int, int, int, int]
 
 
-def charge(work: Work, asked: Charge, mark: AnchorMark | None = None) -> Outcome:
+def charge(work: Work, asked: Charge, mark: Mark = None) -> Outcome:
     """Debit every account or none, once per operation; or return what stands already.
 
     The anchor's mark was read before this transaction began, and is looked for within it: no other
@@ -44,6 +45,7 @@ def charge(work: Work, asked: Charge, mark: AnchorMark | None = None) -> Outcome
         raise frozen(work.frozen)
     if mark is not None:
         work.check_mark(mark)
+    asked.may_still()
     names = [debtor.account for debtor in asked.debtors]
     before = rows.before(work.link, asked, names)
     if before.known is not None:
@@ -58,6 +60,17 @@ def charge(work: Work, asked: Charge, mark: AnchorMark | None = None) -> Outcome
     if not before.are_open:
         work.open_missing(_caps(asked))
     return _pay_in_full(work, asked, names)
+
+
+def held_to(mark: Mark, act: Callable[[Work], object]) -> Callable[[Work], object]:
+    """Return the act, done where the mark stands; it is looked for as a charge looks for it."""
+
+    def done(work: Work) -> object:
+        if mark is not None:
+            work.check_mark(mark)
+        return act(work)
+
+    return done
 
 
 def frozen(reason: str) -> Refused:
@@ -155,9 +168,10 @@ def _operation(asked: Charge, state: str, seq: int) -> Operation:
     return Operation(asked.user, asked.op, asked.request, asked.answer_key, state, seq, ended)
 
 
-def settle(work: Work, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
+def settle_one(one: Settling, work: Work) -> Settled:
     """Let the answer stand under the operation's key, unless one stands there already."""
-    settled = _settle(work, user, op, answer)
+    settled = _settle(work, one.user, one.op, one.answer)
+    names = one.names
     return replace(settled, accounts=rows.accounts_of(work.link, names)) if names else settled
 
 

@@ -48,8 +48,8 @@ _QUESTION: Final = (
 )  # fmt: skip
 # what any verb may refuse with
 COMMON: Final = (
-    "bad-request", "fault", "ledger-busy", "ledger-unavailable", "not-allowed", "not-signed-in",
-    "service-down", "too-large", "too-many",
+    "anchor-missing", "bad-request", "fault", "ledger-busy", "ledger-frozen", "ledger-unavailable",
+    "not-allowed", "not-signed-in", "service-down", "too-large", "too-many",
 )  # fmt: skip
 
 

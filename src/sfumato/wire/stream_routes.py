@@ -29,14 +29,15 @@ STREAM_ROUTES: Final[tuple[Route, ...]] = (
             {"sql": text(16_384), "question": OBJECT},
         ),
         refusals=(
-            *_STREAM, "bad-budget", "bad-sql", "budget-exceeded", "not-in-language", "op-reused",
-            "question-frozen", "question-failed", "question-too-large", "stream-exists",
-            "type-mismatch", "unknown-column", "noise-out-of-range", "numbers-too-large",
+            *_STREAM, "bad-budget", "bad-sql", "budget-exceeded", "data-set-frozen",
+            "not-in-language", "op-reused", "question-frozen", "question-failed",
+            "question-too-large", "stream-exists", "type-mismatch",
+            "unknown-column", "noise-out-of-range", "numbers-too-large",
         ),
     ),
     Route(
         "close-stream", "POST", "/v1/data-sets/{data_set}/streams/{stream}/close",
         "Close every open period up to a day, in order, for good.", "own", _CLOSED,
-        shape({"until": text(10)}), refusals=_STREAM, is_long=True,
+        shape({"until": text(10)}), refusals=(*_STREAM, "data-set-frozen"), is_long=True,
     ),
 )  # fmt: skip

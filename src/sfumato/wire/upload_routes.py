@@ -9,8 +9,8 @@ from sfumato.wire.route import Route
 from sfumato.wire.schemas import CARD, OBJECT, listed, opened, pairs, shape, text
 
 _CARD_REFUSALS: Final = (
-    "bad-card", "bad-budget", "data-set-exists", "same-people", "second-person-needed",
-    "vault-missing", "ledger-frozen", "anchor-missing",
+    "bad-card", "bad-budget", "data-set-exists", "not-in-language", "same-people",
+    "second-person-needed", "vault-missing",
 )  # fmt: skip
 _COLUMN: Final = opened({"name": text(), "type": text()})
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from sfumato.faces.console.forms import Form
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.qr import address_of, qr_of
-from sfumato.faces.console.visit import Said, Visit
+from sfumato.faces.console.visit import Said, Visit, whole_number
 from sfumato.wire import Refused
 
 FIRST_QUESTIONS: Final = 2
@@ -90,8 +90,8 @@ async def _own(visit: Visit) -> Said:
 
 
 def _count(form: Form) -> int:
-    wanted = form.text("questions")
-    return min(max(int(wanted), 1), MOST_QUESTIONS) if wanted.isdecimal() else FIRST_QUESTIONS
+    wanted = whole_number(form.text("questions"))
+    return FIRST_QUESTIONS if wanted is None else min(max(wanted, 1), MOST_QUESTIONS)
 
 
 def _form(

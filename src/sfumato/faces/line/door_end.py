@@ -42,7 +42,7 @@ SHEET: Final = "survey-sheet"  # many at once wait for one commit
 TENSORS: Final = frozenset({"tensor-call", "tensor-table"})  # no rows, but they may take long
 SHORT: Final = 4096  # bytes of a question that is thought about with others
 THOUGHT_S: Final = 0.2  # after which the next are thought about beside them
-HEAVY: Final = frozenset({"price", "begin", "amend"})  # which read none, but think for long
+HEAVY: Final = frozenset({"price", "begin", "amend", "verify-ledger"})  # no rows, but they are long
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,15 @@ def check_listeners(token: str) -> None:
 
 
 async def told(token: str, first: Answered, look: Look) -> AsyncIterator[bytes]:
-    """Yield the state every half second; a revoked token is told nothing more."""
+    """Yield the state every half second; a revoked token is told nothing more.
+
+    Of those who came at once each was one of few when it was looked at: here it is one too many.
+    """
     until = time.monotonic() + LONGEST_S
     _LISTENING[token] += 1
     try:
+        if _LISTENING.total() > AT_ONCE or _LISTENING[token] > OF_ONE_TOKEN:
+            return
         answer = first
         while True:
             yield b"event: state\ndata: " + answer.body.replace(b"\n", b" ") + b"\n\n"

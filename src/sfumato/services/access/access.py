@@ -143,6 +143,9 @@ class Access:
                 "bad-request", "A user has one role at least.", f"Roles are {', '.join(ROLES)}."
             )
         made = tuple(role for role in ROLES if role in roles)
+        if is_blocked:  # first: whoever is sent away is out, whatever becomes of the record
+            self.store.put_user(replace(user, is_blocked=True))
+            self.admission.forget()
         self.ledger.note(
             "user-changed",
             {"user": name, "roles": list(made), "blocked": is_blocked, "by": caller.user},

@@ -186,7 +186,7 @@ class DataSets:
 
     def thaw(self, shape: str) -> None:
         """Let a stopped shape of question be asked again."""
-        self.ledger.store.thaw_shape(shape)
+        self.ledger.thaw_shape(shape)
 
     def raise_cap(
         self, people: str, epsilon: object, delta: object, *, why: str, approver: str
@@ -206,15 +206,15 @@ class DataSets:
                 "This ledger has lost entries, so nobody knows what these people have spent.",
                 "Their budget cannot be extended.",
             )
-        self.ledger.store.set_cap(account, cap_of(budget))
+        self.ledger.set_cap(account, cap_of(budget))
         for card in self.catalogue.cards():
             if card.people == people:
-                self.ledger.store.set_cap(data_set_account(card.name), cap_of(budget))
+                self.ledger.set_cap(data_set_account(card.name), cap_of(budget))
         self.ledger.note("cap-raised", {"people": people, "why": why, "approver": approver})
 
     def acknowledge(self, why: str) -> Head:
         """Go on after a lost ledger: whatever the cards know of counts as spent, lost or not."""
-        for card in self.catalogue.cards():
+        for card in self.catalogue.cards():  # in a history that the anchor has not seen, perhaps
             self.ledger.store.open_account(people_account(card.people), cap_of(card.budget))
             self.ledger.store.open_account(data_set_account(card.name), cap_of(card.budget))
         return self.ledger.acknowledge(why)
@@ -320,10 +320,10 @@ class DataSets:
 
     def _sign(self, card: Card, before: Card | None, different_people: str | None) -> None:
         """Open the accounts and set their caps (never a people's), and write the card down."""
-        self.ledger.store.open_account(people_account(card.people), cap_of(card.budget))
-        self.ledger.store.open_account(data_set_account(card.name), cap_of(card.budget))
+        self.ledger.open_account(people_account(card.people), cap_of(card.budget))
+        self.ledger.open_account(data_set_account(card.name), cap_of(card.budget))
         for account, cap in self._caps(card, before):
-            self.ledger.store.set_cap(account, cap)
+            self.ledger.set_cap(account, cap)
         self.ledger.note(
             "card-signed",
             {

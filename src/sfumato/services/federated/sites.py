@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -217,20 +218,22 @@ class Sites:
     def _masked(self, listing: Listing, found: Round, delivery: bytes) -> Json:
         """Charge, read and mask: on the card of the beginning, by an agreement that stands."""
         order = found.order
-        self._check_frozen(listing)
+        may_still = partial(self._check_frozen, listing)
+        may_still()
         if listing.card != order.card:
             raise not_trusted("the data set has become another since the round began")
         if self._found(listing.card.name, order.agreement.name) != order.agreement:
             raise not_trusted("the agreement has become another since the round began")
         found.participant.hear(delivery)
         if isinstance(order, TrainOrder):
-            now = replace(order, table=listing.table)
+            now = replace(order, table=listing.table, may_still=may_still)
             part = training_part(self._trainer(), now, found.participant)
         elif isinstance(order, AverageOrder):
             exact = replace(order, table=listing.table)
             part = average_part(self.door, exact, found.participant)
         else:
-            part = sum_part(self.door, replace(order, table=listing.table), found.participant)
+            noisy = replace(order, table=listing.table, may_still=may_still)
+            part = sum_part(self.door, noisy, found.participant)
         return {"message": part.message, "receipt": part.receipt}
 
     def _planned(self, card: Card, asked: Asked) -> tuple[SumPlan | AveragePlan | TrainPlan, str]:

@@ -165,20 +165,18 @@ class Pipelines:
         """Return the private averages of a program that the owner approved at that price."""
         if isinstance(self.door.engine, Unsplit):
             raise _not_on(self.door.engine.kind)
-        listing, asker = self._listing(caller, asked.data_set)
-        if self.catalogue.is_frozen(listing.card.name):
-            raise Refused(
-                "data-set-frozen",
-                "The owner has frozen the data set.",
-                "Ask them when it will be free.",
-            )
+        listing, asker = self._thawed(caller, asked.data_set)
+
+        def may_still() -> None:
+            self._thawed(caller, asked.data_set)
+
         found = self._found(listing, asked.digest)
         self._check_seen(caller, listing, found)
         run = read_run(_program_of(found, listing), asked.terms, listing.card.delta_per_request)
         _check_approved(found, run)
         self._check_same(found, run)
         op = asked.op if asked.op is not None else self.dice.draw(16).hex()
-        order = RunOrder(listing.card, listing.table, run, asker, op)
+        order = RunOrder(listing.card, listing.table, run, asker, op, may_still=may_still)
         with self.rules.taken(found, order) as held:
             return run_pipeline(self.door, held)
 
@@ -251,6 +249,17 @@ class Pipelines:
             raise Refused(
                 "not-allowed", "A program is approved by the data set's owner.", "Ask them to."
             )
+
+    def _thawed(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
+        """Return the same as `_listing`, or refuse while the owner lets nobody ask."""
+        listing, asker = self._listing(caller, data_set)
+        if self.catalogue.is_frozen(listing.card.name):
+            raise Refused(
+                "data-set-frozen",
+                "The owner has frozen the data set.",
+                "Ask them when it will be free.",
+            )
+        return listing, asker
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
         """Return a data set that the caller owns or may ask, or refuse."""

@@ -30,7 +30,9 @@ from sfumato.plan.pipeline import Program, Run
 
 MOST_RULES: Final = 100  # of a data set
 _BY: Final = "rule:"  # before the id of the rule that has decided
-_UNPAID: Final = ("budget-exceeded", "sandbox-missing", "ledger-busy")  # nothing was charged
+_UNPAID: Final = (  # nothing was charged
+    "budget-exceeded", "sandbox-missing", "ledger-busy", "data-set-frozen", "unknown-data-set",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class Caps:
             "why": found.why,
         }
         cap = cap_of(Budget(found.epsilon, found.delta))
-        made = self.ledger.store.set_cap(found.account, cap, found.before)
+        made = self.ledger.set_cap(found.account, cap, found.before)
         is_raised_now = made.cap == cap
         if is_raised_now:
             self.ledger.note("cap-raised", said)
@@ -121,10 +121,10 @@ class Caps:
         """Return the account; one that nobody has charged yet is opened with the card's cap."""
         by_kind = {"group": card.group_cap, "user": card.user_cap}
         cap = cap_of(by_kind.get(asked.of) or card.budget)
-        return self.ledger.store.open_account(account, cap)
+        return self.ledger.open_account(account, cap)
 
     def _changed(self, card: Card, now: Account, cap: Cap, kind: str, said: Json) -> Json:
-        made = self.ledger.store.set_cap(now.name, cap, now.cap)
+        made = self.ledger.set_cap(now.name, cap, now.cap)
         if made.cap != cap:
             raise Refused(
                 "ledger-busy", "The cap was changed just now.", "Look at it, and set it again."

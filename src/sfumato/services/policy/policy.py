@@ -103,5 +103,5 @@ class Policy:
                 "answer-unknown", "No question of that shape waits.", "See the frozen questions."
             )
         self.ledger.note("question-thawed", {"shape": shape, "by": caller.user})
-        self.ledger.store.thaw_shape(shape)
+        self.ledger.thaw_shape(shape)
         return {"thawed": shape}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from sfumato.core.access import Caller
 from sfumato.core.account import Past
 from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
@@ -23,11 +24,12 @@ def history(ledger: Ledger, user: str, before: int, limit: int) -> Json:
     }
 
 
-def asked_before(ledger: Ledger, user: str, op: str) -> dict[str, Any]:  # Any: JSON of the chain
-    """Return what the user's answered operation was about, as its entry says; or refuse."""
-    past = ledger.store.past_of(user, op)
+def asked_before(ledger: Ledger, caller: Caller, op: str) -> dict[str, Any]:  # Any: JSON of it
+    """Return what the caller's answered operation was about, as its entry says; or refuse."""
+    past = ledger.store.past_of(caller.user, op)
     body = {} if past is None else json.loads(past.entry.body).get("body", {})
-    if past is None or past.state != "answered" or "request" not in body:
+    is_question = past is not None and past.state == "answered" and "request" in body
+    if not is_question or not caller.reaches(str(body["data_set"])):
         raise Refused(
             "answer-unknown", "No answer of yours stands under that operation.", "See your history."
         )

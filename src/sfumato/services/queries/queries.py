@@ -79,13 +79,7 @@ class Queries:
 
     def ask(self, caller: Caller, asked: Asked) -> Release:
         """Return the released answer, charged; or refuse."""
-        asker, listing = self._thawed(caller, asked.data_set)
-
-        def may_still() -> None:
-            self._thawed(caller, asked.data_set)
-
-        order = self._order(asker, listing, asked)
-        return release(self.door, replace(order, may_still=may_still))
+        return release(self.door, self._order_now(caller, asked))
 
     def begin(
         self, several: Sequence[tuple[Caller, Asked]]
@@ -108,8 +102,17 @@ class Queries:
 
     def _order_of(self, caller: Caller, asked: Asked) -> Order | None:
         with contextlib.suppress(Refused):
-            return self._order(*self._thawed(caller, asked.data_set), asked)
+            return self._order_now(caller, asked)
         return None
+
+    def _order_now(self, caller: Caller, asked: Asked) -> Order:
+        """Return the order of whoever may ask now; it is looked at again while they pay."""
+
+        def may_still() -> None:
+            self._thawed(caller, asked.data_set)
+
+        order = self._order(*self._thawed(caller, asked.data_set), asked)
+        return replace(order, may_still=may_still)
 
     def _order(self, asker: Asker, listing: Listing, asked: Asked) -> Order:
         return Order(
@@ -157,7 +160,7 @@ class Queries:
 
     def answer(self, caller: Caller, op: str) -> Release:
         """Return an answer of the caller's again, as it was asked; nothing is charged or read."""
-        body = asked_before(self.door.ledger, caller.user, op)
+        body = asked_before(self.door.ledger, caller, op)
         asker, listing = self._listing(caller, str(body["data_set"]))
         order = Order(
             card=listing.card,

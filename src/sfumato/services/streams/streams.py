@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from sfumato.core.access import Caller
 from sfumato.core.budget import read_epsilon
@@ -48,6 +49,7 @@ class Streams:
     def open(self, caller: Caller, opening: Opening) -> Json:
         """Fix the terms for good and charge the whole price; the same terms again are free."""
         card = self._own(caller, opening.data_set).card
+        self._check_thawed(card)
         terms = Terms(
             opening.name,
             opening.start,
@@ -78,7 +80,8 @@ class Streams:
         stream = found.stream
         wanted = stream.ends_by(until)
         self._check_begun(until)
-        closed = close_periods(self.door, listing, found, wanted)
+        may_still = partial(self._check_thawed, listing.card)
+        closed = close_periods(self.door, listing, found, wanted, may_still=may_still)
         return {
             "stream": stream.name,
             "data_set": listing.card.name,
@@ -106,6 +109,11 @@ class Streams:
                 f"{until} has not begun; today is {today}.",
                 "Close a period when it is over: rows that come later are never counted.",
             )
+
+    def _check_thawed(self, card: Card) -> None:
+        """Refuse to charge for rows, or to read them, while nobody may ask."""
+        if self.catalogue.is_frozen(card.name):
+            raise Refused("data-set-frozen", "You have frozen the data set.", "Thaw it first.")
 
     def _own(self, caller: Caller, data_set: str) -> Listing:
         """Return a data set of the caller's own, or refuse: who opens a stream pays for it."""
