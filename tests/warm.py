@@ -36,7 +36,7 @@ _START: Final = (
     "warm.serve(int(sys.argv[3]))"
 )
 _HOUSE: Final = str(Path(piped.__file__).resolve().parents[1])
-_begin_cold: Final = piped.Piped.__init__
+begin_cold: Final = piped.Piped.__init__
 _begun: list[tuple[subprocess.Popen[bytes], str]] = []  # who forks for us, and where it listens
 
 
@@ -101,7 +101,7 @@ def within() -> None:
 def _have(fork: Callable[[int, int], tuple[int, int]]) -> None:
     def begin(self: piped.Piped, module: str) -> None:
         if module != _FORKED:
-            _begin_cold(self, module)
+            begin_cold(self, module)
             return
         forked = Forked(fork)
         self._process = forked  # type: ignore[assignment]  # it has what is asked of it
@@ -113,12 +113,12 @@ def _have(fork: Callable[[int, int], tuple[int, int]]) -> None:
 
 def cold() -> None:
     """Have workers started as the house does."""
-    piped.Piped.__init__ = _begin_cold  # type: ignore[method-assign]  # as it was
+    piped.Piped.__init__ = begin_cold  # type: ignore[method-assign]  # as it was
 
 
 def address() -> str:
     """Return where the process listens that forks for this one; begin it if there is none."""
-    if not _begun or _begun[0][0].returncode is not None:
+    if not _begun or _begun[0][0].poll() is not None:
         where = f"\0sfumato-warm-{os.getpid()}-{secrets.token_hex(8)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(where)

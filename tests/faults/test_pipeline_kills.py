@@ -20,7 +20,7 @@ from vaults import SFUMATO, card, make_vault, run, run_hurried, write_csv
 CARD = """
 unit = "who"
 people = "town"
-budget = { epsilon = 1000, delta = 0 }
+budget = { epsilon = 3, delta = 0 }
 [columns.height]
 type = "integer"
 lower = 100
@@ -30,12 +30,12 @@ PROGRAM = """
 import time
 
 def burns(rows):
-    until = time.process_time() + 1
+    until = time.process_time() + 0.5
     while time.process_time() < until:
         pass
     return 1.0
 """
-OP = ("--epsilon", "400", "--blocks", "4", "--cpu", "2", "--op", "mine")
+OP = ("--epsilon", "1", "--blocks", "4", "--cpu", "3", "--op", "mine")
 
 
 @needs_bubbles
@@ -57,18 +57,19 @@ def test_a_killed_run_leaves_nothing_and_is_resumed_for_what_was_paid(tmp_path: 
         stderr=subprocess.DEVNULL,
     )
     drafts = vault / "runs"
-    assert waited(lambda: any(drafts.glob("*/3.tsv")) and burning(tuple(children(begun.pid))))
+    worker, idle, block = 1, 4, 1  # two bubbles: each an outer wall and the first process within
+    least = worker + idle + block
+    assert waited(lambda: any(drafts.glob("*/3.tsv")) and len(children(begun.pid)) >= least)
     below = children(begun.pid)
     begun.send_signal(signal.SIGKILL)
     begun.wait()
     assert waited(lambda: not any(map(is_there, below)))
     again = run_hurried(vault, "pipeline", "run", "town", digest, *OP, "--json")
     assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["rows"][0][0] == pytest.approx(1, abs=0.1)
-    assert json.loads(again.stdout)["receipt"]["epsilon"] == 400
+    assert json.loads(again.stdout)["receipt"]["epsilon"] == 1
     with sfumato.open(vault) as made:
         accounts = {a.name: a.spent.epsilon for a in made.house.ledger.store.accounts()}
-    assert accounts["data-set:town"] == 400 * 10**9
+    assert accounts["data-set:town"] == 10**9
     assert list(drafts.iterdir()) == []
 
 
