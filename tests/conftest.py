@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # it has no types
+
+import warm
 
 ALLOWED = "shared/data"
 
@@ -25,6 +29,12 @@ LONGEST = (
     "docs/test_airlock.py", "faults/test_stream_kills.py", "service/test_survey_flood.py",
 )  # fmt: skip
 
+# `sparks` of contract/conftest.py lasts as long as a worker: one JVM for all of these.
+ON_ONE_SPARK = tuple(
+    f"contract/test_engine{of}.py"
+    for of in ("", "_cold", "_forget", "_streams", "_tables", "_wanted")
+)
+
 # An example may take any time: under load one of a moment was over Hypothesis's 200 milliseconds.
 settings.register_profile(
     "house", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -32,11 +42,34 @@ settings.register_profile(
 settings.load_profile("house")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def workers(request: pytest.FixtureRequest) -> None:
+    """Have the engine's workers forked, but where a test is about their start."""
+    if request.path.relative_to(Path(__file__).parent).as_posix() in warm.COLD:
+        warm.cold()
+    else:
+        warm.warm()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first, then those of the most tests."""
     home, many = Path(__file__).parent, Counter(item.path for item in items)
     first = {home / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (first.get(item.path, len(first)), -many[item.path]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Give every file to one worker, and files that share a Spark to one as well."""
+    return Together(config, log)
+
+
+class Together(LoadFileScheduling):  # type: ignore[misc]  # nor has this
+    """Files by files, but for those that go together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "engines" if file.endswith(ON_ONE_SPARK) else file
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -96,7 +96,7 @@ class Server:
 
     def make(self) -> None:
         """Make the data folder."""
-        self._call("initdb", "-D", "data", "-A", "trust", "-U", self.user, "-E", "UTF8")
+        self._call("initdb", "-N", "-D", "data", "-A", "trust", "-U", self.user, "-E", "UTF8")
         small = "shared_buffers = 16MB\nmax_connections = 60\nautovacuum_naptime = 5s\n"
         with (self.folder / "data" / "postgresql.conf").open("a") as file:
             file.write(small)

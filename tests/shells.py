@@ -7,23 +7,49 @@ ends with is its own, and it ends as any process does.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
+import runpy
+import secrets
 import select
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Final
 
+import warm
+
 _PATIENCE_S: Final = 300
-_IMPORTED: Final = ("app", "checkup", "command", "faces.cli.main")
+_IMPORTED: Final = (
+    "app",
+    "checkup",
+    "command",
+    "engines.prepare",
+    "engines.worker",
+    "faces.cli.main",
+)
+_PTRACER: Final = 0x59616D61  # PR_SET_PTRACER
 # what Python and libraries read before any code of ours
 _AT_START: Final = ("PYTHON", "LC_", "LANG", "TZ", "OPENBLAS", "LD_")
-_begun: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
+_begun: list[tuple[subprocess.Popen[bytes], str]] = []  # who forks for us, and where it listens
+_ENTRY: Final = """#!{python} -IS
+import json, os, socket, sys
+line = socket.socket(socket.AF_UNIX)
+line.connect({where!r})
+socket.send_fds(line, [b"."], [0, 1, 2, os.open(os.devnull, os.O_RDONLY)])
+place = {{"environment": dict(os.environ), "folder": os.getcwd()}}
+line.sendall(json.dumps({{"words": sys.argv[1:], **place, **{usual!r}}}).encode())
+line.shutdown(socket.SHUT_WR)
+_, code = line.makefile("rb")
+sys.exit(int(code) if int(code) >= 0 else 128 - int(code))
+"""
 
 
 def shell(
@@ -37,24 +63,82 @@ def shell(
 
     Where it is hurried, blocks of strangers' programs begin as soon as the last one has ended.
     """
+    with _held(_told(arguments, environment, folder, is_hurried=is_hurried)) as (_, ended):
+        return ended()
+
+
+def script(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of ours that uses the package, as `python PATH WORDS` does."""
+    with _held(_told(words, _kept(), None, script=str(path))) as (_, ended):
+        return ended()
+
+
+def traced(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    options: Sequence[str],
+    script: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run `sfumato`, or a script, under strace; every thread and child is followed.
+
+    It is traced from its first step on: not while a package is imported, which writes nothing.
+    """
+    words = ["strace", "-f", "-qq", *options, "-o", str(log), "-p"]
+    told = _told(arguments, environment, None, script=str(script or ""), workers="")
+    with (
+        _held(told) as (pid, ended),
+        subprocess.Popen([*words, str(pid)], stdin=subprocess.DEVNULL) as strace,
+    ):
+        while "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text():
+            assert strace.poll() is None, "strace may not trace here: see `make system`"
+            time.sleep(0.005)
+        return ended()
+
+
+def entry(folder: Path) -> Path:
+    """Write a `sfumato` for a PATH, which runs every command as `shell` does; return it."""
+    found = folder / "sfumato"
+    found.write_text(_ENTRY.format(python=sys.executable, where=_address(), usual=_usual()))
+    found.chmod(0o755)
+    return found
+
+
+def _told(
+    arguments: Sequence[str], environment: Mapping[str, str], folder: Path | None, **how: object
+) -> dict[str, object]:
     assert not any(name.startswith(_AT_START) for name in environment)
-    told = {
-        "words": list(arguments),
-        "environment": dict(environment),
-        "folder": str(folder or Path.cwd()),
-        "is_hurried": is_hurried,
-    }
-    ours, theirs = socket.socketpair()
-    with ours, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with theirs:
-            fds = [theirs.fileno(), out.fileno(), err.fileno()]
-            socket.send_fds(_server(), [b"."], fds)
-        ours.sendall(json.dumps(told).encode())
-        ours.shutdown(socket.SHUT_WR)
-        ours.settimeout(_PATIENCE_S)
-        said = ours.recv(16)  # whoever hangs up ends the command
-        code = int(said)
-        return subprocess.CompletedProcess(list(arguments), code, _read(out), _read(err))
+    place = {"environment": dict(environment), "folder": str(folder or Path.cwd())}
+    return {"words": list(arguments), **place, **_usual(), **how}
+
+
+def _usual() -> dict[str, object]:
+    return {"script": "", "is_hurried": False, "workers": warm.address()}
+
+
+Ended = Callable[[], subprocess.CompletedProcess[str]]
+
+
+@contextmanager
+def _held(told: dict[str, object]) -> Iterator[tuple[int, Ended]]:
+    """Give a command that has not begun: its process id, and what lets it run to its end."""
+    line, (held, let) = socket.socket(socket.AF_UNIX), os.pipe()
+    with line, open(let, "wb") as gate, TemporaryFile() as out, TemporaryFile() as err:
+        line.connect(_address())
+        with open(held, "rb") as read, open(os.devnull, "rb") as nothing:
+            fds = [one.fileno() for one in (nothing, out, err, read)]
+            socket.send_fds(line, [b"."], fds)
+        line.sendall(json.dumps(told).encode())
+        line.shutdown(socket.SHUT_WR)  # whoever hangs up ends the command
+        line.settimeout(_PATIENCE_S)
+        with line.makefile("rb") as said:
+
+            def ended() -> subprocess.CompletedProcess[str]:
+                gate.close()
+                code = int(said.readline())
+                return subprocess.CompletedProcess("sfumato", code, _read(out), _read(err))
+
+            yield int(said.readline()), ended
 
 
 def _read(file: IO[bytes]) -> str:
@@ -63,41 +147,47 @@ def _read(file: IO[bytes]) -> str:
         return text.read()
 
 
-def _server() -> socket.socket:
-    """Return the line to the process that is forked; this process begins its own."""
+def _address() -> str:
+    """Return where the process listens that is forked; this process begins its own."""
     if not _begun or _begun[0][0].poll() is not None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        with theirs:
-            words = [sys.executable, __file__, str(theirs.fileno())]
+        where = f"\0sfumato-shells-{os.getpid()}-{secrets.token_hex(8)}"
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(where)
+            listening.listen(64)
+            words = [sys.executable, __file__, str(listening.fileno())]
             process = subprocess.Popen(
-                words, env=kept, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+                words, env=_kept(), stdin=subprocess.PIPE, pass_fds=[listening.fileno()]
             )
-        _begun[:] = [(process, ours)]
-        atexit.register(_end, process, ours)
+        _begun[:] = [(process, where)]
+        atexit.register(_end, process, where)
     return _begun[0][1]
 
 
-def _end(process: subprocess.Popen[bytes], line: socket.socket) -> None:
-    line.close()
+def _kept() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+
+
+def _end(process: subprocess.Popen[bytes], _where: str) -> None:
+    if process.stdin is not None:
+        process.stdin.close()  # it ends when nobody holds this
     process.wait(30)
 
 
 # --- in the process that is forked ----------------------------------------------------------------
 
 
-def _serve(line: socket.socket) -> int:
-    """Fork for every command until the other end is closed; return what a command ends with."""
+def _serve(listening: socket.socket) -> int:
+    """Fork for every command until standard input ends; return what a command ends with."""
     while True:
-        _, fds, _, _ = socket.recv_fds(line, 1, 3)
+        ready, _, _ = select.select([0, listening.fileno()], [], [])
         _reap()
-        if not fds:
+        if 0 in ready:
             return 0
-        if os.fork() == 0:
-            line.close()
-            return _mind(*fds)
-        for one in fds:
-            os.close(one)
+        asker, _ = listening.accept()
+        with asker:
+            if os.fork() == 0:
+                listening.close()
+                return _mind(asker)
 
 
 def _reap() -> None:
@@ -108,18 +198,24 @@ def _reap() -> None:
         return
 
 
-def _mind(answer: int, out: int, err: int) -> int:
+def _mind(asker: socket.socket) -> int:
     """Fork once more, for the command; say how it ended, and end it if nobody listens."""
-    with socket.socket(fileno=answer) as asker:
-        told = json.loads(b"".join(iter(lambda: asker.recv(65536), b"")))
-        pid = os.fork()
-        if pid > 0:
-            _wait_for(pid, asker)
-            os._exit(0)
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    os.close(out)
-    os.close(err)
+    _, (given, out, err, gate), _, _ = socket.recv_fds(asker, 1, 4)
+    told = json.loads(b"".join(iter(lambda: asker.recv(65536), b"")))
+    pid = os.fork()
+    if pid > 0:
+        for one in (given, out, err, gate):
+            os.close(one)
+        _wait_for(pid, asker)
+        os._exit(0)
+    ctypes.CDLL(None).prctl(_PTRACER, ctypes.c_ulong(-1), 0, 0, 0)  # whoever asked may trace it
+    asker.sendall(f"{os.getpid()}\n".encode())
+    asker.close()
+    os.read(gate, 1)  # until it is let
+    os.close(gate)
+    for place, one in enumerate((given, out, err)):
+        os.dup2(one, place)
+        os.close(one)
     return _be(told)
 
 
@@ -132,7 +228,7 @@ def _wait_for(pid: int, asker: socket.socket) -> None:
         os.kill(pid, 9)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     try:
-        asker.sendall(str(code).encode())
+        asker.sendall(f"{code}\n".encode())
     except OSError:
         return
 
@@ -142,9 +238,14 @@ def _be(told: dict[str, object]) -> int:
     os.environ.update(told["environment"])  # type: ignore[call-overload]  # a message of our own
     os.chdir(str(told["folder"]))
     sys.argv[1:] = told["words"]  # type: ignore[call-overload]
+    warm.warm(str(told["workers"])) if told["workers"] else warm.within()
     if told["is_hurried"]:
         hurried = import_module("sfumato.sandbox.bubblewrap").Bubblewrap.__init__.__kwdefaults__
         hurried["sleep"] = lambda _: None
+    if told["script"]:
+        sys.argv[0] = str(told["script"])
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        return 0
     code: int = import_module("sfumato.command").main()
     return code
 

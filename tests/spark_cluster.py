@@ -26,6 +26,8 @@ QUICK = (
     ("spark.sql.files.minPartitionNum", "1"),
 )
 SMALL = SparkLimits(memory_mb=1024, partitions=1, deadline_s=600)
+# A JVM that lives for a minute is not worth its second compiler: a third of its processor time.
+_SHORT = ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 _HOST = "127.0.0.1"
 _SECRET = "a secret of the tests"  # noqa: S105  # of a cluster that lives for a minute
 
@@ -33,7 +35,7 @@ _SECRET = "a secret of the tests"  # noqa: S105  # of a cluster that lives for a
 def local_place() -> SparkPlace:
     """Return a Spark in one process, for small tables."""
     need_java()
-    return SparkPlace("local[2]", conf=QUICK)
+    return SparkPlace("local[2]", conf=(*QUICK, _SHORT))
 
 
 def need_java() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import sfumato
 from sfumato.app import OpenVault
-from shells import shell
+from shells import shell, traced
 
 SFUMATO = (sys.executable, "-c", "import sys; from sfumato.command import main; sys.exit(main())")
 
@@ -62,6 +62,14 @@ def run_hurried(
 ) -> subprocess.CompletedProcess[str]:
     """Run it in that folder, with a sandbox that waits for no slot to end."""
     return shell(arguments, _settings(vault, {}), folder, is_hurried=True)
+
+
+def run_traced(
+    vault: Path, words: Sequence[str], calls: Sequence[str], *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Run it under strace, which writes these calls beside the vault."""
+    asked = ("-e", "trace=" + ",".join(calls), *options)
+    return traced(words, _settings(vault, {}), vault.parent / "strace.log", asked)
 
 
 def _settings(vault: Path, environment: Mapping[str, str]) -> Mapping[str, str]:

@@ -34,6 +34,32 @@ def postgres_place(server: pg.Server) -> PostgresPlace:
     return PostgresPlace(owner, server.database_url(database, READER), READER)
 
 
+class LastingSpark(SparkEngine):
+    """A Spark that every file of this folder asks: its JVM starts once."""
+
+    def close(self) -> None:
+        """Stay; a file is done with it."""
+
+    def end(self) -> None:
+        """Let the driver and its JVM go."""
+        super().close()
+
+
+@pytest.fixture(scope="session")
+def sparks() -> Iterator[Maker]:
+    """Return what gives each secret its Spark."""
+    made: dict[bytes, LastingSpark] = {}
+
+    def of(salt: bytes) -> Engine:
+        if salt not in made:
+            made[salt] = LastingSpark(salt, local_place(), SMALL, memory_mb=1024)
+        return made[salt]
+
+    yield of
+    for one in made.values():
+        one.end()
+
+
 @pytest.fixture(scope="module", params=["duckdb", "postgres", "spark"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Return the name of an engine; every test that takes it runs on all of them."""
@@ -47,6 +73,6 @@ def make_engine(kind: str, request: pytest.FixtureRequest) -> Maker:
         place: PostgresPlace = request.getfixturevalue("postgres_place")
         return lambda salt: PostgresEngine(salt, place, memory_mb=1024)
     if kind == "spark":
-        spark = local_place()
-        return lambda salt: SparkEngine(salt, spark, SMALL, memory_mb=1024)
+        of: Maker = request.getfixturevalue("sparks")
+        return of
     return lambda salt: DuckDBEngine(salt, memory_mb=1024, threads=2, deadline_s=60)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import sfumato
+from shells import entry
 from vaults import card, write_patients
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +27,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 def run(place: Path, *command: str) -> None:
     (place / "bin").mkdir(exist_ok=True)
-    entry = place / "bin" / "sfumato"
-    code = "import sys\nfrom sfumato.command import main\nsys.exit(main())\n"
-    entry.write_text(f"#!{sys.executable}\n{code}")
-    entry.chmod(0o755)
+    entry(place / "bin")
     path = f"{place / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     settings = {**os.environ, "PATH": path, "HOME": str(place / "home")}
     ran = subprocess.run(

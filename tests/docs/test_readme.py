@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from shells import entry
+
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
 MAKE = "make demo"
@@ -21,11 +23,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the reader's rows, and `sfumato` on the path."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "bin").mkdir()
-    command = folder / "bin" / "sfumato"
-    command.write_text(
-        f"#!{sys.executable}\nimport sys\nfrom sfumato.command import main\nsys.exit(main())\n"
-    )
-    command.chmod(0o755)
+    entry(folder / "bin")
     return folder
 
 

@@ -17,6 +17,7 @@ import pytest
 import sfumato
 from pg import running
 from served import Service, served
+from shells import entry
 from vaults import PATIENTS_CARD, card, make_vault, run, write_patients
 
 ROOT = Path(__file__).parents[2]
@@ -43,10 +44,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def shell(folder: Path, house: str, script: str) -> list[Any]:
     """Run a block as a reader would, and return the lines of JSON that came."""
-    command = folder / "sfumato"
-    code = "import sys\nfrom sfumato.command import main\nsys.exit(main())\n"
-    command.write_text(f"#!{sys.executable}\n{code}")
-    command.chmod(0o755)
+    entry(folder)
     settings = {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)}
     ran = subprocess.run(
         ["bash", "-ec", script.replace(HOUSE, house)], cwd=folder, env=settings,

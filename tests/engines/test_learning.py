@@ -12,6 +12,7 @@ import duckdb
 import numpy as np
 import pytest
 
+import warm
 from engine_rows import prepare, write_source
 from sfumato import piped
 from sfumato.core.card import Card, read_card
@@ -194,6 +195,7 @@ def test_matrices_are_multiplied_on_no_thread_that_waits_for_more(
     begin = "from sfumato.{module} import main; main()"
     assert begin in piped._START
     monkeypatch.setattr(piped, "_START", piped._START.replace(begin, counted))
+    monkeypatch.setattr(piped.Piped, "__init__", warm.begin_cold)
     child = piped.Piped("engines.worker")
     try:
         assert child.read(1, time.monotonic() + 300) == b"1"

@@ -190,7 +190,7 @@ def test_an_engine_starts_no_worker_before_it_is_asked_and_keeps_none_after(tabl
 
 
 def test_the_parent_does_not_load_duckdb() -> None:
-    code = "import sys, sfumato.engines.duckdb; sys.exit('_duckdb' in sys.modules)"
+    code = "import sys, sfumato.app; sys.exit('_duckdb' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -5,7 +5,6 @@ A table that is there but not whole would be the worst: every question of it wou
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 import sfumato
 from sfumato.app import OpenVault
-from vaults import SFUMATO, card, make_vault, write_csv
+from vaults import card, make_vault, run_traced, write_csv
 
 CARD = """
 unit = "who"
@@ -43,17 +42,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def added(vault: Path, source: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Add the rows by the real command under strace; every thread and child is followed."""
-    log = str(vault.parent / "strace.log")
-    calls = "trace=" + ",".join(CALLS)
     add = ("add", "town", str(source), "--card", str(source.with_name("card.toml")))
-    return subprocess.run(
-        ["strace", "-f", "-qq", "-e", calls, *options, "-o", log, *SFUMATO, *add],
-        env={**os.environ, "SFUMATO_VAULT": str(vault), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_traced(vault, add, CALLS, *options)
 
 
 def most_calls(source: Path, folder: Path) -> list[tuple[str, int]]:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from sfumato.core.loss import Debt
 from sfumato.core.refusal import Refused
 from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.ledger_sql import SqlLedger
+from shells import traced
 
 OPS = ("1", "2")
 CALLS = ("pwrite64", "fdatasync", "fsync", "write", "ftruncate", "unlink")
@@ -44,15 +44,11 @@ class Vault:
     def anchor(self) -> FileAnchor:
         return FileAnchor(self.folder / "away" / "anchor")
 
-    def run(self, *traced: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *how: str) -> subprocess.CompletedProcess[str]:
         """Run the driver under strace."""
-        paths = (self.place.where, str(self.folder / "away" / "anchor"))
-        program = (sys.executable, str(DRIVERS[self.ops]), "sqlite", *paths, *self.ops)
-        command = ("strace", "-f", "-qq", "-y", "-o", str(self.folder / "log"), *traced, *program)
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
+        words = ("sqlite", self.place.where, str(self.folder / "away" / "anchor"), *self.ops)
+        log, script = self.folder / "log", DRIVERS[self.ops]
+        return traced(words, {}, log, ("-y", *how), script)
 
     def log(self) -> list[str]:
         """Return the traced calls."""

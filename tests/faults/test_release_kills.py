@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import sfumato
 from sfumato.app import OpenVault
 from sfumato.client.answer import Answer
-from vaults import PATIENTS_CARD, SFUMATO, make_vault, run, write_patients
+from vaults import PATIENTS_CARD, make_vault, run, run_traced, write_patients
 
 CALLS = ("pwrite64", "fdatasync", "fsync", "write", "ftruncate", "unlink", "rename")
 SQL = "SELECT COUNT(*) AS n FROM clinic"
@@ -52,16 +51,7 @@ def copy_of(original: Path, folder: Path) -> Path:
 
 def traced(vault: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run the real command under strace; every thread and child is followed."""
-    log = str(vault.parent / "strace.log")
-    calls = "trace=" + ",".join(CALLS)
-    return subprocess.run(
-        ["strace", "-f", "-qq", "-e", calls, *options, "-o", log, *SFUMATO, *ASK],
-        env={**os.environ, "SFUMATO_VAULT": str(vault), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_traced(vault, ASK, CALLS, *options)
 
 
 def points(original: Path, tmp_path: Path) -> list[tuple[str, int]]:

@@ -7,11 +7,9 @@ it is wide where what matters is which draw it was.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,8 @@ import pytest
 
 import pg
 import sfumato
-from vaults import SFUMATO, card, write_csv
+from shells import script
+from vaults import card, run_traced, write_csv
 
 CARD = """
 unit = "who"
@@ -94,8 +93,7 @@ def moved(vault: Path) -> None:
 
 def die_closing(vault: Path, step: str, day: int) -> None:
     """Close up to the fourth day in a process of its own, which is killed at that step."""
-    command = [sys.executable, str(DRIVER), str(vault), step, str(day), "2026-01-04"]
-    killed = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    killed = script(DRIVER, str(vault), step, str(day), "2026-01-04")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
 
 
@@ -164,17 +162,8 @@ def test_before_it_is_kept_nothing_has_left(wide: Path, tmp_path: Path, step: st
 
 def traced(vault: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run the real command under strace; every thread and child is followed."""
-    log = str(vault.parent / "strace.log")
-    calls = "trace=" + ",".join(CALLS)
     close = ("stream", "close", "visits", "daily", "--until", "2026-01-03", "--json")
-    return subprocess.run(
-        ["strace", "-f", "-qq", "-e", calls, *options, "-o", log, *SFUMATO, *close],
-        env={**os.environ, "SFUMATO_VAULT": str(vault), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_traced(vault, close, CALLS, *options)
 
 
 def points(original: Path, folder: Path) -> list[tuple[str, int]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import duckdb
+from typing import TYPE_CHECKING
 
 from sfumato.core.refusal import Bug
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Room:
 
 def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     """Return a connection whose configuration is closed and locked (security.md, 3.2: in order)."""
+    import duckdb  # by workers alone: the house never loads it
+
     connection = duckdb.connect(database, read_only=read_only)
     for statement in lock_statements(room):
         connection.execute(statement)

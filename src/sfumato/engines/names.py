@@ -7,12 +7,13 @@ person again in another version (stream.proof.md), and the engine that counts ha
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
-
-import duckdb
+from typing import TYPE_CHECKING, Final
 
 from sfumato.engines.locked import quoted
 from sfumato.engines.publishing import publish
+
+if TYPE_CHECKING:
+    import duckdb
 
 _FILE: Final = "people.parquet"
 _ARE_THERE: Final = "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'people'"

@@ -13,15 +13,16 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
-
-import duckdb
+from typing import TYPE_CHECKING, Final, Literal
 
 from sfumato.engines.frames import Header
 from sfumato.engines.kernel_types import PLACE_BITS
 from sfumato.engines.locked import Room, open_locked, quoted
 from sfumato.engines.names import copy_names, names_in
 from sfumato.plan.lower_from import stored_name, table_name
+
+if TYPE_CHECKING:
+    import duckdb
 
 Shape = Literal["csv", "parquet"]
 _COPIED: Final = re.compile(r"[vk][0-9]{1,5}")

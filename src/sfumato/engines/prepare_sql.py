@@ -43,7 +43,7 @@ def stored(column: Column, text: str, text_length: int) -> str:
     """Print the stored value of a cell, or null; nothing a cell can hold makes it fail."""
     match column.type:
         case "integer" | "number":
-            return steps(column, _floor(text, half_step(column.step)[0]))
+            return _steps_of_text(column, text)
         case "text":
             return f"left({text}, {text_length})"
         case "boolean":
@@ -71,22 +71,52 @@ def steps(column: Column, floor: str) -> str:
     the same side of every rounding edge as x, for edges are whole multiples of half a step. `floor`
     prints a, as a HUGEINT or less; what is beyond the bounds may be cut to them already.
     """
+    if column.is_bounded:  # LEAST and GREATEST skip nulls, hence the guard (stack.md, 1.4)
+        value = f"CASE WHEN {floor} IS NOT NULL THEN {_clamped(column, floor)} END"
+    else:  # a column without bounds is only compared; far outside there is nothing to compare
+        low, high = _edges(column)
+        value = f"CASE WHEN {floor} BETWEEN {low} AND {high} THEN {floor} END"
+    return _counted(column, value)
+
+
+def _steps_of_text(column: Column, text: str) -> str:
+    """Print the steps of the number that a text spells, which is read but once."""
+    decimals, _ = half_step(column.step)
+    plain, scientific = _plain(text, decimals), _scientific(text, decimals)
+    if not column.is_bounded:
+        return steps(column, _number(text, plain, scientific))
+    clamped = (_clamped(column, floor) for floor in (plain, scientific))  # neither is ever null
+    return _counted(column, _number(text, *clamped))
+
+
+def _clamped(column: Column, floor: str) -> str:
+    low, high = _edges(column)
+    return f"least(greatest({floor}, {low}), {high})"
+
+
+def _counted(column: Column, value: str) -> str:
+    """Print the steps of what lies between the edges."""
     _, half = half_step(column.step)
-    low, high = (-MAX_STEPS, MAX_STEPS) if not column.is_bounded else column.bounds()
-    edges = [2 * half * bound for bound in (low, high)]
-    if max(abs(edge) for edge in edges) >= _MOST:
+    low, _ = _bounds(column)
+    # The dividend is never negative, so that // is the floor.
+    return f"CAST(({value} - ({2 * half * low}) + {half}) // {2 * half} + ({low}) AS BIGINT)"
+
+
+def _edges(column: Column) -> tuple[int, int]:
+    """Return the bounds in units of 10**-d, or refuse those that no HUGEINT holds."""
+    _, half = half_step(column.step)
+    low, high = (2 * half * bound for bound in _bounds(column))
+    if max(abs(low), abs(high)) >= _MOST:
         raise Refused(
             "bad-card",
             f"The bounds or the step of column {column.name!r} have too many digits.",
             "Declare a coarser step or nearer bounds.",
         )
-    if column.is_bounded:  # LEAST and GREATEST skip nulls, hence the guard (stack.md, 1.4)
-        inside = f"least(greatest({floor}, {edges[0]}), {edges[1]})"
-        value = f"CASE WHEN {floor} IS NOT NULL THEN {inside} END"
-    else:  # a column without bounds is only compared; far outside there is nothing to compare
-        value = f"CASE WHEN {floor} BETWEEN {edges[0]} AND {edges[1]} THEN {floor} END"
-    # The dividend is never negative, so that // is the floor.
-    return f"CAST(({value} - ({edges[0]}) + {half}) // {2 * half} + ({low}) AS BIGINT)"
+    return low, high
+
+
+def _bounds(column: Column) -> tuple[int, int]:
+    return column.bounds() if column.is_bounded else (-MAX_STEPS, MAX_STEPS)
 
 
 def half_step(step: Fraction) -> tuple[int, int]:
@@ -97,15 +127,16 @@ def half_step(step: Fraction) -> tuple[int, int]:
     return decimals, int(half)
 
 
-def _floor(text: str, decimals: int) -> str:
-    """Print floor(x * 10**decimals) as HUGEINT, at most 10**37 from zero; null if no number."""
+def _number(text: str, plain: str, scientific: str) -> str:
+    """Print the one or the other, as the text spells a number; null if it spells none."""
     return (
-        f"CASE WHEN regexp_full_match({text}, {quoted(_PLAIN)}) THEN {_plain(text, decimals)}"
-        f" WHEN regexp_full_match({text}, {quoted(NUMBER)}) THEN {_scientific(text, decimals)} END"
+        f"CASE WHEN regexp_full_match({text}, {quoted(_PLAIN)}) THEN {plain}"
+        f" WHEN regexp_full_match({text}, {quoted(NUMBER)}) THEN {scientific} END"
     )
 
 
 def _plain(text: str, decimals: int) -> str:
+    """Print floor(x * 10**decimals) as HUGEINT, at most 10**37 from zero."""
     whole = f"TRY_CAST(split_part(ltrim({text}, '+-'), '.', 1) AS HUGEINT)"
     fraction = f"split_part({text}, '.', 2)"
     size = whole
@@ -135,8 +166,9 @@ def _scientific(text: str, decimals: int) -> str:
 
 def _signed(text: str, size: str, rest: str) -> str:
     """Print the floor of a number of that size, of which something may have been cut off."""
-    below = f"-{size} - CASE WHEN {rest} THEN 1 ELSE 0 END"
-    return f"CASE WHEN starts_with({text}, '-') THEN {below} ELSE {size} END"
+    sign = f"CASE WHEN starts_with({text}, '-') THEN -1 ELSE 1 END"
+    below = f"CASE WHEN starts_with({text}, '-') THEN CASE WHEN {rest} THEN 1 ELSE 0 END ELSE 0 END"
+    return f"({sign} * {size} - {below})"
 
 
 # --- identity ------------------------------------------------------------------------------------
