@@ -38,7 +38,7 @@ def lab() -> Iterator[str]:
 
 def get(address: str) -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(address, timeout=60) as reply:  # noqa: S310
+        with urllib.request.urlopen(address, timeout=300) as reply:  # noqa: S310
             return reply.status, reply.read()
     except urllib.error.HTTPError as error:
         with error:
