@@ -223,9 +223,9 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
         ready = own.send(house, asked, waiting)
     shell.show(
         {"mark": ready.mark, "said": ready.said, "spent": float(own.spent)},
-        f"{summed(own.spent)}\nIt has arrived, and counts once. Your mark: {ready.mark}\n"
-        "Under it your report stands among all, once enough have come: "
-        f"sfumato survey reports {survey_id}{shell.named}",
+        f"{summed(own.spent)}\nYour report stands among all under its mark, once enough have come: "
+        f"sfumato survey reports {survey_id}{shell.named}\n"
+        f"It has arrived, and counts once. Your mark: {ready.mark}",
     )
 
 
