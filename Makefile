@@ -79,8 +79,10 @@ lock: .venv/bin/python
 	@echo uv | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-annotate --no-emit-index-url --no-emit-find-links -c $(LOCK)/dev.lock -o $(LOCK)/uv.lock
 
+OLD = sfumato: this needs Python 3.11 or later, and $(PY) is %d.%d; name another: make PY=python3.12
 .venv/bin/python:
-	@$(PY) -m venv .venv
+	@$(PY) -c 'import sys; v = sys.version_info[:2]; sys.exit("$(OLD)" % v if v < (3, 11) else 0)'
+	@$(PY) -m venv .venv || { rm -rf .venv; exit 1; }
 
 .venv/uv.done: $(LOCK)/uv.lock | .venv/bin/python
 	@echo "sfumato: setting up .venv (once) ..."

@@ -59,6 +59,8 @@ FOR: Final[Mapping[str, str]] = {
 }
 
 
+# Flower's pins clash with those of `serve`, so it is never in this environment (docs/flower.md)
+FLEET: Final = 'python3 -m venv fleet && fleet/bin/pip install "sfumato[flower]"'
 # what only the system's package manager brings, by its name on Debian and Ubuntu
 PACKAGES: Final[Mapping[str, str]] = {
     "sandbox": "bubblewrap",
@@ -77,6 +79,7 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
         _check_sandbox(folder),
         _check_environments(),
         *map(_check_extra, EXTRAS),
+        _check_flower(),
         *(_check_vault(Path(folder)) if folder else []),
     ]
     return [*found, *_all_at_once(found)]
@@ -84,7 +87,7 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
 
 def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
     """Return the one command that brings whatever is absent, if something is."""
-    wanted = [one.name for one in found if one.get is not None]
+    wanted = [one.name for one in found if one.get not in (None, FLEET)]
     if not wanted:
         return []
     says = f"{', '.join(wanted)}: absent, and needed only for what is said there; all at once"
@@ -152,7 +155,7 @@ def _check_environments() -> Finding:
     """Say what programs may bring along here, and what cannot be added."""
     kept = Environments()
     try:
-        says = f"{len(kept.all())} of programs' own in {kept.root}"
+        says = f"{len(kept.all())} that programs brought along, in {kept.root}"
     except (Refused, OSError):
         return Finding("environments", False, "their folder belongs to somebody else; remove it")
     if find_spec("pip") is None:
@@ -200,6 +203,14 @@ def _check_extra(extra: str) -> Finding:
         says = f"pyspark is here and Java is not: {what}"
         return Finding(extra, True, says, f"sudo apt-get install {PACKAGES[extra]}")
     return Finding(extra, True, what)
+
+
+def _check_flower() -> Finding:
+    """Say what a fleet that runs Flower needs: it is not a part of what is absent here."""
+    says = "our clipping, noise and secure sum in fleets that run Flower"
+    if find_spec("flwr") is not None:
+        return Finding("flower", True, says)
+    return Finding("flower", True, f"flwr not installed: {says}; in a place of its own", FLEET)
 
 
 def _check_vault(folder: Path) -> list[Finding]:

@@ -27,7 +27,7 @@ from typing import Final
 from sfumato.core.refusal import Refused
 from sfumato.extras import need
 from sfumato.federated.rooms import RoomLimits
-from sfumato.garbage import look_seldom
+from sfumato.garbage import look_again, look_seldom
 
 LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
 PAUSE_S: Final = 0.5  # before a child that died is started again
@@ -298,6 +298,7 @@ def _be_door(serving: Serving, line: Path) -> None:
             loop.run(_until_told(end.serve(line, lambda: _tell({"ready": link}))))
     finally:
         house.close()
+        look_again()
 
 
 def _rooms(serving: Serving) -> RoomLimits | None:

@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 import pg
+from sfumato.faces.cli.lab_audits import Asked, _count
+from sfumato.lab.audit.shipped import SHIPPED
+from sfumato.lab.audit.suite import AT_THE_DOOR, names
+from sfumato.lab.broken.zoo import ZOO
 from vaults import run
 
 
@@ -39,6 +43,28 @@ def test_a_name_that_is_not_audited_is_refused(tmp_path: Path) -> None:
     found = run(tmp_path, "audit", "nothing of the kind", "--json")
     assert found.returncode == 3
     assert json.loads(found.stdout)["refused"]["code"] == "bad-request"
+    assert "Did you mean 'key selection' or" in run(tmp_path, "audit", "Key selektion").stderr
+
+
+def test_whatever_is_listed_can_be_audited_and_the_list_runs_nothing(tmp_path: Path) -> None:
+    listed = run(tmp_path, "audit", "--list", "--json")
+    assert listed.returncode == 0, listed.stderr
+    shape = json.loads(listed.stdout)
+    zoo = shape["zoo"]
+    assert sorted([*shape["bare"], *shape["door"], *zoo, *zoo.values()]) == sorted(names())
+    shown = run(tmp_path, "audit", "--list").stdout.splitlines()
+    assert {f"  {name}" for name in (*shape["bare"], *shape["door"])} <= set(shown)
+    assert not list(tmp_path.iterdir())
+
+
+def test_how_many_audits_are_announced_is_how_many_are_made() -> None:
+    for asked in (Asked(("MEDIAN", "f5"), False, None, 1), Asked(("f5", "f3"), True, None, 1)):
+        assert _count(asked) == 2
+    short = Asked((), False, None, 1, ("local[2]",))
+    of_door = sum(one.is_short for one in AT_THE_DOOR)
+    assert _count(short) == len(SHIPPED) + 2 * of_door
+    everything = Asked((), False, "page.md", 1)
+    assert _count(everything) == len(SHIPPED) + len(AT_THE_DOOR) + len(ZOO)
 
 
 @pytest.mark.slow

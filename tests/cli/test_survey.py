@@ -138,7 +138,7 @@ def test_a_ballot_whose_signature_was_lost_is_sent_by_the_same_command(
     assert done.returncode == 0, done.stderr
     assert "waits: it is sent now" in done.stderr
     assert not list(tmp_path.glob("device.waiting*"))
-    assert "1 reports" in run(vault, "survey", "close", survey).stdout
+    assert "1 report." in run(vault, "survey", "close", survey).stdout
     assert waiting.said in run(vault, "survey", "reports", survey).stdout
 
 

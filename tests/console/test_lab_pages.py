@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import subprocess
@@ -37,7 +38,7 @@ def lab() -> Iterator[str]:
 
 def get(address: str) -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(address, timeout=60) as reply:  # noqa: S310
+        with urllib.request.urlopen(address, timeout=300) as reply:  # noqa: S310
             return reply.status, reply.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -53,6 +54,9 @@ def test_an_exhibit_says_the_same_in_page_sentence_table_and_picture(lab: str, n
     said = json.loads(get(f"{lab}/lab/{name}/live")[1])
     assert said["summary"] == shown.summary
     assert said["rows"] == [list(row) for row in shown.cells]
+    if name in ("loo", "linkage", "membership", "reconstruction"):  # their marks are explained
+        assert re.match(r"Right: |A row for each person", said["notes"])
+    assert said["notes"] in html.unescape(page.decode())
     status, svg = get(f"{lab}{said['picture']}&look=dark")
     assert status == 200
     root = ElementTree.fromstring(svg)  # noqa: S314  # our own

@@ -48,3 +48,10 @@ def test_coins_stand_beside_an_owner_up_to_so_many_respondents(place: int, most:
     assert rows[-1][0] == most
     errors = [[float(cell.rstrip("%")) for cell in row[1:]] for row in rows]
     assert all(coins > owner for coins, owner in errors)
+
+
+def test_what_has_no_dice_shows_the_same_whenever_it_is_drawn() -> None:
+    still = [one for one in EXHIBITS if not one.has_dice]
+    assert [one.name for one in still] == ["neighbours", "linkage"]
+    for one in still:
+        assert one.shown(one.places({}), 0).cells == one.shown(one.places({}), 1).cells

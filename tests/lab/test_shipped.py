@@ -52,6 +52,14 @@ def test_whatever_has_a_proof_has_an_audit_too() -> None:
     assert proved - at_the_door - after_it <= {file for one in SHIPPED for file in one.files}
 
 
+def test_every_mechanism_has_a_proof_beside_it() -> None:
+    audited = {file for one in SHIPPED for file in one.files}
+    pages = (*NOISE.glob("*.proof.md"), *LOCAL.glob("*.proof.md"))
+    proved = {path.name.removesuffix(".proof.md") for path in pages}
+    # one picks a mechanism by its kind, the other carries out what tree.proof.md says
+    assert audited - proved == {"chooser", "running"}
+
+
 def test_every_verb_is_asked_at_the_door() -> None:
     asked = {verb for question in QUESTIONS for verb in question.verbs}
     assert files_of(VERBS) - {"__init__", "table", "verb"} == asked

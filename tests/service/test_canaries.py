@@ -153,7 +153,7 @@ def _kill_while_asking(heard: Heard, what: str) -> None:
         for process in doomed[:1]:
             os.kill(process, signal.SIGKILL)
     asking.join()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while heard.send("GET", "/v1/me", token) != 200:
         assert time.monotonic() < deadline
         time.sleep(0.2)
@@ -312,6 +312,9 @@ def test_no_file_but_the_tables_holds_one(heard: Heard, temporary: Path) -> None
     others = [p for p in temporary.rglob("*") if p.is_file()]
     for path in (*kept, *others):
         assert found_in(path.read_bytes()) == set(), path
+    names = [path.relative_to(folder) for path in folder.rglob("*")]  # of the tables, too
+    names += [path.relative_to(temporary) for path in temporary.rglob("*")]
+    assert found_in("\n".join(map(str, names)).encode()) == set()
 
 
 def test_no_process_was_told_one(heard: Heard) -> None:

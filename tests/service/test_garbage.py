@@ -33,3 +33,16 @@ def test_what_is_kept_is_not_walked_again_and_again() -> None:
 
 def test_without_it_it_is() -> None:
     assert _seen(is_seldom=False) == "True True"
+
+
+def test_a_process_that_ends_says_nothing_of_what_was_left_alone() -> None:
+    """DuckDB's library counts what of it is left at the end, and says so to whoever stopped it."""
+    ends = "import duckdb, sfumato.garbage as g; g.look_seldom(); {}"
+    left, looked = (
+        subprocess.run(
+            [sys.executable, "-c", ends.format(last)], capture_output=True, text=True, check=True
+        ).stderr
+        for last in ("", "g.look_again()")
+    )
+    assert "leaked" in left  # else there is nothing to be quiet about any more
+    assert looked == ""

@@ -13,7 +13,7 @@ HOW: Final = ("owner", "researcher", "respondent", "auditor", "teacher")
 # What a reader needs first stands first; a page that is not named here comes after these.
 GUIDES: Final = (
     "sharp-edges", "questions", "serving", "console", "surveys", "twins", "pipelines", "anonymity",
-    "sites", "federated", "flower", "local", "lab", "lab-attacks", "lab-attacks-models",
+    "airlock", "sites", "federated", "flower", "local", "lab", "lab-attacks", "lab-attacks-models",
     "lab-bounds", "lab-audit", "audit", "figures",
 )  # fmt: skip
 INSIDE: Final = ("docs/house.md", "INVARIANTS.md", "docs/decisions/dependencies.md", "CHANGELOG.md")

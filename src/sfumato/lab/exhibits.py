@@ -55,6 +55,7 @@ class Exhibit:
     says: str
     sliders: tuple[Slider, ...]
     draw: Callable[[Chosen, np.random.Generator], Plot]
+    has_dice: bool = True  # else it is the same whenever it is drawn
 
     def places(self, typed: Mapping[str, str]) -> dict[str, int]:
         """Return the place of each slider, as an address names them; or refuse."""
@@ -138,7 +139,8 @@ def _linkage(chosen: Chosen, _dice: np.random.Generator) -> Plot:
     return Report(
         attack="linkage",
         title="Alone in a table without names",
-        knows=f"A neighbour knows {_listed(columns)}, salaries to within {band:,}.",
+        knows=f"A neighbour knows {_listed(columns)}"
+        + (f", salaries to within {band:,}." if "salary" in columns else "."),
         measure="people whose row is the only one that fits",
         successes=tuple(Success(" + ".join(f.columns), f.unique, f.rows) for f in found),
         finding=found[-1].finding,
@@ -296,6 +298,7 @@ EXHIBITS: Final = (
             Slider("bound", "Salaries count up to", (20_000, 50_000, 100_000, 200_000), 3),
         ),
         _neighbours,
+        has_dice=False,
     ),
     Exhibit(
         "linkage",
@@ -306,6 +309,7 @@ EXHIBITS: Final = (
             Slider("band", "Salary known to within", (1000, 2000, 5000, 10_000, 20_000, 50_000), 3),
         ),
         _linkage,
+        has_dice=False,
     ),
     Exhibit(
         "averaging",

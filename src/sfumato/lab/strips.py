@@ -115,6 +115,6 @@ def _spec(values: list[Json], panels: list[str], of: str, title: str) -> Json:
             "Red circle: the truth.",
         ]},
         "facet": {"field": "panel", "type": "nominal", "sort": panels, "title": None},
-        "columns": COLUMNS,
+        "columns": 2 if len(panels) == 4 else COLUMNS,  # no axes below nothing
         "spec": {"width": WIDTH, "height": HEIGHT, "layer": [guessed, true]},
     }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sfumato.client.airlock import Files
-from sfumato.faces.cli.shell import Shell, command, number, working
+from sfumato.faces.cli.shell import Shell, command, number, text_of, working
 from sfumato.wire import Json, Refused
 
 NOTE = "Computed from real rows without noise: show it to nobody."
@@ -38,7 +38,7 @@ def submit(shell: Shell, data_set: str, program: str, **given: Any) -> None:
     """Hand in PROGRAM, run as `PROGRAM INPUT OUTPUT group` once the owner lets it."""
     body: Json = {
         "data_set": data_set,
-        "source": Path(program).read_text("utf-8"),
+        "source": text_of(program),
         "files": [_file(text) for text in given["files"]],
         "why": given["why"],
         "cpu_s": number(given["cpu_s"], "cpu"),
@@ -46,7 +46,8 @@ def submit(shell: Shell, data_set: str, program: str, **given: Any) -> None:
     }
     with shell.open() as vault:
         made = vault.call("submit-airlock", body)
-    shell.show(made, f"{_line(made)}\nNext, the owner: sfumato airlock run {made['request']}")
+    next_ = f"Next, the owner: sfumato airlock run {made['request']}{shell.named}"
+    shell.show(made, f"{_line(made)}\n{next_}")
 
 
 @airlock.command("list")

@@ -41,7 +41,7 @@ def add(
         else:
             layout, digest = image or ("", "")
             made = vault.environments.add_image(Path(layout), digest, note)
-    next_ = f"Next: sfumato pipeline submit DATA_SET FILE --environment {made.name}"
+    next_ = f"Next: sfumato pipeline submit DATA_SET FILE --environment {made.name}{shell.named}"
     shell.show(asdict(made), f"Added {_line(made)}\n{next_}")
 
 

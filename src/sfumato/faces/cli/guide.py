@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +15,30 @@ from sfumato.wire import Refused
 def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | None) -> None:
     """Write a card to be filled in beside the caller, and say what to do with it."""
     target = Path(f"{name}.card.toml")
+    typed = f"sfumato add {name} {shlex.quote(source)} --card {target}{shell.named}"
     if target.exists():
         raise Refused(
             "data-set-exists",
             f"{target} is there already.",
-            f"Fill it in and run: sfumato add {name} {source} --card {target}{shell.named}",
+            f"Fill it in and run: {typed}",
         )
     with working("Reading the columns"):
         columns = vault.describe(source, table) if table else vault.describe(source)
-    target.write_text(proposed(name, columns))
+    _write(target, proposed(name, columns))
     shell.show(
         {"proposed": str(target), "columns": [list(pair) for pair in columns]},
         f"Wrote {target} with {len(columns)} columns.\n"
         "Fill in who the people are, the budget, and public bounds: from knowledge, never by\n"
-        f"looking at the rows. Then: sfumato add {name} {source} --card {target}{shell.named}",
+        f"looking at the rows. Then: {typed}",
+    )
+
+
+def _write(target: Path, text: str) -> None:
+    with suppress(OSError):
+        target.write_text(text, "utf-8")
+        return
+    raise Refused(
+        "bad-request", f"{target} cannot be written here.", "Do it in a folder of your own."
     )
 
 

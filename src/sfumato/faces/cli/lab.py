@@ -37,7 +37,9 @@ def run_attack(shell: Shell, name: str | None, save: str | None, **how: Any) -> 
         return
     if save is not None:
         check_picture(save)
-    report = attack(name).report(runs=how["runs"], seed=how["seed"], **_options(how["typed"]))
+    chosen, options = attack(name), _options(how["typed"])
+    with working("attacking"):
+        report = chosen.report(runs=how["runs"], seed=how["seed"], **options)
     if save is not None:
         report.save(save)
     shell.show(report.as_json(), repr(report))
@@ -78,7 +80,8 @@ def _run_all(shell: Shell, name: str | None, save: str | None, how: dict[str, An
         raise Refused(
             "bad-request", "--all runs every attack as it is.", "Leave out NAME and --set."
         )
-    found = all_against_ours(runs=how["runs"], seed=how["seed"])
+    with working("attacking"):
+        found = all_against_ours(runs=how["runs"], seed=how["seed"])
     if save is not None:
         found.save(save)
     shell.show(found.as_json(), f"{found.table}\n\n{found.finding}")

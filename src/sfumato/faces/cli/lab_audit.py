@@ -12,6 +12,7 @@ from sfumato.wire import Refused
 
 @click.command("audit")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--list", "listed", is_flag=True, help="Say what can be audited by its name.")
 @click.option("--zoo", is_flag=True, help="Catch the broken mechanisms instead.")
 @click.option(
     "--page",
@@ -55,7 +56,9 @@ from sfumato.wire import Refused
     "--rows-only", is_flag=True, help="Look at rows and refusal codes of a sfumato service alone."
 )
 @command
-def audit(shell: Shell, names: tuple[str, ...], zoo: bool, path: str | None, **own: Any) -> None:
+def audit(
+    shell: Shell, names: tuple[str, ...], listed: bool, zoo: bool, path: str | None, **own: Any
+) -> None:
     """Look for a mechanism that leaks more than it claims.
 
     Without a name, every mechanism bare and some questions through the door of a fresh vault, on
@@ -63,6 +66,11 @@ def audit(shell: Shell, names: tuple[str, ...], zoo: bool, path: str | None, **o
     and again on two inputs that differ by one person. An audit can say "epsilon is at least so
     much", and never "this is private".
     """
+    if listed:
+        from sfumato.faces.cli import lab_audits
+
+        lab_audits.show_names(shell)
+        return
     if own["program"] is None and own["url"] is None:
         is_well = _ours(shell, names, zoo, path, own)
     elif names or zoo or path or own["engines"]:

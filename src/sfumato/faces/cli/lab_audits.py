@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from sfumato.lab.audit.suite import (
     Held,
     all_at_the_door,
     all_bare,
+    mechanisms,
+    specimens,
     whole_zoo,
 )
 from sfumato.lab.audit.suite import names as all_names
@@ -39,20 +42,60 @@ class Asked:
 
 def run(shell: Shell, asked: Asked) -> bool:
     """Run the audits that were asked for, show them, and say whether all is well."""
-    _check(asked.names)
-    held: list[Held] = []
-    found: list[Found] = []
+    _check(asked)
+    made: list[Held | Found] = []
     begun = time.monotonic()
-    with working("auditing"):
-        if not asked.zoo:
-            questions = AT_THE_DOOR if asked.path or asked.names else _short()
-            held = _held(shell, asked, questions)
-        if asked.zoo or asked.path or asked.names:
-            found = list(whole_zoo(asked.seed, asked.names))
+    with working("auditing") as doing:  # of people who do not exist, so how far it is may be told
+        for one in _audits(shell, asked):
+            made.append(one)
+            doing.what = f"auditing, {len(made)} of {_count(asked)} done"
+    held = [one for one in made if isinstance(one, Held)]
+    found = [one for one in made if isinstance(one, Found)]
     if asked.path:
         _write(Path(asked.path), asked, held, found)
     _show(shell, held, found, time.monotonic() - begun)
     return _is_well(held, found)
+
+
+def show_names(shell: Shell) -> None:
+    """Print what can be audited by its name; nothing is run."""
+    bare, asked = [one.name for one in mechanisms()], [one.name for one in AT_THE_DOOR]
+    zoo = [f"{one.id}  {one.name}" for one in specimens()]
+    parts = {"Bare": bare, "Through the door of a fresh vault": asked, "The zoo, by either": zoo}
+    lines = [line for title, names in parts.items() for line in (title, *_indented(names), "")]
+    shape = {"bare": bare, "door": asked, "zoo": {one.id: one.name for one in specimens()}}
+    shell.show(shape, "\n".join([*lines, 'Audit one: sfumato audit "NAME"']))
+
+
+def _indented(names: Sequence[str]) -> list[str]:
+    return [f"  {name}" for name in names]
+
+
+def _audits(shell: Shell, asked: Asked) -> Iterator[Held | Found]:
+    if not asked.zoo:
+        yield from _held(shell, asked)
+    if _has_zoo(asked):
+        yield from whole_zoo(asked.seed, asked.names)
+
+
+def _count(asked: Asked) -> int:
+    """Return how many audits were asked for."""
+    zoo = len(specimens(asked.names)) if _has_zoo(asked) else 0
+    if asked.zoo:
+        return zoo
+    return len(mechanisms(asked.names)) + len(_questions(asked)) * (1 + len(asked.engines)) + zoo
+
+
+def _has_zoo(asked: Asked) -> bool:
+    return asked.zoo or asked.path is not None or bool(asked.names)
+
+
+def _questions(asked: Asked) -> list[AtTheDoor]:
+    """Return what is asked at the door: what was named, all for a page, or else the short ones."""
+    wanted = {name.casefold() for name in asked.names}
+    if wanted:
+        return [one for one in AT_THE_DOOR if one.name.casefold() in wanted]
+    return [one for one in AT_THE_DOOR if one.is_short or asked.path]
 
 
 def _write(path: Path, asked: Asked, held: Sequence[Held], found: Sequence[Found]) -> None:
@@ -62,32 +105,31 @@ def _write(path: Path, asked: Asked, held: Sequence[Held], found: Sequence[Found
     path.write_text(page(held, found, before), "utf-8")
 
 
-def _short() -> tuple[AtTheDoor, ...]:
-    return tuple(question for question in AT_THE_DOOR if question.is_short)
-
-
-def _check(names: Sequence[str]) -> None:
-    known = {name.casefold() for name in all_names()}
-    for name in names:
+def _check(asked: Asked) -> None:
+    """Refuse before anything is run: an unknown name, or a page that could not be written."""
+    if asked.path is not None and not Path(asked.path).absolute().parent.is_dir():
+        raise Refused(
+            "bad-request", f"There is no folder for {asked.path}.", "Make it, or name another."
+        )
+    known = {name.casefold(): name for name in all_names()}
+    for name in asked.names:
         if name.casefold() not in known:
+            near = [repr(known[one]) for one in get_close_matches(name.casefold(), known)]
             raise Refused(
                 "bad-request",
                 f"Nothing that is audited is called {name!r}.",
-                "See the names with `sfumato audit --zoo` and `sfumato audit`.",
+                (f"Did you mean {' or '.join(near)}? " if near else "")
+                + "`sfumato audit --list` has all names.",
             )
 
 
-def _held(shell: Shell, asked: Asked, questions: Sequence[AtTheDoor]) -> list[Held]:
-    wanted = {name.casefold() for name in asked.names}
-    chosen = [one for one in questions if not wanted or one.name.casefold() in wanted]
-    held = list(all_bare(asked.seed, asked.names))
-    if not chosen:
-        return held
-    for engine in (None, *asked.engines):
+def _held(shell: Shell, asked: Asked) -> Iterator[Held]:
+    yield from all_bare(asked.seed, asked.names)
+    chosen = _questions(asked)
+    for engine in (None, *asked.engines) if chosen else ():
         with _fresh(shell, engine) as (vault, folder):
             where = f"door, {_name_of(engine)}"
-            held += all_at_the_door(vault, folder, where, seed=asked.seed, questions=chosen)
-    return held
+            yield from all_at_the_door(vault, folder, where, seed=asked.seed, questions=chosen)
 
 
 def _name_of(engine: str | None) -> str:
@@ -119,9 +161,20 @@ def _show(shell: Shell, held: Sequence[Held], found: Sequence[Found], seconds: f
         lines += [*table_text(HELD, [held_row(one) for one in held]), ""]
     if found:
         lines += [*table_text(FOUND, [found_row(one) for one in found]), ""]
-    lines.append(f"{_sum_of(held, found)} It took {seconds:.0f} s.")
+    lines += [f"{_sum_of(held, found)} It took {seconds:.0f} s.", _next(held, found)]
     shape = {"ok": _is_well(held, found), "seconds": round(seconds, 1), "audits": shapes}
     shell.show(shape, "\n".join(lines))
+
+
+def _next(held: Sequence[Held], found: Sequence[Found]) -> str:
+    """Return what to do now."""
+    if any(one.audited.is_violated for one in held):
+        return "Release nothing by what is ACCUSED, and report it: chance says so once in 10,000."
+    if not _is_well(held, found):
+        return "A twin passed or a specimen was missed: so the silence of the others says little."
+    if found:
+        return "Next: sfumato audit --help says how a program or a service of your own is audited."
+    return "Next: sfumato audit --zoo has it catch what is broken on purpose."
 
 
 def _sum_of(held: Sequence[Held], found: Sequence[Found]) -> str:

@@ -41,6 +41,10 @@ def _gist(body: dict[str, Any]) -> str:
     words = [
         str(said[key]) for key in ("user", "group", "data_set", "account", "says") if key in said
     ]
+    if isinstance(said.get("card"), dict):
+        words += [str(said["card"]["name"]), f"version {said['card']['version']}"]
+    if "charge" in said:
+        words.append(f"of entry {said['charge']}")
     epsilon = [f"epsilon {float(Fraction(said['epsilon'])):g}"] if "epsilon" in said else []
     return ", ".join(epsilon + words)[:80]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from decimal import Decimal
 from pathlib import Path
@@ -43,7 +44,7 @@ def init(shell: Shell, folder: str, **options: str | None) -> None:
     place = str(Path(folder).absolute())
     shell.show(
         {"vault": place},
-        f"Made a vault in {place}.\nNext: sfumato add NAME SOURCE --vault {folder}",
+        f"Made a vault in {place}.\nNext: sfumato add NAME SOURCE --vault {shlex.quote(folder)}",
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ import click
 from sfumato.client.answer import Answer
 from sfumato.faces.cli.environment import environment
 from sfumato.faces.cli.researcher import answer_shape
-from sfumato.faces.cli.shell import Shell, command, number, working
+from sfumato.faces.cli.shell import Shell, command, number, text_of, working
 from sfumato.wire import Json, Refused
 
 
@@ -55,11 +54,11 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     """
     outputs = [_output(text) for text in given["outputs"]]
     if given["whitelist"] is not None:
-        _check_listed(outputs, Path(given["whitelist"]).read_text("utf-8"))
+        _check_listed(outputs, text_of(given["whitelist"]))
     kind = _kind(given["function"], given["participants"])
     body: Json = {
         "data_set": data_set,
-        "source": "" if file is None else Path(file).read_text("utf-8"),
+        "source": "" if file is None else text_of(file),
         "kind": kind,
         "name": given["function"] or "group",
         "outputs": outputs,
@@ -71,7 +70,8 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
         made = vault.call("submit-pipeline", body)
     lines = [f"Handed in {made['digest']}: {made['state']}.", _errors(made["errors"])]
     if made["state"] == "waiting":
-        lines.append(f"Next, the owner: sfumato pipeline approve {data_set} {made['digest']}")
+        next_ = f"sfumato pipeline approve {data_set} {made['digest']}{shell.named}"
+        lines.append(f"Next, the owner: {next_}")
     shell.show(made, "\n".join(lines))
 
 

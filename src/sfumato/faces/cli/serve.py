@@ -82,7 +82,8 @@ def invite(shell: Shell, name: str, roles: tuple[str, ...]) -> None:
         made = vault.call("invite", {"user": name, "roles": list(roles)})
     shell.show(
         made,
-        f"Open /welcome/{made['invitation']} at the service once, until {made['expires'][:10]}.",
+        f"Open {shell.address('/welcome/' + made['invitation'])}, once, until "
+        f"{made['expires'][:10]}.",
     )
 
 

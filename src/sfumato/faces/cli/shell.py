@@ -111,6 +111,11 @@ class Shell:
             return ""
         return f" --vault {shlex.quote(self.vault)}"
 
+    def address(self, path: str) -> str:
+        """Return where a page of the service is, as far as it is known here."""
+        at = (self.vault or "").rstrip("/")
+        return f"{at}{path}" if self.is_remote else f"{path} where the vault is served"
+
     def open(self, connections: tuple[tuple[str, str], ...] = ()) -> Any:
         """Open the vault that was named, in its folder or over HTTP, or refuse."""
         from sfumato.faces.cli.signing import token_for
@@ -191,6 +196,15 @@ def number(text: str, name: str) -> Any:
     return decimal_of(text, name)
 
 
+def text_of(path: str) -> str:
+    """Return what a file of the caller's says; what is no text is refused."""
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        pass
+    raise Refused("bad-request", f"{path} cannot be read as text.", "Give a file of UTF-8 text.")
+
+
 def pairs_of(pairs: tuple[str, ...], option: str) -> Json | None:
     """Return column -> number from COLUMN=X options."""
     if not pairs:
@@ -210,22 +224,29 @@ def connections_of(pairs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return tuple((name, str(Path(path).absolute())) for name, _, path in read)
 
 
+@dataclass
+class Doing:
+    """What long work is at; it changes, where nobody's rows decide when."""
+
+    what: str
+
+
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def working(what: str) -> Iterator[Doing]:
     """Say on standard error, by the clock alone, that long work goes on."""
-    done = threading.Event()
+    done, doing = threading.Event(), Doing(what)
 
     def tell() -> None:
         start, pause = time.monotonic(), 1.0
         while not done.wait(pause):
             spent = time.monotonic() - start
-            print(f"{what}: {spent:.0f} s so far ...", file=sys.stderr, flush=True)
+            print(f"{doing.what}: {spent:.0f} s so far ...", file=sys.stderr, flush=True)
             pause = min(2 * pause, 30.0)
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
     try:
-        yield
+        yield doing
     finally:
         done.set()
         teller.join()

@@ -37,7 +37,7 @@ def open_(shell: Shell, data_set: str, name: str, sql: str, **options: Any) -> N
         f"Error at 95 %: ± {made['error']['first']:,} on the first, "
         f"± {made['error']['worst']:,} at worst.\n"
         f"Next, when a {made['unit']} is over: "
-        f"sfumato stream close {made['data_set']} {made['stream']} --until DATE",
+        f"sfumato stream close {made['data_set']} {made['stream']} --until DATE{shell.named}",
     )
 
 
@@ -54,7 +54,7 @@ def close(shell: Shell, data_set: str, name: str, until: str) -> None:
         made,
         f"Closed {made['closed_now']:,} now; {made['closed']:,} of {made['of']:,} are closed, "
         f"the last that of {made['last']} (version {made['version']}).\n"
-        f"Next: sfumato stream show {made['data_set']} {made['stream']}",
+        f"Next: sfumato stream show {made['data_set']} {made['stream']}{shell.named}",
     )
 
 

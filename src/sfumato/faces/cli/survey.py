@@ -65,7 +65,7 @@ def preview(shell: Shell, design: str) -> None:
     lines = [
         f"{one.question.id}: {_off(one)} from {one.people:,} reports; "
         f"{one.odds} of 100 reports say the truth; one liar in a hundred moves it by "
-        f"{one.liars:.3g} at most."
+        f"{_size(one, one.liars)} at most."
         for one in made.expected
     ]
     lines += ["With another epsilon of the ballot, in the same order:"] if others else []
@@ -75,7 +75,14 @@ def preview(shell: Shell, design: str) -> None:
 
 
 def _off(one: Any) -> str:  # Any: what is to be expected of a question
-    return f"± {one.error:.3g}" if one.tells else "nothing is learnt"
+    return f"± {_size(one, one.error)}" if one.tells else "nothing is learnt"
+
+
+def _size(one: Any, size: float) -> str:  # Any: as above
+    """Return an error as people are shown it: of a number in its own unit, of a share in points."""
+    if one.question.kind == "number":
+        return f"{size:.3g} {one.question.unit}".strip()
+    return f"{100 * size:.3g} points"
 
 
 @survey.command("publish")
@@ -85,10 +92,11 @@ def publish(shell: Shell, design: str) -> None:
     """Publish a design (a JSON file); its questions, coins and key stand for good."""
     with shell.open() as vault:
         made = surveys.LocalSurvey(_read(design), shell.app.draw).publish(vault)
+    page = f"/s/{made['survey']}"
     shell.show(
         made,
-        f"Published {made['title']!r}: /s/{made['survey']} where the vault is served.\n"
-        f"Next: sfumato survey invite {made['survey']} --count 10",
+        f"Published {made['title']!r}: {shell.address(page)}.\n"
+        f"Next: sfumato survey invite {made['survey']} --count 10{shell.named}",
     )
 
 
@@ -136,7 +144,7 @@ def close(shell: Shell, survey_id: str) -> None:
     """Take no more ballots, and show every report that came."""
     with shell.open() as vault:
         made = vault.call("close-survey", {"survey": survey_id})
-    shell.show(made, f"Closed {made['title']!r}: {made['reports']:,} reports.")
+    shell.show(made, f"Closed {made['title']!r}: {_reports(made['reports'])}.")
 
 
 @survey.command("results")
@@ -147,11 +155,10 @@ def results(shell: Shell, survey_id: str) -> None:
     with shell.open() as vault:
         found = vault.call("survey-estimates", {"survey": survey_id})
     title = printable(found["title"])
-    lines = [f"{title}: {found['reports']:,} reports, {found['guarantee']}"]
+    lines = [f"{title}: {_reports(found['reports'])}, {found['guarantee']}"]
     if not found["enough"]:
         lines.append(f"Nothing is shown before {found['minimum']:,} people have answered.")
-        if found["state"] == "open":
-            lines.append(_STILL_OPEN)
+        lines.append(_STILL_OPEN if found["state"] == "open" else _FEW)
     for one in found["questions"]:
         lines += [printable(one["text"]), *(_estimated(one, e) for e in one["estimates"])]
     shell.show(found, "\n".join(lines))
@@ -165,6 +172,14 @@ def _estimated(question: Any, one: Any) -> str:  # Any: one question of the resu
     )
 
 
+def _reports(count: int) -> str:
+    return f"{count:,} report{'' if count == 1 else 's'}"
+
+
+_FEW = (
+    "No more come, so nothing will be estimated: so few coins do not even out. What came is open "
+    "to all: sfumato survey reports SURVEY"
+)
 _STILL_OPEN = (
     "As long as it is open, the last 25 wait besides, and what is shown moves on by 25 at least. "
     "Of a small group everything shows once it is closed: sfumato survey close SURVEY"
@@ -208,7 +223,9 @@ def answer(shell: Shell, survey_id: str, device: str | None) -> None:
         ready = own.send(house, asked, waiting)
     shell.show(
         {"mark": ready.mark, "said": ready.said, "spent": float(own.spent)},
-        f"{summed(own.spent)}\nIt has arrived, and counts once. Your mark: {ready.mark}",
+        f"{summed(own.spent)}\nYour report stands among all under its mark, once enough have come: "
+        f"sfumato survey reports {survey_id}{shell.named}\n"
+        f"It has arrived, and counts once. Your mark: {ready.mark}",
     )
 
 
@@ -229,7 +246,9 @@ def _filled_in(asked: Any, own: KeptDevice) -> Waiting:  # Any: a published surv
     click.echo(f"\nThis is all that will be sent: {device.said(asked, truths)}", err=True)
     for place, words in device.in_words(asked, truths):
         click.echo("\n".join([f"To question {place} it says:", *theirs(words)]), err=True)
-    click.confirm("Send it?", abort=True, default=True, err=True)
+    if not click.confirm("Send it?", default=True, err=True):
+        click.echo("Nothing was sent.", err=True)
+        raise click.Abort
     return own.begun(asked, code, truths)
 
 

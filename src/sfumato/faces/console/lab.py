@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -80,10 +80,18 @@ def _view(visit: Visit, plot: Plot) -> dict[str, object]:
     return {
         "picture": address,
         "summary": plot.summary,
+        "notes": _notes(plot),
         "head": list(plot.columns),
         "rows": [list(row) for row in plot.cells],
         "values": {slider.name: slider.text(places[slider.name]) for slider in found.sliders},
     }
+
+
+def _notes(plot: Plot) -> str:
+    """Return what stands under the title of a picture, which is drawn without it here."""
+    title: Any = plot.spec.get("title")  # Any: a Vega-Lite spec
+    words = " ".join(title.get("subtitle", ())) if isinstance(title, dict) else ""
+    return "" if words in plot.summary else words
 
 
 PAGES: Final = (

@@ -132,11 +132,11 @@ def _config(look: Look) -> Spec:
     lines = {"gridColor": look.grid, "domain": False, "tickColor": look.grid, "titlePadding": 12}
     return {
         "background": None,
-        "padding": {"left": 4, "top": 8, "right": 40, "bottom": 4},  # fonts differ in width
+        "padding": {"left": 20, "top": 8, "right": 40, "bottom": 4},  # fonts differ in width
         "font": "sans-serif",
         "view": {"stroke": None},
         "axis": {**text, **lines, "labelOverlap": True, "maxExtent": 300, "labelPadding": 6},
-        "legend": text,
+        "legend": {**text, "columnPadding": 40},  # as above: names would run into each other
         "header": text,
         "text": {"color": look.ink},
     }

@@ -122,12 +122,16 @@ def at_the_door(
     return Held(question.name, where, audited, question.factor, twin)
 
 
+def mechanisms(chosen: Iterable[str] = ()) -> tuple[Shipped, ...]:
+    """Return every mechanism, or those that are named."""
+    wanted = {name.casefold() for name in chosen}
+    return tuple(one for one in SHIPPED if not wanted or one.name.casefold() in wanted)
+
+
 def all_bare(seed: int, chosen: Iterable[str] = ()) -> Iterator[Held]:
     """Yield the audit of every mechanism, or of those that are named."""
-    wanted = {name.casefold() for name in chosen}
-    for one in SHIPPED:
-        if not wanted or one.name.casefold() in wanted:
-            yield bare(one, seed)
+    for one in mechanisms(chosen):
+        yield bare(one, seed)
 
 
 def all_at_the_door(  # noqa: PLR0913  # where, with what, which
@@ -145,12 +149,18 @@ def all_at_the_door(  # noqa: PLR0913  # where, with what, which
         yield at_the_door(canaries, question, where, seed)
 
 
+def specimens(chosen: Iterable[str] = ()) -> tuple[Specimen, ...]:
+    """Return the whole zoo, or those that are named."""
+    wanted = {name.casefold() for name in chosen}
+    return tuple(
+        one for one in ZOO if not wanted or wanted & {one.id.casefold(), one.name.casefold()}
+    )
+
+
 def whole_zoo(seed: int, chosen: Iterable[str] = ()) -> Iterator[Found]:
     """Yield what the auditor says of every specimen, or of those that are named."""
-    wanted = {name.casefold() for name in chosen}
-    for one in ZOO:
-        if not wanted or wanted & {one.id.casefold(), one.name.casefold()}:
-            yield Found(one, looked_at(one, dice_of(seed)))
+    for one in specimens(chosen):
+        yield Found(one, looked_at(one, dice_of(seed)))
 
 
 def looked_at(one: Specimen, dice: Random) -> Audited:

@@ -14,7 +14,6 @@ from sfumato.core.access import Caller
 from sfumato.core.card import Card
 from sfumato.core.refusal import Refused
 
-MOST_PART: Final = 700_000  # bytes of a message, or of a part of one: what a request has room for
 MOST_NUMBER: Final = 1 << 53
 
 

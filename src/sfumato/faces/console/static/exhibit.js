@@ -4,11 +4,12 @@ const WAIT_MS = 150;
 export function exhibiting(form) {
   const again = form.querySelector("[data-again-with]");
   let timer, asked;
-  let seed = Number(again.dataset.againWith);
+  let seed = Number(again?.dataset.againWith ?? 0);
 
   const now = async () => {
     asked?.abort();
     asked = new AbortController();
+    form.querySelector("#shown").classList.add("waiting");
     const query = new URLSearchParams(new FormData(form));
     query.set("seed", String(seed));
     try {
@@ -35,11 +36,13 @@ export function exhibiting(form) {
 const slot = (form, name) => form.querySelector(`[data-slot="${name}"]`);
 
 function tell(form, words) {
+  form.querySelector("#shown").classList.remove("waiting");
   slot(form, "summary").textContent = words;
 }
 
 function show(form, said) {
   tell(form, said.summary);
+  slot(form, "notes").textContent = said.notes;
   for (const [name, value] of Object.entries(said.values)) {
     form.querySelector(`[data-value="${name}"]`).textContent = value;
     form.elements[name].setAttribute("aria-valuetext", value);

@@ -197,6 +197,12 @@ function truthOf(field, question) {
   }
 }
 
+function wanted({ kind, low, high }) {
+  if (kind === "number") return `It takes a whole number from ${low} to ${high}; empty is no answer.`;
+  if (kind === "ranking") return "Each place is given once, or none is; all empty is no answer.";
+  return "“None of these” and “I give no answer” stand alone.";
+}
+
 // Undefined where a field is not filled in as it asks.
 function truths(published) {
   const found = {};
@@ -205,7 +211,7 @@ function truths(published) {
     const truth = truthOf(field, question);
     if (truth === undefined) {
       field.querySelector("input, select").focus();
-      trouble(`“${question.text}” is not answered as it asks.`, "Mend it, or leave it out.");
+      trouble(`“${question.text}” is not answered as it asks.`, wanted(question));
       return undefined;
     }
     found[question.id] = truth;
