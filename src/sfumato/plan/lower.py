@@ -74,7 +74,7 @@ _OF_A_LETTER: Final = 40  # bytes of a measure for a letter of a statement; few 
 def _lowered(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None
 ) -> tuple[Statement, ...]:
-    look = look_of(measure, dialect)
+    look = look_of(measure, dialect, names)
     if look is not None:
         text = looked([look])
         return (Statement(text.sql, text.bound, tuple(range(look.times))),)

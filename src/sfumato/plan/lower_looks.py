@@ -23,14 +23,16 @@ class Look:
     times: int
 
 
-def look_of(measure: Measure, dialect: Dialect) -> Look | None:
+def look_of(
+    measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
+) -> Look | None:
     """Return the measure as a look, if it counts the rows of one cell and nothing else."""
     is_plain = not (measure.keys or measure.by_person or measure.beside)
     if dialect != "duckdb" or not is_plain or measure.source is not None or measure.where is None:
         return None
     if measure.wanted is not None or any(tally.kind != "rows" for tally in measure.tallies):
         return None
-    names = tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))
+    names = names or tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))
     condition = print_predicate(measure.where, dialect)
     return Look(rows_of(measure, names).sql, condition, len(measure.tallies))
 
