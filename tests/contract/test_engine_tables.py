@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -345,6 +346,21 @@ def test_a_public_table_has_each_key_once(engine: Engine, tmp_path: Path) -> Non
     with pytest.raises(Refused, match="source-unreadable") as refused:
         prepared(engine, tmp_path / "twice", tables)
     assert "'town'" in str(refused.value)
+
+
+def test_a_public_table_has_each_key_once_in_every_engine(engine: Engine, tmp_path: Path) -> None:
+    """Two texts that PostgreSQL cannot tell apart would be two rows for whoever has either."""
+    tables = random_tables(random.Random(1))[:3]
+    people = [
+        write_source(tmp_path / f"s{i}.csv", HEADERS[i], rows) for i, rows in enumerate(tables)
+    ]
+    towns = tmp_path / "towns.parquet"
+    duckdb.sql(
+        f"COPY (SELECT unnest(['a' || chr(0), 'a' || chr(65533)]) AS town, 'n' AS region, 1 AS size)"
+        f" TO '{towns}' (FORMAT parquet)"
+    )
+    with pytest.raises(Refused, match="source-unreadable"):
+        prepare(engine, people[0], CARD, others=(*people[1:], towns))
 
 
 def test_each_table_alone_is_its_own_rows(engine: Engine, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from sfumato.engines.frames import Header
 from sfumato.engines.kernel_types import PLACE_BITS
 from sfumato.engines.locked import Room, open_locked, quoted
 from sfumato.engines.names import copy_names, names_in
+from sfumato.engines.prepare_sql import without_nul
 from sfumato.plan.lower_from import stored_name, table_name
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _select(types: dict[str, str], copied: Copied, table: int) -> str:
 
 def _one_code(place: int, table: int) -> str:
     """Print the codes of a column of texts, and for texts that are one in the copy, one of them."""
-    same = f"min(code) OVER (PARTITION BY {_without_nul('value')})"
+    same = f"min(code) OVER (PARTITION BY {without_nul('value')})"
     texts = stored_name(f"texts{place}", table)
     return (
         f"(SELECT code, {same} AS one{place} FROM {texts}) AS t{place} ON t{place}.code = c{place}"
@@ -160,7 +161,7 @@ def _code(place: int, types: dict[str, str]) -> str:
 def _cell_order(place: int, types: dict[str, str]) -> str:
     """Print the keyed order of a person's cells, the same text as plan/lower.py has."""
     code = _code(place, types)
-    cell = f"CAST(k{place} AS VARCHAR)" if code[0] == "k" else _without_nul(f"v{place}")
+    cell = f"CAST(k{place} AS VARCHAR)" if code[0] == "k" else without_nul(f"v{place}")
     text = f"? || ':cell:' || CAST(person_key AS VARCHAR) || ':' || {cell}"
     return f"CASE WHEN {code} IS NOT NULL THEN md5_number({text}) >> 64 END"
 
@@ -175,11 +176,6 @@ def _ranks(place: int, types: dict[str, str]) -> tuple[str, str]:
         f"CAST({there} {cell} END AS INTEGER) AS g{place}",
         f"CAST({there} {row} END AS INTEGER) AS n{place}",
     )
-
-
-def _without_nul(text: str) -> str:
-    """Print the text as PostgreSQL can hold it, which knows no letter NUL."""
-    return f"replace({text}, chr(0), chr(65533))"
 
 
 def _column(name: str, types: dict[str, str]) -> str:
@@ -198,7 +194,7 @@ def _column(name: str, types: dict[str, str]) -> str:
         case "c", _:
             return f"one{place}"
         case "v", _ if types[name] == "VARCHAR":
-            return _without_nul(name)
+            return without_nul(name)
         case "v", _ if types[name] in _FIRST_DAY:  # PostgreSQL has no year before the first
             return f"CASE WHEN {name} >= {_FIRST_DAY[types[name]]} THEN {name} END"
     return name

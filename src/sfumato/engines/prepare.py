@@ -27,6 +27,7 @@ from sfumato.engines.prepare_sql import (
     secret_number,
     spelled,
     stored,
+    without_nul,
     without_nulls,
 )
 from sfumato.engines.prepare_typed import typed
@@ -90,9 +91,10 @@ def _staged(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str)
 
 
 def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key: int) -> None:
-    """Refuse a public table in which two rows have one key, as it is stored."""
+    """Refuse a public table in which two rows have one key, as any engine stores it."""
+    value = without_nul(f"v{key}") if order.columns[key].type == "text" else f"v{key}"
     found = connection.execute(
-        f"SELECT count(v{key}), count(DISTINCT v{key}) FROM {_staging(order)}"
+        f"SELECT count({value}), count(DISTINCT {value}) FROM {_staging(order)}"
     ).fetchone()
     if found is None or found[0] != found[1]:
         raise Refused(

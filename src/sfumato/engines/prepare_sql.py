@@ -39,6 +39,11 @@ def without_nulls(text: str, nulls: Sequence[str]) -> str:
     return f"CASE WHEN {text} IN ({words}) THEN NULL ELSE {text} END" if words else text
 
 
+def without_nul(text: str) -> str:
+    """Print the text as PostgreSQL can hold it, which knows no letter NUL."""
+    return f"replace({text}, chr(0), chr(65533))"
+
+
 def stored(column: Column, text: str, text_length: int) -> str:
     """Print the stored value of a cell, or null; nothing a cell can hold makes it fail."""
     match column.type:
