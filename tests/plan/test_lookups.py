@@ -463,6 +463,19 @@ def test_texts_that_are_cut_otherwise_are_not_looked_up() -> None:
         plan_of(f"SELECT AVG(n) FROM {P} JOIN zips USING (code)", replace(CARD, tables=tables))
 
 
+def test_texts_of_a_table_joined_within_are_not_looked_up_if_cut_otherwise() -> None:
+    text = (
+        "SELECT AVG(n) FROM (SELECT who, COUNT(*) AS n, MAX(drug) AS code FROM t JOIN more "
+        "USING (who) GROUP BY who) p JOIN zips USING (code)"
+    )
+    assert plan_of(text).measure.lookups
+    (more,) = (table for table in CARD.tables if table.name == "more")
+    cut = replace(more, limits=replace(more.limits, text_length=5))
+    tables = tuple(cut if table.name == "more" else table for table in CARD.tables)
+    with pytest.raises(Refused, match="text_length"):
+        plan_of(text, replace(CARD, tables=tables))
+
+
 def test_a_twin_for_a_public_table_beside_people_is_refused_and_not_made_wrongly() -> None:
     outputs = (Output("x", Aggregate("count")),)
     question = Question("t", outputs, source=EACH, lookups=(ZIPS,))

@@ -44,6 +44,11 @@ class View:
     beside: tuple[View, ...] = ()  # what the question's further tables of people are made of
     lookups: tuple[LookUp, ...] = ()  # the public tables beside its tables of people
 
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Return where its tables stand on the card."""
+        return self.table, *(join.table for join in self.joins)
+
     def name(self, spelling: str) -> str:
         """Return the column's name here; what is unknown stays as it is and is refused later."""
         found = self.names.get(spelling.casefold(), spelling)
@@ -72,7 +77,8 @@ def view_of(card: Card, question: Question) -> tuple[View, Question]:
     beside = [(one, *_view(card, one.table, one.joins)) for one in question.beside]
     lookups = look_ups(card, question, partial(_place, card, _places(card)))
     view = replace(view, beside=tuple(its for _, its, _, _ in beside), lookups=lookups)
-    check_lengths(lookups, {its.card.limits.text_length for its in (view, *view.beside)})
+    of_people = [card.every_table[i] for its in (view, *view.beside) for i in its.places]
+    check_lengths(lookups, {table.limits.text_length for table in of_people})
     others = tuple(replace(one, table=name, joins=made) for one, _, name, made in beside)
     looked_up = tuple(one.joined for one in lookups)
     return view, replace(question, table=table, joins=joins, beside=others, lookups=looked_up)
