@@ -355,10 +355,8 @@ def test_a_public_table_has_each_key_once_in_every_engine(engine: Engine, tmp_pa
         write_source(tmp_path / f"s{i}.csv", HEADERS[i], rows) for i, rows in enumerate(tables)
     ]
     towns = tmp_path / "towns.parquet"
-    duckdb.sql(
-        f"COPY (SELECT unnest(['a' || chr(0), 'a' || chr(65533)]) AS town, 'n' AS region, 1 AS size)"
-        f" TO '{towns}' (FORMAT parquet)"
-    )
+    twice = "unnest(['a' || chr(0), 'a' || chr(65533)]) AS town, 'n' AS region, 1 AS size"
+    duckdb.sql(f"COPY (SELECT {twice}) TO '{towns}' (FORMAT parquet)")
     with pytest.raises(Refused, match="source-unreadable"):
         prepare(engine, people[0], CARD, others=(*people[1:], towns))
 
