@@ -43,6 +43,12 @@ CLINIC: Mapping[str, Any] = {
 }
 CARD = read_card("clinic", CLINIC)
 PLACED = (
+    # what is called by its table, where tables of people stand beside others
+    ("not-in-language", "SELECT p.¦zip, COUNT(*) FROM (SELECT patient, MAX(zip) AS zip FROM clinic"
+                        " GROUP BY patient) c JOIN places p USING (zip)"),
+    ("not-in-language", "SELECT COUNT(*) AS k, v.¦n FROM (SELECT patient, COUNT(*) AS n FROM clinic"
+                        " GROUP BY patient) c JOIN (SELECT patient, COUNT(*) AS n FROM visits"
+                        " GROUP BY patient) v USING (patient)"),
     # no such column, wherever it stands
     ("unknown-column", "SELECT COUNT(*), SUM(¦salary) FROM clinic"),
     ("unknown-column", "SELECT COUNT(*) FROM clinic\nWHERE age > 3 AND ¦salary > 2"),

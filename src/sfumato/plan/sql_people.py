@@ -16,7 +16,7 @@ from sfumato.core.question import EachPerson, Joined, JoinedPeople
 from sfumato.core.refusal import Refused
 from sfumato.plan.sql_aggregates import is_in_aggregate
 from sfumato.plan.sql_inner import Inner, narrowed
-from sfumato.plan.sql_leaves import bare, only, outside
+from sfumato.plan.sql_leaves import bare, only, outside, place_of
 from sfumato.plan.sql_lookups import Standing, used_by
 
 _NOT_ROWS = (
@@ -263,5 +263,9 @@ class _Tables:
 
 
 def _called(column: exp.Column, name: str) -> None:
-    column.set("this", exp.to_identifier(name, quoted=True))
+    """Call the column otherwise; it still stands where it stood in the text."""
+    made, place = exp.to_identifier(name, quoted=True), place_of(column.this)
+    if place is not None:
+        made.meta.update(line=place[0], col=place[1])
+    column.set("this", made)
     column.set("table", None)
