@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -82,6 +83,25 @@ def test_it_is_the_last_question_that_counts(table: str) -> None:
         engine._idle._used -= 3600
         engine._rest()
         assert engine.worker_pid() is None
+    finally:
+        engine.close()
+
+
+def test_where_no_thread_can_be_had_the_answer_is_told_and_the_next_question_counts(
+    monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """It is paid for: that nobody can wait for the worker's end is no reason to lose it."""
+
+    def no_thread(_timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    engine = DuckDBEngine(SALT, threads=1, idle_s=0.2)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Timer, "start", no_thread)
+            assert answers(engine, table, ROWS) == [[7]]
+        assert answers(engine, table, ROWS) == [[7]]
+        until(lambda: engine.worker_pid() is None)
     finally:
         engine.close()
 

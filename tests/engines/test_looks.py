@@ -50,7 +50,7 @@ class Watched(DuckDBEngine):
         return super()._ask(request, deadline_s, memory_mb)
 
     def held(self) -> threading.Lock:
-        return self._locked()
+        return self._turn.lock
 
     def is_ready(self) -> bool:
         return self._child is not None and self._child.is_ready()

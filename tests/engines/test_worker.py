@@ -24,6 +24,7 @@ from sfumato.engines import duckdb as engine_module
 from sfumato.engines import locked
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.locked import Room, open_locked
+from sfumato.engines.postgres_child import Held
 from sfumato.engines.probes import PROBES
 from sfumato.plan.lower import Statement
 
@@ -276,6 +277,23 @@ def test_the_worker_dies_with_its_parent_however_that_dies(table: str, what: str
         assert is_alive(int(pid))
         process.kill()
         assert is_gone_within(int(pid), 5)
+
+
+def test_a_fork_begins_with_its_turn_free_before_anybody_asks(
+    engine: DuckDBEngine,
+) -> None:
+    """Two of its threads that each made the lock anew would read one pipe at once."""
+    with engine._turn.lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(int(engine._turn.lock.locked()))
+    assert os.waitpid(child, 0)[1] == 0
+    driver = Held("postgres_worker", {})
+    with driver._turn.lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(int(driver._turn.lock.locked()))
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_fork_has_a_worker_of_its_own_and_does_not_hold_its_parents(table: str) -> None:

@@ -17,6 +17,7 @@ from several_sites import ASK, NAMES, Between, Sites, pooled, rows_of, several, 
 from sfumato import Refused
 from sfumato.client.terms import Json
 from sfumato.convening import new_convener
+from sfumato.core.access import Caller
 from sfumato.core.averaging import GUARANTEE as AVERAGE
 from sfumato.core.ports import Dice, EngineStopped
 from sfumato.core.secure import Collector
@@ -27,6 +28,7 @@ from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.plan.summed import SumPlan
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
+OWNER = Caller("owner", frozenset({"read", "ask", "own"}))
 WIDE = "SELECT FLOOR(salary / 25) AS s, COUNT(*) AS n FROM patients GROUP BY FLOOR(salary / 25)"
 
 
@@ -509,6 +511,32 @@ def test_a_freeze_while_a_site_draws_its_share_holds(
         assert len(froze) == 1
         assert said.receipt["left_out"] == {"west": "data-set-frozen"}
         assert sites.spent()["west"] == 0
+
+
+def test_a_right_that_is_taken_away_while_a_site_draws_its_share_pays_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with several(tmp_path) as sites:
+        west, drawn = sites.vaults["west"], shares_of
+        desk, zoe = west.house.desk, Caller("zoe", frozenset({"read", "ask"}))
+        desk.access.invite(OWNER, "zoe", ["researcher"])
+        desk.policy.grant(OWNER, "patients", "zoe", "researchers")
+        taken: list[object] = []
+
+        class AsZoe(Between):
+            def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+                return dict(desk.done(verb, zoe, body))
+
+        def late(sum_: SumPlan, dice: Dice) -> Any:  # Any: shares
+            if dice is desk.sites.door.dice:
+                taken.append(desk.policy.revoke_grant(OWNER, "patients", "zoe"))
+            return drawn(sum_, dice)
+
+        monkeypatch.setattr("sfumato.door.secure_sum.shares_of", late)
+        said = sites.together({"west": AsZoe(west)})["patients"].ask(COUNT, **ASK)
+        assert taken == [{"revoked": "zoe"}]
+        assert said.receipt["left_out"] == {"west": "unknown-data-set"}
+        assert desk.sites.door.ledger.store.account("user:patients/zoe") is None
 
 
 @pytest.mark.usefixtures("without_noise")

@@ -100,6 +100,14 @@ def test_a_freeze_holds_on_every_node(vault: OpenVault) -> None:
         count(vault, 0.1)
 
 
+def test_a_freeze_that_broke_off_is_written_by_the_next(vault: OpenVault) -> None:
+    """Who is told that it is frozen has waited for every charge that did not see it."""
+    vault.house.catalogue.freeze("patients", "owner", "2026-11-23T00:00:00+00:00")  # killed
+    vault.call("freeze", {"data_set": "patients"})
+    kinds = [entry.kind for entry in vault.house.ledger.store.entries()]
+    assert "data-set-frozen" in kinds
+
+
 def test_a_stopped_question_is_shown_to_the_owner_and_thawed(vault: OpenVault) -> None:
     count(vault, 0.1)
     store = vault.house.ledger.store

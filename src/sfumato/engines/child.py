@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from typing import Final
@@ -59,11 +60,27 @@ class Child(Piped):
             self._process.returncode = 0  # not ours to wait for
 
 
+class Turn:
+    """The lock by which threads take turns at one worker; in a forked process it begins free.
+
+    It is made anew at the fork itself. Threads that made it anew when they first asked could make
+    two, and read each other's answers off one pipe.
+    """
+
+    def __init__(self) -> None:
+        """Hold a lock that nobody has."""
+        self.lock = threading.Lock()
+        _TURNS.add(self)
+
+
 _CHILDREN: Final[weakref.WeakSet[Child]] = weakref.WeakSet()
+_TURNS: Final[weakref.WeakSet[Turn]] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:
     """Let go of the parent's workers: they must not outlive it because a fork holds their pipes."""
+    for turn in list(_TURNS):
+        turn.lock = threading.Lock()
     for child in list(_CHILDREN):
         child.forget()
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-import threading
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +17,7 @@ from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout, read_cells
 from sfumato.engines.census_read import read_census
-from sfumato.engines.child import Child
+from sfumato.engines.child import Child, Turn
 from sfumato.engines.cold import lower_cold
 from sfumato.engines.frames import Header
 from sfumato.engines.idle import Idle
@@ -68,8 +66,7 @@ class DuckDBEngine:
         self._salt = _secret(salt)
         self._limits = Limits(memory_mb, threads, deadline_s, prepare_deadline_s, idle_s)
         self._idle = Idle(idle_s, self._rest)
-        self._turn = threading.Lock()
-        self._owner = os.getpid()
+        self._turn = Turn()
         self._child: Child | None = None
         self._child_mb = 0  # that the worker was started with
         self._looks = Looks(self._looked)
@@ -227,13 +224,13 @@ class DuckDBEngine:
 
     def close(self) -> None:
         """Let the worker process go."""
-        with self._locked():
+        with self._turn.lock:
             self._idle.stop()
             self._end_worker()
 
     def _rest(self) -> None:
         """Let the worker go if it was asked nothing for so long."""
-        with self._locked():
+        with self._turn.lock:
             if self._idle.is_over():
                 self._end_worker()
 
@@ -267,7 +264,7 @@ class DuckDBEngine:
 
     def _ask(self, request: Header, deadline_s: float, memory_mb: int) -> bytes | None:
         """Return the body of the worker's answer, or None; then the worker is gone."""
-        with self._locked():
+        with self._turn.lock:
             child = self._ready(memory_mb)
             answer = None if child is None else child.ask(request, deadline_s)
             if child is not None and answer is not None and answer[0].get("ok") is True:
@@ -317,12 +314,6 @@ class DuckDBEngine:
         finally:
             child.kill()
         return None if answer is None else answer[0]
-
-    def _locked(self) -> threading.Lock:
-        """Return the lock of this process; one that was held while forking is of no use."""
-        if self._owner != os.getpid():
-            self._owner, self._turn = os.getpid(), threading.Lock()
-        return self._turn
 
 
 def _secret(salt: bytes) -> str:

@@ -6,6 +6,7 @@ question starts another. When it ends hangs on when it was asked last, and on no
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -49,10 +50,12 @@ class Idle:
             waits.cancel()
 
     def _wait(self, left_s: float) -> None:
-        self._owner = os.getpid()
-        self._waits = threading.Timer(left_s, _call, (self._end,))
-        self._waits.daemon = True
-        self._waits.start()
+        self._owner, self._waits = os.getpid(), None
+        waits = threading.Timer(left_s, _call, (self._end,))
+        waits.daemon = True
+        with contextlib.suppress(RuntimeError):  # no thread is to be had: the next use tries again
+            waits.start()
+            self._waits = waits
 
 
 def _call(end: weakref.WeakMethod[Callable[[], None]]) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 from sfumato.core.measure import Cells
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout, read_cells
-from sfumato.engines.child import Child
+from sfumato.engines.child import Child, Turn
 from sfumato.engines.frames import Header, framed, read_frame
 from sfumato.engines.secluded import seclude
 
@@ -55,8 +55,7 @@ class Held:
         """Hold what the driver is told first; start nothing yet."""
         self._module = module
         self._begin = start
-        self._turn = threading.Lock()
-        self._owner = os.getpid()
+        self._turn = Turn()
         self._child: DriverChild | None = None
 
     def measured(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
@@ -67,7 +66,7 @@ class Held:
 
     def ask(self, request: Header, deadline_s: float) -> bytes | None:
         """Return the body of the driver's answer, or None; then the driver is gone."""
-        with self._locked():
+        with self._turn.lock:
             child = self._ready()
             answer = None if child is None else child.ask(request, deadline_s)
             if child is not None and answer is not None and answer[0].get("ok") is True:
@@ -83,7 +82,7 @@ class Held:
 
     def close(self) -> None:
         """Let the driver go."""
-        with self._locked():
+        with self._turn.lock:
             child, self._child = self._child, None
             if child is not None:
                 child.kill()
@@ -99,12 +98,6 @@ class Held:
                 return None
             self._child.tell(self._begin, START_S)
         return self._child
-
-    def _locked(self) -> threading.Lock:
-        """Return the lock of this process; one that was held while forking is of no use."""
-        if self._owner != os.getpid():
-            self._owner, self._turn = os.getpid(), threading.Lock()
-        return self._turn
 
 
 # --- inside the child ----------------------------------------------------------------------------

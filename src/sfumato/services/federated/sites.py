@@ -156,8 +156,8 @@ class Sites:
 
     def begin(self, caller: Caller, asked: Asked, invitation: bytes) -> Json:
         """Take part in a round: return this site's keys for it, if it is one to take part in."""
+        self._check_still(caller, asked.data_set)
         listing, asker = self._listing(caller, asked.data_set)
-        self._check_frozen(listing)
         before = self.rounds.begun(caller.user, invitation)
         if before is not None:  # the reply was lost on its way
             return before
@@ -189,7 +189,7 @@ class Sites:
                 "Convene another round.",
             )
         if stage == "mask":
-            return found.once(stage, said, lambda: self._masked(listing, found, said))
+            return found.once(stage, said, lambda: self._masked(caller, listing, found, said))
         act = getattr(found.participant, stage)
         return found.once(stage, said, lambda: {"message": act(said)})
 
@@ -215,10 +215,10 @@ class Sites:
 
     # --- helpers ------------------------------------------------------------------------------
 
-    def _masked(self, listing: Listing, found: Round, delivery: bytes) -> Json:
+    def _masked(self, caller: Caller, listing: Listing, found: Round, delivery: bytes) -> Json:
         """Charge, read and mask: on the card of the beginning, by an agreement that stands."""
         order = found.order
-        may_still = partial(self._check_frozen, listing)
+        may_still = partial(self._check_still, caller, listing.card.name)
         may_still()
         if listing.card != order.card:
             raise not_trusted("the data set has become another since the round began")
@@ -360,7 +360,9 @@ class Sites:
     def _public(self) -> bytes:
         return self.identity().public_key().public_bytes_raw()
 
-    def _check_frozen(self, listing: Listing) -> None:
+    def _check_still(self, caller: Caller, data_set: str) -> None:
+        """Refuse whoever may not ask any more, and anybody while the owner lets nobody ask."""
+        listing, _ = self._listing(caller, data_set)
         if self.catalogue.is_frozen(listing.card.name):
             raise Refused(
                 "data-set-frozen",

@@ -69,10 +69,14 @@ class Policy:
         return {**spending(self.ledger, card), "frozen": self.catalogue.is_frozen(card.name)}
 
     def freeze(self, caller: Caller, data_set: str) -> Json:
-        """Let nobody ask the data set, on any node, until it is thawed."""
+        """Let nobody ask the data set, on any node, until it is thawed.
+
+        It is written each time, not the first alone: whoever is told has waited for the ledger's
+        head, and so for every charge that saw it free; and a freeze may have broken off before.
+        """
         name = own_listing(self.catalogue, caller, data_set).card.name
-        if self.catalogue.freeze(name, caller.user, self.clock.now()):
-            self.ledger.note("data-set-frozen", {"data_set": name, "by": caller.user})
+        self.catalogue.freeze(name, caller.user, self.clock.now())
+        self.ledger.note("data-set-frozen", {"data_set": name, "by": caller.user})
         return {"data_set": name, "frozen": True}
 
     def thaw(self, caller: Caller, data_set: str) -> Json:
