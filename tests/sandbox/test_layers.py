@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import shutil
 import subprocess
 import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -306,3 +308,17 @@ def test_a_list_of_holes_is_not_read(tmp_path: Path) -> None:
         place = tmp_path / str(len(kept))
         place.mkdir()
         assert code_of(place, layout(place, [hostile]), place) == "bad-environment"
+
+
+def test_a_layer_of_long_names_is_not_held_in_memory_with_every_name_whole(tmp_path: Path) -> None:
+    deep = "/".join(["d" * 62] * 62)
+    text = tar_of([member(f"{deep}/{place}") for place in range(500)])
+    made = layers.Layers(tmp_path)
+    tracemalloc.start()
+    try:
+        made.add(io.BytesIO(text))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert made.has(f"{deep}/499")
+    assert most < 3_000_000  # every name whole, and in parts, is 6 MB

@@ -124,6 +124,48 @@ def test_a_twin_that_was_not_finished_goes_on_where_it_was(vault: OpenVault, met
     assert before < spent(vault)["epsilon"] <= 20
 
 
+def test_the_error_of_a_twin_is_bought_while_its_version_is_the_one_of_now(
+    vault: OpenVault, tmp_path: Path
+) -> None:
+    def twin(op: str, error: int | None = 1) -> Any:
+        made = vault["clinic"].dp_twin(epsilon=20, method="independent", op=op, error_epsilon=error)
+        return made.stamp
+
+    first = twin("mine")
+    twin("bare", None)  # the same questions: answered before, and its own operation all the same
+    before = spent(vault)
+    add_another_version(vault, tmp_path)
+    assert twin("mine")["error"] == first["error"]
+    for late in (twin("mine", 2), twin("bare")):
+        assert late["version"] == "1"
+        assert late["error"]["refused"] == "op-reused"
+        assert "earlier version" in late["error"]["says"]
+        assert "not finished" not in late["error"]["says"]  # the twin was
+    assert spent(vault) == before
+
+
+VISITS = (
+    CARD.replace("%s", "1")
+    + """
+[tables.visits]
+max_rows = 5
+limits = { rows_per_person = 3 }
+columns = { ward = { type = "text", keys = ["n", "s"] } }
+"""
+)
+
+
+def test_what_a_card_lets_no_look_be_is_refused_before_the_first_is_paid(tmp_path: Path) -> None:
+    """The first table could be counted; of the second more rows of a person are asked than kept."""
+    source = write_csv(tmp_path / "x.csv", ("who", "zip", "sick", "age"), rows(50, "a"))
+    visits = write_csv(tmp_path / "v.csv", ("who", "ward"), [("p1", "n")])
+    with open_with(tmp_path, "clinic", source, VISITS, tables={"visits": visits}) as vault:
+        with pytest.raises(Refused) as refused:
+            vault["clinic"].dp_twin(epsilon=20, method="independent", op="mine")
+        assert "rows a person are kept" in refused.value.cause
+        assert spent(vault)["epsilon"] == 0
+
+
 WIDE = """
 unit = "who"
 budget = { epsilon = 1000, delta = 0 }

@@ -81,6 +81,7 @@ class Layers:
         """Begin with nothing; files' bytes are laid flat into that folder, by number."""
         self.root = Folder()
         self._bytes_in, self._count, self._size = bytes_in, 0, 0
+        self._names: dict[str, str] = {}  # each is held once, however many paths it is on
 
     def add(self, layer: IO[bytes]) -> None:
         """Put a layer, an open tar, on top of those before it; or refuse."""
@@ -91,7 +92,10 @@ class Layers:
                     self._count += 1
                     node = self._node(tar, member)
                     if node is not None:
-                        found.append((parts_of(member.name), node))
+                        parts = parts_of(member.name)
+                        found.append((tuple(self._names.setdefault(p, p) for p in parts), node))
+                    # it would hold each, with all that it says of itself
+                    tar.members.clear()  # type: ignore[attr-defined]  # unknown to typeshed
         except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError):
             found = []
             self._count = MOST_ENTRIES + 1

@@ -165,11 +165,12 @@ class PrivateTwins:
         return listing if card is None else replace(listing, card=card)
 
     def _check_answered(self, user: str, op: str) -> None:
-        """Refuse a new look for a twin of an earlier version: its rows are not there any more."""
+        """Refuse a new look for a twin of an earlier version, which nobody asks any more."""
         if self.door.ledger.answer_of(user, op) is None:
             raise Refused(
                 "op-reused",
-                "This operation began a twin of an earlier version, which was not finished.",
+                "This operation is a twin of an earlier version, and what is asked for now was not "
+                "counted while that was the version of now.",
                 "Choose a new operation id: that is a twin of the version of now, and is paid.",
             )
 
