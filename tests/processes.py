@@ -27,10 +27,12 @@ def children(pid: int) -> set[int]:
 
 
 def is_there(pid: int) -> bool:
+    """Say whether any thread of it has not ended: before, nobody who waits for it is told."""
     try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+        said = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+    return "\nState:\tZ" not in said or "\nThreads:\t1\n" not in said
 
 
 def waited(is_so: object) -> bool:

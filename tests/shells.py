@@ -185,7 +185,7 @@ def _serve(listening: socket.socket) -> int:
             return 0
         asker, _ = listening.accept()
         with asker:
-            if os.fork() == 0:
+            if warm.is_ours(asker) and os.fork() == 0:
                 listening.close()
                 return _mind(asker)
 

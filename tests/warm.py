@@ -15,6 +15,7 @@ import secrets
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -179,8 +180,15 @@ def serve(number: int) -> None:
             return
         line, _ = listening.accept()
         with line, contextlib.suppress(OSError):  # whoever asked is gone
-            _, pipes, _, _ = socket.recv_fds(line, 1, 2)
-            _serve(line, listening, pipes)
+            if is_ours(line):
+                _, pipes, _, _ = socket.recv_fds(line, 1, 2)
+                _serve(line, listening, pipes)
+
+
+def is_ours(line: socket.socket) -> bool:
+    """Say whether the user at the other end is the one that we are; all can read an address."""
+    _, user, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return bool(user == os.geteuid())
 
 
 def _serve(line: socket.socket, listening: socket.socket, pipes: list[int]) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import shells
+import warm
 from shells import shell
 from vaults import SFUMATO, make_vault, run
 
@@ -75,6 +79,34 @@ def test_a_command_has_no_path_but_the_one_that_it_is_given(
         shells._end(*shells._begun[0])
     assert "The command fails on both inputs" in there.stderr  # so it was run
     assert f"There is no program {tool.name!r}" in gone.stderr
+
+
+@pytest.mark.parametrize("where", [shells._address, warm.address], ids=["commands", "workers"])
+def test_nobody_else_has_a_process_forked(where: Callable[[], str]) -> None:
+    """Everybody can read where it listens, and it would do what they say, as who runs the tests."""
+    if os.geteuid() != 0:  # only root can be somebody else
+        return
+    kind, fds = (socket.SOCK_STREAM, 4) if where is shells._address else (socket.SOCK_SEQPACKET, 2)
+    words = [sys.executable, "-c", _STRANGER, where()[1:], str(int(kind)), str(fds)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("hung up\n", "")
+
+
+_STRANGER = """
+import os, socket, sys
+os.setuid(65534)
+line = socket.socket(socket.AF_UNIX, int(sys.argv[2]))
+line.connect(chr(0) + sys.argv[1])
+nothing = os.open(os.devnull, os.O_RDWR)
+try:
+    socket.send_fds(line, [b"."], [nothing] * int(sys.argv[3]))
+    line.sendall(b"{}")
+    line.shutdown(socket.SHUT_WR)
+    said = line.recv(32)
+except OSError:
+    said = b""
+print(said or "hung up")
+"""
 
 
 def _code(done: subprocess.CompletedProcess[str]) -> str:

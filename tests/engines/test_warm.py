@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -97,3 +99,19 @@ def test_nobody_holds_its_pipes_but_we(way: Callable[[], None]) -> None:
     child.let_go()
     assert waited(lambda: not is_there(pid))
     child._process.wait()
+
+
+def test_a_process_is_there_until_its_last_thread_has_ended() -> None:
+    """A killed worker that still ends is asked once more, under load, and does not answer."""
+    left = (
+        "import ctypes, sys, threading; "
+        "threading.Thread(target=sys.stdin.read).start(); ctypes.CDLL(None).pthread_exit(None)"
+    )
+    with subprocess.Popen([sys.executable, "-c", left], stdin=subprocess.PIPE) as process:
+        status = Path(f"/proc/{process.pid}/status")
+        assert waited(lambda: "\nState:\tZ" in status.read_text())
+        assert process.poll() is None
+        assert is_there(process.pid)
+        process.kill()
+        assert waited(lambda: not is_there(process.pid))
+        assert process.poll() is not None

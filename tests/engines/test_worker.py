@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from engine_rows import SALT, answers, card_of, prepare, write_source
+from processes import is_there, waited
 from sfumato.core.measure import Measure, Tally
 from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
@@ -123,7 +124,7 @@ def test_a_worker_that_is_killed_is_replaced(engine: DuckDBEngine, table: str) -
     assert answers(engine, table, ROWS) == [[7]]
     first = pid_of(engine)
     os.kill(first, signal.SIGKILL)
-    time.sleep(0.1)
+    assert waited(lambda: not is_there(first))
     assert answers(engine, table, ROWS) == [[7]]
     assert pid_of(engine) != first
 

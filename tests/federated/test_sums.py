@@ -29,6 +29,7 @@ from sfumato.plan.summed import SumPlan
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
 OWNER = Caller("owner", frozenset({"read", "ask", "own"}))
+BODY = {"data_set": "patients", "federation": "clinics", "sql": COUNT}
 WIDE = "SELECT FLOOR(salary / 25) AS s, COUNT(*) AS n FROM patients GROUP BY FLOOR(salary / 25)"
 
 
@@ -542,14 +543,17 @@ def test_a_right_that_is_taken_away_while_a_site_draws_its_share_pays_nothing(
 @pytest.mark.usefixtures("without_noise")
 @pytest.mark.parametrize("stage", ["join-sum", "share", "mask", "agree", "reveal"])
 def test_a_site_that_sends_nonsense_spoils_no_sum(sites: Sites, stage: str) -> None:
-    """From the agreement on its numbers are in the sum, whatever it says."""
+    """From the agreement on its numbers are in the sum; when it sends them it has paid."""
 
     class Spoils(Between):
         def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
             reply = super().call(verb, body)
             return {**reply, "message": "AAAA"} if body.get("stage", verb) == stage else reply
 
+    before = sites.spent()["west"]
     said = sites.together({"west": Spoils(sites.vaults["west"])})["patients"].ask(COUNT, **ASK)
+    charged: Any = said.receipt["charged"]
+    assert charged.get("west", 0) == sites.spent()["west"] - before
     is_in = stage in ("agree", "reveal")
     assert said.receipt["left_out"] == ({} if is_in else {"west": "sum-message-refused"})
     assert said.value == len(pooled()) - (0 if is_in else len(rows_of(3)))
@@ -622,6 +626,7 @@ def test_one_site_that_shows_another_table_is_not_believed(sites: Sites) -> None
 def test_one_site_decides_no_word_of_an_answers_receipt(sites: Sites) -> None:
     """The first by name, whose table is right, and whose receipt was quoted."""
     way, better = Between(sites.vaults["east"]), {"guarantee": "pure-dp", "epsilon": 1e-9}
+    better |= {"secure_average": None}  # which no other says, not even so
     way.change = lambda verb, reply: (
         {**reply, "receipt": {**reply["receipt"], **better, "note": "!"}}
         if verb == "show-sum"
@@ -629,7 +634,7 @@ def test_one_site_decides_no_word_of_an_answers_receipt(sites: Sites) -> None:
     )
     said = sites.together({"east": way})["patients"].ask(COUNT, **ASK).receipt
     assert (said["guarantee"], said["epsilon"]) == ("central-dp", 1)
-    assert "note" not in said
+    assert not {"note", "secure_average"} & said.keys()
 
 
 def test_one_site_decides_no_word_of_a_price(sites: Sites) -> None:
@@ -643,6 +648,26 @@ def test_one_site_decides_no_word_of_a_price(sites: Sites) -> None:
     assert said["left"] == {"next_epsilon": -1.0}
     for word in ("epsilon", "error", "says", "noise"):
         assert said[word] == honest[word]
+
+
+def test_what_a_price_says_of_accounts_is_of_the_site_that_has_least_left(tmp_path: Path) -> None:
+    """Most have spent nothing; what is left, and the odds after it, are of one that has."""
+    with several(tmp_path) as sites:
+        sites.vaults["west"]["patients"].ask(COUNT, epsilon=7)
+        own = {n: v.call("price-sum", {**BODY, **ASK}) for n, v in sites.vaults.items()}
+        said = sites.together()["patients"].price(COUNT, **ASK).shape
+    assert own["west"]["odds"] != own["east"]["odds"] == own["north"]["odds"]
+    assert (said["left"], said["odds"]) == (own["west"]["left"], own["west"]["odds"])
+
+
+def test_a_price_that_is_deeper_than_any_can_be_read_leaves_its_site_out(sites: Sites) -> None:
+    deep: Any = {}
+    for _ in range(5000):
+        deep = {"more": deep}
+    way = Between(sites.vaults["east"])
+    way.change = lambda verb, reply: {**reply, "note": deep} if verb == "price-sum" else reply
+    said = sites.together({"east": way})["patients"].price(COUNT, **ASK).shape
+    assert said["left_out"] == {"east": "sum-message-refused"}
 
 
 @pytest.mark.parametrize(

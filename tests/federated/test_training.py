@@ -472,6 +472,20 @@ def test_where_so_many_cards_differ_as_may_lie_nothing_is_learnt(sites: Sites) -
     assert sites.spent() == spent
 
 
+def test_where_as_many_cards_say_otherwise_nothing_is_learnt(sites: Sites) -> None:
+    """More than may lie say each of two things: whoever answers first is not believed for it."""
+
+    def other(verb: str, reply: dict[str, Any]) -> dict[str, Any]:
+        wider = CARDS["other bounds"]
+        return {**reply, "columns": wider(reply["columns"])} if verb == "card" else reply
+
+    ways = {name: Between(sites.vaults[name], change=other) for name in NAMES[2:]}
+    spent = sites.spent()
+    with pytest.raises(Refused, match="sum-not-trusted: Of the sites that show their cards, 2"):
+        train(sites, ways)
+    assert sites.spent() == spent
+
+
 def test_a_model_is_the_same_for_all_sites_or_there_is_no_round(sites: Sites) -> None:
     """The convener's invitation names the model: who is shown another one sends nothing."""
     ways = listening(sites)

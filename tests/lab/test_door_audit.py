@@ -122,7 +122,7 @@ def test_a_delta_makes_one_run_say_less() -> None:
 
 
 def shared(epsilon: float, seed: int, *, forgets: bool = False) -> Seen:
-    """Return what streams release of canaries that share their days, three by three."""
+    """Return what streams release of canaries that share their days, two by two."""
     random, days, chance = dice(seed), -(-ENOUGH // TOGETHER), 1 - np.exp(-epsilon / COUNTED)
     is_in = random.integers(0, 2, size=days * TOGETHER).astype(np.bool_)
     own = COUNTED * is_in.reshape(days, TOGETHER).sum(axis=1)

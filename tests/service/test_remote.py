@@ -125,6 +125,12 @@ def test_a_token_never_travels_in_clear_text_to_another_machine() -> None:
     assert refused.value.code == "serve-unsafe"
 
 
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"a":' * 100_000], ids=["none", "a list", "deep"])
+def test_what_is_no_answer_is_a_refusal(text: bytes) -> None:
+    with pytest.raises(Refused, match="service-down"):
+        remote.read_json_loosely(text)
+
+
 def test_a_token_is_not_sent_where_a_redirect_leads(service: Service) -> None:
     settings = remote._settings(service.url, "x")
     assert settings["follow_redirects"] is False

@@ -128,7 +128,7 @@ def read_json_loosely(text: bytes) -> Json:
 
     try:
         read = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         read = None
     if not isinstance(read, dict):
         raise _unreachable()

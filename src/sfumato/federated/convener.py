@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -27,10 +27,12 @@ from sfumato.federated.replies import (
     is_budget,
     is_price,
     is_receipt,
+    is_reply,
     malformed,
     said_by_most,
 )
 
+OF_ACCOUNTS: Final = ("left", "odds")  # words of a price that each site says of its own
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
 _ASKED: Final = {"data_set", "sql", "question", "epsilon", "delta", "max_groups", "max_rows"}
 
@@ -104,7 +106,7 @@ class Convener:
         least = min(priced, key=lambda name: float(priced[name]["left"]["next_epsilon"]))
         return {
             **said_by_most(priced, least),
-            "left": priced[least]["left"],
+            **{word: priced[least][word] for word in OF_ACCOUNTS if word in priced[least]},
             "fits": all(one["fits"] for one in priced.values()),
             "sites": sorted(priced),
             "left_out": {name: one.code for name, one in sorted(gone.items())},
@@ -201,17 +203,18 @@ class Convener:
         return self._everywhere("go-on-with-sum", {n: {**where, **s} for n, s in sent.items()})
 
     def _take(self, round_: Round, name: str, reply: Json) -> None:
-        """Hand a site's message on; one that is none, or another's, leaves the site out."""
+        """Hand a site's message on; one that is none, or another's, leaves the site out.
+
+        What it has paid is put down even so; without a receipt it is paid all the same.
+        """
+        if is_receipt(reply.get("receipt"), round_.body.get("guarantee")):
+            round_.receipts[name] = reply["receipt"]
         try:
             said = round_.collector.take(_bytes(reply.get("message")))
             if said != name:
                 raise _not_its_own()
         except Refused as refused:
             round_.gone[name] = refused
-            return
-        # Without one it is paid all the same: go on.
-        if is_receipt(reply.get("receipt"), round_.body.get("guarantee")):
-            round_.receipts[name] = reply["receipt"]
 
     def _check_left(self, left: Any, gone: Mapping[str, Refused]) -> None:
         """Refuse below the floor: with the reason of one that has gone, if there is one."""
@@ -292,8 +295,8 @@ class Convener:
                 except Refused as refused:
                     gone[name] = refused
                     continue
-                if isinstance(reply, dict):
-                    said[name] = reply
+                if is_reply(reply):
+                    said[name] = cast("Json", reply)
                 else:
                     gone[name] = malformed()
         return said, gone

@@ -6,15 +6,16 @@ import contextlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from sfumato.core.averaging import GUARANTEE
 from sfumato.core.refusal import Refused
 from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS, MOST_SIZE
 
 Json = dict[str, Any]  # Any: JSON, as the wire has it
+DEEPEST: Final = 300  # objects and lists within each other, in a reply: no question is so deep
 
 
 def said_by_most(said: Mapping[str, Json], one: str) -> Json:
@@ -24,12 +25,34 @@ def said_by_most(said: Mapping[str, Json], one: str) -> Json:
     """
     found: Json = {}
     for word in sorted({str(word) for words in said.values() for word in words}):
-        told = {n: json.dumps(w.get(word), sort_keys=True, default=str) for n, w in said.items()}
+        told = {n: _told(w, word) for n, w in said.items()}
         counts = Counter(told.values())
         chosen = max(said, key=lambda name: (counts[told[name]], name == one))
         if word in said[chosen]:
             found[word] = said[chosen][word]
     return found
+
+
+def _told(words: Json, word: str) -> str:
+    """Return what is said of a word as text; nothing, where it is not said at all."""
+    return json.dumps(words[word], sort_keys=True, default=str) if word in words else ""
+
+
+def is_reply(said: object) -> bool:
+    """Say whether it is a reply that can be read on: an object, and not too deep."""
+    level: list[object] = [said]
+    for _ in range(DEEPEST):
+        level = [part for one in level for part in _parts(one)]
+    return isinstance(said, dict) and not level
+
+
+def _parts(one: object) -> Iterable[object]:
+    match one:
+        case dict():
+            return one.values()
+        case list() | tuple():
+            return one
+    return ()
 
 
 def is_price(said: Json) -> bool:

@@ -255,11 +255,12 @@ def _scales(convener: Convener, course: Course) -> tuple[Scale, ...]:
     cards = convener.said_everywhere("card", {"data_set": course.data_set})
     read = [one for card in cards.values() if (one := _scales_in(card, course)) is not None]
     told = Counter(json.dumps([scale_json(scale) for scale in one], default=str) for one in read)
-    found, count = told.most_common(1)[0] if told else ("", 0)
-    if count <= convener.agreement.colluders:
+    (found, count), (_, next_most) = (*told.most_common(2), ("", 0), ("", 0))[:2]
+    if count <= max(convener.agreement.colluders, next_most):
         raise Refused(
             "sum-not-trusted",
-            f"Of the sites that show their cards, {count} say the same; so many may lie.",
+            f"Of the sites that show their cards, {count} say the same; so many may lie, or say "
+            "otherwise.",
             "Ask again when more sites can be reached.",
         )
     (chosen, *_) = (

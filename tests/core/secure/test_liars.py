@@ -244,6 +244,19 @@ def test_who_deals_a_wrong_share_is_named_beside_whoever_has_to_show_it(
     assert round_.collector.wrong_shares == (("s00", "s03"),)
 
 
+@pytest.mark.parametrize("liars", [("s00",), ("s00", "s01"), ("s03", "s19")], ids=",".join)
+def test_few_liars_among_many_sites_stop_no_sum_wherever_they_stand(liars: tuple[str, ...]) -> None:
+    """By name the first would be in more choices of shares than are ever tried."""
+    round_ = Round(sites=20, floor=14, size=2, colluders=2).up_to("reveal")
+
+    def lie(name: str, _stage: str, said: bytes) -> bytes:
+        return with_wrong_shares(round_, name, said) if name in liars else said
+
+    round_.stage("reveal", spoil=lie)
+    assert (round_.collector.total() == round_.sum_of(round_.names)).all()
+    assert {shown for shown, _ in round_.collector.wrong_shares} == set(liars)
+
+
 def with_wrong_shares(round_: Round, name: str, said: bytes) -> bytes:
     items = unpack(unpack(unpack(said, "signed", 2)[0], "revealed", 3)[2], "unsealed")
     wrong = [item[:8] + bytes([item[8] ^ 1]) + item[9:] for item in items]
