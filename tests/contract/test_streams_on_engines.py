@@ -18,6 +18,7 @@ import pytest
 
 import pg
 import sfumato
+from processes import is_there, waited
 from sfumato import Refused
 from sfumato.app import OpenVault
 from spark_cluster import QUICK, need_java
@@ -154,7 +155,7 @@ def test_a_killed_worker_is_replaced_and_takes_no_day_twice(vault: OpenVault) ->
     close(vault, "kills", 2)
     pid = worker(vault)
     os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert waited(lambda: not is_there(pid))
     close(vault, "kills", 5)
     assert worker(vault) != pid
     assert counts(vault, "kills") == by_hand([(day, FIRST) for day in range(1, 6)])

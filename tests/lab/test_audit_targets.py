@@ -158,7 +158,7 @@ def test_a_service_that_sold_more_than_it_said_would_be_caught(service: Service)
 def test_what_a_service_says_besides_gives_two_data_sets_away_at_once(service: Service) -> None:
     """The receipt names the data set: who audits all that is said has to read what is private."""
     ten, eleven = (request(service, name, 0.001) for name in ("ten", "eleven"))
-    assert audit_http(ten, eleven, epsilon=1, most=256, dice=dice()).is_violated
+    assert audit_http(ten, eleven, epsilon=1, most=1024, dice=dice()).is_violated
 
 
 def test_the_command_audits_a_service(service: Service, tmp_path: Path) -> None:
