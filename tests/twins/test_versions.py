@@ -67,8 +67,9 @@ def test_a_twin_asked_for_again_is_the_one_it_was_and_says_of_which_version(
     assert spent(vault) == before
     other = vault["clinic"].dp_twin(epsilon=20, method=method, op="another")
     assert other.stamp["version"] == "2"
-    assert {row["zip"] for row in other.rows()} == {"c"}
-    assert {row["zip"] for row in again.rows()} == {"a"}
+    for twin, most in ((other, "c"), (again, "a")):  # with noise, a few may be elsewhere
+        zips = [row["zip"] for row in twin.rows()]
+        assert zips.count(most) > len(zips) / 2
 
 
 def test_a_twin_outlives_a_card_that_it_could_not_be_made_of(

@@ -17,7 +17,7 @@ OF_ONE_USER: Final = 50  # so that nobody fills the queue alone
 class Most:
     """How much is worked on at once, and waits; and how much of one user's."""
 
-    at_once: int = 8  # mostly they wait for a disk: docs/decisions/0019
+    at_once: int = 12  # mostly they wait for a disk: docs/decisions/0019, 0086
     of_one_user: int = 2
     waiting: int = QUEUE
     waiting_of_one: int = OF_ONE_USER
