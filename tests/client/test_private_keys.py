@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -274,6 +275,27 @@ def test_a_key_of_one_person_is_shown_with_the_delta_of_its_share() -> None:
     expected = keys * float(delta) / groups
     assert len(kept.keys) == pytest.approx(expected, abs=6 * expected**0.5)
     assert len(kept.parts[0]) == len(kept.keys)
+
+
+def test_kept_keys_are_in_an_order_of_their_own_whatever_the_engine_found_first() -> None:
+    """Rows decide where an engine meets a key; each number stays with its own key."""
+
+    def draw(_part: int, count: int) -> Any:
+        return np.zeros(count, dtype=np.int64)
+
+    many, names = 10**6, [f"key {n}" for n in range(40)]
+    answers = []
+    for _ in range(3):
+        random.shuffle(names)
+        people = np.array([many + int(name[4:]) for name in names], dtype=np.int64)
+        exact = Cells((people,), tuple((name,) for name in names))
+        selection = Selection(Fraction(1), Fraction(1, 10**6), 1)
+        kept = chosen(Sealed(exact), [0], Choosing(0, selection, draw, SystemDice()))
+        answers.append((kept.keys, kept.parts[0].tolist()))
+    assert len(answers[0][0] or ()) == 40
+    assert answers[0] == answers[1] == answers[2]
+    pairs = zip(answers[0][0] or (), answers[0][1], strict=True)
+    assert all(number == many + int(str(key[0])[4:]) for key, number in pairs)
 
 
 MANY = {"max_groups": 60, "epsilon": 4, "delta": 1e-5}

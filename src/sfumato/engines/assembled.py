@@ -51,7 +51,8 @@ class Assembly:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._known: list[tuple[object, ...]] | None = None
+        self._named: list[list[object]] | None = None  # a list for each place of a private key
+        self._found = 0  # private keys
         self._places: dict[tuple[object, ...], int] = {}
         self._parts: dict[int, NDArray[np.int64]] = {}
 
@@ -70,22 +71,39 @@ class Assembly:
 
     def cells(self) -> Cells:
         """Return the cells."""
-        parts = tuple(self._parts[place] for place in range(len(self._layout.sizes)))
-        return Cells(parts, None if self._layout.cells is not None else tuple(self._known or ()))
+        keys = None if self._named is None else tuple(zip(*self._named, strict=True))
+        return Cells(self._in_order(), keys)
+
+    def as_bytes(self) -> bytes:
+        """Return the cells as they go over the pipe; with many keys, without a tuple for each."""
+        return _bytes(self._named, self._in_order())
+
+    def _in_order(self) -> tuple[NDArray[np.int64], ...]:
+        return tuple(self._parts[place] for place in range(len(self._layout.sizes)))
 
     def _where(self, columns: Columns) -> NDArray[np.int64]:
         if self._layout.cells is not None:
             return np.asarray(columns["cell"], dtype=np.int64)
         named = [_plain(columns[f"g{i}"]) for i in range(self._layout.keys)]
-        keys = list(zip(*named, strict=True))
-        if self._known is None:  # the first statement meets every cell that there is
-            self._known = sorted(set(keys), key=repr)
-            self._places = {key: place for place, key in enumerate(self._known)}
-        return np.array([self._places[key] for key in keys], dtype=np.int64)
+        if self._named is None:  # the first statement meets every cell that there is
+            unlike = set(named[0] if len(named) == 1 else zip(*named, strict=True))
+            self._named, self._found = named, len(unlike)
+            if self._found == len(named[0]):
+                return np.arange(self._found, dtype=np.int64)
+            self._named = _unlike(named)
+        if not self._places:
+            keys = zip(*self._named, strict=True)
+            self._places = {key: place for place, key in enumerate(keys)}
+        return np.array([self._places[key] for key in zip(*named, strict=True)], dtype=np.int64)
 
     def _empty(self, size: int) -> NDArray[np.int64]:
-        known = len(self._known or ()) if self._layout.cells is None else self._layout.cells
-        return np.zeros((known, size) if size else known, dtype=np.int64)
+        cells = self._found if self._layout.cells is None else self._layout.cells
+        return np.zeros((cells, size) if size else cells, dtype=np.int64)
+
+
+def _unlike(named: Sequence[list[object]]) -> list[list[object]]:
+    keys = dict.fromkeys(zip(*named, strict=True))
+    return [list(place) for place in zip(*keys, strict=True)]
 
 
 def _plain(column: NDArray[Any]) -> list[object]:
@@ -109,9 +127,13 @@ def _plain_key(value: Any) -> object:  # whatever an engine hands out
 
 def cells_bytes(cells: Cells) -> bytes:
     """Return the cells as bytes; for public keys as many as the layout says, whatever the rows."""
-    text = b"" if cells.keys is None else json.dumps(cells.keys).encode("ascii")
-    numbers = b"".join(part.astype("<i8").tobytes() for part in cells.parts)
-    return _LENGTH.pack(len(text)) + text + numbers
+    named = None if cells.keys is None else [list(place) for place in zip(*cells.keys, strict=True)]
+    return _bytes(named, cells.parts)
+
+
+def _bytes(named: Sequence[list[object]] | None, parts: Sequence[NDArray[np.int64]]) -> bytes:
+    text = b"" if named is None else json.dumps(named).encode("ascii")
+    return _LENGTH.pack(len(text)) + text + b"".join(part.astype("<i8").tobytes() for part in parts)
 
 
 def read_cells(layout: Layout, message: bytes) -> Cells | None:
@@ -123,7 +145,7 @@ def read_cells(layout: Layout, message: bytes) -> Cells | None:
     keys: tuple[tuple[object, ...], ...] | None = None
     count = layout.cells
     if count is None:
-        keys = tuple(tuple(key) for key in json.loads(text))
+        keys = tuple(zip(*json.loads(text), strict=True))  # one list for each place of a key
         count = len(keys)
     lengths = [count * (size or 1) for size in layout.sizes]
     if len(rest) != 8 * sum(lengths):

@@ -71,11 +71,11 @@ class Asker:
             with self._lines(LINES, timeout) as links:
                 read = Cold.read(cold)
                 assembly.add(range(len(read.tallies)), self._added_up(links, read))
-            return cells_bytes(assembly.cells())
+            return assembly.as_bytes()
         with self._lines(1, timeout) as links:
             for statement in cast(list[dict[str, Any]], request["statements"]):
                 assembly.add(statement["tallies"], self._asked(links[0], statement))
-        return cells_bytes(assembly.cells())
+        return assembly.as_bytes()
 
     def take(self, request: Header) -> bytes:
         """Return the block of a stream's period, as bytes; the reader counts, a person at a time.

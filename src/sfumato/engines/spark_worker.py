@@ -58,11 +58,11 @@ class Asker:
         if request["cold"] is not None:
             cold = Cold.read(request["cold"])
             assembly.add(range(len(cold.tallies)), self._added_up(cold))
-            return cells_bytes(assembly.cells())
+            return assembly.as_bytes()
         statements: Any = request["statements"]
         for statement in statements:
             assembly.add(statement["tallies"], self._asked(statement))
-        return cells_bytes(assembly.cells())
+        return assembly.as_bytes()
 
     def take(self, request: Header) -> bytes:
         """Return the block of a stream's period, as bytes; Spark counts, a person at a time."""

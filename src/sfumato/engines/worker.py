@@ -119,7 +119,7 @@ def _measure(worker: Worker, request: Header) -> bytes:
     for statement in _list(request["statements"]):
         bound = [worker.salt if p is None else p for p in statement["parameters"]]
         assembly.add(statement["tallies"], connection.execute(statement["sql"], bound).fetchnumpy())
-    return framed({"ok": True}, cells_bytes(assembly.cells()))
+    return framed({"ok": True}, assembly.as_bytes())
 
 
 def _prepare(worker: Worker, request: Header) -> bytes:

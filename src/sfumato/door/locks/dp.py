@@ -98,8 +98,10 @@ def chosen(sealed: Sealed[Cells], tallies: Sequence[Place], choosing: Choosing) 
     if exact.keys is None:
         raise Bug("the engine answered no keys to choose from")
     kept = choosing.selection.keep(exact.parts[choosing.people], choosing.dice)
-    places = np.flatnonzero(kept)
-    keys = tuple(exact.keys[place] for place in places.tolist())
+    every = exact.keys
+    ordered = sorted(np.flatnonzero(kept).tolist(), key=lambda place: repr(every[place]))
+    places = np.array(ordered, dtype=np.int64)
+    keys = tuple(every[place] for place in ordered)
     lists = _chosen_of_lists(keys, tallies, choosing)
     parts = tuple(
         lists[part]
