@@ -173,9 +173,9 @@ def _begun(command: list[str], environment: Mapping[str, str]) -> Service:
 def _process(
     command: list[str], environment: Mapping[str, str]
 ) -> subprocess.Popen[str] | shells.Kept:
-    """Begin it: forked, but where a test is about the start, or settings have no word."""
-    _, option, text, *words = command
-    if warm.is_warm() and (option, text) == ("-c", _COMMAND):
+    """Begin it: forked, but for a site, settings without a word, and where the start is tested."""
+    _, _, text, *words = command
+    if warm.is_warm() and (text, words[0]) == (_COMMAND, "serve"):
         process = shells.Kept(words, environment)
         process.args = command
         return process
