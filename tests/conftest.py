@@ -17,22 +17,29 @@ ALLOWED = "shared/data"
 
 # What takes longest begins first: begun last, it would be waited for by idle workers.
 LONGEST = (
-    "contract/test_engine.py", "examples/test_notebooks.py", "cli/test_contract.py",
-    "contract/test_engine_spark.py", "lab/test_door_audit.py", "contract/test_engine_tables.py",
-    "faults/test_add_faults.py", "console/test_scripts.py", "faults/test_release_kills.py",
-    "console/test_survey_pages.py", "console/test_survey_owner.py", "faults/test_pipeline_kills.py",
-    "contract/test_vault_on_postgres.py", "sandbox/test_environments.py",
-    "federated/test_averages.py", "door/test_streams.py", "door/test_pipelines.py",
-    "docs/test_how_to.py", "contract/test_engine_wanted.py", "sandbox/test_senders.py",
-    "lab/test_audit_targets.py", "contract/test_survey_store.py", "engines/test_sketch.py",
-    "contract/test_vault_on_spark.py", "core/test_survey_mean.py", "docs/test_pipelines.py",
-    "docs/test_airlock.py", "faults/test_stream_kills.py", "service/test_survey_flood.py",
+    "contract/test_engine.py", "lab/test_door_audit.py", "contract/test_engine_spark.py",
+    "examples/test_notebooks.py", "faults/test_pipeline_kills.py", "faults/test_release_kills.py",
+    "faults/test_add_faults.py", "console/test_scripts.py", "contract/test_streams_on_engines.py",
+    "docs/test_how_to.py", "contract/test_vault_on_spark.py", "console/test_survey_owner.py",
+    "sandbox/test_environments.py", "console/test_eyes_and_ears.py", "lab/test_audit_targets.py",
+    "sandbox/test_senders.py", "client/test_regression_noise.py", "console/test_survey_pages.py",
+    "engines/test_sketch.py", "federated/test_remote.py", "door/test_stream_noise.py",
+    "faults/test_stream_kills.py", "service/test_remote.py", "cli/test_contract.py",
+    "contract/test_vault_on_postgres.py", "core/test_survey_mean.py", "engines/test_ranks.py",
+    "service/test_jobs.py", "federated/test_sites.py", "door/test_pipelines.py",
+    "lab/test_shipped.py", "federated/test_sums.py", "federated/test_rooms.py",
+    "federated/test_flower.py", "engines/test_parts.py", "service/test_repeats.py",
+    "plan/test_regression_sensitivity.py", "contract/test_ledger_machine.py",
+    "plan/test_reference.py", "service/test_uploads.py", "docs/test_readme.py",
+    "service/test_canaries.py", "docs/test_serving.py", "service/test_sheets_of_all.py",
+    "federated/test_averages.py", "door/test_streams.py", "contract/test_survey_store.py",
+    "docs/test_pipelines.py", "docs/test_airlock.py", "service/test_survey_flood.py",
 )  # fmt: skip
 
 # `sparks` of contract/conftest.py lasts as long as a worker: one JVM for all of these.
 ON_ONE_SPARK = tuple(
     f"contract/test_engine{of}.py"
-    for of in ("", "_cold", "_forget", "_streams", "_tables", "_wanted")
+    for of in ("", "_cold", "_forget", "_questions", "_streams", "_tables", "_wanted")
 )
 
 # An example may take any time: under load one of a moment was over Hypothesis's 200 milliseconds.

@@ -13,32 +13,36 @@ import os
 import runpy
 import secrets
 import select
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
 
+import keeping
 import warm
 
 _PATIENCE_S: Final = 300
 _IMPORTED: Final = (
-    "app",
-    "checkup",
-    "command",
-    "engines.prepare",
-    "engines.worker",
-    "faces.cli.main",
+    "sfumato.app",
+    "sfumato.checkup",
+    "sfumato.command",
+    "sfumato.engines.prepare",
+    "sfumato.engines.worker",
+    "sfumato.faces.cli.main",
 )
+_UNKNOWN: Final[int | None] = None  # how it ended
 _PTRACER: Final = 0x59616D61  # PR_SET_PTRACER
 # what Python and libraries read before any code of ours
 _AT_START: Final = ("PYTHON", "LC_", "LANG", "TZ", "OPENBLAS", "LD_")
 _begun: list[tuple[subprocess.Popen[bytes], str]] = []  # who forks for us, and where it listens
+_keeping: list[tuple[subprocess.Popen[bytes], str]] = []  # who forks services
 _ENTRY: Final = """#!{python} -IS
 import json, os, socket, sys
 line = socket.socket(socket.AF_UNIX)
@@ -113,7 +117,73 @@ def _told(
 
 
 def _usual() -> dict[str, object]:
-    return {"script": "", "is_hurried": False, "workers": warm.address()}
+    return {"script": "", "is_hurried": False, "is_kept": False, "workers": warm.address()}
+
+
+class Kept:
+    """A `sfumato` that goes on until it is told to end: what is asked of a `Popen`."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Begin it, forked, and so is all that it starts."""
+        kept = {name: text for name, text in environment.items() if not name.startswith(_AT_START)}
+        told = json.dumps(_told(words, kept, None, is_kept=True)).encode()
+        self.args, self.returncode = list(words), _UNKNOWN
+        (heard, says), (held, let) = os.pipe(), os.pipe()
+        self.stderr = open(heard, encoding="utf-8")  # noqa: SIM115  # who ends it closes this
+        self._line = socket.socket(socket.AF_UNIX)
+        self._line.connect(_found(_keeping, keeping.IMPORTED))
+        with (
+            open(says, "wb"),
+            open(held, "rb"),
+            open(let, "wb"),
+            open(os.devnull, "r+b") as nothing,
+        ):
+            socket.send_fds(self._line, [b"."], [nothing.fileno(), nothing.fileno(), says, held])
+            self._line.sendall(told)
+            self._line.shutdown(socket.SHUT_WR)
+            self.pid = self._number()
+            self._life = os.pidfd_open(self.pid)
+
+    def poll(self) -> int | None:
+        """Return how it ended, if it has."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, most_s: float | None = None) -> int:
+        """Return how it ended, once it has."""
+        if self.returncode is None:
+            if not select.select([self._line], [], [], most_s)[0]:
+                raise subprocess.TimeoutExpired(self.args, most_s or 0)
+            self.returncode = self._number()
+            self._line.close()
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._life, number)
+
+    def _number(self) -> int:
+        """Return the next number that is said of it: which process it is, then how it ended."""
+        said = b""
+        while not said.endswith(b"\n"):
+            part = self._line.recv(1)
+            assert part, "whoever forks services has ended"
+            said += part
+        return int(said)
+
+    def __del__(self) -> None:
+        """Let go of the handle."""
+        with suppress(AttributeError):
+            os.close(self._life)
 
 
 Ended = Callable[[], subprocess.CompletedProcess[str]]
@@ -149,18 +219,22 @@ def _read(file: IO[bytes]) -> str:
 
 def _address() -> str:
     """Return where the process listens that is forked; this process begins its own."""
-    if not _begun or _begun[0][0].poll() is not None:
+    return _found(_begun, _IMPORTED)
+
+
+def _found(begun: list[tuple[subprocess.Popen[bytes], str]], modules: Sequence[str]) -> str:
+    if not begun or begun[0][0].poll() is not None:
         where = f"\0sfumato-shells-{os.getpid()}-{secrets.token_hex(8)}"
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(where)
             listening.listen(64)
-            words = [sys.executable, __file__, str(listening.fileno())]
+            words = [sys.executable, __file__, str(listening.fileno()), *modules]
             process = subprocess.Popen(
                 words, env=_kept(), stdin=subprocess.PIPE, pass_fds=[listening.fileno()]
             )
-        _begun[:] = [(process, where)]
+        begun[:] = [(process, where)]
         atexit.register(_end, process, where)
-    return _begun[0][1]
+    return begun[0][1]
 
 
 def _kept() -> dict[str, str]:
@@ -239,6 +313,8 @@ def _be(told: dict[str, object]) -> int:
     os.chdir(str(told["folder"]))
     sys.argv[1:] = told["words"]  # type: ignore[call-overload]
     warm.warm(str(told["workers"])) if told["workers"] else warm.within()
+    if told["is_kept"]:
+        keeping.within()
     if told["is_hurried"]:
         hurried = import_module("sfumato.sandbox.bubblewrap").Bubblewrap.__init__.__kwdefaults__
         hurried["sleep"] = lambda _: None
@@ -252,6 +328,6 @@ def _be(told: dict[str, object]) -> int:
 
 if __name__ == "__main__":
     sys.path[0] = ""  # as where a command is typed
-    for module in _IMPORTED:
-        import_module(f"sfumato.{module}")
+    for module in sys.argv[2:]:
+        import_module(module)
     sys.exit(_serve(socket.socket(fileno=int(sys.argv[1]))))

@@ -25,7 +25,10 @@ from typing import IO, Final, NoReturn
 
 from sfumato import piped
 
-COLD: Final = ("engines/test_worker.py",)  # these are about the start itself
+COLD: Final = (  # these are about the start itself, or about what a service's processes hold
+    "engines/test_worker.py", "service/test_canaries.py", "service/test_serve.py",
+    "service/test_tls.py",
+)  # fmt: skip
 _FORKED: Final = "engines.worker"
 _IMPORTED: Final = (
     "census", "describe", "learning", "prepare", "splitting", "studies", "taking", "worker",
@@ -115,6 +118,11 @@ def _have(fork: Callable[[int, int], tuple[int, int]]) -> None:
 def cold() -> None:
     """Have workers started as the house does."""
     piped.Piped.__init__ = begin_cold  # type: ignore[method-assign]  # as it was
+
+
+def is_warm() -> bool:
+    """Say whether what begins now is forked."""
+    return piped.Piped.__init__ is not begin_cold
 
 
 def address() -> str:

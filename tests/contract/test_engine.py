@@ -58,7 +58,7 @@ from sfumato.engines.duckdb import DuckDBEngine
 
 OTHER_SALT = bytes(range(1, 33))
 WIDE = 10**6  # a bound that nobody reaches
-SEEDS = {"duckdb": 8, "postgres": 5, "spark": 1}  # random tables, per test and engine
+SEEDS = {"duckdb": 4, "postgres": 3, "spark": 1}  # random tables, per test and engine
 MANY = {"duckdb": 12, "postgres": 8, "spark": 2}  # of each part of `make slow`
 MEASURES = {"duckdb": 40, "postgres": 20, "spark": 6}  # random measures of each
 PAIRS = {"duckdb": 500, "postgres": 500, "spark": 30}  # people asked for one by one

@@ -7,7 +7,7 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -296,7 +296,18 @@ OTHERS: dict[str, Callable[[int], Rows]] = {
 def test_another_draw_of_the_same_town_is_of_other_people(
     sketched: Sketcher, others: Callable[[int], Rows]
 ) -> None:
-    sketches = [sketched(others(seed)) for seed in range(21)]
+    hold_apart(sketched(others(seed)) for seed in range(12))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS.keys())
+def test_many_draws_of_the_same_town_are_of_other_people(
+    sketched: Sketcher, others: Callable[[int], Rows]
+) -> None:
+    hold_apart(sketched(others(seed)) for seed in range(12, 45))
+
+
+def hold_apart(sketches: Iterable[Sketch]) -> None:
     assert not any(are_alike(a, b) for a, b in itertools.combinations(sketches, 2))
 
 

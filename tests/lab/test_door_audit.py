@@ -23,13 +23,14 @@ from sfumato.core.ports import Dice, Prepared, PrepareOrder
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.lab.audit import fits, streams
 from sfumato.lab.audit.beyond import BEYOND, GROUPS, ROWS, VALUE, Beyond, Totalled
 from sfumato.lab.audit.canaries import Asked, Canaries, Seen
 from sfumato.lab.audit.door import QUESTIONS, Question, held, put_canaries
 from sfumato.lab.audit.fits import FITS
 from sfumato.lab.audit.one_run import ENOUGH, NOT_SHOWN, OneRunClaim, audit_one_run, judged
-from sfumato.lab.audit.streams import IN_ONE, PERIODS, STREAMS, TOGETHER, closed
 from sfumato.lab.audit.streams import ROWS as COUNTED
+from sfumato.lab.audit.streams import STREAMS, TOGETHER, closed
 from sfumato.lab.audit.suite import AT_THE_DOOR, at_the_door
 from sfumato.plan.plan import Bounded
 from spark_cluster import need_java
@@ -289,11 +290,20 @@ def is_lost(bound: str, one: Beyond) -> bool:
 # --- more than one question -------------------------------------------------------------------
 
 
-def test_a_whole_line_is_not_accused_and_its_twin_is(house: Canaries) -> None:
+def fit_of_few(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
+    """Ask about so many keys, in a data set of their own; `make slow` asks about all."""
+    monkeypatch.setattr(fits, "KEYS", keys)
+    monkeypatch.setattr(fits, "NAME", f"fitted_{keys}")
+
+
+def test_a_whole_line_is_not_accused_and_its_twin_is(
+    house: Canaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit_of_few(monkeypatch, 2 * ENOUGH)
     (line,) = (one for one in FITS if one.maker == "linear")
     found = at_the_door(house, line, "DuckDB", seed=1, alpha=RARELY)
     assert not found.audited.is_violated, found.audited.finding
-    assert found.audited.samples == 60_000
+    assert found.audited.samples == 20_000
     assert found.counts, found.twin.finding
 
 
@@ -307,20 +317,32 @@ def test_rounds_of_a_fit_that_each_pay_all_are_accused(
         return [Share(Fraction(terms["epsilon"]), Fraction(0)) for _ in parts]
 
     monkeypatch.setattr(logistic, "shares", whole)
+    fit_of_few(monkeypatch, ENOUGH)
     (odds,) = (one for one in FITS if one.maker == "logistic")
     assert held(odds, odds.seen(house, 1), dice()).is_violated
 
 
-def test_a_stream_is_closed_day_by_day_and_only_what_counts_shows(house: Canaries) -> None:
+def test_a_stream_is_closed_day_by_day_and_only_what_counts_shows(
+    house: Canaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = 6
+    shorter = {"PERIODS": days, "IN_ONE": TOGETHER * days, "HALF": days // 2, "EXTRA": days + 1}
+    for name, instead in shorter.items():
+        monkeypatch.setattr(streams, name, instead)
+    check_days(house)
+
+
+@pytest.mark.slow
+def test_a_stream_of_as_many_days_as_are_audited_is_too(house: Canaries) -> None:
     check_days(house)
 
 
 def check_days(canaries: Canaries) -> None:
     """At an epsilon at which the noise is nothing: two rows of three, and none of the next day."""
-    many = IN_ONE + 2 * TOGETHER
-    seen = closed(canaries, 200, many)  # of 38 days, and of two
+    many = streams.IN_ONE + 2 * TOGETHER
+    seen = closed(canaries, 200, many)  # of all its days, and of two
     periods = [seen.is_in[key : key + TOGETHER].sum() for key in range(0, many, TOGETHER)]
-    last = {PERIODS - 1, len(periods) - 1}
+    last = {streams.PERIODS - 1, len(periods) - 1}
     after = [0 if n in last else 2 * periods[n + 1] for n in range(len(periods))]
     assert seen.released == {
         key: [2 * periods[key // TOGETHER], after[key // TOGETHER]] for key in range(many)
