@@ -54,6 +54,7 @@ from sfumato.stores.passwords import Argon2Passwords
 from sfumato.stores.sqlite import create_ledger
 from sfumato.stores.streams import FileStreams
 from sfumato.vault_engine import NAMES, choose_engine, open_engine
+from sfumato.vault_rest import SETTING, check_sealable, new_rest, sealing_of
 from sfumato.vault_stores import (
     CATALOGUE,
     airlock_of,
@@ -218,6 +219,7 @@ def create(  # noqa: PLR0913  # what `init` is told
     engine: str | None = None,
     engine_reader: str | None = None,
     sandbox: str | None = None,
+    at_rest_key: str | None = None,
 ) -> None:
     """Make a new vault in an empty or absent folder; its anchor lies outside it.
 
@@ -225,6 +227,8 @@ def create(  # noqa: PLR0913  # what `init` is told
     is the address of a PostgreSQL or a Spark that is asked instead of DuckDB: `postgresql://...`,
     `spark://:SECRET@HOST:PORT` or `local[2]`. `engine_reader` is the address by which a PostgreSQL
     is asked, if its role is there already; otherwise one is made. `sandbox` may be `podman`.
+    `at_rest_key` seals rows and keys: a file elsewhere that holds 64 hexadecimal digits (made, if
+    there is none), or `command:` and what prints them. Who loses that key has lost the rows.
     """
     read_runtime(sandbox)
     root = Path(folder).absolute()
@@ -237,19 +241,22 @@ def create(  # noqa: PLR0913  # what `init` is told
             "vault-exists", f"The folder {root} is not empty.", "Choose a new folder for the vault."
         )
     dice = SystemDice()
+    if at_rest_key is not None:
+        check_sealable(engine, at_rest_key, root, dice)
     chosen = choose_engine(engine, engine_reader, dice)
     for place in (root, *(root / part for part in ("keys", "tables", "people", "spill"))):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     root.chmod(0o700)
     chosen.keep(root)
-    make_secret(root / "keys" / "salt", dice)
-    make_secret(root / "keys" / "receipts", dice)
+    rest = None if at_rest_key is None else new_rest(root, at_rest_key, dice)
+    make_secret(root / "keys" / "salt", dice, rest)
+    make_secret(root / "keys" / "receipts", dice, rest)
     store = _make_store(root, ledger, dice)
     where = Path(anchor).absolute() if anchor else default_anchor(store.head().ledger)
     SqlCatalogue(records_of(root, ledger), _read_stored_card).close()
     kept = {"anchor": str(where), "ledger": ledger, "engine": chosen.kind, "sandbox": sandbox}
-    write_settings(root, kept)
-    key = ReceiptKey(read_secret(root / "keys" / "receipts"))
+    write_settings(root, kept if rest is None else {**kept, SETTING: True})
+    key = ReceiptKey(read_secret(root / "keys" / "receipts", rest))
     Ledger(store, FileAnchor(where), key).begin("vault-created", {"format": FORMAT})
     store.close()
 
@@ -266,9 +273,14 @@ def open(  # noqa: A001  # `sfumato.open` reads as it should
     *,
     user: str = OWNER,
     connections: Mapping[str, str] | None = None,
+    at_rest_key: str | None = None,
 ) -> OpenVault:
-    """Return the vault in the folder, open in this process; `connections` are files, by name."""
-    return OpenVault(open_house(Path(folder), connections=connections), user)
+    """Return the vault in the folder, open in this process; `connections` are files, by name.
+
+    `at_rest_key` is where the key of a sealed vault is, if SFUMATO_AT_REST_KEY does not say so.
+    """
+    house = open_house(Path(folder), connections=connections, at_rest_key=at_rest_key)
+    return OpenVault(house, user)
 
 
 def connect(url: str, *, token: str) -> remote.RemoteVault:
@@ -292,12 +304,14 @@ def open_house(
     most_upload: int = MOST,
     connections: Mapping[str, str] | None = None,
     rooms: RoomLimits | None = None,
+    at_rest_key: str | None = None,
 ) -> House:
     """Return the vault's services; a ledger that its anchor contradicts is frozen first."""
     root = folder.absolute()
-    settings = settings_of(root)
+    settings, sealing = settings_of(root), sealing_of(root, at_rest_key)
+    rest = None if sealing is None else sealing.rest
     store = ledger_store(root, settings.get("ledger"))
-    signer = ReceiptKey(read_secret(root / "keys" / "receipts"))
+    signer = ReceiptKey(read_secret(root / "keys" / "receipts", rest))
     anchor = FileAnchor(Path(str(settings["anchor"])))
     store.mark_with(anchor.advance)
     ledger = Ledger(store, anchor, signer)
@@ -308,14 +322,15 @@ def open_house(
             "The vault's catalogue is missing.",
             "Restore catalogue.sqlite from its newest backup.",
         )
-    salt, dice, clock = read_secret(root / "keys" / "salt"), SystemDice(), SystemClock()
+    salt, dice, clock = read_secret(root / "keys" / "salt", rest), SystemDice(), SystemClock()
     kind = str(settings.get("engine", "duckdb"))
-    engine, records = open_engine(kind, root, salt), records_of(root, url)
+    engine = open_engine(kind, root, salt, None if sealing is None else sealing.shelter)
+    records = records_of(root, url)
     catalogue, users = SqlCatalogue(records, _read_stored_card), SqlAccess(records)
     pool, kept = NoisePool(StretchedDice()), FileStreams(root / "streams")
     door = Door(ledger, engine, pool, code_digest())
     split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
-    runs = FileDrafts(root / "runs")
+    runs = FileDrafts(root / "runs") if sealing is None else sealing.drafts
     runs.sweep()
     brought = Environments()
     brought.sweep()
@@ -336,17 +351,24 @@ def open_house(
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),
             pipelines=pipelines_of(records, strangers, catalogue, brought.names),
-            airlock=airlock_of(root, records, strangers, catalogue),
+            airlock=airlock_of(root, records, strangers, catalogue, rest),
             audit=Audit(ledger, catalogue, users),
             access=Access(users, ledger, Argon2Passwords(), dice, clock, Admission(users, clock)),
             policy=Policy(ledger, catalogue, users, clock),
             caps=Caps(ledger, catalogue, SqlApprovals(records), dice, clock),
             confirmations=Confirmations(ledger, SqlConfirmations(records), dice, clock),
             jobs=Jobs(SqlJobs(records), dice, clock),
-            uploads=Uploads(root / "incoming", dice, clock, most_upload),
+            uploads=Uploads(
+                root / "incoming",
+                dice,
+                clock,
+                most_upload,
+                rest=rest,
+                drafts=None if sealing is None else sealing.drafts,
+            ),
             connections=set_up(connections or {}, PostgresTables()),
-            surveys=surveys_of(root, url, ledger, salt),
-            sites=site_of(root, door, catalogue, records, rooms),
+            surveys=surveys_of(root, url, ledger, salt, rest),
+            sites=site_of(root, door, catalogue, records, rooms, rest),
         ),
     )
 

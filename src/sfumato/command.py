@@ -29,7 +29,9 @@ def serve_vault(folder: str, *, ledger: str | None, say: Callable[[str], None], 
     serving = Serving(vault=str(root), **how)
     check(serving)
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-        _of("app", "create")(root, ledger=ledger)
+        _of("app", "create")(root, ledger=ledger, at_rest_key=serving.at_rest_key)
+        if serving.at_rest_key is not None:
+            say(f"Rows are sealed by the key of {serving.at_rest_key}: who loses it loses them.")
     elif ledger is not None and settings_of(root).get("ledger") != ledger:
         raise Refused(
             "vault-exists", "This vault keeps its ledger elsewhere.", "Leave --ledger out."
@@ -52,6 +54,7 @@ class CommandLine:
     create: Final = staticmethod(_of("app", "create"))
     open: Final = staticmethod(_of("app", "open"))
     connect: Final = staticmethod(_of("app", "connect"))
+    change_key: Final = staticmethod(_of("vault_rest", "change_key"))
     checkup: Final = staticmethod(_of("checkup", "checkup"))
     anonymity: Final = staticmethod(_of("app", "anonymity"))
     federation: Final = staticmethod(_of("convening", "federation"))

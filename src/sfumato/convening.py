@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sfumato.client.answer import Answer
 from sfumato.client.columns import col
 from sfumato.client.vault import Vault
+from sfumato.core.at_rest import AtRest
 from sfumato.core.federation import read_agreement
 from sfumato.core.refusal import Refused
 from sfumato.dice import StretchedDice, SystemDice
@@ -37,15 +38,21 @@ if TYPE_CHECKING:
     from sfumato.stores.records import Records
 
 
-def site_of(
-    root: Path, door: Door, catalogue: Catalogue, records: Records, rooms: RoomLimits | None = None
+def site_of(  # noqa: PLR0913, PLR0917  # what a vault has of its own
+    root: Path,
+    door: Door,
+    catalogue: Catalogue,
+    records: Records,
+    rooms: RoomLimits | None = None,
+    rest: AtRest | None = None,
 ) -> Sites:
     """Return what the vault in that folder does as a site; it holds tensors if there are rooms."""
     dice = SystemDice()
 
     @cache
     def identity() -> Ed25519PrivateKey:
-        return Ed25519PrivateKey.from_private_bytes(site_secret(root / "keys" / "site", dice))
+        secret = site_secret(root / "keys" / "site", dice, rest)
+        return Ed25519PrivateKey.from_private_bytes(secret)
 
     @cache
     def nonces() -> SqlNonces:

@@ -62,6 +62,7 @@ class Serving:
     tensor_rooms: int = 0  # callers whose tensors are held at once; none, unless it is a site
     tensor_mb: int = 256  # of each of them
     sources: tuple[tuple[str, str], ...] = ()  # connections: their names, and the files of each
+    at_rest_key: str | None = None  # where the key of a sealed vault is; never the key
 
     @property
     def is_secure(self) -> bool:
@@ -288,6 +289,7 @@ def _be_door(serving: Serving, line: Path) -> None:
         most_upload=serving.max_upload_mb * 10**6,
         connections=dict(serving.sources),
         rooms=_rooms(serving),
+        at_rest_key=serving.at_rest_key,
     )
     link = house.desk.access.owner_link() or ""
     tally = Tally(to_standard_error if serving.is_logged else to_nowhere)

@@ -19,6 +19,7 @@ from sfumato.core.refusal import Refused
 from sfumato.engines.addresses import PostgresAddress, read_address
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.postgres import PostgresEngine, PostgresPlace
+from sfumato.engines.sheltered import Shelter
 from sfumato.engines.spark import SparkEngine, SparkPlace
 from sfumato.extras import need_package
 from sfumato.stores.keys import read_private, write_private
@@ -61,11 +62,13 @@ def choose_engine(address: str | None, reader: str | None, dice: Dice) -> Chosen
     return Chosen("spark", asdict(found))
 
 
-def open_engine(kind: object, root: Path, salt: bytes) -> VaultEngine:
+def open_engine(
+    kind: object, root: Path, salt: bytes, shelter: Shelter | None = None
+) -> VaultEngine:
     """Return the vault's engine; one whose reader may do more than read is refused."""
     match kind:
         case "duckdb":
-            return DuckDBEngine(salt=salt)
+            return DuckDBEngine(salt=salt, shelter=shelter)
         case "postgres":
             need_package("psycopg", "postgres")
             return _checked(PostgresEngine(salt, PostgresPlace(**_private(root))))

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Final
 
 from sfumato.clock import SystemClock
+from sfumato.core.at_rest import AtRest
 from sfumato.core.ports import Catalogue, LedgerStore
 from sfumato.dice import SystemDice
 from sfumato.door import AirlockDoor, Ledger, PipelineDoor
@@ -53,11 +54,13 @@ def postgres_store() -> ModuleType:
     return importlib.import_module("sfumato.stores.postgres")
 
 
-def surveys_of(root: Path, url: object, ledger: Ledger, salt: bytes) -> Surveys:
+def surveys_of(
+    root: Path, url: object, ledger: Ledger, salt: bytes, rest: AtRest | None
+) -> Surveys:
     """Return the survey service, over a store that forgets in which order reports came."""
     dice = SystemDice()
     records = records_of(root, url) if url else open_forgetful_records(root / SURVEYS)
-    keys = FileBallotKeys(root / "keys" / "ballots", dice)
+    keys = FileBallotKeys(root / "keys" / "ballots", dice, rest)
     return Surveys(ledger, SqlSurveys(records, dice), keys, SystemClock(), dice, salt)
 
 
@@ -70,10 +73,12 @@ def pipelines_of(
     return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules, brought)
 
 
-def airlock_of(root: Path, records: Records, door: PipelineDoor, catalogue: Catalogue) -> Airlock:
+def airlock_of(
+    root: Path, records: Records, door: PipelineDoor, catalogue: Catalogue, rest: AtRest | None
+) -> Airlock:
     """Return the airlock, whose drafts lie in a private folder of the vault; the killed's go."""
     clock, dice = SystemClock(), SystemDice()
-    files = FileAirlock(root / "airlock", dice)
+    files = FileAirlock(root / "airlock", dice, rest)
     made = Airlock(AirlockDoor(door, files), SqlAirlock(records), catalogue, clock, dice)
     made.sweep()
     return made

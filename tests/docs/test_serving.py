@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def test_a_researcher_with_curl_alone_prices_asks_is_refused_and_verifies(
 ) -> None:
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
-    _, coming_in, asking = only("sh")
+    _, _, coming_in, asking = only("sh")
     invited = {"user": "alice", "roles": ["researcher"]}
     made = service.call("POST", "/v1/users", invited, token=service.owner())[1]
     own = coming_in.replace("' INVITATION ", f"' {made['invitation']} ")
@@ -87,6 +88,21 @@ def test_the_page_starts_a_service_as_the_tests_do() -> None:
     assert only("sh")[0] == "sfumato serve --vault clinic-vault\n"
     prose = re.sub(r"```.*?```", "", PAGE, flags=re.S)
     assert "\n    " not in prose, "a block that nobody runs"
+
+
+def test_the_sealed_vault_of_the_page_is_made(tmp_path: Path) -> None:
+    make, _, serve = only("sh")[1].splitlines()
+    words = shlex.split(
+        make.replace("~", str(tmp_path)).replace("clinic-vault", str(tmp_path / "v"))
+    )
+    made = run(tmp_path, *words[1:])
+    assert made.returncode == 0, made.stderr
+    assert "who loses it has lost the rows" in made.stdout
+    key = f"{tmp_path}/.config/sfumato/clinic.key"
+    assert re.fullmatch(r"[0-9a-f]{64}\n", Path(key).read_text())
+    for name in (key, f"command:cat {key}"):
+        sfumato.open(tmp_path / "v", at_rest_key=name).close()
+    assert serve + "\n" == only("sh")[0]
 
 
 def test_rows_come_by_the_connection_of_the_page(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
     "clock": (),
     "app": EVERYTHING,
     "vault_engine": EVERYTHING,  # a part of the app: builds the engine that a vault names
+    "vault_rest": EVERYTHING,  # a part of the app: opens a vault that is sealed at rest
     "vault_stores": EVERYTHING,  # a part of the app: opens the stores that a vault names
     "settings": ("core.refusal", "durable"),
     "extras": ("core.refusal",),

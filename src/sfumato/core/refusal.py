@@ -14,6 +14,8 @@ CODES: Final[dict[str, str]] = {
     "anchor-missing": "The ledger's anchor file is not where it should be.",
     "answer-unknown": "No stored answer stands under that operation.",
     "approval-unknown": "Nothing of that id waits for a second person.",
+    "at-rest-key": "The key that opens a sealed vault is missing, wrong, or not kept for oneself.",
+    "at-rest-not-possible": "A vault that is sealed at rest cannot do or keep this.",
     "average-not-allowed": "A card does not let such a sum over sites leave without noise.",
     "bad-airlock": "A request to the airlock is not declared as it should be.",
     "bad-budget": "An epsilon, delta or error is not a number that can be charged.",

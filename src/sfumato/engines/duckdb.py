@@ -36,6 +36,7 @@ from sfumato.engines.orders import (
 )
 from sfumato.engines.publishing import publish
 from sfumato.engines.ranked import lower_stored
+from sfumato.engines.sheltered import Shelter, check_sealable, work_for
 from sfumato.engines.take import ONE_NUMBER, carried_out, here
 from sfumato.plan.lower import Statement, lower
 from sfumato.plan.lower_looks import look_of
@@ -61,11 +62,16 @@ class DuckDBEngine:
         threads: int = Limits.threads,
         prepare_deadline_s: float = Limits.prepare_deadline_s,
         idle_s: float = Limits.idle_s,
+        shelter: Shelter | None = None,
     ) -> None:
-        """Hold the people's secret, which orders their rows and cells; start nothing yet."""
+        """Hold the people's secret, which orders their rows and cells; start nothing yet.
+
+        With a shelter, what is kept on the disk is sealed, and open in memory alone.
+        """
         self._salt = _secret(salt)
         self._limits = Limits(memory_mb, threads, deadline_s, prepare_deadline_s, idle_s)
         self._idle = Idle(idle_s, self._rest)
+        self._shelter = shelter
         self._turn = Turn()
         self._child: Child | None = None
         self._child_mb = 0  # that the worker was started with
@@ -92,10 +98,13 @@ class DuckDBEngine:
 
     def take(self, order: TakeOrder) -> Sealed[Cells]:
         """Return the exact rows of a stream's block; the target holds who has used how many."""
-        rows = order.most_rows
-        return carried_out(
-            order, here(order), lambda asked: self._measured(asked, ONE_NUMBER, rows)
-        )
+
+        def ask(asked: Header) -> Sealed[Cells] | None:
+            with work_for(self._shelter, Path(str(asked["spill"]))) as spill:
+                said = {**asked, "spill": str(spill)}
+                return self._measured(said, ONE_NUMBER, order.most_rows)
+
+        return carried_out(order, here(order), ask)
 
     def split(self, order: SplitOrder) -> tuple[str, ...]:
         """Write one file of rows a block into the private target; return their paths."""
@@ -118,6 +127,8 @@ class DuckDBEngine:
         return shutil.disk_usage(Path(table).parent).free
 
     def _write_blocks(self, order: SplitOrder, do: str) -> None:
+        if self._shelter is not None and order.study is not None:
+            raise EngineStopped  # people's folders are kept as they are: a sealed vault has none
         spill = Path(order.target, "spill")
         spill.mkdir(mode=0o700)
         rows = order.most_rows
@@ -141,6 +152,7 @@ class DuckDBEngine:
 
     def prepare(self, order: PrepareOrder) -> Prepared:
         """Copy a source into a prepared table and its people's sketch: both, whole, or neither."""
+        check_sealable(self._shelter, order.card)
         target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
         for source in order.sources:
             if not Path(source.path).is_file():
@@ -149,29 +161,32 @@ class DuckDBEngine:
                 )
         for place in (target, sketch):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        work = Path(tempfile.mkdtemp(prefix=".prepare-", dir=target.parent))  # 0700
+        out = Path(tempfile.mkdtemp(prefix=".prepare-", dir=target.parent))  # 0700
         try:
-            answer = self._prepared(order, work)
+            with work_for(self._shelter, out) as work:
+                answer = self._prepared(order, work, out)
             if answer is None:
                 raise _stopped()
             if answer.get("ok") is not True:
                 raise _unreadable()
             if "refused" in answer:
                 raise _refused(answer["refused"])
-            write_known(work / "known.json", known_of(order.card))
+            write_known(out / "known.json", known_of(order.card))
             if order.card.folders is not None:
-                (work / FOLDERS).replace(folders_of(str(target)))
-            publish(work / "known.json", path_of(target))
-            publish(work / "rows.duckdb", target)
-            publish(work / "people.json", sketch)
+                (out / FOLDERS).replace(folders_of(str(target)))
+            publish(out / "known.json", path_of(target))
+            publish(out / "rows.duckdb", target)
+            publish(out / "people.json", sketch)
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            shutil.rmtree(out, ignore_errors=True)
         return Prepared(tuple(str(domain) for domain in _items(answer["same_people"])))
 
     def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
         """Return the name and likely type of each column, for a proposed card; never a value."""
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
-        answer = self._once({**request, "inner_table": inner_table}, self._limits.deadline_of(0))
+        with work_for(self._shelter, Path()) as work:
+            request |= {"inner_table": inner_table, "work": str(work)}
+            answer = self._once(request, self._limits.deadline_of(0))
         if answer is None or answer[0].get("ok") is not True:
             raise Refused(
                 "source-unreadable", "The source cannot be read.", "Hand in CSV, TSV or Parquet."
@@ -298,19 +313,22 @@ class DuckDBEngine:
                 "memory_mb": memory_mb,
                 "threads": self._limits.threads,
                 "spill": spill,
+                "at_rest": None if self._shelter is None else self._shelter.said(),
             },
             _START_S,
         )
         return child
 
-    def _prepared(self, order: PrepareOrder, work: Path) -> Header | None:
+    def _prepared(self, order: PrepareOrder, work: Path, out: Path) -> Header | None:
         """Return what a worker of its own says of the preparation; None if it was stopped."""
+        names = [Path(order.target).name, Path(order.sketch).name]
+        request = {**order_header(order, work), "out": str(out), "names": names}
         spill = work / "spill"
         spill.mkdir(mode=0o700)
         memory_mb = self._limits.memory_of(0)
         child = self._start(memory_mb, salt=_secret(order.salt), spill=str(spill))
         try:
-            answer = child.ask(order_header(order, work), self._limits.prepare_deadline_s)
+            answer = child.ask(request, self._limits.prepare_deadline_s)
         finally:
             child.kill()
         return None if answer is None else answer[0]

@@ -18,11 +18,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
+from sfumato.core.at_rest import AtRest
 from sfumato.engines.assembled import Assembly, Layout, cells_bytes
 from sfumato.engines.cold import Cold
 from sfumato.engines.frames import Header, framed, read_frame
 from sfumato.engines.kernel import add_up
 from sfumato.engines.locked import Room, open_locked
+from sfumato.engines.sealed_rows import (
+    described_sealed,
+    in_memory,
+    prepared_sealed,
+    rest_of,
+    taken_sealed,
+)
 from sfumato.engines.secluded import seclude
 
 if TYPE_CHECKING:
@@ -42,6 +50,8 @@ class Worker:
     table: tuple[object, ...] = ()
     connection: duckdb.DuckDBPyConnection | None = None
     learnt_from: Kept = field(default_factory=dict)  # of that table, in a lesson's last round
+    rest: AtRest | None = None  # by which what lies on the disk is sealed, if it is
+    in_memory: int = -1  # the descriptor of that table's file, if it had to be opened so
 
     def open(self, path: str) -> duckdb.DuckDBPyConnection:
         """Return a read-only connection to the prepared table; the last one stays open."""
@@ -49,15 +59,24 @@ class Worker:
         table = (path, found.st_dev, found.st_ino, found.st_mtime_ns)
         if self.connection is None or self.table != table:
             self.close()
-            self.connection = open_locked(path, self.room, read_only=True)
+            self.connection = open_locked(self.readable(path), self.room, read_only=True)
             self.table = table
         return self.connection
+
+    def readable(self, path: str) -> str:
+        """Return where DuckDB can read the table until `close`."""
+        if self.rest is None:
+            return path
+        self.in_memory = in_memory(self.rest, path)
+        return f"/proc/self/fd/{self.in_memory}"
 
     def close(self) -> None:
         """Let go of the table."""
         if self.connection is not None:
             self.connection.close()
-        self.connection, self.table = None, ()
+        if self.in_memory >= 0:
+            os.close(self.in_memory)
+        self.connection, self.table, self.in_memory = None, (), -1
         self.learnt_from.clear()
 
 
@@ -99,7 +118,7 @@ def _begun(start: Header) -> Worker:
     )
     space = (room.memory_mb + _RESERVE_MB + _PER_THREAD_MB * room.threads) << 20
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
-    return Worker(room, str(start["salt"]))
+    return Worker(room, str(start["salt"]), rest=rest_of(start))
 
 
 def _answer(worker: Worker, request: Header) -> bytes:
@@ -125,13 +144,18 @@ def _measure(worker: Worker, request: Header) -> bytes:
 def _prepare(worker: Worker, request: Header) -> bytes:
     from sfumato.engines.prepare import prepared
 
-    return framed({"ok": True, **prepared(worker.room, worker.salt, request)})
+    room, salt = worker.room, worker.salt
+    if worker.rest is not None:
+        return framed({"ok": True, **prepared_sealed(worker.rest, room, salt, request)})
+    return framed({"ok": True, **prepared(room, salt, request)})
 
 
 def _take(worker: Worker, request: Header) -> bytes:
     from sfumato.engines.taking import taken
 
     worker.close()  # one process cannot open a table twice
+    if worker.rest is not None:
+        return framed({"ok": True}, cells_bytes(taken_sealed(worker.rest, worker.room, request)))
     return framed({"ok": True}, cells_bytes(taken(worker.room, request)))
 
 
@@ -141,7 +165,8 @@ def _split(worker: Worker, request: Header) -> bytes:
 
     worker.close()  # one process cannot open a table twice
     if request["study"] is None:
-        split(worker.room, request)
+        split(worker.room, {**request, "table": worker.readable(str(request["table"]))})
+        worker.close()
     else:
         split_study(worker.room, worker.salt, request)
     return framed({"ok": True})
@@ -180,6 +205,8 @@ def _probe(worker: Worker, _request: Header) -> bytes:
 def _describe(worker: Worker, request: Header) -> bytes:
     from sfumato.engines.describe import described
 
+    if worker.rest is not None:
+        return framed({"ok": True, **described_sealed(worker.rest, worker.room, request)})
     return framed({"ok": True, **described(worker.room, request)})
 
 

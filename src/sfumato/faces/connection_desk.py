@@ -52,9 +52,9 @@ def _upload_of(desk: Desk, caller: Caller, connection: str, table: str) -> Uploa
     incoming = desk.uploads.begin(caller, FETCHED, None)
     is_whole = False
     try:
-        target = (incoming.path, incoming.room)
-        desk.connections.fetch(caller, connection, table, target)
-        upload = incoming.filled()
+        with incoming.filling() as place:
+            desk.connections.fetch(caller, connection, table, (place, incoming.room))
+        upload = incoming.kept()
         is_whole = True
     finally:
         incoming.end(is_kept=is_whole)

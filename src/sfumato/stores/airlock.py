@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.core.airlock import Held, Request
+from sfumato.core.at_rest import AtRest
 from sfumato.core.chain import canonical
 from sfumato.core.ports import Dice
 from sfumato.durable import sync, write_new
+from sfumato.stores.keys import closed, opened
 from sfumato.stores.records import Records
 
 _TABLES: Final = (
@@ -78,9 +80,10 @@ class SqlAirlock:
 class FileAirlock:
     """An AirlockFiles in a folder of the vault."""
 
-    def __init__(self, folder: Path, dice: Dice) -> None:
+    def __init__(self, folder: Path, dice: Dice, rest: AtRest | None = None) -> None:
         self._folder = folder
         self._dice = dice
+        self._rest = rest
 
     def put(self, held: Held) -> str:
         """Keep a draft, durably; return its place."""
@@ -90,9 +93,10 @@ class FileAirlock:
         made.mkdir(mode=0o700)
         paths = sorted(held.files)
         for number, path in enumerate(paths):
-            write_new(made / str(number), held.files[path])
+            write_new(made / str(number), closed(self._rest, f"{place}/{number}", held.files[path]))
         said = {"nonce": held.nonce, "paths": paths, "measured": held.measured}
-        write_new(made / _WORDS, canonical(said).encode())
+        words = closed(self._rest, f"{place}/{_WORDS}", canonical(said).encode())
+        write_new(made / _WORDS, words)
         sync(made)
         made.rename(self._folder / place)
         sync(self._folder)
@@ -100,16 +104,20 @@ class FileAirlock:
 
     def read(self, place: str) -> Held | None:
         """Return the draft that lies there, or None."""
-        folder = self._folder / place
-        if not place.isalnum() or not (folder / _WORDS).is_file():
+        words = self._file(place, _WORDS) if place.isalnum() else None
+        if words is None:
             return None
-        said = json.loads((folder / _WORDS).read_bytes())
-        files = {
-            path: (folder / str(number)).read_bytes()
-            for number, path in enumerate(said["paths"])
-            if (folder / str(number)).is_file()
-        }
+        said = json.loads(words)
+        found = {path: self._file(place, str(at)) for at, path in enumerate(said["paths"])}
+        files = {path: file for path, file in found.items() if file is not None}
         return Held(said["nonce"], files, said["measured"])
+
+    def _file(self, place: str, name: str) -> bytes | None:
+        """Return what lies there, or None where it is missing or damaged."""
+        path = self._folder / place / name
+        if not path.is_file():
+            return None
+        return opened(self._rest, f"{place}/{name}", path.read_bytes())
 
     def drop(self, place: str) -> None:
         """Let nothing of it be left; who asks for it does not learn how long that takes."""

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from sfumato.core import blind
+from sfumato.core.at_rest import AtRest
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
 from sfumato.durable import sync
@@ -34,8 +35,9 @@ _PSS: Final = padding.PSS(padding.MGF1(SHA384()), blind.HASH_BYTES)
 class FileBallotKeys:
     """A BallotKeys in a folder; the nodes of one vault share it."""
 
-    def __init__(self, folder: Path, dice: Dice) -> None:
+    def __init__(self, folder: Path, dice: Dice, rest: AtRest | None = None) -> None:
         self._folder = folder
+        self._rest = rest
         self._dice = dice
         self._lock = threading.Lock()
         self._private: dict[str, blind.PrivateKey] = {}
@@ -48,7 +50,7 @@ class FileBallotKeys:
         pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
         waiting = f"waiting-{self._dice.draw(8).hex()}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        write_private(self._path(waiting), pem)
+        write_private(self._path(waiting), pem, self._rest)
         return _public_of(made), waiting
 
     def keep(self, waiting: str, survey: str) -> None:
@@ -98,7 +100,7 @@ class FileBallotKeys:
         with self._lock:
             known = self._private.get(survey)
         if known is None:
-            known = _private_of(read_private(self._path(survey)))
+            known = _private_of(read_private(self._path(survey), self._rest))
             with self._lock:
                 self._private[survey] = known
         return known

@@ -1,25 +1,47 @@
-"""The vault's secrets in files of mode 0600: the salt, and the key that signs receipts."""
+"""The vault's secrets in files of mode 0600: the salt, and the key that signs receipts.
+
+In a vault that is sealed at rest they are sealed too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from pathlib import Path
+from typing import Final
 
+from sfumato.core.at_rest import AtRest, Unsealable
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.durable import write_new
 
+_PRIVATE: Final = "private"  # as what texts are sealed: some are given another name later
 
-def make_secret(path: Path, dice: Dice) -> None:
+
+def make_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> None:
     """Write 32 random bytes to a new file that only its owner can read."""
-    write_new(path, dice.draw(32))
+    write_new(path, closed(rest, path.name, dice.draw(32)))
 
 
-def read_secret(path: Path) -> bytes:
+def closed(rest: AtRest | None, name: str, content: bytes) -> bytes:
+    """Return what is written to the disk: the content, sealed where the vault is."""
+    return content if rest is None else rest.sealed(name, content)
+
+
+def opened(rest: AtRest | None, name: str, content: bytes) -> bytes | None:
+    """Return the content again; None if it is not what was sealed."""
+    if rest is None:
+        return content
+    try:
+        return rest.opened(name, content)
+    except Unsealable:
+        return None
+
+
+def read_secret(path: Path, rest: AtRest | None = None) -> bytes:
     """Return the secret, or refuse if it is not whole."""
-    secret = path.read_bytes() if path.is_file() else b""
-    if len(secret) != 32:
+    secret = opened(rest, path.name, path.read_bytes()) if path.is_file() else b""
+    if secret is None or len(secret) != 32:
         raise Refused(
             "vault-missing",
             "A secret of the vault is missing or not whole.",
@@ -28,23 +50,23 @@ def read_secret(path: Path) -> bytes:
     return secret
 
 
-def site_secret(path: Path, dice: Dice) -> bytes:
+def site_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> bytes:
     """Return the secret of the vault's identity as a site; made whole when it is first needed."""
     if not path.exists():
         draft = path.with_name(f".{path.name}-{dice.draw(8).hex()}")
-        make_secret(draft, dice)
+        write_new(draft, closed(rest, path.name, dice.draw(32)))
         with contextlib.suppress(FileExistsError):  # another was quicker: theirs is the one
             os.link(draft, path)
         draft.unlink()
-    return read_secret(path)
+    return read_secret(path, rest)
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str, rest: AtRest | None = None) -> None:
     """Write a text to a new file that only its owner can read."""
-    write_new(path, text.encode())
+    write_new(path, closed(rest, _PRIVATE, text.encode()))
 
 
-def read_private(path: Path) -> str:
+def read_private(path: Path, rest: AtRest | None = None) -> str:
     """Return the text, or refuse if it is not there, or not private any more."""
     if not path.is_file():
         raise Refused(
@@ -58,7 +80,14 @@ def read_private(path: Path) -> str:
             f"Others than the vault's owner may read {path}, which has the engine's secrets.",
             "Take their rights away (chmod 600), and change the secrets.",
         )
-    return path.read_text("utf-8")
+    text = opened(rest, _PRIVATE, path.read_bytes())
+    if text is None:
+        raise Refused(
+            "vault-missing",
+            f"{path} is not what the vault has sealed there.",
+            "Restore the vault's keys/ folder from its backup.",
+        )
+    return text.decode()
 
 
 class ReceiptKey:

@@ -15,6 +15,11 @@ LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "brings it.",
         ),
         "init": ("owner", "Make a new vault in DIR."),
+        "change-key": (
+            "owner",
+            "Seal the vault by another KEY: a file (made, if absent) or `command:` and what prints "
+            "it.",
+        ),
         "add": (
             "owner",
             "Add a data set with its card, or a new version of one; without --card, propose a "

@@ -6,13 +6,15 @@ import shlex
 import tomllib
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from sfumato.faces.cli.guide import guided_card
-from sfumato.faces.cli.shell import Shell, command, connections_of, working
+from sfumato.faces.cli.shell import Shell, at_rest_key, command, connections_of, working
 from sfumato.wire import Refused, read_connection
+
+_LOST: Final = "keep a copy of it elsewhere; who loses it has lost the rows."
 
 
 @click.command("init")
@@ -37,15 +39,33 @@ from sfumato.wire import Refused, read_connection
     metavar="NAME",
     help="What programs of others run in, if not bubblewrap: podman, docker:sha256:..., apptainer.",
 )
+@at_rest_key
 @command
 def init(shell: Shell, folder: str, **options: str | None) -> None:
     """Make a new vault in DIR."""
     shell.app.create(folder, **options)
-    place = str(Path(folder).absolute())
+    place, key = str(Path(folder).absolute()), options["at_rest_key"]
+    sealed = f"Its rows are sealed by the key of {key}: {_LOST}\n" if key is not None else ""
     shell.show(
-        {"vault": place},
-        f"Made a vault in {place}.\nNext: sfumato add NAME SOURCE --vault {shlex.quote(folder)}",
+        {"vault": place} if key is None else {"vault": place, "at_rest_key": key},
+        f"Made a vault in {place}.\n{sealed}"
+        f"Next: sfumato add NAME SOURCE --vault {shlex.quote(folder)}",
     )
+
+
+@click.command("change-key")
+@click.argument("new", metavar="KEY")
+@command
+def change_key(shell: Shell, new: str) -> None:
+    """Seal the vault by another KEY: a file (made, if absent) or `command:` and what prints it.
+
+    SFUMATO_AT_REST_KEY says where the old one is. Rows are not written again; whoever has an old
+    copy of keys/at-rest and the old key can open the vault still.
+    """
+    if shell.vault is None or shell.is_remote:
+        raise Refused("vault-missing", "No vault's folder was named.", "Give --vault DIR.")
+    shell.app.change_key(Path(shell.vault).absolute(), None, new)
+    shell.show({"at_rest_key": new}, f"The vault is sealed by the key of {new}: {_LOST}")
 
 
 @click.command("add")
@@ -149,4 +169,4 @@ def enrol(shell: Shell, member: str, group: str) -> None:
     shell.show({"user": member, "group": group}, f"{member} is in {group}.")
 
 
-COMMANDS = (init, add, enrol)
+COMMANDS = (init, change_key, add, enrol)

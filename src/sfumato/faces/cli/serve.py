@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sfumato.faces.cli.shell import Shell, command, connections_of
+from sfumato.faces.cli.shell import Shell, at_rest_key, command, connections_of
 from sfumato.wire import Refused
 
 
@@ -56,6 +56,7 @@ from sfumato.wire import Refused
     callback=lambda _context, _option, pairs: connections_of(pairs),
     help="A database that owners may take rows from; FILE says where it is and who may.",
 )
+@at_rest_key
 @command
 def serve(shell: Shell, **options: Any) -> None:
     """Serve the vault over HTTP, with its console; an absent vault is made."""

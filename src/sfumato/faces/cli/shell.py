@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
@@ -39,8 +39,13 @@ class App(Protocol):
         engine: str | None = None,
         engine_reader: str | None = None,
         sandbox: str | None = None,
+        at_rest_key: str | None = None,
     ) -> None:
         """Make a new vault."""
+        ...
+
+    def change_key(self, root: Path, old: str | None, new: str) -> None:
+        """Seal a vault by another key of the owner's."""
         ...
 
     def connect(self, url: str, *, token: str) -> Any:  # Any: the client's vault
@@ -187,6 +192,14 @@ def command(function: F) -> F:
         context.exit(REFUSED)
 
     return wrapped  # type: ignore[return-value]  # the decorators keep the callback's options
+
+
+at_rest_key: Final = click.option(
+    "--at-rest-key",
+    metavar="FILE|command:...",
+    envvar="SFUMATO_AT_REST_KEY",
+    help="Where the key is by which rows are sealed: a file elsewhere, or what prints it.",
+)
 
 
 def number(text: str, name: str) -> Any:

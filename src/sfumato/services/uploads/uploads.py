@@ -1,5 +1,6 @@
 """Uploads: streamed into files of the vault that only it may read, and gone after a day.
 
+In a vault that is sealed at rest they are sealed while they come in, under the file's own name.
 Beside each file lies a note of whose it is. A file that is being written is locked; so what a
 killed door has left is told from what is still coming.
 """
@@ -13,15 +14,19 @@ import os
 import re
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from sfumato.core.access import Caller
+from sfumato.core.at_rest import PIECE, AtRest, Sealer
 from sfumato.core.expression import Json
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Refused
+from sfumato.core.sandbox import Drafts
 
 MOST: Final = 2 * 10**9  # bytes of one file
 SHARE: Final = 4  # an owner's files are so many times the largest, all together
@@ -29,6 +34,7 @@ FILES: Final = 40  # of one owner
 AT_ONCE, OF_ONE_OWNER = 4, 2  # that are coming in
 KEPT: Final = timedelta(hours=24)
 SUFFIXES: Final = (".csv", ".tsv", ".parquet")
+SEALED: Final = ".sealed"  # how a sealed file's name goes on; the engine knows it by that
 _ID: Final = re.compile(r"[0-9a-f]{24}")
 
 
@@ -54,6 +60,8 @@ class Uploads:
     most: int = MOST
     coming: Counter[str] = field(default_factory=Counter)  # by owner, in this process
     lock: threading.Lock = field(default_factory=threading.Lock)
+    rest: AtRest | None = None  # by which they are sealed, and where they may lie open
+    drafts: Drafts | None = None
 
     def begin(self, caller: Caller, name: str, size: int | None) -> Incoming:
         """Return where the file is written to, piece by piece; or refuse before it comes."""
@@ -127,18 +135,26 @@ class Uploads:
         found = []
         for path in self.folder.iterdir():
             with contextlib.suppress(OSError):
-                if path.suffix in SUFFIXES:
+                if path.name.endswith(tuple(suffix + self._end for suffix in SUFFIXES)):
                     found.append((path, path.stat().st_size))
         return found
+
+    @property
+    def _end(self) -> str:
+        return "" if self.rest is None else SEALED
+
+    def _path(self, stem: str, suffix: str) -> Path:
+        return self.folder / f"{stem}{suffix}{self._end}"
 
     def _incoming(self, owner: str, name: str, suffix: str, room: int) -> Incoming:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         stem = self.dice.draw(12).hex()
-        path = self.folder / f"{stem}{suffix}"
+        path = self._path(stem, suffix)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         self._note(stem, {"owner": owner, "name": name, "at": self.clock.now(), "whole": False})
-        return Incoming(self, stem, owner, path, descriptor, room)
+        sealer = None if self.rest is None else self.rest.sealer(path.name)
+        return Incoming(self, stem, owner, path, descriptor, room, sealer=sealer)
 
     def _note(self, stem: str, said: Json) -> None:
         path, made = self.folder / f"{stem}.json", self.folder / f"{stem}.json.new"
@@ -173,7 +189,7 @@ class Uploads:
         if said.get("whole") is not True:
             return None
         name = str(said["name"])
-        path = self.folder / f"{upload}{_suffix(name)}"
+        path = self._path(upload, _suffix(name))
         if not path.is_file():
             return None
         until = datetime.fromisoformat(str(said["at"])) + KEPT
@@ -188,7 +204,7 @@ class Uploads:
         """Say whether a process writes to the file: it holds the lock as long as it lives."""
         for suffix in SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
-                descriptor = os.open(self.folder / f"{stem}{suffix}", os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(self._path(stem, suffix), os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -214,6 +230,7 @@ class Incoming:
     room: int
     size: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    sealer: Sealer | None = None
 
     def take(self, part: bytes) -> None:
         """Write the next piece, or refuse what is too large."""
@@ -221,7 +238,7 @@ class Incoming:
             self.size += len(part)
             if self.size > self.room:
                 raise _too_large(self.room)
-            if not self._is_written(part):
+            if not self._is_written(part if self.sealer is None else self.sealer.taken(part)):
                 raise _no_space()
 
     def _is_written(self, part: bytes) -> bool:
@@ -234,13 +251,26 @@ class Incoming:
             return False
         return not rest
 
-    def filled(self) -> Upload:
-        """Return the file, which another process has written to its end."""
-        self.size = self.path.stat().st_size
-        return self.kept()
+    @contextmanager
+    def filling(self) -> Iterator[Path]:
+        """Give the place where another process writes all of the file, before it is kept."""
+        if self.sealer is None or self.uploads.drafts is None:
+            yield self.path
+            self.size = self.path.stat().st_size
+            return
+        with self.uploads.drafts.draft() as folder:
+            place = Path(folder, "rows")
+            place.touch(mode=0o600)
+            yield place
+            with place.open("rb") as file:
+                while part := file.read(PIECE):
+                    self.take(part)
 
     def kept(self) -> Upload:
         """Return the file, which is here whole now."""
+        with self.lock:
+            if self.sealer is not None and not self._is_written(self.sealer.end()):
+                raise _no_space()
         return self.uploads.whole(self.stem, self.size)
 
     def end(self, *, is_kept: bool) -> None:

@@ -1,0 +1,111 @@
+"""The key that opens a vault which is sealed at rest: 64 hexadecimal digits, kept elsewhere.
+
+It comes from a file outside the vault's folder that nobody else may read, or is what a command
+prints: of a keyring, a password manager, or a service that keeps keys. No passphrase: what people
+can remember, others can try.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.at_rest import KEY_BYTES
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Refused
+from sfumato.durable import sync, write_new
+
+COMMAND: Final = "command:"
+_FORM: Final = re.compile(rb"\s*([0-9a-fA-F]{%d})\s*" % (2 * KEY_BYTES))
+_MOST: Final = 1 << 12  # bytes that are looked at
+_PATIENCE_S: Final = 120.0  # a keyring may ask somebody first
+
+
+def outer_key(source: str, root: Path) -> bytes:
+    """Return the key that the file or command holds, or refuse; nothing of it is ever said."""
+    if source.startswith(COMMAND):
+        text = _said_by(source.removeprefix(COMMAND))
+    else:
+        text = _in_file(Path(source), root)
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise _refused(
+            "What was found is no key: it is not 64 hexadecimal digits.",
+            "Name the file or command that holds the vault's key.",
+        )
+    return bytes.fromhex(found[1].decode("ascii"))
+
+
+def make_outer_key(source: str, root: Path, dice: Dice) -> bool:
+    """Write a new key to the file, unless it is there; a command has to have one already."""
+    path = Path(source)
+    if source.startswith(COMMAND) or path.exists():
+        return False
+    _check_outside(path, root)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_new(path, dice.draw(KEY_BYTES).hex().encode() + b"\n")
+    sync(path.parent)
+    return True
+
+
+def _in_file(path: Path, root: Path) -> bytes:
+    _check_outside(path, root)
+    text = None
+    try:
+        with path.open("rb") as file:
+            why = _why_not_private(os.fstat(file.fileno()))
+            text = file.read(_MOST) if why is None else b""
+    except OSError:
+        text = None
+    if text is None:
+        raise _refused(f"The key's file {path} cannot be read.", "Name the one that has it.")
+    if why is not None:
+        raise _refused(f"The key's file {path} {why}.", "Keep it for yourself: chmod 600.")
+    return text
+
+
+def _check_outside(path: Path, root: Path) -> None:
+    if path.resolve().is_relative_to(root.resolve()):
+        raise _refused(
+            "The key would lie in the vault's own folder, where whoever takes that finds it.",
+            "Keep it elsewhere; best not on the same disk.",
+        )
+
+
+def _why_not_private(found: os.stat_result) -> str | None:
+    """Say why others can read it; a group of root's alone is a mask, as systemd sets it."""
+    if not stat.S_ISREG(found.st_mode):
+        return "is no plain file"
+    if found.st_uid not in (0, os.geteuid()):
+        return "is somebody else's"
+    if found.st_mode & 0o037 or (found.st_mode & 0o040 and found.st_gid != 0):
+        return "can be read by others"
+    return None
+
+
+def _said_by(command: str) -> bytes:
+    """Return what the command prints; it is run as it is, by no shell."""
+    said: bytes | None = None
+    try:
+        ended = subprocess.run(
+            shlex.split(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+        said = ended.stdout[:_MOST] if ended.returncode == 0 else None
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        said = None
+    if said is None:
+        raise _refused("The command that prints the key failed.", "Try it in a shell.")
+    return said
+
+
+def _refused(cause: str, next_step: str) -> Refused:
+    return Refused("at-rest-key", cause, next_step)

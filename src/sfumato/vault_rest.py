@@ -1,0 +1,151 @@
+"""A part of the app: a vault that is sealed at rest, its keys, and where its rows may lie open.
+
+Rows and keys are sealed by a key of the vault's own, which lies in `keys/at-rest`, sealed by the
+key that the owner keeps elsewhere. So that one can be changed, and no row is written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.at_rest import KEY_BYTES, AtRest, Unsealable
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Refused
+from sfumato.dice import SystemDice
+from sfumato.durable import sync, write_new
+from sfumato.engines.sheltered import Shelter
+from sfumato.settings import settings_of
+from sfumato.stores.drafts import FileDrafts
+from sfumato.stores.outer_key import make_outer_key, outer_key
+
+SETTING: Final = "at_rest"
+NAMED_BY: Final = "SFUMATO_AT_REST_KEY"
+SCRATCH: Final = "SFUMATO_SCRATCH"
+_SHARED: Final = "/dev/shm"  # noqa: S108  # a file system in memory; ours is a private folder of it
+_IN_MEMORY: Final = ("tmpfs", "ramfs")
+_WRAPPED: Final = "at-rest"
+
+
+@dataclass(frozen=True)
+class Sealing:
+    """What a vault that is sealed at rest is opened with."""
+
+    rest: AtRest = field(repr=False)
+    drafts: FileDrafts  # in memory
+
+    @property
+    def shelter(self) -> Shelter:
+        """Return what its engine is given."""
+        return Shelter(self.rest.key, self.rest.draw, self.drafts)
+
+
+def check_sealable(engine: str | None, source: str, root: Path, dice: Dice) -> None:
+    """Refuse, before anything is made, what cannot be sealed; make the owner's key if need be."""
+    if engine is not None:
+        raise Refused(
+            "at-rest-not-possible",
+            "Rows of such an engine lie where this vault cannot seal them.",
+            "Have its server encrypt its disks, or leave --engine out.",
+        )
+    scratch_of(root)
+    make_outer_key(source, root, dice)
+    outer_key(source, root)
+
+
+def new_rest(root: Path, source: str, dice: Dice) -> AtRest:
+    """Seal a vault that is being made; its key lies in `keys/`, sealed by the owner's."""
+    outer = AtRest(outer_key(source, root), dice.draw)
+    key = dice.draw(KEY_BYTES)
+    write_new(root / "keys" / _WRAPPED, outer.sealed(_WRAPPED, key))
+    return AtRest(key, dice.draw)
+
+
+def sealing_of(root: Path, source: str | None) -> Sealing | None:
+    """Return what opens the vault, or None if it is not sealed; refuse a key that is not its."""
+    if not settings_of(root).get(SETTING):
+        if source:
+            raise Refused(
+                "at-rest-key",
+                "A key was named, but this vault was made without one: its rows are not sealed.",
+                "Leave the key out, or make a new vault with it and add the rows there.",
+            )
+        return None
+    source = source or os.environ.get(NAMED_BY)
+    if not source:
+        raise Refused(
+            "at-rest-key",
+            "This vault is sealed at rest, and nobody said where its key is.",
+            f"Set {NAMED_BY} to the key's file, or to `command:` and what prints it.",
+        )
+    dice = SystemDice()
+    rest = AtRest(_unwrapped(root, AtRest(outer_key(source, root), dice.draw)), dice.draw)
+    drafts = FileDrafts(scratch_of(root))
+    drafts.sweep()
+    return Sealing(rest, drafts)
+
+
+def change_key(root: Path, old: str | None, new: str) -> None:
+    """Seal the vault's key by another one of the owner's; a new file is made if there is none."""
+    sealing, dice = sealing_of(root, old), SystemDice()
+    if sealing is None:
+        raise Refused(
+            "at-rest-key", "This vault is not sealed at rest.", "Make a new one with a key."
+        )
+    make_outer_key(new, root, dice)
+    outer = AtRest(outer_key(new, root), dice.draw)
+    made = root / "keys" / f".{_WRAPPED}-{dice.draw(8).hex()}"
+    write_new(made, outer.sealed(_WRAPPED, sealing.rest.key))
+    made.replace(root / "keys" / _WRAPPED)
+    sync(root / "keys")
+
+
+def _unwrapped(root: Path, outer: AtRest) -> bytes:
+    key = None
+    try:
+        key = outer.opened(_WRAPPED, (root / "keys" / _WRAPPED).read_bytes())
+    except (OSError, Unsealable):
+        key = None
+    if key is None:
+        raise Refused(
+            "at-rest-key",
+            "The key that was named does not open this vault.",
+            "Name the vault's own; if that is it, restore keys/at-rest from its backup.",
+        )
+    return key
+
+
+def scratch_of(root: Path) -> Path:
+    """Return the vault's private folder in memory, or refuse: nothing may lie open on a disk."""
+    base = Path(os.environ.get(SCRATCH) or _SHARED).resolve()
+    if _kind_of(base) not in _IN_MEMORY:
+        raise Refused(
+            "at-rest-not-possible",
+            f"{base} is no file system in memory, and rows must not lie open on a disk.",
+            f"Set {SCRATCH} to a folder on a tmpfs.",
+        )
+    name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+    folder = base / f"sfumato-{os.geteuid()}-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if folder.is_symlink() or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise Refused(
+            "at-rest-not-possible",
+            f"{folder} is there already, and is not only yours.",
+            f"Remove it, or set {SCRATCH} to another folder on a tmpfs.",
+        )
+    return folder
+
+
+def _kind_of(base: Path) -> str:
+    """Return the kind of the file system that holds the folder; the last mounted there counts."""
+    kind, deepest = "", -1
+    for line in Path("/proc/self/mounts").read_text("utf-8", "surrogateescape").splitlines():
+        _, place, said, *_ = line.split(" ")
+        mounted = Path(place.replace("\\040", " "))
+        if base.is_relative_to(mounted) and len(mounted.parts) >= deepest:
+            kind, deepest = said, len(mounted.parts)
+    return kind
