@@ -74,6 +74,7 @@ class SparkTogether(SparkEngine):
 _ONE_STAGE = (
     ("spark.driver.extraJavaOptions", "-XX:+UseSerialGC"),
     ("spark.sql.autoBroadcastJoinThreshold", "-1"),
+    ("spark.ui.showConsoleProgress", "false"),
 )
 
 
