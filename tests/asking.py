@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
+from plain_reading import CELLS
 from sfumato.core.expression import (
     FIELDS,
     OPERATORS,
@@ -54,6 +56,33 @@ MOMENTS: tuple[Verb, ...] = (
 )  # fmt: skip
 PAIRED = ("covariance", "correlation", "slope", "intercept", "population_covariance")
 DATES = ("day", "given")  # the others among the times have hours
+WHOLE = ("-3", "-2", "0", "1/2", "1", "3", "7", "8", "12")  # most of them values of a column
+
+
+def _near(name: str, *apart: timedelta) -> list[str]:
+    """Return the moments of a column, and those so far before or after them."""
+    found = []
+    for text in CELLS[name]:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            continue
+        found += [moment + one for one in apart] if moment.year > 1 else []
+    return [moment.isoformat(sep=" ") for moment in found]
+
+
+_NONE, _DAY, _SECOND, _LEAST = (
+    timedelta(), timedelta(days=1), timedelta(seconds=1), timedelta(microseconds=1),
+)  # fmt: skip
+MOMENTS_NEAR = _near("seen", _NONE, _NONE, -_SECOND, _SECOND, -_LEAST, _LEAST)
+DAYS_NEAR = [text[:10] for text in _near("day", _NONE, _NONE, -_DAY, _DAY)]
+# values that columns have, and the ends of what they may have
+EDGES: Mapping[str, Sequence[str]] = {
+    "pay": ("-3", "0", "1/2", "3/2", "5"), "age": ("0", "1", "3", "7", "12"),
+    "free": ("-5", "0", "1/4", "2"), "grade": ("1", "2", "3"), "dose": ("0", "1", "3", "7", "12"),
+    "rate": ("-3", "0", "3/2", "5"), "size": ("-2", "-1", "0", "5", "6"),
+}  # fmt: skip
+HOURS = (" 00:00:00", " 13:00:00", " 13:30:00")
 
 
 @dataclass
@@ -76,8 +105,8 @@ class Asking:
         return self.rng.choice(several)()
 
     def constant(self) -> Constant:
-        tame = ("-2", "0", "1/2", "1", "3", "8")
-        return Constant("number", self.rng.choice(tame if self.is_tame else (*tame, "-7/5", "40")))
+        some = WHOLE if self.is_tame else (*WHOLE, "-7/5", "3/2", "40")
+        return Constant("number", self.rng.choice(some))
 
     def number(self, depth: int = 2) -> Expr:
         if depth == 0 or self.rng.random() < 0.25:
@@ -158,6 +187,7 @@ class Asking:
             lambda: Among(self.number(depth), (self.constant(), self.constant())),
             lambda: IsNull(self.anything(depth)),
         ]
+        kinds += [self._at_an_edge] * 4
         if self.texts:
             word = Constant("text", self.rng.choice(("a", "b", "x", "it's", "zz", "{}", "X", "é")))
             kinds += [
@@ -171,18 +201,37 @@ class Asking:
                                 Constant.of(self.rng.random() < 0.5))
             )  # fmt: skip
         if self.times:
-            kinds.append(self._time_compared)
+            kinds += [self._time_compared] * 2
         made: Predicate = self.one(*kinds)
         return made
 
+    def _at_an_edge(self) -> Predicate:
+        """Return a column compared with one of its values: where < and <= are not the same."""
+        column = self.rng.choice(self.numbers)
+        some = EDGES.get(column.rpartition(".")[2], WHOLE)
+        edge = Constant("number", self.rng.choice(some))
+        return Compare(Ref(column), self.rng.choice(OPERATORS), edge)
+
     def _time_compared(self) -> Predicate:
-        of = self.period() if self.rng.random() < 0.6 else Ref(self.rng.choice(self.times))
-        days = ("2026-01-01", "2025-12-31", "2026-02-14", "1969-12-29")
+        of = self.period() if self.rng.random() < 0.5 else Ref(self.rng.choice(self.times))
         named = {r.column for r in (of, getattr(of, "of", of)) if isinstance(r, Ref)}
         is_date = named <= set(DATES)
-        hours = (" 00:00:00", " 13:00:00", " 13:30:00")
-        text = self.rng.choice(days) + ("" if is_date else self.rng.choice(hours))
-        return Compare(of, self.rng.choice(OPERATORS), Constant("text", text))
+        if self.rng.random() < 0.2:
+            return Among(of, (self._moment(is_date=is_date), self._moment(is_date=is_date)))
+        return Compare(of, self.rng.choice(OPERATORS), self._moment(is_date=is_date))
+
+    def _moment(self, *, is_date: bool) -> Constant:
+        """Return a moment of the data, one just before or after, or one with its day."""
+        text = self.rng.choice(DAYS_NEAR)
+        if not is_date:
+            near = self.rng.choice(MOMENTS_NEAR)
+            text = self.one(
+                lambda: near,
+                lambda: near,
+                lambda: near[:10] + self.rng.choice(HOURS),
+                lambda: text + self.rng.choice(HOURS),
+            )
+        return Constant("text", text)
 
     def condition(self, depth: int = 2) -> Predicate:
         if depth == 0 or self.rng.random() < 0.4:

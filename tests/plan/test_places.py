@@ -112,7 +112,24 @@ PLACED = (
                         " GROUP BY sick)"),
     ("not-in-language", "SELECT COUNT(*) FROM ¦places"),
     ("numbers-too-large", "SELECT SUM(age), SUM(¦far * far * far) FROM clinic"),
+    # computed columns that are in no grouping
+    ("not-in-language", "SELECT COUNT(*), ¦age IS NULL FROM clinic"),
+    ("not-in-language", "SELECT COUNT(*) AS k,\n FLOOR(¦age / 10) AS decade FROM clinic"
+                        " GROUP BY zip"),
+    ("not-in-language", "SELECT SUM(age), CASE WHEN ¦sick THEN 'x' ELSE zip END FROM clinic"),
+    ("not-in-language", "SELECT COUNT(*), p.¦zip IS NULL FROM clinic c"
+                        " JOIN places p ON c.zip = p.zip"),
+    # the whole of it
+    ("not-in-language", "SELECT ¦COUNT(*) AS n, AVG(age) AS n FROM clinic"),
     # no card is needed
+    ("not-in-language", "SELECT COUNT(*) FROM clinic HAVING ¦age > 3"),
+    ("not-in-language", "SELECT COUNT(*), QUANTILE_CONT(¦age,) FROM clinic"),
+    ("not-in-language", "\n ¦DETACH clinic"),
+    ("bad-sql", "SELECT COUNT(*) FROM clinic;\n¦SELECT AVG(age) FROM clinic"),
+    ("question-too-large", "SELECT COUNT(*) FROM clinic WHERE " + "(" * 20 + "¦(sick" + ")" * 21),
+    ("question-too-large", "SELECT COUNT(*) FROM clinic WHERE " + "sick\nOR " * 996 + "¦sick"
+                           + " OR sick" * 20),
+    ("question-too-large", "SELECT COUNT(*) FROM clinic WHERE ¦age IN (" + "1, " * 500 + "1)"),
     ("not-in-language", "SELECT COUNT(*), string_agg(¦note, ',') FROM clinic"),
     ("bad-sql", "SELECT COUNT(*) FROM clinic\nWHERE age ¦>"),
     ("bad-sql", "SELECT COUNT(*\n ¦FROM clinic"),

@@ -28,6 +28,11 @@ class Places:
         for i, (part, at) in enumerate(zip(self.parts, self.packed, strict=True)):
             yield part, divmod(at, _COLUMNS), i in self.inner
 
+    def first(self) -> Place | None:
+        """Return where the first of all parts and names stands."""
+        at = min((*self.packed, *self.names.values()), default=None)
+        return None if at is None else divmod(at, _COLUMNS)
+
     def of_name(self, name: str) -> Place | None:
         """Return where a column, table or name is first named; without its table if need be."""
         key = name.casefold()

@@ -7,7 +7,7 @@ refused for the same reason by itself. Else it is what the refusal names.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -43,15 +43,11 @@ def placed(refused: Refused, card: Card, question: Question, planned: Planned) -
     places = question.places
     if places is None or "place" in refused.facts:
         return refused
-    place = _guilty(refused, _Alone(card, question, planned), places)
-    place = place or _named(refused, places) or _first(refused, places)
+    alone = _Alone(card, question, planned)
+    place = _guilty(refused, alone, places) or _named(refused, places)
+    if place is None and alone.is_of_text(refused):
+        place = places.first()  # no one part of it, or not one that can be told
     return refused if place is None else said_at(refused, place)
-
-
-def _first(refused: Refused, places: Places) -> Place | None:
-    """Return where the answer's first column stands, if it is that there is no aggregate."""
-    every = (place for _, place, _ in places)
-    return next(every, None) if refused.code == "no-aggregate" else None
 
 
 def _named(refused: Refused, places: Places) -> Place | None:
@@ -76,6 +72,17 @@ def _guilty(refused: Refused, alone: _Alone, places: Places) -> Place | None:
             continue  # whatever is asked of these tables is refused so
         if _is_same(alone.refusal(part, is_inner=is_inner), refused):
             return place
+    return _shown(refused, alone, places)
+
+
+def _shown(refused: Refused, alone: _Alone, places: Places) -> Place | None:
+    """Return where the column of the answer stands that does not go with the groupings."""
+    plain = [output for output in alone.question.outputs if isinstance(output.of, Expr)]
+    if refused.code != "not-in-language" or not plain or _is_same(alone.of_columns([]), refused):
+        return None  # no such column, or the groupings themselves
+    for output in plain:
+        if _is_same(alone.of_columns([output]), refused):
+            return next((place for part, place, _ in places if part == output.of), None)
     return None
 
 
@@ -96,6 +103,28 @@ class _Alone:
         """Return why the tables cannot be asked of at all; nothing if they can."""
         try:
             view_of(self.card, self.question)
+        except Refused as refused:
+            return refused
+        return None
+
+    def is_of_text(self, refused: Refused) -> bool:
+        """Say whether the text is refused so, whatever bounds and shares are given beside it."""
+        question = replace(self.question, max_groups=None, max_rows=None)
+        if question == self.question and refused.code not in ("bad-budget", "unknown-column"):
+            return True  # planning it once more can take long
+        self.left = max(self.left, 1)
+        return _is_same(self._why(question), refused)
+
+    def of_columns(self, columns: Sequence[Output]) -> Refused | None:
+        """Return why no such columns stand beside a count, grouped as the question is."""
+        outputs = (*columns, Output("(count)", Aggregate("count")))
+        return self._why(
+            replace(self.question, outputs=outputs, where=None, having=None, order=(), limit=None)
+        )
+
+    def _why(self, question: Question) -> Refused | None:
+        try:
+            self._plan(question)
         except Refused as refused:
             return refused
         return None

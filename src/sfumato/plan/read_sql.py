@@ -29,7 +29,16 @@ from sfumato.plan.sql_aggregates import check_windows, is_aggregate, is_in_aggre
 from sfumato.plan.sql_expressions import expression, predicate
 from sfumato.plan.sql_formulas import formula, one_of, outer_aggregates, plain, with_names
 from sfumato.plan.sql_from import read_from
-from sfumato.plan.sql_leaves import bare, column_of, constant_of, nodes_of, only, outside
+from sfumato.plan.sql_leaves import (
+    bare,
+    column_of,
+    constant_of,
+    found_at,
+    nodes_of,
+    only,
+    outside,
+    said_at,
+)
 from sfumato.plan.sql_outputs import (
     InAnswer,
     Item,
@@ -46,6 +55,7 @@ from sfumato.plan.sql_text import (
     MAX_TEXT,
     MAX_TOKENS,
     Parsed,
+    beginning,
     check_sub_selects,
     parsed,
 )
@@ -56,14 +66,22 @@ __all__ = ["MAX_DEPTH", "MAX_TEXT", "MAX_TOKENS", "read_sql"]
 def read_sql(
     text: str, data_set: str, *, max_groups: int | None = None, max_rows: int | None = None
 ) -> Question:
-    """Return the question that the text asks of the data set, or refuse."""
+    """Return the question that the text asks of the data set, or refuse with a place in it."""
+    try:
+        question = _read(text, data_set)
+    except Refused as found:  # what has no place of its own is of the text as a whole
+        refused = found if "place" in found.facts else said_at(found, beginning(text))
+    else:
+        return replace(question, max_groups=max_groups, max_rows=max_rows)
+    raise refused
+
+
+def _read(text: str, data_set: str) -> Question:
     text_read = parsed(text)
     names = names_in(text_read.select)
     with noting() as notes:
         question = _question(text_read, data_set)
-    return replace(
-        question, max_groups=max_groups, max_rows=max_rows, places=places_of(notes, names)
-    )
+    return replace(question, places=places_of(notes, names))
 
 
 def _question(text_read: Parsed, data_set: str) -> Question:
@@ -220,7 +238,11 @@ class _After:
         if is_aggregate(node.this):
             raise outside(node.this, "HAVING takes a condition")
         self._check_keys(node.this)
-        return self._renamed(predicate(plain(with_names(node.this, self.names))))
+        try:
+            return self._renamed(predicate(plain(with_names(node.this, self.names))))
+        except Refused as found:
+            refused = found_at(found, node)
+        raise refused
 
     def order(self, node: exp.Expr | None) -> tuple[Order, ...]:
         if node is None:

@@ -10,9 +10,10 @@ from sqlglot import exp
 
 from sfumato.core.expression import Case, Expr, Predicate, one_where
 from sfumato.core.question import Aggregate, Reduce, Reduction, Verb
+from sfumato.core.refusal import Refused
 from sfumato.plan.sql_expressions import expression, predicate
 from sfumato.plan.sql_functions import TOTALS
-from sfumato.plan.sql_leaves import constant_of, nodes_of, only, outside
+from sfumato.plan.sql_leaves import constant_of, found_at, nodes_of, only, outside
 from sfumato.plan.sql_places import noted
 
 _WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that stands in GROUP BY."
@@ -73,10 +74,15 @@ def aggregates(node: exp.Expr) -> tuple[Aggregate, ...]:
     reader = _READERS.get(type(node))
     if reader is None:
         raise outside(node, "this is not answered in SELECT", _WHAT_IS)
-    made = reader(node)
-    for one in made:
-        noted(one, node)
-    return made
+    try:
+        made = reader(node)
+    except Refused as found:
+        refused = found_at(found, node)
+    else:
+        for one in made:
+            noted(one, node)
+        return made
+    raise refused
 
 
 def _of_one(verb: Verb) -> Callable[[exp.Expr], tuple[Aggregate, ...]]:

@@ -31,10 +31,11 @@ from sfumato.core.expression import (
     StartsWith,
     rounded,
 )
+from sfumato.core.refusal import Refused
 from sfumato.plan.sql_functions import OF_A_NUMBER, OfNumber
 from sfumato.plan.sql_hints import CONDITIONS as A_CONDITION
 from sfumato.plan.sql_hints import EXPRESSIONS, called, hint_of
-from sfumato.plan.sql_leaves import column_of, constant_of, is_constant, only, outside
+from sfumato.plan.sql_leaves import column_of, constant_of, found_at, is_constant, only, outside
 from sfumato.plan.sql_places import noted
 from sfumato.plan.sql_text import MAX_DEPTH, too_large
 from sfumato.plan.sql_times import OF_A_TIME
@@ -46,6 +47,14 @@ MOST_DIGITS: Final = 15  # that a number is rounded to
 
 def expression(node: exp.Expr, depth: int = 0) -> Expr:
     """Return the expression, or refuse with its place in the text."""
+    try:
+        return _expression(node, depth)
+    except Refused as found:
+        refused = found_at(found, node)
+    raise refused
+
+
+def _expression(node: exp.Expr, depth: int) -> Expr:
     if depth > MAX_DEPTH:
         raise too_large(f"{MAX_DEPTH} levels of expressions")
     if is_constant(node):
@@ -58,12 +67,16 @@ def expression(node: exp.Expr, depth: int = 0) -> Expr:
 
 def predicate(node: exp.Expr, depth: int = 0) -> Predicate:
     """Return the condition, or refuse with its place in the text."""
-    if depth > MAX_DEPTH:
-        raise too_large(f"{MAX_DEPTH} levels of conditions")
-    return noted(_predicate(node, depth), node)
+    try:
+        return noted(_predicate(node, depth), node)
+    except Refused as found:
+        refused = found_at(found, node)
+    raise refused
 
 
 def _predicate(node: exp.Expr, depth: int) -> Predicate:
+    if depth > MAX_DEPTH:
+        raise too_large(f"{MAX_DEPTH} levels of conditions")
     match node:
         case exp.And() | exp.Or():
             parts = tuple(predicate(part, depth + 1) for part in _chain(node, type(node)))

@@ -9,9 +9,10 @@ from sqlglot import exp
 
 from sfumato.core.expression import Expr
 from sfumato.core.question import Aggregate
+from sfumato.core.refusal import Refused
 from sfumato.plan.sql_aggregates import aggregates, is_aggregate, is_total
 from sfumato.plan.sql_expressions import expression
-from sfumato.plan.sql_leaves import nodes_of, only, outside
+from sfumato.plan.sql_leaves import found_at, nodes_of, only, outside
 
 _FLOATS: Final = (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT)
 
@@ -37,7 +38,11 @@ def outer_aggregates(node: exp.Expr) -> list[exp.Expr]:
 
 def formula(node: exp.Expr, names: Names) -> Expr:
     """Return the arithmetic with every aggregate under the name of its output, or refuse."""
-    return expression(plain(with_names(node, names)))
+    try:
+        return expression(plain(with_names(node, names)))
+    except Refused as found:  # of a copy, which does not know all places
+        refused = found_at(found, node)
+    raise refused
 
 
 def with_names(node: exp.Expr, names: Names) -> exp.Expr:

@@ -12,7 +12,7 @@ from sfumato.core.card import NAME
 from sfumato.core.question import EachPerson, Joined, JoinedPeople
 from sfumato.core.refusal import Refused
 from sfumato.plan.sql_inner import checked_inner, each_person, put_in
-from sfumato.plan.sql_leaves import column_of, nodes_of, only, outside
+from sfumato.plan.sql_leaves import column_of, found_at, nodes_of, only, outside
 from sfumato.plan.sql_lookups import Standing, standing
 from sfumato.plan.sql_people import Each, put_people_in
 from sfumato.plan.sql_rows import Source, put_rows_in, rows_of
@@ -141,7 +141,7 @@ class _Reader:
         Between them are none for tables as they stand; the first is always a SELECT.
         """
         if depth >= MOST_INNER:
-            raise too_large(f"{MOST_INNER} inner SELECTs")
+            raise found_at(too_large(f"{MOST_INNER} inner SELECTs"), select)
         if select.args.get("from_") is None:
             raise outside(select, "the question names no data set", f"Add FROM {self.data_set}.")
         nodes = [select.args["from_"], *(select.args.get("joins") or [])]

@@ -141,6 +141,12 @@ def said_at(refused: Refused, place: Place) -> Refused:
     return Refused(refused.code, cause, refused.next_step, **facts)
 
 
+def found_at(refused: Refused, node: exp.Expr) -> Refused:
+    """Return the refusal of a part of the node with a place, the node's if it has none so far."""
+    place = None if "place" in refused.facts else place_of(node)
+    return refused if place is None else said_at(refused, place)
+
+
 def place_of(node: exp.Expr | None) -> Place | None:
     """Return where the node begins, or what stands around it: not every node knows its own."""
     while node is not None:

@@ -15,6 +15,7 @@ from sfumato.plan.sql_aggregates import NAMES, aggregates, is_aggregate
 from sfumato.plan.sql_expressions import CONDITIONS, expression, predicate
 from sfumato.plan.sql_formulas import formula, is_said_otherwise, outer_aggregates
 from sfumato.plan.sql_leaves import nodes_of, outside
+from sfumato.plan.sql_places import noted
 from sfumato.plan.words import expr_in_words
 
 
@@ -80,7 +81,7 @@ def value_of(node: exp.Expr) -> Expr:
     bare = node.unnest()
     if not isinstance(bare, exp.Condition) or type(bare) not in CONDITIONS:
         return expression(node)
-    return truth_of(predicate(bare))
+    return noted(truth_of(predicate(bare)), bare)
 
 
 def _is_of_aliases(node: exp.Expr, aliases: AbstractSet[str]) -> bool:

@@ -16,7 +16,7 @@ from sqlglot import exp
 from sfumato.core.refusal import Refused
 from sfumato.plan.sql_aggregates import is_aggregate, is_in_aggregate
 from sfumato.plan.sql_formulas import outer_aggregates
-from sfumato.plan.sql_leaves import column_of, only, outside
+from sfumato.plan.sql_leaves import column_of, found_at, only, outside
 from sfumato.plan.sql_text import too_large
 
 MOST_NODES: Final = 5000  # that all columns together may become
@@ -314,7 +314,8 @@ def _put_in(select: exp.Select, tables: Sequence[_Table]) -> None:
             found.append((column, owner))
     made = [(c, t, (t.columns or {}).get(c.name.casefold())) for c, t in found]
     if sum(_size(node) for _, _, node in made) > MOST_NODES:
-        raise too_large(f"{MOST_NODES:,} parts once its inner SELECTs are put in")
+        most = too_large(f"{MOST_NODES:,} parts once its inner SELECTs are put in")
+        raise found_at(most, select)
     for column, table, node in made:
         if node is None:
             name = None if is_alone else exp.to_identifier(table.name, quoted=True)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from sqlglot import Token, TokenType, exp
@@ -52,6 +53,7 @@ def parsed(text: str) -> Parsed:
     except _STRAY:
         pass
     if len(trees) != 1 or trees[0] is None:
+        place = place or _second_statement(tokens)
         refused = Refused(
             "bad-sql",
             "This is not one SQL statement that can be read.",
@@ -64,6 +66,12 @@ def parsed(text: str) -> Parsed:
     if type(tree) is not exp.Select:
         raise outside(tree, "only SELECT is answered")
     return Parsed(tree, _lost(tokens, tree))
+
+
+def _second_statement(tokens: Sequence[Token]) -> Place | None:
+    """Return where a second statement begins; None if there is none."""
+    pairs = pairwise(tokens)
+    return next((_begin(t) for end, t in pairs if end.token_type is TokenType.SEMICOLON), None)
 
 
 def _stopped_at(error: ParseError) -> Place | None:
@@ -161,20 +169,34 @@ def _checked_tokens(text: str) -> list[Token]:
     """Return the words of a text that is short and flat enough; none, if it cannot be read."""
     if len(text.encode("utf-8", "replace")) > MAX_TEXT:
         raise too_large("16 KB of text")
-    if _depth(text) > MAX_DEPTH:
-        raise too_large(f"{MAX_DEPTH} levels of brackets")
+    too_deep = _beyond(text)
+    if too_deep is not None:
+        raise said_at(too_large(f"{MAX_DEPTH} levels of brackets"), place_at(text, too_deep))
     try:
         tokens = _DUCKDB.tokenize(text)
     except _STRAY:
         tokens = []  # nothing can be parsed from it, and that has its own code
     if len(tokens) > MAX_TOKENS:
-        raise too_large(f"{MAX_TOKENS} words")
+        raise said_at(too_large(f"{MAX_TOKENS} words"), _begin(tokens[MAX_TOKENS]))
     return tokens
 
 
-def _depth(text: str) -> int:
-    deepest = level = 0
-    for bracket in _BRACKET.findall(text):
-        level += 1 if bracket in "([{" else -1
-        deepest = max(deepest, level)
-    return deepest
+def _beyond(text: str) -> int | None:
+    """Return where the first bracket stands that is deeper than any may be."""
+    level = 0
+    for bracket in _BRACKET.finditer(text):
+        level += 1 if bracket[0] in "([{" else -1
+        if level > MAX_DEPTH:
+            return bracket.start()
+    return None
+
+
+def place_at(text: str, at: int) -> Place:
+    """Return the line and column of a letter of the text."""
+    before = text[:at].split("\n")
+    return len(before), len(before[-1]) + 1
+
+
+def beginning(text: str) -> Place:
+    """Return where the text begins, after what is no word."""
+    return place_at(text, len(text) - len(text.lstrip()))
