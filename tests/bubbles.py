@@ -29,13 +29,15 @@ def _installed() -> tuple[str, ...]:
     """Return what is tested: the default always; podman and apptainer where they are.
 
     Podman is asked to start with runc if that is here: crun needs rights that a container lacks.
-    Docker needs an image.
+    Docker needs an image, whose digest is named by whoever has a daemon (decision 0092).
     """
     found = ["bubblewrap"]
     if shutil.which("podman") is not None:
         found.append("podman:runc" if shutil.which("runc") else "podman")
     if shutil.which("apptainer") is not None:
         found.append("apptainer")
+    if image := os.environ.get("SFUMATO_TEST_DOCKER"):
+        found.append(f"docker:{image}")
     return tuple(found)
 
 

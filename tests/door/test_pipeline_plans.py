@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import sfumato
 from bubbles import needs_bubbles
 from sfumato.app import OpenVault
 from sfumato.core.refusal import Refused
+from sfumato.core.sandbox import SandboxStopped
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.services.pipelines import pipelines
 from vaults import card, make_vault, write_csv
 
 CARD = """
@@ -110,3 +115,26 @@ def test_where_no_sandbox_starts_nothing_is_tried(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert code_of(lambda: planned(vault, mean, people=5)) == "sandbox-missing"
+
+
+def test_plans_that_wait_have_made_nobody_up(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan holds up to two million values, and may wait for a sandbox for hours."""
+    digest = vault["town"].submit(mean, outputs=OUTPUT)["digest"]
+    body = {"data_set": "town", "pipeline": digest, "epsilon": 1, "people": 5}
+    meeting, met = threading.Barrier(2), []
+
+    def held(*_: object) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(1)
+            met.append(True)
+        raise SandboxStopped
+
+    def refused(_: int) -> str:
+        return code_of(lambda: vault.call("plan-pipeline", body))
+
+    monkeypatch.setattr(pipelines, "tried", held)
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(refused, range(3))) == ["sandbox-missing"] * 3
+    assert met == []

@@ -18,7 +18,7 @@ import pytest
 import images
 from images import blob, layout, link, member, tar_of
 from sfumato.core.refusal import Refused
-from sfumato.sandbox import layers, oci
+from sfumato.sandbox import layers, members, oci
 from sfumato.sandbox.environments import Environments
 from sfumato.sandbox.oci import read_image
 
@@ -322,3 +322,119 @@ def test_a_layer_of_long_names_is_not_held_in_memory_with_every_name_whole(tmp_p
         tracemalloc.stop()
     assert made.has(f"{deep}/499")
     assert most < 3_000_000  # every name whole, and in parts, is 6 MB
+
+
+class Touched(bytes):
+    """Bytes that count how many of them are looked at; every slice of them is plain."""
+
+    looked_at = 0
+
+    def find(self, sub: Any, start: Any = 0, end: Any = None) -> int:  # Any: as bytes has it
+        at = super().find(sub, start, end)
+        stop = len(self) if end is None else min(end, len(self))
+        self.looked_at += (stop if at < 0 else at + 1) - start
+        return at
+
+    def __getitem__(self, place: Any) -> Any:  # Any: as bytes has it
+        got = super().__getitem__(place)
+        self.looked_at += 1 if isinstance(got, int) else len(got)
+        return got
+
+
+NESTED = (b"2 " * 8000 + b"k=v\n")[: (1 << 14) - 1] + b"="  # a record at each letter, to the end
+ODD = {
+    "nested": NESTED,
+    "digits": b"1" * (1 << 14),
+    "a length of none": b"0 path=a\n" * 1000,
+    "too long": b"99 path=a\n",
+    "no end of a line": b"7 a=bcd",
+    "no number": b"x path=a\n",
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD.keys())
+def test_what_is_said_of_a_member_is_looked_at_once_and_refused_if_it_is_odd(text: bytes) -> None:
+    """Python's own reader looks at nested records again and again, and keeps 64 MB of these."""
+    seen = Touched(text)
+    with pytest.raises(ValueError):
+        members.records(seen)
+    assert seen.looked_at <= 3 * len(text) + 64
+
+
+def test_many_records_are_looked_at_once() -> None:
+    seen = Touched(b"".join(b"17 k%d=%d\n" % (n, n * n) for n in range(1000, 2000)))
+    assert members.records(seen) == {}
+    assert len(seen) <= seen.looked_at <= 4 * len(seen)
+
+
+def test_the_librarys_reader_of_what_is_said_is_never_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it keeps of all members, it copies for each of them; what it reads, it reads again."""
+
+    def asked(*_: object) -> None:
+        pytest.fail("the library has read what a member says")
+
+    monkeypatch.setattr(tarfile.TarInfo, "_proc_pax", asked)
+    name, target = "n\u00e4" * 60, "t" * 150
+    said = {"path": name, "SCHILY.xattr.user.a": "b", "mtime": "1.5"}
+    of_all = tarfile.TarInfo.create_pax_global_header({"comment": "of all"})
+    tar = of_all + tar_of([
+        member("short", b"text", pax_headers=said),
+        member("bytes", b"text", pax_headers={"hdrcharset": "BINARY", "path": "b\udcff"}),
+        member("link", type=tarfile.SYMTYPE, linkname="x", pax_headers={"linkpath": target}),
+        member("last", b"last"),
+    ])  # fmt: skip
+    read_image(tmp_path / "layout", layout(tmp_path / "layout", [tar]), tmp_path / "files")
+    assert files_of(tmp_path / "files") == {name: "text", "b\udcff": "text", "last": "last"}
+    assert os.readlink(tmp_path / "files" / "link") == target
+
+
+def test_a_size_that_is_said_is_the_size(tmp_path: Path) -> None:
+    first, second = member("a", bytes(1000)), member("b", b"b")
+    head = first[0].tobuf(tarfile.USTAR_FORMAT)
+    first[0].size = 0
+    head = first[0].tobuf(tarfile.USTAR_FORMAT)
+    said = tarfile.TarInfo("x")
+    text = b"13 size=1000\n"
+    said.type, said.size = tarfile.XHDTYPE, len(text)
+    tar = said.tobuf(tarfile.USTAR_FORMAT) + text.ljust(512, b"\0") + head + bytes(1024)
+    read_image(
+        tmp_path / "layout", layout(tmp_path / "layout", [tar + tar_of([second])]),
+        tmp_path / "files",
+    )  # fmt: skip
+    assert (tmp_path / "files" / "a").read_bytes() == bytes(1000)
+    assert (tmp_path / "files" / "b").read_text() == "b"
+
+
+@pytest.mark.parametrize("said", ["path", "linkpath", "size"])
+def test_nothing_is_said_of_all_members(said: str, tmp_path: Path) -> None:
+    of_all = tarfile.TarInfo.create_pax_global_header({said: "1"})
+    digest = layout(tmp_path / "layout", [of_all + tar_of([member("a", b"a")])])
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+
+
+def test_links_that_lead_on_and_on_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty links of two thousand names each, for each of half a million members, are hours."""
+    chain = [link(f"l{i}", "./" * 2000 + f"l{i + 1}") for i in range(39)]
+    tar = tar_of([member("l39/a"), *chain, *(member(f"l0/{i}") for i in range(3))])
+    monkeypatch.setattr(layers, "_MOST_STEPS", 3 * 39 * 4001)
+    good = layout(tmp_path / "good", [LOWER, UPPER])
+    read_image(tmp_path / "good", good, tmp_path / "files")
+    shutil.rmtree(tmp_path / "files")
+    digest = layout(tmp_path / "layout", [tar])
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+    monkeypatch.setattr(layers, "_MOST_STEPS", 4 * 39 * 4001)
+    read_image(tmp_path / "layout", digest, tmp_path / "files")
+
+
+def test_a_layer_that_is_named_twice_is_unpacked_within_one_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = layout(tmp_path / "layout", [LOWER, LOWER])
+    monkeypatch.setattr(oci, "_MOST_UNPACKED", 2 * len(LOWER) - 1)
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+    monkeypatch.setattr(oci, "_MOST_UNPACKED", 2 * len(LOWER))
+    assert read_image(tmp_path / "layout", digest, tmp_path / "files").digest == digest

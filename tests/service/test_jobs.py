@@ -6,9 +6,10 @@ import json
 import os
 import signal
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 import sfumato
 from served import Service, served
+from sfumato.faces.line.telling import OF_ONE_USER
 from vaults import patients_vault
 
 AT = "/v1/data-sets/patients"
@@ -173,6 +175,36 @@ def test_events_tell_the_state_until_it_is_over(service: Service) -> None:
     states = [json.loads(line[6:])["state"] for line in lines if line.startswith("data: ")]
     assert states[-1] == "done"
     assert lines.count("event: state") == len(states)
+
+
+def listening(service: Service, job: str, token: str) -> Any:
+    """Return the stream of a job's states."""
+    headers = {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"{service.url}/v1/jobs/{job}/events", headers=headers)  # noqa: S310
+    return urllib.request.urlopen(request, timeout=60)  # noqa: S310
+
+
+def test_a_user_with_many_tokens_takes_no_more_places_of_those_who_listen(
+    service: Service,
+) -> None:
+    mine = [service.tokens["ada"]]
+    for label in ("x", "y"):
+        made = call(service, "POST", "/v1/tokens", {"label": label, "actions": ["read", "ask"]})
+        mine.append(made[1]["token"])
+    with stopped_engine(service), ExitStack() as streams:
+        job = begin(service, 50)["job"]
+        for place in range(OF_ONE_USER):
+            stream = streams.enter_context(listening(service, job, mine[place % 2]))
+            assert stream.readline() == b"event: state\n"  # and so it is counted
+        for token in mine:
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                listening(service, job, token)
+            with refused.value as error:
+                assert error.code == 429
+        _, bobs = call(service, "POST", "/v1/jobs", terms(51), by="bob")
+        stream = streams.enter_context(listening(service, bobs["job"], service.tokens["bob"]))
+        assert stream.readline() == b"event: state\n"
+    assert ended(service, job)["state"] == "done"
 
 
 def test_a_job_that_waits_is_cancelled_and_one_that_reads_is_not(service: Service) -> None:

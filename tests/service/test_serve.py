@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -46,6 +46,29 @@ def test_an_invitation_opens_once(service: Service) -> None:
     service.owner()
     body = {"invitation": service.invitation, "password": "another pass word"}
     assert service.call("POST", "/v1/invitations", body)[0] == 401
+
+
+def test_who_comes_back_by_an_invitation_is_shown_who_has_invited_them(service: Service) -> None:
+    service.user("mia", "researcher")
+    body = {"user": "mia", "roles": ["researcher"]}
+    _, made = service.call("POST", "/v1/users", body, token=service.owner())
+    link = http.client.HTTPConnection("127.0.0.1", urlsplit(service.url).port, timeout=60)
+    sent = {"Host": "localhost", "Sec-Fetch-Site": "same-origin"}
+    form = urlencode({"password": PASSWORD, "again": PASSWORD})
+    typed = {**sent, "Content-Type": "application/x-www-form-urlencoded"}
+    for _ in range(40):
+        link.request("POST", f"/welcome/{made['invitation']}", form, typed)
+        reply = link.getresponse()
+        reply.read()
+        if reply.status != 429:  # several came from this one place within a minute
+            break
+        time.sleep(2)
+    assert (reply.status, reply.getheader("Location")) == (303, "/tokens")
+    cookie = str(reply.getheader("Set-Cookie")).partition(";")[0]
+    link.request("GET", "/tokens", headers={**sent, "Cookie": cookie})
+    shown = link.getresponse().read().decode()
+    link.close()
+    assert shown.count('<th scope="row">owner</th>') == 2
 
 
 def test_a_researcher_asks_and_pays_over_http(service: Service) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from sfumato.faces.line.door_end import DoorEnd, _Known
 from sfumato.faces.line.edge_end import Answered
 from sfumato.faces.line.frames import Frame
 from sfumato.faces.line.tally import Tally, to_nowhere
-from sfumato.faces.line.telling import OF_ONE_TOKEN, check_listeners, told
+from sfumato.faces.line.telling import OF_ONE_USER, check_listeners, told
 from sfumato.services.access import Access, Caller
 from sfumato.services.access.access import MOST_TOKENS
 from sfumato.services.access.admission import REMEMBERED_S
@@ -65,6 +66,30 @@ def test_the_ledger_knows_who_invited_whom_before_they_come(vault: OpenVault) ->
              if any(kind in note for note in notes)]  # fmt: skip
     assert kinds == ["user-added", "user-invited", "token-made", "password-set"]
     assert any("user-invited" in note and "otto" in note for note in notes)
+
+
+def test_whoever_was_invited_anew_sees_by_whom_and_can_revoke_what_is_open(
+    vault: OpenVault,
+) -> None:
+    """An operator who takes up the invitation themselves is ada; she sees it when she is back."""
+    access, otto = vault.house.desk.access, Caller("otto", frozenset({"operate"}))
+    signed_in(access)
+    stolen = access.invite(otto, "ada", ["researcher"])["invitation"]
+    as_ada = access.take_up(str(stolen), "another pass word", "there")
+    back = access.invite(Caller("pia", otto.actions), "ada", ["researcher"])["invitation"]
+    shown: Any = access.take_up(str(back), PASSWORD, "here")["invitations"]
+    assert [one["by"] for one in shown] == ["pia", "otto", "otto"]
+    assert not any(one["is_open"] for one in shown)
+    with pytest.raises(Refused):
+        access.admission.caller(str(as_ada["token"]))
+    late = access.invite(otto, "ada", ["researcher"])["invitation"]
+    ada: Any = access.sign_in("ada", PASSWORD, "here")
+    newest = ada["invitations"][0]
+    assert (newest["by"], newest["is_open"]) == ("otto", True)
+    assert str(late) not in str(ada["invitations"])
+    access.revoke(access.admission.caller(str(ada["token"])), str(newest["id"]))
+    with pytest.raises(Refused):
+        access.take_up(str(late), PASSWORD, "there")
 
 
 def test_without_a_record_there_is_no_user(
@@ -128,18 +153,18 @@ def test_who_listens_at_once_is_no_more_than_one_after_another() -> None:
 
     async def run() -> list[int]:
         async def look() -> Answered:
-            return Answered(None, b'{"state": "waiting"}')
+            return Answered(None, b'{"state": "waiting"}', "ada")
 
         first = await look()
-        several = [told("ada's", first, look) for _ in range(OF_ONE_TOKEN + 5)]
+        several = [told(first, look) for _ in range(OF_ONE_USER + 5)]
         heard = [[one async for one in _some(stream)] for stream in several]
         for stream in several:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
         return [len(one) for one in heard]
 
-    assert asyncio.run(run()) == [1] * OF_ONE_TOKEN + [0] * 5
-    check_listeners("ada's")  # all have gone
+    assert asyncio.run(run()) == [1] * OF_ONE_USER + [0] * 5
+    check_listeners("ada")  # all have gone
 
 
 async def _some(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

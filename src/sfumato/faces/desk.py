@@ -148,7 +148,10 @@ _OPEN: Final[Mapping[str, Callable[[Desk, Body, str], Json]]] = {
 _VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
     "sign-out": lambda desk, caller, _: desk.access.sign_out(caller),
     "me": lambda desk, caller, _: desk.access.me(caller),
-    "tokens": lambda desk, caller, _: {"tokens": desk.access.tokens(caller)},
+    "tokens": lambda desk, caller, _: {
+        "tokens": desk.access.tokens(caller),
+        "invitations": desk.access.invitations(caller.user),
+    },
     "make-token": _make_token,
     "revoke-token": lambda d, caller, body: d.access.revoke(caller, text_of(body, "token")),
     "users": lambda desk, _caller, _: {"users": desk.access.users()},

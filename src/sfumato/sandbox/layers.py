@@ -14,18 +14,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, Final
 
 from sfumato.core.environment import bad_environment
+from sfumato.sandbox.members import Member
 
 MOST_BYTES: Final = 4 << 30  # of all files of all layers together
 MOST_ENTRIES: Final = 500_000
 _MOST_PATH, _MOST_DEPTH, _MOST_LINKS = 4096, 64, 40
-_MOST_HEADER: Final = 1 << 14  # that a member may say of itself, which is read at once
-_EXTENDED: Final = (
-    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
-    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK,
-)  # fmt: skip
+_MOST_STEPS: Final = 32_000_000  # from name to name, along all paths and links of all members
 _OURS: Final = ("dev", "proc", "sys", "work", "tmp")  # what stands there in a bubble is not theirs
 _GONE, _ALL_GONE = ".wh.", ".wh..wh..opq"
 
@@ -55,39 +52,20 @@ class Folder:
 Node = Folder | Kept | Link
 
 
-class _Member(tarfile.TarInfo):
-    """A member, looked at before what it says of itself is read."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Return it; refuse one that says very much, or has a list of holes."""
-        made = super().frombuf(buf, encoding, errors)
-        is_long = made.type in _EXTENDED and made.size > _MOST_HEADER
-        if is_long or made.type == tarfile.GNUTYPE_SPARSE:
-            raise ValueError
-        return made
-
-    def _no_holes(self, *_said: object) -> None:
-        """Refuse a list of holes: however small when packed, it would be held in memory."""
-        raise ValueError
-
-    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _no_holes
-
-
 class Layers:
     """The tree of an image, to which one layer after the other is added."""
 
     def __init__(self, bytes_in: Path) -> None:
         """Begin with nothing; files' bytes are laid flat into that folder, by number."""
         self.root = Folder()
-        self._bytes_in, self._count, self._size = bytes_in, 0, 0
+        self._bytes_in, self._count, self._size, self._steps = bytes_in, 0, 0, 0
         self._names: dict[str, str] = {}  # each is held once, however many paths it is on
 
     def add(self, layer: IO[bytes]) -> None:
         """Put a layer, an open tar, on top of those before it; or refuse."""
         found: list[tuple[tuple[str, ...], Node | tuple[str, ...]]] = []
         try:
-            with tarfile.open(fileobj=layer, mode="r|", tarinfo=_Member) as tar:
+            with tarfile.open(fileobj=layer, mode="r|", tarinfo=Member) as tar:
                 for member in tar:
                     self._count += 1
                     node = self._node(tar, member)
@@ -188,6 +166,9 @@ class Layers:
         """Return the folder of that path in the tree; links on the way lead within the tree."""
         left, way, links = list(reversed(parts)), [self.root], 0
         while left:
+            self._steps += 1
+            if self._steps > _MOST_STEPS:
+                raise bad_environment("its links lead on and on")
             name = left.pop()
             if name in ("", "."):
                 continue
@@ -205,7 +186,9 @@ class Layers:
                 if links > _MOST_LINKS:
                     return None
                 way = [self.root] if node.target.startswith("/") else way
-                left += reversed(node.target.split("/"))
+                further = node.target.split("/")
+                self._steps += len(further)
+                left += reversed(further)
             elif isinstance(node, Folder) and len(way) <= _MOST_DEPTH:
                 way.append(node)
             else:

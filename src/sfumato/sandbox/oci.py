@@ -30,7 +30,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _MOST_TEXT: Final = 4 << 20  # of an index, a manifest or a configuration
 _MOST_LAYERS: Final = 128
 _MOST_NESTED: Final = 3  # of indexes in indexes
-_MOST_UNPACKED: Final = 2 * MOST_BYTES  # of one tar, its padding too
+_MOST_UNPACKED: Final = 2 * MOST_BYTES  # of all tars together, their padding too
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _MANIFESTS: Final = (
     "application/vnd.oci.image.manifest.v1+json",
@@ -71,8 +71,8 @@ def read_image(layout: Path, digest: str, target: Path) -> Image:
     if not 1 <= len(layers) <= _MOST_LAYERS:
         raise bad_environment(f"an image has 1 to {_MOST_LAYERS} layers")
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        pairs = zip(layers, whole, strict=True)
-        layers_of((_layer(layout, one, tar) for one, tar in pairs), target, Path(folder))
+        pairs, room = zip(layers, whole, strict=True), _Room()
+        layers_of((_layer(layout, one, tar, room) for one, tar in pairs), target, Path(folder))
     return _said(digest, _dict(config.get("config")))
 
 
@@ -155,8 +155,21 @@ def _read_json(text: bytes) -> Json:
     return found
 
 
+class _Room:
+    """What the layers of one image may still be, unpacked: one can be named again and again."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_UNPACKED
+
+    def take(self, size: int) -> None:
+        """Take so many bytes of it, or refuse."""
+        self._left -= size
+        if self._left < 0:
+            raise bad_environment(f"its layers are more than {_MOST_UNPACKED >> 30} GB")
+
+
 @contextmanager
-def _layer(layout: Path, said: object, whole: object) -> Iterator[IO[bytes]]:
+def _layer(layout: Path, said: object, whole: object, room: _Room) -> Iterator[IO[bytes]]:
     """Give a layer's tar, whose packed and whole bytes are what their digests say; or refuse.
 
     It is unpacked to a file that has no name before a byte of it is looked at.
@@ -168,7 +181,7 @@ def _layer(layout: Path, said: object, whole: object) -> Iterator[IO[bytes]]:
         with _blob(layout, said) as file:
             packed = _Counted(file)
             read = _unpacked if kind in _PACKED else _copied
-            is_read = read(packed, tar, whole)
+            is_read = read(packed, tar, whole, room)
             packed.drain()
         if not is_read or f"sha256:{packed.hash.hexdigest()}" != _dict(said).get("digest"):
             raise _not_its_digest()
@@ -198,22 +211,25 @@ class _Counted(io.RawIOBase):
             pass
 
 
-def _unpacked(packed: _Counted, tar: IO[bytes], whole: object) -> bool:
+def _unpacked(packed: _Counted, tar: IO[bytes], whole: object, room: _Room) -> bool:
     """Say whether the blob is a gzip of what has that digest, which is then in the file."""
     try:
         with gzip.GzipFile(fileobj=packed, mode="rb") as file:
-            return _copied(file, tar, whole)
+            return _copied(file, tar, whole, room)
     except (OSError, EOFError, zlib.error):
         return False
 
 
-def _copied(source: Any, tar: IO[bytes], whole: object) -> bool:  # Any: what has `read`
+def _copied(
+    source: Any,  # Any: what has `read`
+    tar: IO[bytes],
+    whole: object,
+    room: _Room,
+) -> bool:
     """Say whether the bytes have that digest; they are then in the file. No bomb is held whole."""
-    plain, size = hashlib.sha256(), 0
+    plain = hashlib.sha256()
     while piece := source.read(_AT_ONCE):
-        size += len(piece)
-        if size > _MOST_UNPACKED:
-            raise bad_environment(f"a layer is more than {_MOST_UNPACKED >> 30} GB")
+        room.take(len(piece))
         plain.update(piece)
         tar.write(piece)
     return f"sha256:{plain.hexdigest()}" == whole

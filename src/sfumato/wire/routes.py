@@ -76,7 +76,8 @@ ROUTES: Final[tuple[Route, ...]] = (
         opened({"user": text(), "roles": listed(text()), "actions": listed(text())}),
     ),
     Route(
-        "tokens", "GET", "/v1/tokens", "Your own tokens; never their secrets.", "any",
+        "tokens", "GET", "/v1/tokens",
+        "Your own tokens, never their secrets; and who has invited you when.", "any",
         opened({"tokens": listed(TOKEN)}),
     ),
     Route(

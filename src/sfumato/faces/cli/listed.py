@@ -59,6 +59,10 @@ LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "owner",
             "Put MEMBER into GROUP, so that cards with that group under [ask] let them ask.",
         ),
+        "forget-earlier": (
+            "owner",
+            "Remove from disk the rows of earlier versions, which nobody asks any more.",
+        ),
         "stream": (
             "stream",
             "Open a running count that goes on, close its days, show what is closed.",

@@ -169,4 +169,16 @@ def enrol(shell: Shell, member: str, group: str) -> None:
     shell.show({"user": member, "group": group}, f"{member} is in {group}.")
 
 
-COMMANDS = (init, change_key, add, enrol)
+@click.command("forget-earlier")
+@command
+def forget_earlier(shell: Shell) -> None:
+    """Remove from disk the rows of earlier versions, which nobody asks any more.
+
+    Do it while nobody asks: a question that was begun on an earlier version would fail, paid.
+    """
+    with shell.open_folder() as vault:
+        count = vault.owner.data_sets.forget_earlier()
+    shell.show({"removed": count}, f"Tables of earlier rows that were removed: {count}.")
+
+
+COMMANDS = (init, change_key, add, enrol, forget_earlier)

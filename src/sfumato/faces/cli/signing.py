@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,10 @@ def sign_in(shell: Shell, name: str | None, with_token: bool) -> None:
         with shell.app.connect(url, token="") as vault:  # nobody yet
             token = vault.call("sign-in", {"user": name, "password": password})["token"]
     with shell.app.connect(url, token=token) as vault:
-        me = vault.call("me", {})
+        me, invited = vault.call("me", {}), vault.call("tokens", {}).get("invitations", [])
     _keep({**_kept(), url: token})
-    shell.show(dict(me), f"Signed in to {url} as {me['user']}.")
+    words = "".join(map(_invited, invited)) if len(invited) > 1 else ""
+    shell.show({**me, "invitations": invited}, f"Signed in to {url} as {me['user']}.{words}")
 
 
 @click.command("sign-out")
@@ -65,6 +67,12 @@ def sign_out(shell: Shell, all_devices: bool) -> None:
             vault.call("sign-out", {})
     _keep({known: token for known, token in _kept().items() if known != url})
     shell.show({"signed_out": True}, f"Signed out of {url}.")
+
+
+def _invited(one: Mapping[str, object]) -> str:
+    """Return a line of an invitation: one that was not asked for lets somebody else in."""
+    until = "open: revoke it in the console" if one["is_open"] else f"over {one['until']}"
+    return f"\n  invited by {one['by']} {one['made']}, {until}"
 
 
 def _service(shell: Shell) -> str:

@@ -44,9 +44,10 @@ async def revoke_all(visit: Visit) -> Response:
 
 
 async def _page(visit: Visit, made: Said | None, refused: Refused | None) -> Response:
-    found = (await visit.call("tokens"))["tokens"]
+    found = await visit.call("tokens")
     cards = (await visit.call("data-sets"))["data_sets"] if visit.may("read") else []
-    return visit.page("tokens.html", refused, tokens=found, cards=cards, made=made, form=visit.form)
+    shown = {"tokens": found["tokens"], "invitations": found["invitations"], "cards": cards}
+    return visit.page("tokens.html", refused, **shown, made=made, form=visit.form)
 
 
 PAGES: Final = (

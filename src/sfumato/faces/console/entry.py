@@ -49,8 +49,8 @@ async def welcome(visit: Visit) -> Response:
         return visit.page("welcome.html", differ, invitation=invitation)
     body = {"invitation": invitation, "password": password}
     said, refused = await visit.tried("take-up", lambda: body)
-    if said is not None:
-        return signed_in(visit.go("/"), said["token"])
+    if said is not None:  # whoever was invited before is shown by whom, and when
+        return signed_in(visit.go("/tokens" if said["invitations"][1:] else "/"), said["token"])
     return visit.page("welcome.html", refused, invitation=invitation)
 
 

@@ -18,10 +18,10 @@ async def followed(visit: Visit, verb: str, params: dict[str, object]) -> Respon
     async def look() -> Answered:
         return await visit.line.call(verb, token=visit.token, place=visit.place, params=params)
 
-    check_listeners(visit.token)
     first = await look()
     refused = read_refusal(json.loads(first.body))
     if refused is not None:
         raise refused
-    stream = told(visit.token, first, look)
+    check_listeners(first.user)
+    stream = told(first, look)
     return StreamingResponse(stream, media_type=EVENTS, headers=NOT_KEPT)

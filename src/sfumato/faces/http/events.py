@@ -28,13 +28,14 @@ def events_endpoint(route: Route, line: Line) -> Endpoint:
             )
 
         try:
-            check_listeners(bearer(request))
             first = await look()
+            if first.code is None:
+                check_listeners(first.user)
         except Refused as refused:
             return refusal_reply(refused)
         if first.code is not None:
             return json_reply(first.code, first.body)
-        stream = told(bearer(request), first, look)
+        stream = told(first, look)
         return StreamingResponse(stream, media_type=EVENTS, headers=NOT_KEPT)
 
     return endpoint

@@ -154,12 +154,13 @@ class DoorEnd:
             stream = (reader, writer)
             return json_text(await self._files.received(call.token, call.params, stream))
 
-        await _tell(await self._counted(received(), known), frame, writer)
+        await _tell(await self._counted(received(), known), known.user, frame, writer)
         await drained(reader)
 
     async def _answer(self, frame: Frame, writer: asyncio.StreamWriter) -> None:
         known = _Known()
-        await _tell(await self._counted(self._done(frame, known), known), frame, writer)
+        said = await self._counted(self._done(frame, known), known)
+        await _tell(said, known.user, frame, writer)
 
     async def _counted(self, work: Awaitable[str], known: _Known) -> _Said:
         """Return what the work gives, or its refusal, counted."""
@@ -265,8 +266,8 @@ def _refused(refused: Refused) -> _Said:
     return _Said(refused.code, json_text(refusal_shape(refused)))
 
 
-async def _tell(said: _Said, asked: Frame, writer: asyncio.StreamWriter) -> None:
-    header: Json = {"id": asked.header.get("id"), "code": said.code}
+async def _tell(said: _Said, user: str, asked: Frame, writer: asyncio.StreamWriter) -> None:
+    header: Json = {"id": asked.header.get("id"), "code": said.code, "user": user}
     with contextlib.suppress(ConnectionError):
         writer.write(Frame(header, said.text.encode()).as_bytes())
         await writer.drain()

@@ -13,10 +13,11 @@ from sfumato.wire import Json, Refused, bad_request
 
 @dataclass(frozen=True)
 class Answered:
-    """What came back: a refusal's code, or None, and the JSON as it stands."""
+    """What came back: a refusal's code, or None, the JSON as it stands, and who was let in."""
 
     code: str | None
     body: bytes
+    user: str = ""  # whose token it was; "" if nobody's
 
 
 class Line:
@@ -73,7 +74,8 @@ class Line:
             future = self._waiting.pop(frame.header.get("id"), None)
             code = frame.header.get("code")
             if future is not None and not future.done():
-                future.set_result(Answered(None if code is None else str(code), frame.body))
+                user = str(frame.header.get("user", ""))
+                future.set_result(Answered(None if code is None else str(code), frame.body, user))
         writer.close()
         lost, self._waiting = self._waiting, {}
         for future in lost.values():

@@ -15,30 +15,30 @@ from sfumato.wire import Refused
 EVERY_S: Final = 0.5
 LONGEST_S: Final = 3600.0  # then whoever listens comes again
 AT_ONCE: Final = 200
-OF_ONE_TOKEN: Final = 10
+OF_ONE_USER: Final = 10  # with whatever tokens: a user may have a hundred
 OVER: Final = ("done", "failed", "cancelled")
 EVENTS: Final = "text/event-stream"
 NOT_KEPT: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 Look = Callable[[], Awaitable[Answered]]
 
-_LISTENING: Final[Counter[str]] = Counter()  # streams of this process, by token
+_LISTENING: Final[Counter[str]] = Counter()  # streams of this process, by user
 
 
-def check_listeners(token: str) -> None:
+def check_listeners(user: str) -> None:
     """Refuse one more where too many listen."""
-    if _LISTENING.total() >= AT_ONCE or _LISTENING[token] >= OF_ONE_TOKEN:
+    if _LISTENING.total() >= AT_ONCE or _LISTENING[user] >= OF_ONE_USER:
         raise Refused("too-many", "Too many listen already.", "Ask for the state instead.")
 
 
-async def told(token: str, first: Answered, look: Look) -> AsyncIterator[bytes]:
+async def told(first: Answered, look: Look) -> AsyncIterator[bytes]:
     """Yield the state every half second; a revoked token is told nothing more.
 
     Of those who came at once each was one of few when it was looked at: here it is one too many.
     """
-    until = time.monotonic() + LONGEST_S
-    _LISTENING[token] += 1
+    until, user = time.monotonic() + LONGEST_S, first.user
+    _LISTENING[user] += 1
     try:
-        if _LISTENING.total() > AT_ONCE or _LISTENING[token] > OF_ONE_TOKEN:
+        if _LISTENING.total() > AT_ONCE or _LISTENING[user] > OF_ONE_USER:
             return
         answer = first
         while True:
@@ -50,9 +50,9 @@ async def told(token: str, first: Answered, look: Look) -> AsyncIterator[bytes]:
     except Refused:
         return  # the door is not there just now: whoever listens comes again
     finally:
-        _LISTENING[token] -= 1
-        if not _LISTENING[token]:
-            del _LISTENING[token]
+        _LISTENING[user] -= 1
+        if not _LISTENING[user]:
+            del _LISTENING[user]
 
 
 def _is_over(body: bytes) -> bool:

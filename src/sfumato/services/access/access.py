@@ -23,6 +23,8 @@ INVITATION: Final = timedelta(days=7)
 LONGEST: Final = timedelta(days=90)
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 12, 200
 MOST_TOKENS: Final = 100  # of one user, open at once
+MOST_INVITATIONS: Final = 50  # that are shown, the newest
+_INVITED_BY: Final = "invited by "
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,23 @@ class Access:
             if token.kind != "invite" and self._is_open(token)
         ]
 
+    def invitations(self, user: str) -> list[Json]:
+        """Return who has invited the user and when, the newest first; never a secret.
+
+        One that they did not ask for is how somebody else comes in as them: they are to see it.
+        """
+        found = [token for token in self.store.tokens(user) if token.kind == "invite"]
+        return [
+            {
+                "id": token.id,
+                "by": token.label.removeprefix(_INVITED_BY),
+                "made": token.created,
+                "until": token.revoked or token.expires,
+                "is_open": self._is_open(token),
+            }
+            for token in found[:MOST_INVITATIONS]
+        ]
+
     def make_token(
         self,
         caller: Caller,
@@ -250,11 +269,11 @@ class Access:
     def _session(self, user: User) -> Json:
         actions = tuple(action for action in ACTIONS if action in user.actions)
         made = self._made(user.name, _Opens("session", "signed in", actions, None, SESSION))
-        return {**made, "roles": list(user.roles)}
+        return {**made, "roles": list(user.roles), "invitations": self.invitations(user.name)}
 
     def _invitation(self, name: str, *, by: str) -> Json:
         self.ledger.note("user-invited", {"user": name, "by": by})
-        made = self._made(name, _Opens("invite", f"invited by {by}", (), None, INVITATION))
+        made = self._made(name, _Opens("invite", f"{_INVITED_BY}{by}", (), None, INVITATION))
         return {"user": name, "invitation": made["token"], "expires": made["expires"]}
 
     def _made(self, user: str, opens: _Opens) -> Json:

@@ -37,6 +37,7 @@ from sfumato.door import (
 from sfumato.services.data_sets.amend import amended, check_in_force
 from sfumato.services.data_sets.beside import check_beside, check_raise
 from sfumato.services.data_sets.card_text import card_shape, card_text
+from sfumato.services.data_sets.earlier import forget_earlier
 from sfumato.services.data_sets.one_add import now_or_never, one_at_a_time
 from sfumato.services.data_sets.source import Source
 
@@ -120,6 +121,12 @@ class DataSets:
             if not self._is_signed(listing.card):
                 self._sign(listing.card, None, None)
             return True
+
+    def forget_earlier(self) -> int:
+        """Remove the tables of rows that no current version has; return how many there were."""
+        with now_or_never(self.folder / "add.lock"):
+            tables = self.folder / "tables"
+            return forget_earlier(self.catalogue, self.engine, self.ledger, tables)
 
     def _is_signed(self, card: Card) -> bool:
         for entry in self.ledger.store.entries():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
@@ -65,6 +66,8 @@ class Pipelines:
     dice: Dice
     rules: PipelineRules
     brought: Callable[[], Sequence[str]]  # the names of what programs may bring along here
+    # one plan's made-up people are held in memory at a time, however many wait for a sandbox
+    planning: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def submit(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
         """Hand in a program; it waits for the owner, unless it is their own or fits a rule."""
@@ -145,7 +148,8 @@ class Pipelines:
         said = seed if isinstance(seed, str) and seed else self.dice.draw(8).hex()
         table = None
         try:
-            table = tried(self.door.sandbox, card, runs, count, said)
+            with self.planning:
+                table = tried(self.door.sandbox, card, runs, count, said)
         except SandboxStopped:
             table = None
         if table is None:
