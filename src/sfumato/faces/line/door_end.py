@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sfumato.faces.ask_desk import ASKED, begun, ended
+from sfumato.faces.ask_desk import ASKED, begun, counted, ended
 from sfumato.faces.desk import Desk
 from sfumato.faces.line.frames import MAX_REQUEST, Frame, read_frame
 from sfumato.faces.line.lane import Lane
@@ -104,6 +104,7 @@ class DoorEnd:
         # One thinks at a time: two would take the interpreter from each other at every statement.
         self._begins = Lane(self._begun, Threads(QUICK, "begins"), most=TOGETHER, late_s=THOUGHT_S)
         self._ends = Lane(self._ended, Threads(QUICK, "ends"), most=TOGETHER, late_s=THOUGHT_S)
+        self._counts = Lane(self._counts_of, Threads(QUICK, "counts"), late_s=THOUGHT_S)
         self._heavy_turns = Turns(Most(2, 1))
         self._heavy = Threads(2, "heavy")
         self._tensor_turns = Turns(Most(4, 1))
@@ -200,12 +201,14 @@ class DoorEnd:
             await self._wait_for_the_beat()
 
     async def _asked(self, call: Call, body: bytes) -> str:
-        """Return the answer: paid with others, read alone, written with others."""
+        """Return the answer: paid with others, written with others; counts are read so too."""
         paid = await self._begins.done((call.token, _read(call, body)))
         if paid is None:
             return await self._long.done(self._still, call, body)
         if isinstance(paid, str):  # it stood
             return paid
+        if paid.is_look:
+            return await self._counts.done(paid)
         text = await self._long.done(self._desk.queries.read, paid)
         return await self._ends.done((paid, text))
 
@@ -213,9 +216,11 @@ class DoorEnd:
         found = begun(self._desk, asked)
         return [json_text(one) if isinstance(one, dict) else one for one in found]
 
+    def _counts_of(self, paid: Sequence[Begun]) -> list[str | Exception]:
+        return _texts(counted(self._desk, paid))
+
     def _ended(self, read: Sequence[tuple[Begun, str]]) -> list[str | Exception]:
-        found = ended(self._desk, read)
-        return [json_text(one) if isinstance(one, dict) else one for one in found]
+        return _texts(ended(self._desk, read))
 
     def _still(self, call: Call, body: bytes) -> str:
         """Do what has waited for its turn: who called may have been sent away meanwhile."""
@@ -242,6 +247,10 @@ class DoorEnd:
 def _read(call: Call, body: bytes) -> Json:
     """Return what was sent; what stands in the address is not taken from the body."""
     return {**read_json(body), **call.params} if body else call.params
+
+
+def _texts(answers: Sequence[Json | Exception]) -> list[str | Exception]:
+    return [one if isinstance(one, Exception) else json_text(one) for one in answers]
 
 
 def _sent(call: Call, body: bytes) -> Json | Refused:
