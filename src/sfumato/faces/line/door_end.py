@@ -13,6 +13,7 @@ from sfumato.faces.ask_desk import ASKED, begun, counted, ended
 from sfumato.faces.desk import Desk
 from sfumato.faces.line.frames import MAX_REQUEST, Frame, read_frame
 from sfumato.faces.line.lane import Lane
+from sfumato.faces.line.outgoing import Outgoing
 from sfumato.faces.line.receiver import Receiver, drained
 from sfumato.faces.line.runner import Room, Runner, fault
 from sfumato.faces.line.tally import Tally
@@ -133,11 +134,12 @@ class DoorEnd:
                 task.cancel()
 
     async def _heard(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        outgoing = Outgoing(writer)
         while (frame := await read_frame(reader, MAX_REQUEST)) is not None:
             if frame.header.get("verb") == FILE:  # the connection is the file's, to its end
                 await self._receive(frame, reader, writer)
                 break
-            task = asyncio.create_task(self._answer(frame, writer))
+            task = asyncio.create_task(self._answer(frame, outgoing))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         writer.close()
@@ -155,12 +157,17 @@ class DoorEnd:
             stream = (reader, writer)
             return json_text(await self._files.received(call.token, call.params, stream))
 
-        await _tell(await self._counted(received(), known), frame, writer)
+        told = _told(await self._counted(received(), known), frame)
+        with contextlib.suppress(ConnectionError):
+            writer.write(told.as_bytes())
+            await writer.drain()
         await drained(reader)
 
-    async def _answer(self, frame: Frame, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, frame: Frame, outgoing: Outgoing) -> None:
         known = _Known()
-        await _tell(await self._counted(self._done(frame, known), known), frame, writer)
+        told = _told(await self._counted(self._done(frame, known), known), frame)
+        with contextlib.suppress(ConnectionError):
+            await outgoing.tell(told)
 
     async def _counted(self, work: Awaitable[str], known: _Known) -> _Said:
         """Return what the work gives, or its refusal, counted."""
@@ -274,8 +281,5 @@ def _refused(refused: Refused) -> _Said:
     return _Said(refused.code, json_text(refusal_shape(refused)))
 
 
-async def _tell(said: _Said, asked: Frame, writer: asyncio.StreamWriter) -> None:
-    header: Json = {"id": asked.header.get("id"), "code": said.code}
-    with contextlib.suppress(ConnectionError):
-        writer.write(Frame(header, said.text.encode()).as_bytes())
-        await writer.drain()
+def _told(said: _Said, asked: Frame) -> Frame:
+    return Frame({"id": asked.header.get("id"), "code": said.code}, said.text.encode())
