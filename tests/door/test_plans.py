@@ -174,8 +174,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 def _waits(held: Remembered[str]) -> bool:
     """Say whether somebody waits for what another makes."""
-    makings: list[Any] = list(held._making.values())  # Any: of an Event's own parts
-    return any(making._cond._waiters for making in makings)
+    return any(making.waiting for making in list(held._making.values()))
 
 
 def test_of_two_who_ask_at_once_one_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,11 @@ import pytest
 
 from engine_rows import SALT, answers, card_of, prepare, write_source
 from sfumato.core.expression import All, AnyOf, Compare, Constant, Not, Predicate, Ref
-from sfumato.core.measure import Measure, Tally
+from sfumato.core.measure import Cells, Measure, Tally
 from sfumato.core.ports import EngineStopped
+from sfumato.core.refusal import Bug
+from sfumato.core.sealed import Sealed
+from sfumato.door.unseal import unseal
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.frames import Header
 from sfumato.plan.lower import lower
@@ -226,3 +229,45 @@ def test_what_is_no_count_of_rows_is_no_look(measure: Measure) -> None:
 def test_other_engines_pick_rows_out_first() -> None:
     assert look_of(counting(above(0, 1)), "postgres") is None
     assert look_of(counting(above(0, 1)), "spark") is None
+
+
+def test_several_at_once_are_each_what_they_are_alone(engine: Watched, tmp_path: Path) -> None:
+    several = {name: rows_of(seed) for seed, name in enumerate(("one", "other"), 6)}
+    tables = {name: table_of(engine, tmp_path, name, rows) for name, rows in several.items()}
+    wanted = [(name, number) for number in range(len(ASKED)) for name in ("one", "other")]
+    found = engine.look([(tables[name], counting(*ASKED[number])) for name, number in wanted])
+    assert engine.asked == [9, 9]
+    assert [numbers(one) for one in found] == [
+        [by_hand(several[name], number)] * ASKED[number][1] for name, number in wanted
+    ]
+
+
+def test_of_several_at_once_what_fails_is_itself_alone(engine: Watched, tmp_path: Path) -> None:
+    rows = rows_of(8)
+    table = table_of(engine, tmp_path, "one", rows)
+    good, fails = counting(*ASKED[0]), counting(above(77, 1))  # there is no such column
+    found = engine.look([(table, one) for one in (good, fails, good)])
+    assert engine.asked == [3, 1, 1, 1]
+    assert isinstance(found[1], EngineStopped)
+    assert [numbers(found[place]) for place in (0, 2)] == [[by_hand(rows, 0)]] * 2
+
+
+def test_no_more_lie_in_a_statement_than_it_holds(engine: Watched, tmp_path: Path) -> None:
+    rows = rows_of(9)
+    table = table_of(engine, tmp_path, "one", rows)
+    short, long = counting(above(0, 30)), counting(AnyOf(tuple(above(0, 30) for _ in range(400))))
+    found = engine.look([(table, one) for one in (short, short, long, *[short] * 70)])
+    assert engine.asked == [2, 1, 64, 6]
+    assert [numbers(one) for one in found] == [[by_hand(rows, 0)]] * 73
+
+
+def test_what_is_no_count_of_rows_is_never_counted_so(engine: Watched, tmp_path: Path) -> None:
+    table = table_of(engine, tmp_path, "one", rows_of(10))
+    other = Measure(above(0, 1), (), (Tally("values", Ref("v0")),), False, 1, 1)
+    with pytest.raises(Bug, match="counted with others"):
+        engine.look([(table, counting(above(0, 1))), (table, other)])
+
+
+def numbers(found: Sealed[Cells] | EngineStopped) -> list[int]:
+    assert isinstance(found, Sealed)
+    return [int(part[0]) for part in unseal(found).parts]

@@ -40,6 +40,8 @@ class Constant:
     @staticmethod
     def of(value: object) -> Constant:
         """Return the constant for a plain Python value."""
+        if type(value) is Fraction:  # most are; to ask if it is any kind of number takes longer
+            return Constant("number", str(value))
         if isinstance(value, bool):
             return Constant("boolean", "true" if value else "false")
         if isinstance(value, float):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Final, Literal
 
 from sfumato.core.expression import (
@@ -162,11 +163,11 @@ class Question:
     bare: frozenset[str] = frozenset()  # columns of people that no table stands before in the text
     places: Places | None = field(default=None, compare=False, repr=False)  # of its text
 
-    @property
+    @cached_property
     def aggregates(self) -> tuple[Aggregate, ...]:
         """Return the distinct aggregates in canonical order, whatever they are called."""
         found = {o.of for o in self.outputs if isinstance(o.of, Aggregate)}
-        return tuple(sorted(found, key=aggregate_text))
+        return tuple(found) if len(found) == 1 else tuple(sorted(found, key=aggregate_text))
 
 
 def aggregate_text(aggregate: Aggregate) -> str:

@@ -48,6 +48,7 @@ from sfumato.door.misfit import misfit
 from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
+from sfumato.door.reading import read_rows
 from sfumato.door.release import (
     Asker,
     Begun,
@@ -55,9 +56,9 @@ from sfumato.door.release import (
     Order,
     Release,
     accounts_paying,
+    answer_all,
     begin_all,
     end_all,
-    read_rows,
     release,
 )
 from sfumato.door.secure_sum import (
@@ -107,6 +108,7 @@ __all__ = [
     "TrainDoor",
     "TrainOrder",
     "accounts_paying",
+    "answer_all",
     "answer_version",
     "average_part",
     "averaged_answer",

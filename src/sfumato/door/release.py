@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Never
+from typing import Final
 
 from sfumato.core.account import (
     Account,
@@ -19,39 +19,22 @@ from sfumato.core.account import (
     Standing,
 )
 from sfumato.core.card import Card
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import Json
 from sfumato.core.loss import Debt
-from sfumato.core.measure import Cells
-from sfumato.core.noise.chooser import Chooser
-from sfumato.core.noise.running import Running
-from sfumato.core.ports import Engine, EngineStopped
+from sfumato.core.ports import Engine
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.sealed import Sealed
 from sfumato.door.accounts import debtors
-from sfumato.door.diary import answer_text, answer_version, key_text, receipt, relation, shown
-from sfumato.door.ledger import Ledger, question_failed
-from sfumato.door.locks.dp import (
-    BlockDraws,
-    Blurred,
-    Choosing,
-    Drawn,
-    Kept,
-    Keys,
-    Listed,
-    Place,
-    blurred,
-    chosen,
-    chosen_before,
-)
+from sfumato.door.diary import answer_version, receipt, relation, shown
+from sfumato.door.ledger import Ledger
+from sfumato.door.locks.dp import Drawn
 from sfumato.door.patience import patience_of
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
+from sfumato.door.reading import can_look, drawn, read_all, read_rows
 from sfumato.door.said import Paper, digest
 from sfumato.door.top_up import priced_for
-from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
 from sfumato.plan.price import Priced
 from sfumato.plan.request import Request
-from sfumato.plan.verbs.verb import Mechanism
 
 FEW: Final = 1_000  # numbers of an answer that others wait for, at 5 microseconds each or more
 
@@ -113,6 +96,7 @@ class Begun:
     noise: list[Drawn]
     charge: Charge
     outcome: Charged | Standing
+    is_look: bool = False  # a count that is read with others', in one pass over the rows
 
 
 def release(door: Door, order: Order) -> Release:
@@ -159,13 +143,16 @@ def _ready_to_pay(door: Door, order: Order) -> _Ready | None:
 def _begun(door: Door, ready: _Ready, paid: Paid) -> Begun | Release | Exception | None:
     if not isinstance(paid, Charged | Standing):
         return paid
-    begun = Begun(*ready, paid)
+    begun = Begun(*ready, paid, can_look(door.engine, ready[1].plan))
     return begun if isinstance(paid, Charged) else _by_itself(door, begun, paid)
 
 
-def read_rows(door: Door, begun: Begun) -> str:
-    """Return the answer's text, its noise added; or refuse, once that is written down."""
-    return _read(door, begun.order, begun.priced, begun.charge, begun.noise)
+def answer_all(door: Door, several: Sequence[Begun]) -> list[Release | Exception]:
+    """Return the answers of counts that are paid, read in one pass and written in one go."""
+    read = read_all(door, several)
+    pairs = zip(several, read, strict=True)
+    ended = iter(end_all(door, [(one, text) for one, text in pairs if isinstance(text, str)]))
+    return [next(ended) if isinstance(text, str) else text for text in read]
 
 
 def end_all(door: Door, read: Sequence[tuple[Begun, str]]) -> list[Release | Exception]:
@@ -246,13 +233,7 @@ def _drawn(pool: NoisePool, priced: Priced) -> list[Drawn]:
     cells = priced.plan.measure.cells if priced.selection is None else 1
     if priced.earlier is not None and priced.earlier.keys is not None:
         cells = len(priced.earlier.keys)
-    return [_draw(pool, mechanism, cells) for mechanism in priced.noises]
-
-
-def _draw(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
-    if isinstance(mechanism, Running):  # as many blocks as cells
-        return BlockDraws(mechanism, pool.take(mechanism.noise, cells))
-    return mechanism if isinstance(mechanism, Chooser) else pool.take(mechanism, cells)
+    return [drawn(pool, mechanism, cells) for mechanism in priced.noises]
 
 
 def _charge(door: Door, order: Order, priced: Priced) -> Charge:
@@ -295,80 +276,6 @@ def _paper(door: Door, order: Order, priced: Priced) -> Paper:
         **_raised(priced),
     }
     return Paper(digest(request), body)
-
-
-def _read(door: Door, order: Order, priced: Priced, charge: Charge, noise: list[Drawn]) -> str:
-    """Read the rows, blur them and write the answer; whatever goes wrong is one constant code.
-
-    The except blocks are left before anything is raised, so that no error that has touched a
-    row hangs on ours as its context.
-    """
-    text = None
-    stopped = False
-    try:
-        text = answer_text(priced, _blurred(door, order, priced, noise))
-    except EngineStopped:
-        stopped = True
-    except Exception:  # noqa: BLE001  # the door is where everything else is caught
-        stopped = False
-    if text is None:
-        _failed(door.ledger, charge, charge.shape if stopped else None)
-    return text
-
-
-def _blurred(door: Door, order: Order, priced: Priced, noise: list[Drawn]) -> Blurred:
-    plan = priced.plan
-    if priced.selection is not None:
-        return _selected(door, order, priced)
-    sealed = door.engine.measure(order.table, plan.measure)
-    tallies = [plan.tally_of(place) for place in range(len(plan.parts))]
-    if priced.earlier is not None and priced.earlier.keys is not None:
-        return chosen_before(sealed, tallies, noise, _kept(door, plan, priced.earlier.keys))
-    return blurred(sealed, tallies, noise, door.pool.dice)
-
-
-def _selected(door: Door, order: Order, priced: Priced) -> Blurred:
-    """Return the keys that are chosen, and their parts; histograms are read of those keys alone.
-
-    They are read so many keys at a time: how often the rows are read is told by how many keys are
-    released, and what a reading takes by the card.
-    """
-    plan = priced.plan
-    counted = plan.measure.counted
-
-    def further(keys: Keys) -> Iterator[Sealed[Cells]]:
-        wanted = [plan.wanted(key) for key in keys] if plan.has_lists else []
-        for start in range(0, len(wanted), KEYS_AT_ONCE):
-            block = tuple(wanted[start : start + KEYS_AT_ONCE])
-            yield door.engine.measure(order.table, plan.measure.listed(block))
-
-    def draw(part: int, count: int) -> Drawn:
-        return _draw(door.pool, priced.noises[part], count)
-
-    if priced.selection is None:
-        raise Bug("keys are chosen at no price")
-    people = counted.tallies.index(PEOPLE)
-    choosing = Choosing(people, priced.selection, draw, door.pool.dice, further)
-    sealed = door.engine.measure(order.table, counted)
-    return chosen(sealed, _places(plan), choosing)
-
-
-def _places(plan: Plan) -> list[Place]:
-    """Return where each part's tally stands, among what is added up or among the histograms."""
-    counted, lists = plan.measure.counted.tallies, plan.measure.listed(()).tallies
-    tallies = [bounded.part.tally for bounded in plan.parts]
-    return [
-        Listed(lists.index(tally)) if tally in lists else counted.index(tally) for tally in tallies
-    ]
-
-
-def _kept(door: Door, plan: Plan, keys: Sequence[Sequence[Json]]) -> Kept:
-    return Kept([spelled(list(key)) for key in keys], partial(key_text, plan), door.pool.dice)
-
-
-def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
-    ledger.fail(charge.user, charge.op, shape)
-    raise question_failed()
 
 
 def _standing(charged: Charged, settled: Settled) -> Standing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -83,11 +84,11 @@ class DuckDBEngine:
         Whatever goes wrong raises `EngineStopped`: nothing of the failure is kept, and it is raised
         with no other exception in flight, so that none hangs on it.
         """
+        look = _look_at(table, measure)
+        if look is not None:
+            return self._looks.count(look)
         place, layout = str(Path(table).absolute()), Layout.of(measure)
         way = _quick_way(measure, read_known(Path(table)))
-        look = look_of(measure, "duckdb") if way is None else None
-        if look is not None:
-            return self._looks.count(LookAt(place, look, measure.most_rows))
         if way is None:
             way = {"statements": [statement_json(one) for one in lower(measure, "duckdb")]}
         request = _measure_header(place, layout, way)
@@ -95,6 +96,14 @@ class DuckDBEngine:
         if sealed is None:
             raise EngineStopped
         return sealed
+
+    def look(self, wanted: Sequence[tuple[str, Measure]]) -> list[Sealed[Cells] | EngineStopped]:
+        """Return what each of these counts of rows is, read once for all; or what stopped it."""
+        looks = [_look_at(*one) for one in wanted]
+        counted = self._looks.count_all([one for one in looks if one is not None])
+        if len(counted) < len(looks):
+            raise Bug("what is no count of rows is not counted with others")
+        return [EngineStopped() if one.gives is None else one.gives for one in counted]
 
     def take(self, order: TakeOrder) -> Sealed[Cells]:
         """Return the exact rows of a stream's block; the target holds who has used how many."""
@@ -383,6 +392,12 @@ def _quick_way(measure: Measure, tables: tuple[Known, ...]) -> Header | None:
         return {"statements": [statement_json(statement) for statement in stored]}
     cold = lower_cold(measure, known)
     return None if cold is None else {"statements": [], "cold": cold.as_json()}
+
+
+def _look_at(table: str, measure: Measure) -> LookAt | None:
+    """Return the measure as a look at the table, if it is one: none is added up beforehand."""
+    look = look_of(measure, "duckdb")
+    return None if look is None else LookAt(str(Path(table).absolute()), look, measure.most_rows)
 
 
 def statement_json(statement: Statement) -> Header:

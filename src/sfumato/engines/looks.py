@@ -7,7 +7,7 @@ question stops another's.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from sfumato.engines.assembled import Layout, read_cells
 from sfumato.plan.lower import Statement
 from sfumato.plan.lower_looks import Look, looked
 from sfumato.plan.print_values import LONGEST
-from sfumato.together import Ended, Together
+from sfumato.together import MOST, Ended, Together
 
 _LONG: Final = LONGEST // 64  # letters of a condition that is looked at alone: 64 lie in one go
 
@@ -44,6 +44,13 @@ class Looks:
         if len(wanted.look.condition.sql) > _LONG:
             return self._alone(wanted)
         return self._together.done(wanted)
+
+    def count_all(self, wanted: Sequence[LookAt]) -> list[Ended[Sealed[Cells]]]:
+        """Return the counts of several looks, in as few goes as hold them; or what stopped each."""
+        ended: list[Ended[Sealed[Cells]]] = []
+        for some in _goes(wanted):
+            ended += self._several(some)
+        return ended
 
     def _alone(self, wanted: LookAt) -> Sealed[Cells]:
         found = self._counted([wanted])
@@ -80,3 +87,19 @@ class Looks:
             return None
         parts = iter(cells.parts)
         return [Sealed(Cells(tuple(next(parts) for _ in range(one.look.times)))) for one in wanted]
+
+
+def _goes(wanted: Sequence[LookAt]) -> Iterator[Sequence[LookAt]]:
+    """Yield them in their order, as many at a time as a statement holds; what is long, alone."""
+    some: list[LookAt] = []
+    for one in wanted:
+        is_long = len(one.look.condition.sql) > _LONG
+        if some and (is_long or len(some) == MOST):
+            yield some
+            some = []
+        some.append(one)
+        if is_long:
+            yield some
+            some = []
+    if some:
+        yield some

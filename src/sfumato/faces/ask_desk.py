@@ -1,6 +1,7 @@
 """Questions of many askers in three steps: charged together, read one by one, written together.
 
-What cannot be charged so is None, and is asked as if nobody had looked.
+Counts of rows are read together too, and written in the same go. What cannot be charged so is
+None, and is asked as if nobody had looked.
 """
 
 from __future__ import annotations
@@ -26,11 +27,18 @@ def begun(desk: Desk, several: Sequence[tuple[str, Body]]) -> list[Begun | Json 
     return [None if one is None else _told(next(found)) for one in looked]
 
 
+def counted(desk: Desk, paid: Sequence[Begun]) -> list[Json | Exception]:
+    """Return the answers of counts, read in one pass and written in one go."""
+    return [_answer(one) for one in desk.queries.answer_all(paid)]
+
+
 def ended(desk: Desk, read: Sequence[tuple[Begun, str]]) -> list[Json | Exception]:
     """Return the answers, written in one go."""
-    return [
-        one if isinstance(one, Exception) else release_json(one) for one in desk.queries.end(read)
-    ]
+    return [_answer(one) for one in desk.queries.end(read)]
+
+
+def _answer(one: Release | Exception) -> Json | Exception:
+    return one if isinstance(one, Exception) else release_json(one)
 
 
 def _looked_at(desk: Desk, token: str, body: Body) -> tuple[Caller, Asked] | None:

@@ -23,14 +23,19 @@ class Look:
     times: int
 
 
+def is_look(measure: Measure) -> bool:
+    """Say whether the measure counts the rows of one cell by a condition, and nothing else."""
+    is_plain = not (measure.keys or measure.by_person or measure.beside)
+    if not is_plain or measure.source is not None or measure.where is None:
+        return False
+    return measure.wanted is None and all(tally.kind == "rows" for tally in measure.tallies)
+
+
 def look_of(
     measure: Measure, dialect: Dialect, names: tuple[str, ...] | None = None
 ) -> Look | None:
     """Return the measure as a look, if it counts the rows of one cell and nothing else."""
-    is_plain = not (measure.keys or measure.by_person or measure.beside)
-    if dialect != "duckdb" or not is_plain or measure.source is not None or measure.where is None:
-        return None
-    if measure.wanted is not None or any(tally.kind != "rows" for tally in measure.tallies):
+    if dialect != "duckdb" or measure.where is None or not is_look(measure):
         return None
     names = names or tuple(table_name(dialect, n) for n in range(last_table(measure) + 1))
     condition = print_predicate(measure.where, dialect)

@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
+from sfumato.core.card import Card
+
 T = TypeVar("T")
 PATIENCE_S: Final = 1.0  # with a value that another thread makes just now
 SHARE: Final = 16  # a value larger than this part of the bound is not kept: it would empty the rest
@@ -28,6 +30,17 @@ class _Hashed:
         return isinstance(other, _Hashed) and self.key == other.key
 
 
+class _Making:
+    """A value that somebody makes just now, and how many wait for it; an Event costs ten of it."""
+
+    __slots__ = ("over", "waiting")
+
+    def __init__(self) -> None:
+        self.over = threading.Lock()  # held by whoever makes it
+        self.over.acquire()
+        self.waiting = 0
+
+
 class Remembered(Generic[T]):
     """The values used last; state, but nobody can tell by a value whether it was remembered.
 
@@ -40,7 +53,7 @@ class Remembered(Generic[T]):
         self._held: OrderedDict[_Hashed, tuple[T, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
-        self._making: dict[_Hashed, threading.Event] = {}
+        self._making: dict[_Hashed, _Making] = {}
 
     def find(self, key: Hashable) -> T | None:
         """Return the value, which is now the one used last; or None."""
@@ -61,11 +74,12 @@ class Remembered(Generic[T]):
         return self._made(hashed, make, size) if found is None else found
 
     def _made(self, key: _Hashed, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        mine = threading.Event()
+        mine = _Making()
         with self._lock:
             begun = self._making.setdefault(key, mine)
-        if begun is not mine:
-            begun.wait(PATIENCE_S)
+            begun.waiting += begun is not mine
+        if begun is not mine and begun.over.acquire(timeout=PATIENCE_S):
+            begun.over.release()
         found = None if begun is mine else self._find(key)
         try:
             if found is None:
@@ -76,7 +90,7 @@ class Remembered(Generic[T]):
             if begun is mine:
                 with self._lock:
                     del self._making[key]
-                mine.set()
+                mine.over.release()
 
     def size(self) -> int:
         """Return the bytes that are held, as those who made the values reckon."""
@@ -92,3 +106,15 @@ class Remembered(Generic[T]):
             while self._bytes > self._most_bytes:
                 _, (_, dropped) = self._held.popitem(last=False)
                 self._bytes -= dropped
+
+
+class OfCards(Generic[T]):
+    """What was made of cards: told apart by being one and the same, and held as long as it is."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._made: Remembered[tuple[Card, T]] = Remembered(most_bytes)
+
+    def of(self, card: Card, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
+        """Return what is made of this very card; a card that is merely like it has its own."""
+        made = self._made.made((id(card), key), lambda: (card, make()), lambda both: size(both[1]))
+        return made[1] if made[0] is card else make()

@@ -16,6 +16,8 @@ from sfumato.plan.words import expr_in_words
 
 def with_periods(question: Question) -> Question:
     """Return the question with every running count saying what it runs along, or refuse."""
+    if all(aggregate.verb != "running_count" for aggregate in question.aggregates):
+        return question
     return replace(question, outputs=tuple(_with_period(o, question) for o in question.outputs))
 
 

@@ -59,7 +59,11 @@ def card_scope(view: View) -> Scope:
     """Return the columns of the tables that are asked."""
 
     def find(name: str) -> Typed:
-        return column_type(view.card, view.name(name))
+        column = view.name(name)
+        found = view.types.get(column)
+        if found is None:
+            found = view.types[column] = column_type(view.card, column)
+        return found
 
     def condition(predicate: Predicate) -> Predicate:
         return physical(predicate, scope)

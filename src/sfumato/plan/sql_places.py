@@ -13,16 +13,16 @@ from sqlglot import exp
 from sfumato.core.places import Places, packed
 from sfumato.plan.sql_leaves import nodes_of, place_of
 
-_Notes = list[tuple[object, exp.Expr]]
+Notes = list[tuple[object, exp.Expr]]
 # Handed through every reader it would be an argument of each that only the outermost ever uses.
-_NOTES: Final[ContextVar[_Notes | None]] = ContextVar("notes", default=None)
+_NOTES: Final[ContextVar[Notes | None]] = ContextVar("notes", default=None)
 Made = TypeVar("Made")
 
 
 @contextmanager
-def noting() -> Iterator[_Notes]:
+def noting() -> Iterator[Notes]:
     """Note what is read within, and at which node."""
-    notes: _Notes = []
+    notes: Notes = []
     token = _NOTES.set(notes)
     try:
         yield notes
@@ -58,7 +58,7 @@ def _spellings(node: exp.Expr) -> Iterator[str]:
         yield f"{node.table}.{node.name}".casefold()
 
 
-def places_of(notes: _Notes, names: dict[str, int]) -> Places:
+def places_of(notes: Notes, names: dict[str, int]) -> Places:
     """Return the places of what was noted."""
     known = [(part, node, place_of(node)) for part, node in notes]
     placed = [(part, node, place) for part, node, place in known if place is not None]

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Final
 
-from sfumato.core.card import Card, Limits, Table
+from sfumato.core.card import Card, Table
 from sfumato.core.columns import Column
 from sfumato.core.measure import Join
 from sfumato.core.question import Joined, Question
 from sfumato.core.refusal import Refused
+from sfumato.plan.joined_limits import MAX_ROWS_PER_PERSON, limits_of
+from sfumato.plan.known import Typed
 from sfumato.plan.lookups import LookUp, bare_names, check_lengths, look_ups
+from sfumato.plan.remembered import OfCards
 
-MAX_ROWS: Final = 10**10  # that a join may have by the card's limits
-MAX_ROWS_PER_PERSON: Final = 10**6
 MAX_JOINS: Final = 8
 MAX_EQUAL: Final = 8  # pairs of columns besides the person or the key
 Pairs = tuple[tuple[int, int], ...]
@@ -49,6 +50,11 @@ class View:
         """Return where its tables stand on the card."""
         return self.table, *(join.table for join in self.joins)
 
+    @cached_property
+    def types(self) -> dict[str, Typed]:
+        """Return the columns by name, as far as anybody has asked what they are."""
+        return {}
+
     def name(self, spelling: str) -> str:
         """Return the column's name here; what is unknown stays as it is and is refused later."""
         found = self.names.get(spelling.casefold(), spelling)
@@ -69,11 +75,18 @@ class View:
         return found
 
 
+Viewed = tuple[View, str, tuple[Joined, ...]]
+_OF_A_NAME: Final = 2000  # bytes of a view for a way to spell a column
+_VIEWS: Final[OfCards[Viewed]] = OfCards(16 * 1024 * 1024)
+
+
 def view_of(card: Card, question: Question) -> tuple[View, Question]:
     """Return what the question is asked of, and the question with its tables in one spelling."""
     if max(len(question.beside), len(question.lookups)) > MAX_JOINS:
         raise _too_many()
     view, table, joins = _view(card, question.table, question.joins)
+    if not (question.beside or question.lookups):
+        return view, replace(question, table=table, joins=joins)
     beside = [(one, *_view(card, one.table, one.joins)) for one in question.beside]
     lookups = look_ups(card, question, partial(_place, card, _places(card)))
     view = replace(view, beside=tuple(its for _, its, _, _ in beside), lookups=lookups)
@@ -84,8 +97,16 @@ def view_of(card: Card, question: Question) -> tuple[View, Question]:
     return view, replace(question, table=table, joins=joins, beside=others, lookups=looked_up)
 
 
-def _view(card: Card, name: str, joins: Sequence[Joined]) -> tuple[View, str, tuple[Joined, ...]]:
+def _view(card: Card, name: str, joins: tuple[Joined, ...]) -> Viewed:
     """Return the table with what is joined to it, and the names of both in one spelling."""
+    return _VIEWS.of(card, (name, joins), lambda: _seen(card, name, joins), _size)
+
+
+def _size(viewed: Viewed) -> int:
+    return _OF_A_NAME * len(viewed[0].names)
+
+
+def _seen(card: Card, name: str, joins: Sequence[Joined]) -> Viewed:
     tables = _places(card)
     place = _place(card, tables, name or card.name)
     first = card.every_table[place]
@@ -292,7 +313,7 @@ class _Seen:
             unit=private[0].unit or self.card.unit,
             columns=tuple(column for _, _, column in columns),
             max_rows=min(prod(table.max_rows for table in private), MAX_ROWS_PER_PERSON),
-            limits=_limits(private),
+            limits=limits_of(private),
             tables=(),
         )
         joins = tuple(self._physical(joined)) if joined else ()
@@ -370,21 +391,3 @@ def _columns(tables: Sequence[Table]) -> Iterator[Named]:
         is_only = plain.count(key) == 1 + ((table, key) in own)  # a person's own column counts once
         name = column.name if is_only else f"{table}.{column.name}"
         yield table, column.name, replace(column, name=name)
-
-
-def _limits(private: Sequence[Table]) -> Limits:
-    """Return what a join of these may have: every row of a person beside every other of theirs."""
-    if len(private) == 1:
-        return private[0].limits
-    per_person = prod(table.limits.rows_per_person for table in private)
-    rows = min(
-        table.limits.rows * (per_person // table.limits.rows_per_person) for table in private
-    )
-    if rows > MAX_ROWS or per_person > MAX_ROWS_PER_PERSON:
-        raise Refused(
-            "question-too-large",
-            f"By the card's limits these tables make up to {rows:,} rows together, and "
-            f"{per_person:,} of one person; {MAX_ROWS:,} and {MAX_ROWS_PER_PERSON:,} are the most.",
-            "Ask the owner to declare limits.rows and limits.rows_per_person for each table.",
-        )
-    return Limits(rows, per_person, max(table.limits.text_length for table in private))

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sfumato.faces.ask_desk import ASKED, begun, ended
+from sfumato.faces.ask_desk import ASKED, begun, counted, ended
 from sfumato.faces.desk import Desk
 from sfumato.faces.line.frames import MAX_REQUEST, Frame, read_frame
 from sfumato.faces.line.lane import Lane
+from sfumato.faces.line.outgoing import Outgoing
 from sfumato.faces.line.receiver import Receiver, drained
 from sfumato.faces.line.runner import Room, Runner, fault
 from sfumato.faces.line.tally import Tally
@@ -104,6 +105,7 @@ class DoorEnd:
         # One thinks at a time: two would take the interpreter from each other at every statement.
         self._begins = Lane(self._begun, Threads(QUICK, "begins"), most=TOGETHER, late_s=THOUGHT_S)
         self._ends = Lane(self._ended, Threads(QUICK, "ends"), most=TOGETHER, late_s=THOUGHT_S)
+        self._counts = Lane(self._counts_of, Threads(QUICK, "counts"), late_s=THOUGHT_S)
         self._heavy_turns = Turns(Most(2, 1))
         self._heavy = Threads(2, "heavy")
         self._tensor_turns = Turns(Most(4, 1))
@@ -132,11 +134,12 @@ class DoorEnd:
                 task.cancel()
 
     async def _heard(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        outgoing = Outgoing(writer)
         while (frame := await read_frame(reader, MAX_REQUEST)) is not None:
             if frame.header.get("verb") == FILE:  # the connection is the file's, to its end
                 await self._receive(frame, reader, writer)
                 break
-            task = asyncio.create_task(self._answer(frame, writer))
+            task = asyncio.create_task(self._answer(frame, outgoing))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         writer.close()
@@ -154,13 +157,17 @@ class DoorEnd:
             stream = (reader, writer)
             return json_text(await self._files.received(call.token, call.params, stream))
 
-        await _tell(await self._counted(received(), known), known.user, frame, writer)
+        told = _told(await self._counted(received(), known), known.user, frame)
+        with contextlib.suppress(ConnectionError):
+            writer.write(told.as_bytes())
+            await writer.drain()
         await drained(reader)
 
-    async def _answer(self, frame: Frame, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, frame: Frame, outgoing: Outgoing) -> None:
         known = _Known()
-        said = await self._counted(self._done(frame, known), known)
-        await _tell(said, known.user, frame, writer)
+        told = _told(await self._counted(self._done(frame, known), known), known.user, frame)
+        with contextlib.suppress(ConnectionError):
+            await outgoing.tell(told)
 
     async def _counted(self, work: Awaitable[str], known: _Known) -> _Said:
         """Return what the work gives, or its refusal, counted."""
@@ -201,12 +208,14 @@ class DoorEnd:
             await self._wait_for_the_beat()
 
     async def _asked(self, call: Call, body: bytes) -> str:
-        """Return the answer: paid with others, read alone, written with others."""
+        """Return the answer: paid with others, written with others; counts are read so too."""
         paid = await self._begins.done((call.token, _read(call, body)))
         if paid is None:
             return await self._long.done(self._still, call, body)
         if isinstance(paid, str):  # it stood
             return paid
+        if paid.is_look:
+            return await self._counts.done(paid)
         text = await self._long.done(self._desk.queries.read, paid)
         return await self._ends.done((paid, text))
 
@@ -214,9 +223,11 @@ class DoorEnd:
         found = begun(self._desk, asked)
         return [json_text(one) if isinstance(one, dict) else one for one in found]
 
+    def _counts_of(self, paid: Sequence[Begun]) -> list[str | Exception]:
+        return _texts(counted(self._desk, paid))
+
     def _ended(self, read: Sequence[tuple[Begun, str]]) -> list[str | Exception]:
-        found = ended(self._desk, read)
-        return [json_text(one) if isinstance(one, dict) else one for one in found]
+        return _texts(ended(self._desk, read))
 
     def _still(self, call: Call, body: bytes) -> str:
         """Do what has waited for its turn: who called may have been sent away meanwhile."""
@@ -245,6 +256,10 @@ def _read(call: Call, body: bytes) -> Json:
     return {**read_json(body), **call.params} if body else call.params
 
 
+def _texts(answers: Sequence[Json | Exception]) -> list[str | Exception]:
+    return [one if isinstance(one, Exception) else json_text(one) for one in answers]
+
+
 def _sent(call: Call, body: bytes) -> Json | Refused:
     try:
         return _read(call, body)
@@ -266,8 +281,6 @@ def _refused(refused: Refused) -> _Said:
     return _Said(refused.code, json_text(refusal_shape(refused)))
 
 
-async def _tell(said: _Said, user: str, asked: Frame, writer: asyncio.StreamWriter) -> None:
+def _told(said: _Said, user: str, asked: Frame) -> Frame:
     header: Json = {"id": asked.header.get("id"), "code": said.code, "user": user}
-    with contextlib.suppress(ConnectionError):
-        writer.write(Frame(header, said.text.encode()).as_bytes())
-        await writer.drain()
+    return Frame(header, said.text.encode())

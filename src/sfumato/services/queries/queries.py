@@ -28,6 +28,7 @@ from sfumato.door import (
     Plans,
     Release,
     accounts_paying,
+    answer_all,
     begin_all,
     cap_json,
     end_all,
@@ -99,6 +100,10 @@ class Queries:
     def end(self, read: Sequence[tuple[Begun, str]]) -> list[Release | Exception]:
         """Return the answers that were read, written in one go."""
         return end_all(self.door, read)
+
+    def answer_all(self, several: Sequence[Begun]) -> list[Release | Exception]:
+        """Return the answers of counts that are paid, read in one pass and written in one go."""
+        return answer_all(self.door, several)
 
     def _order_of(self, caller: Caller, asked: Asked) -> Order | None:
         with contextlib.suppress(Refused):

@@ -1,0 +1,21 @@
+"""Counts of a table's rows that are read in one pass, each with a number of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from sfumato.core.measure import Cells, Measure
+from sfumato.core.ports import EngineStopped
+from sfumato.core.sealed import Sealed
+
+
+@runtime_checkable
+class LookingEngine(Protocol):
+    """An engine that counts for many in one pass over the rows."""
+
+    def look(
+        self, wanted: Sequence[tuple[str, Measure]]
+    ) -> Sequence[Sealed[Cells] | EngineStopped]:
+        """Return what each count of a table's rows is, as `measure` would; or what stopped it."""
+        ...

@@ -1,0 +1,176 @@
+"""What is paid is read: noise goes onto what the engine found, and what comes of it is a text.
+
+A count that others wait with is read in one pass with theirs, and is what it would be alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Never
+
+from sfumato.core.account import Charge
+from sfumato.core.expression import Json, spelled
+from sfumato.core.looking import LookingEngine
+from sfumato.core.measure import Cells
+from sfumato.core.noise.chooser import Chooser
+from sfumato.core.noise.running import Running
+from sfumato.core.ports import Engine, EngineStopped
+from sfumato.core.sealed import Sealed
+from sfumato.door.diary import answer_text, key_text
+from sfumato.door.ledger import Ledger, question_failed
+from sfumato.door.locks.dp import (
+    BlockDraws,
+    Blurred,
+    Choosing,
+    Drawn,
+    Kept,
+    Keys,
+    Listed,
+    Place,
+    blurred,
+    chosen,
+    chosen_before,
+)
+from sfumato.door.pool import NoisePool
+from sfumato.plan.lower_looks import is_look
+from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
+from sfumato.plan.price import Selection
+from sfumato.plan.verbs.verb import Mechanism
+
+if TYPE_CHECKING:
+    from sfumato.door.release import Begun, Door
+
+LETTERS: Final = 4_000  # of a plan that is read with others: what is long is read alone
+
+
+def drawn(pool: NoisePool, mechanism: Mechanism, cells: int) -> Drawn:
+    """Return noise that is ready for so many cells, or how to choose."""
+    if isinstance(mechanism, Running):  # as many blocks as cells
+        return BlockDraws(mechanism, pool.take(mechanism.noise, cells))
+    return mechanism if isinstance(mechanism, Chooser) else pool.take(mechanism, cells)
+
+
+def can_look(engine: Engine, plan: Plan) -> bool:
+    """Say whether the plan is a short count, and the engine makes many of them in one pass."""
+    is_short = is_look(plan.measure) and plan.letters() <= LETTERS
+    return is_short and isinstance(engine, LookingEngine)
+
+
+def read_rows(door: Door, begun: Begun) -> str:
+    """Return the answer's text, its noise added; or refuse, once that is written down."""
+    return _text(door, begun, partial(_measured, door, begun))
+
+
+def read_all(door: Door, several: Sequence[Begun]) -> list[str | Exception]:
+    """Return as much of each, their rows read in one pass; or its own refusal."""
+    found = _looked(door.engine, several)
+    if found is None:
+        return [_each(door, one, None) for one in several]
+    return [_each(door, one, sealed) for one, sealed in zip(several, found, strict=True)]
+
+
+def _looked(
+    engine: Engine, several: Sequence[Begun]
+) -> Sequence[Sealed[Cells] | EngineStopped] | None:
+    """Return what the engine found for each; None where that was not to be had, for all of them."""
+    if not isinstance(engine, LookingEngine):
+        return None
+    try:
+        return engine.look([(one.order.table, one.priced.plan.measure) for one in several])
+    except Exception:  # noqa: BLE001  # then each is read by itself, and told what became of it
+        return None
+
+
+def _each(door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped | None) -> str | Exception:
+    """Return the answer's text, or its own error: the others have paid, and are told theirs."""
+    if found is None:
+        make = partial(_measured, door, begun)
+    else:
+        make = partial(_made_of, door, begun, found)
+    try:
+        return _text(door, begun, make)
+    except Exception as error:  # noqa: BLE001  # raised to whoever asked for it
+        return error
+
+
+def _made_of(door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped) -> Blurred:
+    if isinstance(found, EngineStopped):
+        raise found
+    return _softened(door, begun, found)
+
+
+def _text(door: Door, begun: Begun, make: Callable[[], Blurred]) -> str:
+    """Blur what was read and write the answer; whatever goes wrong is one constant code.
+
+    The except blocks are left before anything is raised, so that no error that has touched a
+    row hangs on ours as its context.
+    """
+    text = None
+    stopped = False
+    try:
+        text = answer_text(begun.priced, make())
+    except EngineStopped:
+        stopped = True
+    except Exception:  # noqa: BLE001  # the door is where everything else is caught
+        stopped = False
+    if text is None:
+        _failed(door.ledger, begun.charge, begun.charge.shape if stopped else None)
+    return text
+
+
+def _measured(door: Door, begun: Begun) -> Blurred:
+    selection = begun.priced.selection
+    if selection is not None:
+        return _selected(door, begun, selection)
+    return _softened(door, begun, door.engine.measure(begun.order.table, begun.priced.plan.measure))
+
+
+def _softened(door: Door, begun: Begun, sealed: Sealed[Cells]) -> Blurred:
+    plan, earlier = begun.priced.plan, begun.priced.earlier
+    tallies = [plan.tally_of(place) for place in range(len(plan.parts))]
+    if earlier is not None and earlier.keys is not None:
+        return chosen_before(sealed, tallies, begun.noise, _kept(door, plan, earlier.keys))
+    return blurred(sealed, tallies, begun.noise, door.pool.dice)
+
+
+def _selected(door: Door, begun: Begun, selection: Selection) -> Blurred:
+    """Return the keys that are chosen, and their parts; histograms are read of those keys alone.
+
+    They are read so many keys at a time: how often the rows are read is told by how many keys are
+    released, and what a reading takes by the card.
+    """
+    plan, table = begun.priced.plan, begun.order.table
+    counted = plan.measure.counted
+
+    def further(keys: Keys) -> Iterator[Sealed[Cells]]:
+        wanted = [plan.wanted(key) for key in keys] if plan.has_lists else []
+        for start in range(0, len(wanted), KEYS_AT_ONCE):
+            block = tuple(wanted[start : start + KEYS_AT_ONCE])
+            yield door.engine.measure(table, plan.measure.listed(block))
+
+    def draw(part: int, count: int) -> Drawn:
+        return drawn(door.pool, begun.priced.noises[part], count)
+
+    people = counted.tallies.index(PEOPLE)
+    choosing = Choosing(people, selection, draw, door.pool.dice, further)
+    sealed = door.engine.measure(table, counted)
+    return chosen(sealed, _places(plan), choosing)
+
+
+def _places(plan: Plan) -> list[Place]:
+    """Return where each part's tally stands, among what is added up or among the histograms."""
+    counted, lists = plan.measure.counted.tallies, plan.measure.listed(()).tallies
+    tallies = [bounded.part.tally for bounded in plan.parts]
+    return [
+        Listed(lists.index(tally)) if tally in lists else counted.index(tally) for tally in tallies
+    ]
+
+
+def _kept(door: Door, plan: Plan, keys: Sequence[Sequence[Json]]) -> Kept:
+    return Kept([spelled(list(key)) for key in keys], partial(key_text, plan), door.pool.dice)
+
+
+def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
+    ledger.fail(charge.user, charge.op, shape)
+    raise question_failed()
