@@ -134,6 +134,13 @@ def test_what_could_wrap_around_is_refused(name: str) -> None:
         WRAPS[name](x, y)
 
 
+def test_a_sum_of_products_has_to_fit_and_not_each_product_alone() -> None:
+    x = tensor([[1 << 31, 1 << 31], [0, 0]]).share(*three()[:2])
+    assert (x * x).get()[0].tolist() == [HALF, HALF]
+    with pytest.raises(Refused, match=r"remote-refused.*2\^63"):
+        x.mm(x)
+
+
 @pytest.mark.parametrize("places", [0, 3, 6])
 def test_fixed_precision_is_shared_and_comes_back_with_its_point(places: int) -> None:
     x = tensor([0.5, -1.25, 3.0625]).fix_precision(precision_fractional=places)
