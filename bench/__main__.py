@@ -29,6 +29,7 @@ BENCHES = (
     "federated",
     "learning",
     "digits",
+    "digits_sites",
     "surveys",
     "twins",
     "crowd",

@@ -58,9 +58,9 @@ class Pictures:
 
 def run(seeds: int = SEEDS) -> list[dict[str, object]]:
     """Return a line for each price: mean accuracies over the seeds, in percent."""
-    inks, shown, where = _pictures()
-    parts = [_split(inks, shown, seed) for seed in range(seeds)]
-    calm = [(pooled(one, seed), learnt(one, _plan(one, 3, WIDE, 4), SITES, seed, noisy=False))
+    inks, shown, where = read_pictures()
+    parts = [split(inks, shown, seed) for seed in range(seeds)]
+    calm = [(pooled(one, seed), learnt(one, plan_for(one, 3, WIDE, 4), SITES, seed, noisy=False))
             for seed, one in enumerate(parts)]  # fmt: skip
     alone, together = np.mean(calm, axis=0)
     lines = []
@@ -70,17 +70,17 @@ def run(seeds: int = SEEDS) -> list[dict[str, object]]:
         spread = np.std(np.subtract(*np.transpose(found)[[0, 2]]), ddof=1) / np.sqrt(seeds)
         lines.append({
             "pictures": where, "seeds": seeds, "epsilon": epsilon,
-            "pooled, no DP": _percent(alone), "4 sites, no noise": _percent(together),
-            "central": _percent(means[0]), "4 sites, all must stay": _percent(means[1]),
-            "4 sites, one may drop out": _percent(means[2]),
-            "points below central": _percent(means[0] - means[2]),
-            "give or take": _percent(float(spread)),
+            "pooled, no DP": percent(alone), "4 sites, no noise": percent(together),
+            "central": percent(means[0]), "4 sites, all must stay": percent(means[1]),
+            "4 sites, one may drop out": percent(means[2]),
+            "points below central": percent(means[0] - means[2]),
+            "give or take": percent(float(spread)),
         })  # fmt: skip
     return lines
 
 
 def _at(pictures: Pictures, epsilon: int, seed: int) -> tuple[float, float, float]:
-    whole, floor = (_plan(pictures, epsilon, CLIP, least) for least in (4, 3))
+    whole, floor = (plan_for(pictures, epsilon, CLIP, least) for least in (4, 3))
     return (
         learnt(pictures, whole, 1, seed),
         learnt(pictures, whole, SITES, seed),
@@ -112,7 +112,7 @@ def learnt(
 
 def pooled(pictures: Pictures, seed: int) -> float:
     """Return the accuracy of plain descent on all rows at once: floats, no clip, no grid."""
-    plan = _plan(pictures, 3, WIDE, 4)
+    plan = plan_for(pictures, 3, WIDE, 4)
     rows, target = pictures.rows, pictures.target
     wanted = np.arange(10) == target[:, None]
     flat = first_weights(plan.network, plan.lesson.name)
@@ -126,7 +126,8 @@ def pooled(pictures: Pictures, seed: int) -> float:
     return float((said.argmax(axis=1) == pictures.test_target).mean())
 
 
-def _plan(pictures: Pictures, epsilon: int, clip: Fraction, floor: int) -> TrainPlan:
+def plan_for(pictures: Pictures, epsilon: int, clip: Fraction, floor: int) -> TrainPlan:
+    """Return the lesson at that price, of so many sites at least, as each site plans it."""
     shape: dict[str, Any] = digits_card("people", len(pictures.rows))
     shape["budget"] = {"epsilon": Fraction(1000), "delta": Fraction(1, 1000)}
     lesson = read_lesson({"name": "ab" * 32, "features": list(FEATURES), "target": TARGET,
@@ -135,7 +136,8 @@ def _plan(pictures: Pictures, epsilon: int, clip: Fraction, floor: int) -> Train
     return plan_training(read_card("digits", shape), lesson, agreement, Fraction(epsilon), DELTA)
 
 
-def _pictures() -> tuple[Numbers, Numbers, str]:
+def read_pictures() -> tuple[Numbers, Numbers, str]:
+    """Return inks from 0 to 1, the digits that they show, and whose pictures they are."""
     python = python_of("digits")
     found = [] if python is None else sorted(python.parents[1].glob(_INSIDE))
     if found:
@@ -147,11 +149,13 @@ def _pictures() -> tuple[Numbers, Numbers, str]:
     return inks, np.array([row[TARGET] for row in rows], dtype=np.float64), "made up"
 
 
-def _split(inks: Numbers, shown: Numbers, seed: int) -> Pictures:
+def split(inks: Numbers, shown: Numbers, seed: int) -> Pictures:
+    """Return three quarters of the pictures to learn from, and the others."""
     order = np.random.default_rng(seed).permutation(len(inks))
     learn, look = np.split(order, [len(inks) * 3 // 4])
     return Pictures(inks[learn], shown[learn], inks[look], shown[look])
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Return a share in percent, to a tenth."""
     return f"{round(100 * share, 1) + 0.0:.1f}"  # no minus before a zero

@@ -7,7 +7,6 @@ that. PyTorch is needed for the lines about workers and DP-SGD alone; sites lear
 
 from __future__ import annotations
 
-import csv
 import gc
 import os
 import statistics
@@ -21,16 +20,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import duckdb
 import numpy as np
 
 from bench.federated import cohort
+from bench.local_sites import federated, parquet
 from sfumato import app
-from sfumato.client import remote
-from sfumato.convening import FederatedVault, federation, new_convener
+from sfumato.convening import FederatedVault
 from sfumato.core.learning import Network
 from sfumato.core.noise import gaussian, skellam
-from sfumato.dice import StretchedDice, SystemDice
+from sfumato.dice import StretchedDice
 from sfumato.site_demo import LocalSite, served
 
 SITES: Final = 10
@@ -193,7 +191,7 @@ def _sites(count: int = SITES) -> list[dict[str, object]]:
             begun = time.perf_counter()
             sites = [_site(held, root / f"site{place}", place) for place in range(count)]
             started = time.perf_counter() - begun
-            fed = _federated(held, root, sites)
+            fed = federated(held, root, sites, [DATA_SET])
             idle = _pss_mb(sites)
             first, times, cpu = _trained(fed, sites)
             after = _pss_mb(sites)
@@ -219,7 +217,8 @@ def _site(held: ExitStack, folder: Path, place: int) -> LocalSite:
     drawn = np.random.default_rng(place)
     digits = drawn.integers(0, WIDTHS[-1], ROWS)
     inks = (digits[:, None] + drawn.integers(0, 8, (ROWS, WIDTHS[0]))).clip(0, 16)
-    rows = _parquet(folder, [[*names, "digit"], *np.column_stack([inks, digits]).tolist()])
+    lines = [[*names, "digit"], *np.column_stack([inks, digits]).tolist()]
+    rows = parquet(folder / "rows.parquet", lines)
     ink = {"type": "integer", "lower": 0, "upper": 16}
     card = {
         "people": f"of-site{place}",
@@ -232,43 +231,6 @@ def _site(held: ExitStack, folder: Path, place: int) -> LocalSite:
     with app.open(folder / "vault") as vault:
         vault.add(DATA_SET, rows, card)
     return held.enter_context(served(folder.name, folder / "vault"))
-
-
-def _parquet(folder: Path, lines: list[list[object]]) -> Path:
-    """Write a table whose numbers are read as what they are: texts of 785 columns take minutes."""
-    text, made = folder / "rows.csv", folder / "rows.parquet"
-    with text.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(lines)
-    with duckdb.connect() as connection:
-        connection.execute(f"COPY (FROM read_csv('{text}')) TO '{made}' (FORMAT parquet)")
-    return made
-
-
-def _federated(held: ExitStack, root: Path, sites: list[LocalSite]) -> FederatedVault:
-    """Let every owner join, and one researcher in at every site."""
-    owners = {site.name: _taken_up(held, site.url, site.invitation) for site in sites}
-    agreement = {
-        "name": "pictures",
-        "convener": new_convener(root / "convener.key"),
-        "sites": {name: owner.call("site-key", {})["key"] for name, owner in owners.items()},
-        "floor": max(len(sites) - 2, len(sites) // 2 + 1),
-        "colluders": 1,
-    }
-    ways = {}
-    for site in sites:
-        owner = owners[site.name]
-        owner.call("join-federation", {"data_set": DATA_SET, **agreement})
-        invited = owner.call("invite", {"user": "ada", "roles": ["researcher"]})
-        owner.call("grant", {"data_set": DATA_SET, "user": "ada", "group": "researchers"})
-        ways[site.name] = _taken_up(held, site.url, str(invited["invitation"]))
-    return federation(agreement, key=root / "convener.key", sites=ways)
-
-
-def _taken_up(held: ExitStack, url: str, invitation: str) -> remote.RemoteVault:
-    draw = SystemDice().draw
-    nobody = held.enter_context(remote.connect(url, token="", draw=draw))
-    made = nobody.call("take-up", {"invitation": invitation, "password": draw(16).hex()})
-    return held.enter_context(remote.connect(url, token=str(made["token"]), draw=draw))
 
 
 def _trained(fed: FederatedVault, sites: list[LocalSite]) -> tuple[float, list[float], float]:

@@ -39,7 +39,7 @@ def test_a_site_weighs_what_all_of_its_processes_do() -> None:
 def test_nobody_is_looked_at_who_was_learnt_from() -> None:
     inks = np.arange(200.0)[:, None]
     for seed in range(3):
-        parts = digits._split(inks, inks[:, 0], seed)
+        parts = digits.split(inks, inks[:, 0], seed)
         seen = [*parts.rows[:, 0].tolist(), *parts.test_rows[:, 0].tolist()]
         assert sorted(seen) == list(range(200))
         assert len(parts.rows) == 150
@@ -50,8 +50,8 @@ def test_sites_without_noise_learn_what_one_with_all_rows_does() -> None:
     shown = drawn.integers(0, 10, 200).astype(np.float64)
     lines = np.arange(64) // 6 == shown[:, None]  # of each digit another
     inks = lines / 2 + drawn.random((200, 64)) / 4
-    parts = digits._split(inks, shown, 1)
-    plan = digits._plan(parts, 3, digits.WIDE, 4)
+    parts = digits.split(inks, shown, 1)
+    plan = digits.plan_for(parts, 3, digits.WIDE, 4)
     apart = digits.learnt(parts, plan, digits.SITES, 1, noisy=False)
     assert abs(apart - digits.pooled(parts, 1)) <= 0.1
     assert apart > 0.8

@@ -20,8 +20,10 @@ def test_the_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert said[0] == "torch.Size([5]) <VirtualWorker id='bob'> tensor([2, 3, 4, 5, 6])"
     assert said[1] == "('1', '2')"
     assert said[2] == "tensor(True)"
-    assert said[3] == "remote-private"
-    assert said[4].startswith("{'east': 7.9")
+    assert said[3] == "torch.Size([2]) tensor([1.0000, 2.5000])"
+    assert said[4] == "tensor([1.5000, 5.0000])"
+    assert said[5] == "remote-private"
+    assert said[6].startswith("{'east': 7.9")
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)\)", TEXT))))

@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
+from sfumato.core.refusal import Refused  # noqa: E402
+
 IMPORTS = """
 import sfumato.federated.course as sy
 from sfumato.federated.course import nn, optim, th
@@ -207,3 +209,63 @@ def test_what_is_moved_lies_in_one_place_and_moved_here_it_is_here() -> None:
 
 def test_what_nobody_speaks_of_is_gone() -> None:
     assert run(COLLECTED)[1] == "{}\n"
+
+
+SHARED = """
+bob = bob.clear_objects()
+alice = alice.clear_objects()
+secure_worker = secure_worker.clear_objects()
+x = th.tensor([1, 2, 3, 4, 5])
+x = x.share(bob, alice, secure_worker)
+assert len(bob._objects) == len(alice._objects) == 1
+y = x + x
+print(y.get())
+x = th.tensor([0.1, 0.2, 0.3])
+x = x.fix_prec()
+print(x.child.child)
+y = x + x
+y = y.float_prec()
+print(y)
+x = th.tensor([0.1, 0.2, 0.3])
+x = x.fix_prec().share(bob, alice, secure_worker)
+y = x + x
+print(y.get().float_prec())
+x = th.tensor([25]).share(bob, alice, crypto_provider=secure_worker)
+y = th.tensor([5]).share(bob, alice, crypto_provider=secure_worker)
+print((x + y).get(), (x - y).get(), (x * y).get())
+"""
+TAGGED = """
+x = th.tensor([1, 2, 3]).tag("#boston", "#data").describe("a first table").send(bob)
+y = th.tensor([4, 5, 6]).tag("#boston", "#target").send(bob)
+found = bob.search(["#boston", "#data"])
+print(len(bob.search("#boston")), found[0].description, found[0].child.location.id)
+print((found[0] + bob.search("#target")[0]).get())
+z = th.tensor([7]).send(bob)
+assert z.child.garbage_collect_data
+print(z.copy().get(reason="to look at it"))
+"""
+
+
+def test_numbers_are_shared_added_and_multiplied_among_workers() -> None:
+    tenths = "tensor([0.2000, 0.4000, 0.6000])"
+    assert run(SHARED)[1].splitlines() == [
+        "tensor([ 2,  4,  6,  8, 10])", "tensor([100, 200, 300])", tenths, tenths,
+        "tensor([30]) tensor([20]) tensor([125])",
+    ]  # fmt: skip
+
+
+def test_tensors_are_found_by_their_tags() -> None:
+    assert run(TAGGED)[1].splitlines() == [
+        "2 a first table bob", "tensor([5, 7, 9])", "tensor([7])",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["FederatedDataLoader", "PrivateTensor", "WebsocketClientWorker", "WebsocketServerWorker"],
+)
+def test_an_old_name_that_is_not_here_says_what_to_write(name: str) -> None:
+    with pytest.raises(Refused, match=r"remote-refused.*write "):
+        run(f"sy.{name}")
+    with pytest.raises(AttributeError):
+        run("sy.NoSuchName")

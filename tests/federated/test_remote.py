@@ -317,3 +317,67 @@ def test_what_goes_wrong_with_your_own_tensors_is_told(worker: Make) -> None:
     bob = worker("bob")
     with pytest.raises(Refused, match=r"remote-refused.*size"):
         tensor([1.0, 2.0]).send(bob) @ tensor([1.0, 2.0, 3.0]).send(bob)
+
+
+def test_what_is_tagged_is_found_where_it_is_by_all_of_its_tags(worker: Make) -> None:
+    bob = worker("bob")
+    x = tensor([1, 2]).tag("#toy", "#x").describe("what goes in").send(bob)
+    y = (x + 1).tag("#toy")
+    assert [found.id_at_location for found in bob.search("#toy")] == [
+        x.id_at_location,
+        y.id_at_location,
+    ]
+    (found,) = bob.search(["#toy", "#x"])
+    assert (found.tags, found.description) == ({"#toy", "#x"}, "what goes in")
+    assert (y.tags, y.description) == ({"#toy"}, None)
+    assert bob.search("#toy", "#y") == []
+    assert (found + 1).get().tolist() == [2, 3]
+
+
+def test_what_was_found_keeps_nothing_there(worker: Make) -> None:
+    bob = worker("bob")
+    x = tensor([1]).tag("#x").send(bob)
+    found = bob.search("#x")[0]
+    assert (found.garbage_collect_data, x.garbage_collect_data) == (False, True)
+    del found
+    assert x.clone().get().tolist() == [1]
+    x.get()
+    assert bob.search("#x") == []
+    y = tensor([1]).tag("#x").send(bob)
+    assert len(bob.search("#x")) == 1
+    bob.clear_objects()
+    assert bob.search("#x") == []
+    del y
+
+
+@pytest.mark.parametrize(
+    "tags", [("a" * 1001,), tuple(f"{n}" for n in range(33)), (1,)], ids=("long", "many", "number")
+)
+def test_a_tag_is_a_short_text_and_few_are_enough(worker: Make, tags: Any) -> None:
+    bob = worker("bob")
+    x = tensor([1]).send(bob)
+    with pytest.raises(Refused, match="remote-refused"):
+        x.tag(*tags)
+    assert bob.search() == []
+    with pytest.raises(Refused, match="remote-refused"):
+        bob.ask(do="search", tags=[["#x"]])
+    assert x.get().tolist() == [1]
+
+
+OLD_WORDS = ("send_", "get_", "move_", "fix_precision", "share", "float_prec")
+
+
+@pytest.mark.parametrize("name", OLD_WORDS)
+def test_an_old_word_that_is_not_here_says_what_to_write(worker: Make, name: str) -> None:
+    x = tensor([1.0]).send(worker("bob"))
+    with pytest.raises(Refused, match=r"remote-refused.*write x"):
+        getattr(x, name)
+    assert not hasattr(x, "no_such_word")
+    assert x.child is x
+
+
+def test_nobody_asks_in_anothers_name(worker: Make) -> None:
+    x = tensor([1.0]).send(worker("bob"))
+    with pytest.raises(Refused, match="remote-refused"):
+        x.get(user="eve", reason="I need it")
+    assert x.get(reason="it is mine").tolist() == [1]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import learning as bench
+from bench.learning import DATA_SET
+from bench.local_sites import federated, parquet
 from drawn_digits import FEATURES, SIDE, TARGET, digits
 from sfumato import app, site_demo
 from sfumato.federated.trained import TrainedModel
@@ -40,7 +41,7 @@ def a_site(held: ExitStack, folder: Path) -> site_demo.LocalSite:
     """A vault of pictures, served in processes of its own."""
     folder.mkdir()
     rows: list[list[object]] = [list(row.values()) for row in pictures(ROWS, folder.name)]
-    source = bench._parquet(folder, [[*INKS, TARGET], *rows])
+    source = parquet(folder / "rows.parquet", [[*INKS, TARGET], *rows])
     ink = {"type": "integer", "lower": 0, "upper": 16}
     card: dict[str, Any] = {
         "people": f"of-{folder.name}",
@@ -51,7 +52,7 @@ def a_site(held: ExitStack, folder: Path) -> site_demo.LocalSite:
     }
     app.create(folder / "vault", anchor=folder / "anchor")
     with app.open(folder / "vault") as vault:
-        vault.add(bench.DATA_SET, source, card)
+        vault.add(DATA_SET, source, card)
     return held.enter_context(site_demo.served(folder.name, folder / "vault"))
 
 
@@ -62,13 +63,13 @@ def test_pictures_of_784_dots_are_learnt_over_real_sites(
     public, steps = pictures(300, "public"), list[Step]()
     with ExitStack() as held:
         sites = [a_site(held, tmp_path / name) for name in NAMES]
-        fed = bench._federated(held, tmp_path, sites)
+        fed = federated(held, tmp_path, sites, [DATA_SET])
         model = fed.train(
-            bench.DATA_SET, features=INKS, target=TARGET, hidden=[64], rounds=ROUNDS,
+            DATA_SET, features=INKS, target=TARGET, hidden=[64], rounds=ROUNDS,
             people=len(NAMES) * ROWS, clip=1, rate=2.0, momentum=0.8, epsilon=40, delta=1e-5,
             public=public, heard=steps.append,
         )  # fmt: skip
-        spent = fed.spent(bench.DATA_SET)
+        spent = fed.spent(DATA_SET)
     model.save(tmp_path / "digits.safetensors")
     again = TrainedModel.load(tmp_path / "digits.safetensors")
     assert again.network.widths == (784, 64, 10)

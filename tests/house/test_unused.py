@@ -17,10 +17,8 @@ READERS = (
 KEPT = {
     "Forgetful": "a target of the lab that `probe` is to find wanting",
     "above_bounds": "what a report of the lab is judged by",
-    "objects_count": "a name of PySyft's, for cells written for it",
     "wait_closed": "uvicorn calls it",
     "format_commands": "click calls it",
-    "id_at_location": "a name of PySyft's, for cells written for it",
     "average_in_other_words": "an exhibit of the lab, as a function to call",
     "label_of_one": "an exhibit of the lab, as a function to call",
     "spread_of_errors": "an exhibit of the lab, as a function to call",

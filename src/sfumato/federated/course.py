@@ -8,8 +8,9 @@ Nothing is hooked: `TorchHook` is there because notebooks make one.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, Final, NoReturn, Self
 
 import torch
 from torch import optim
@@ -17,8 +18,20 @@ from torch import optim
 from sfumato.federated import virtual
 from sfumato.federated.local import LocalTensor, local, tensor
 from sfumato.federated.models import nn
+from sfumato.federated.remote import not_here
 
+INSTEAD: Final = {
+    "FederatedDataLoader": "(x[0:2].send(bob), x[2:4].send(alice)), and loop over them",
+    "PrivateTensor": "VirtualWorker(id='clinic', tables={...}), whose tables stay there",
+    "WebsocketClientWorker": "sfumato.federated.Site(url, token=...)",
+    "WebsocketServerWorker": "sfumato site --vault ... --data ... in a shell",
+}
 __all__ = ["TorchHook", "VirtualWorker", "nn", "optim", "th"]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Say what to write in the place of an old name that is not here."""
+    raise not_here(sys.modules[__name__], name, INSTEAD)
 
 
 class TorchHook:

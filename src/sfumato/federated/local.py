@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from sfumato.federated.remote import RemoteTensor, put
+from sfumato.federated.remote import INSTEAD, RemoteTensor, not_here, put
 from sfumato.federated.worker import Worker
+
+if TYPE_CHECKING:
+    from sfumato.federated.shared import FixedTensor, SharedTensor
 
 
 class LocalTensor(torch.Tensor):
-    """A tensor of PyTorch with one word more: `send`."""
+    """A tensor of PyTorch that can be sent, called by tags, and shared among workers."""
+
+    _labels: tuple[frozenset[str], str | None] = (frozenset(), None)
 
     @overload
     def send(self, worker: Worker) -> RemoteTensor: ...
@@ -32,6 +37,53 @@ class LocalTensor(torch.Tensor):
     def get(self) -> LocalTensor:
         """Return itself: it is here already."""
         return self
+
+    def copy(self) -> LocalTensor:
+        """Return another with the same values."""
+        return self.clone()
+
+    @property
+    def child(self) -> LocalTensor:
+        """Return itself: nothing is wrapped in anything."""
+        return self
+
+    def tag(self, *tags: str) -> LocalTensor:
+        """Be found by these words at the worker that it is sent to (`worker.search`)."""
+        self._labels = (self._labels[0] | {*tags}, self._labels[1])
+        return self
+
+    def describe(self, line: str) -> LocalTensor:
+        """Have a line about it kept at the worker that it is sent to."""
+        self._labels = (self._labels[0], line)
+        return self
+
+    @property
+    def tags(self) -> set[str]:
+        """Return the words by which it is to be found."""
+        return {*self._labels[0]}
+
+    @property
+    def description(self) -> str | None:
+        """Return the line about it."""
+        return self._labels[1]
+
+    def fix_precision(self, *, precision_fractional: int = 3) -> FixedTensor:
+        """Return its numbers as whole ones, of so many decimal places."""
+        from sfumato.federated.shared import fixed
+
+        return fixed(self, precision_fractional)
+
+    fix_prec = fix_precision
+
+    def share(self, *workers: Worker, crypto_provider: object = None) -> SharedTensor:
+        """Return its whole numbers split among workers, of which none learns a thing alone."""
+        from sfumato.federated.shared import shared
+
+        del crypto_provider  # who shares draws what products need
+        return shared(self, workers)
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_here(self, name, INSTEAD)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ here, modules and optimisers accept it, and every function that gets one hands t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -23,6 +23,25 @@ KNOWN_HERE: Final = frozenset({
     "is_contiguous", "ndimension", "nelement", "itemsize", "is_signed", "is_inference",
     "_is_view", "_backward_hooks", "names", "has_names",
 })  # fmt: skip
+
+
+INSTEAD: Final = {  # of the old course's words, what to write
+    "send_": "x = x.send(worker)",
+    "get_": "x = x.get()",
+    "move_": "x = x.move(worker)",
+    "fix_precision_": "x = x.fix_precision()",
+    "fix_prec_": "x = x.fix_prec()",
+    "share_": "x = x.share(bob, alice)",
+    "float_precision_": "x = x.float_precision()",
+    "float_prec_": "x = x.float_prec()",
+}
+OF_POINTERS: Final = {
+    "fix_precision": "x.get().fix_precision()",
+    "fix_prec": "x.get().fix_prec()",
+    "share": "x.get().fix_precision().share(bob, alice)",
+    "float_precision": "x.get().float_precision()",
+    "float_prec": "x.get().float_prec()",
+}
 
 
 class RemoteTensor(torch.Tensor):
@@ -54,13 +73,49 @@ class RemoteTensor(torch.Tensor):
 
         return HERE
 
-    def get(self) -> Any:  # Any: a LocalTensor, or this parameter brought back
+    @property
+    def child(self) -> RemoteTensor:
+        """Return itself: nothing is wrapped in anything."""
+        return self
+
+    @property
+    def garbage_collect_data(self) -> bool:
+        """Say whether the worker forgets it when nobody here speaks of it any more."""
+        return self._ref.is_open
+
+    def tag(self, *tags: str) -> RemoteTensor:
+        """Have the worker find it by these words (`worker.search`)."""
+        self._ref.worker.ask(do="label", key=self._ref.key, tags=list(tags), line=None)
+        return self
+
+    def describe(self, line: str) -> RemoteTensor:
+        """Have the worker keep a line about it."""
+        self._ref.worker.ask(do="label", key=self._ref.key, tags=[], line=line)
+        return self
+
+    @property
+    def tags(self) -> set[str]:
+        """Return the words by which the worker finds it."""
+        return {*self._ref.worker.ask(do="labels", key=self._ref.key)["tags"]}
+
+    @property
+    def description(self) -> str | None:
+        """Return the line that the worker keeps about it."""
+        return self._ref.worker.ask(do="labels", key=self._ref.key)["line"]
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_here(self, name, {**INSTEAD, **OF_POINTERS})
+
+    def get(self, user: object = None, reason: str = "") -> Any:  # Any: LocalTensor or parameter
         """Return the values; the worker keeps them no longer.
 
         What was sent comes back with its gradient, where that is not the site's.
         """
         from sfumato.federated.local import local
 
+        if user is not None:
+            raise refused("who asks is whose token it is, and nobody names another")
+        del reason  # an old course's word, which nobody reads
         grad = self._gradient()
         held = self._ref.worker.ask(do="get", key=self._ref.key)
         self._ref.is_open = False
@@ -146,6 +201,9 @@ def put(worker: Worker, value: torch.Tensor) -> RemoteTensor:
     """Return the value at the worker; the one here stays as it is."""
     made = remote(worker, worker.ask(do="put", value=value))
     made._is_sent = True
+    tags, line = getattr(value, "_labels", ((), None))
+    if tags or line is not None:
+        worker.ask(do="label", key=made._ref.key, tags=sorted(tags), line=line)
     return made
 
 
@@ -163,6 +221,13 @@ def call(said: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     if isinstance(told, list):
         return tuple(remote(worker, part) for part in told)
     return remote(worker, told)
+
+
+def not_here(held: object, name: str, instead: Mapping[str, str]) -> Exception:
+    """Return why there is nothing of that name: a refusal, if there is something to write."""
+    if name not in instead:
+        return AttributeError(f"{type(held).__name__!r} object has no attribute {name!r}")
+    return refused(f"there is no {name!r}; write {instead[name]}")
 
 
 def _is_unsaid(key: str, value: object) -> bool:

@@ -79,7 +79,7 @@ class SiteStore:
                 self._forget_sources()
                 self._values.do(words)
                 return self._shapes.do(words)
-            case {"do": "list"}:
+            case {"do": "list" | "label" | "labels" | "search"}:
                 return self._shapes.do(words)
             case {"do": "table" | "train"}:
                 raise malformed("it knows no such request")

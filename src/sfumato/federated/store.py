@@ -15,6 +15,7 @@ import torch
 
 from sfumato.core.refusal import Refused
 from sfumato.federated.frames import Reference, decode, encode, malformed
+from sfumato.federated.labels import Labels
 from sfumato.federated.language import IN_PLACE, OPERATIONS, SAFE_ARGS, WRITES
 from sfumato.federated.trainee import Offer, Trainee
 from sfumato.federated.worker import TABLE
@@ -35,6 +36,7 @@ class Store:
         self._free: set[str] = set()
         self.is_touched = False
         self._of_grads: set[int] = set()  # memory in which gradients have been
+        self._labels = Labels()
         self.last = 0  # the number of the newest object
 
     def declare(self, name: str, shape: torch.Tensor) -> None:
@@ -93,6 +95,22 @@ class Store:
                 return self._train(stage, said)
             case {"do": "list"}:
                 return [*self._tables, *self._objects]
+            case {"do": "label" | "labels" | "search"}:
+                return self._labelled(words)
+        raise malformed("it knows no such request")
+
+    def _labelled(self, words: Any) -> Any:  # Any: JSON
+        """Put down what an object is called, say it, or find objects by it."""
+        match words:
+            case {"do": "label", "key": str(key), "tags": list(tags), "line": str() | None as line}:
+                if key not in self._objects:
+                    raise malformed("only what was sent or computed is tagged")
+                self._labels.put(key, tags, line)
+                return None
+            case {"do": "labels", "key": str(key)}:
+                return self._labels.of(key)
+            case {"do": "search", "tags": list(tags)}:
+                return [self._told(key) for key in self._labels.with_all(tags)]
         raise malformed("it knows no such request")
 
     def _clear(self) -> None:
@@ -100,6 +118,7 @@ class Store:
         self._objects.clear()
         self._free.clear()
         self._of_grads.clear()
+        self._labels.clear()
         self.is_touched = False
 
     def _train(self, stage: str, said: dict[str, Any]) -> Any:
@@ -252,6 +271,7 @@ class Store:
     def _forget(self, key: str) -> None:
         self._objects.pop(key, None)
         self._free.discard(key)
+        self._labels.forget(key)
 
 
 def _references(words: Any) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sfumato.federated.frames import Reference
@@ -62,6 +63,16 @@ class Worker(ABC):
     def objects_count(self) -> int:
         """Return how many objects were sent here or computed here and are still held."""
         return len(self.objects()) - len(self.tables)
+
+    def search(self, *tags: str | Sequence[str]) -> list[RemoteTensor]:
+        """Return references to all that bears each of these tags; none of them keeps it there."""
+        from sfumato.federated.remote import remote
+
+        words = [word for one in tags for word in ([one] if isinstance(one, str) else one)]
+        found = [remote(self, told) for told in self.ask(do="search", tags=words)]
+        for one in found:
+            one._ref.is_open = False
+        return found
 
     def clear_objects(self) -> Self:
         """Forget whatever was sent and computed; the site's own tables stay."""
