@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Never
+from typing import Final
 
 from sfumato.core.account import (
     Account,
@@ -24,12 +24,12 @@ from sfumato.core.loss import Debt
 from sfumato.core.measure import Cells
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
-from sfumato.core.ports import Engine, EngineStopped
+from sfumato.core.ports import Engine
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door.accounts import debtors
-from sfumato.door.diary import answer_text, answer_version, key_text, receipt, relation, shown
-from sfumato.door.ledger import Ledger, question_failed
+from sfumato.door.diary import answer_text, answer_version, key_text, receipt, shown
+from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import (
     BlockDraws,
     Blurred,
@@ -43,7 +43,9 @@ from sfumato.door.locks.dp import (
     chosen,
     chosen_before,
 )
+from sfumato.door.looking import looked_at
 from sfumato.door.patience import patience_of
+from sfumato.door.payment import on_card
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
 from sfumato.door.said import Paper, digest
@@ -287,33 +289,19 @@ def _paper(door: Door, order: Order, priced: Priced) -> Paper:
         **door.plans.said(priced).body,
         "request": request,
         "code": door.code,
-        "data_set": order.card.name,
-        "version": order.card.version,
-        "people": order.card.people,
-        "unit": order.card.unit,
-        "relation": relation(order.card),
+        **on_card(order.card),
         **_raised(priced),
     }
     return Paper(digest(request), body)
 
 
 def _read(door: Door, order: Order, priced: Priced, charge: Charge, noise: list[Drawn]) -> str:
-    """Read the rows, blur them and write the answer; whatever goes wrong is one constant code.
+    """Read the rows, blur them and write the answer; whatever goes wrong is one constant code."""
 
-    The except blocks are left before anything is raised, so that no error that has touched a
-    row hangs on ours as its context.
-    """
-    text = None
-    stopped = False
-    try:
-        text = answer_text(priced, _blurred(door, order, priced, noise))
-    except EngineStopped:
-        stopped = True
-    except Exception:  # noqa: BLE001  # the door is where everything else is caught
-        stopped = False
-    if text is None:
-        _failed(door.ledger, charge, charge.shape if stopped else None)
-    return text
+    def look() -> str:
+        return answer_text(priced, _blurred(door, order, priced, noise))
+
+    return looked_at(door.ledger, charge, look)
 
 
 def _blurred(door: Door, order: Order, priced: Priced, noise: list[Drawn]) -> Blurred:
@@ -364,11 +352,6 @@ def _places(plan: Plan) -> list[Place]:
 
 def _kept(door: Door, plan: Plan, keys: Sequence[Sequence[Json]]) -> Kept:
     return Kept([spelled(list(key)) for key in keys], partial(key_text, plan), door.pool.dice)
-
-
-def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
-    ledger.fail(charge.user, charge.op, shape)
-    raise question_failed()
 
 
 def _standing(charged: Charged, settled: Settled) -> Standing:
