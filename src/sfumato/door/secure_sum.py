@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfumato.core.account import Charge, Charged
+from sfumato.core.account import Charge, Charged, Head
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.filters import accepts
-from sfumato.core.loss import debt_of
+from sfumato.core.loss import Event, debt_of
 from sfumato.core.ports import Dice, Engine, IntegerArray
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
@@ -75,8 +75,13 @@ class SumPart:
 def can_pay(door: SumDoor, order: SumOrder) -> None:
     """Refuse a round before it begins if this site could not pay for it; nothing is charged."""
     door.ledger.check_history()
-    debt = debt_of(order.sum.event)
-    for account in accounts_paying(door.ledger, order.card, order.asker):
+    check_fits(door.ledger, order.card, order.asker, order.sum.event)
+
+
+def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
+    """Refuse what one of those who pay has too little left for; nothing is charged."""
+    debt = debt_of(event)
+    for account in accounts_paying(ledger, card, asker):
         if not accepts(account.cap, account.spent, debt):
             raise exceeded(account, debt)
 
@@ -128,8 +133,7 @@ def sum_part(door: SumDoor, order: SumOrder, participant: Participant) -> SumPar
     settled = door.ledger.settle(charge.user, charge.op, stands)
     names = tuple(account.name for account in outcome.accounts)
     paid = Payment(charge.op, order.sum.epsilon, order.sum.delta, names)
-    signed = signed_payment(paid, settled.head, outcome.seq)
-    return SumPart(message, _receipt(door.ledger, order, outcome, paid, signed))
+    return SumPart(message, _receipt(door.ledger, order, outcome, paid, settled.head))
 
 
 def summed_answer(sum_: SumPlan, total: IntegerArray, sites: int) -> Json:
@@ -238,13 +242,11 @@ def noise_json(sum_: SumPlan) -> Sequence[Json]:
     ]
 
 
-def _receipt(
-    ledger: Ledger, order: SumOrder, outcome: Charged, paid: Payment, signed: Json
-) -> Json:
+def _receipt(ledger: Ledger, order: SumOrder, outcome: Charged, paid: Payment, head: Head) -> Json:
     card, sum_ = order.card, order.sum
     accounts = {account.name: account for account in outcome.accounts}
     return {
-        **payment_json(paid, signed["seq"], card.name, accounts),
+        **payment_json(paid, head.seq, card.name, accounts),
         "says": says(sum_),
         "data_set": card.name,
         "version": card.version,
@@ -255,5 +257,5 @@ def _receipt(
         "bounding": bounding_in_words(sum_.plan),
         "mechanism": MECHANISM,
         **not_dp_json(ledger, card.people),
-        **ledger.sign(signed),
+        **ledger.sign(signed_payment(paid, head, outcome.seq)),
     }

@@ -23,7 +23,7 @@ from sfumato.core.loss import debt_of
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Participant
-from sfumato.door.accounts import debtors, exceeded, left_to_pay
+from sfumato.door.accounts import debtors, left_to_pay
 from sfumato.door.diary import not_dp_json
 from sfumato.door.ledger import Ledger, question_failed, question_frozen
 from sfumato.door.locks.secure_sum import GUARANTEE, learning_masked, learning_share
@@ -31,7 +31,7 @@ from sfumato.door.looking import tried
 from sfumato.door.payment import Payment, on_card, payment_json, relation, signed_payment
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.said import digest
-from sfumato.door.secure_sum import MECHANISM, SumPart, against
+from sfumato.door.secure_sum import MECHANISM, SumPart, against, check_fits
 from sfumato.plan.explain import odds_in_words
 from sfumato.plan.training import FORMAT, TrainPlan
 
@@ -87,10 +87,7 @@ def can_train(door: TrainDoor, order: TrainOrder) -> None:
     door.ledger.check_history()
     if door.ledger.answer_of(order.asker.user, order.operation) is not None:
         return
-    debt = debt_of(order.plan.event)
-    for account in accounts_paying(door.ledger, order.card, order.asker):
-        if not accepts(account.cap, account.spent, debt):
-            raise exceeded(account, debt)
+    check_fits(door.ledger, order.card, order.asker, order.plan.event)
 
 
 def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan) -> Json:
@@ -138,7 +135,7 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
     names = tuple(sorted(a.name for a in outcome.accounts)) if paid_now else ()
     paid = Payment(charge.op, order.plan.epsilon, order.plan.delta, names)
     signed = signed_payment(paid, settled.head, outcome.seq)
-    return SumPart(message, _receipt(door.ledger, order, paid, signed))
+    return SumPart(message, _receipt(door.ledger, order, paid, settled.head.seq, signed))
 
 
 def _note(ledger: Ledger, order: TrainOrder) -> None:
@@ -264,11 +261,11 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
     )  # fmt: skip
 
 
-def _receipt(ledger: Ledger, order: TrainOrder, paid: Payment, signed: Json) -> Json:
+def _receipt(ledger: Ledger, order: TrainOrder, paid: Payment, seq: int, signed: Json) -> Json:
     card, plan = order.card, order.plan
     accounts = {a.name: a for a in accounts_paying(ledger, card, order.asker)}
     return {
-        **payment_json(paid, signed["seq"], card.name, accounts),
+        **payment_json(paid, seq, card.name, accounts),
         "says": says(plan),
         "round": order.number,
         "data_set": card.name,
