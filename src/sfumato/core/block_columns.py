@@ -85,7 +85,7 @@ def _seen(every: Sequence[_Named], wanted: object) -> list[_Named]:
     if len(there) < len(found):
         raise Refused(
             "unknown-column",
-            "The program reads a column that the card does not name.",
+            f"The program reads {wanted[found.index(None)]!r}, which the card does not name.",
             "See the columns on the card.",
         )
     if len(set(there)) < len(there):
