@@ -118,7 +118,8 @@ class Refused(Exception):
         """Return what a notebook shows of it: the caller's line, and none of ours below it."""
         at, line = self.__traceback__, 0
         while at is not None and not _is_ours(at):
-            at, line = at.tb_next, at.tb_lineno
+            line = at.tb_lineno
+            at = at.tb_next
         return [f"Refused ({self.code}), line {line}: {self.cause}", f"  {self.next_step}"]
 
 
