@@ -47,7 +47,6 @@ from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.approvals import SqlApprovals
 from sfumato.stores.catalogue import SqlCatalogue
 from sfumato.stores.confirmations import SqlConfirmations
-from sfumato.stores.drafts import FileDrafts
 from sfumato.stores.jobs import SqlJobs
 from sfumato.stores.keys import ReceiptKey, make_secret, read_secret
 from sfumato.stores.passwords import Argon2Passwords
@@ -56,14 +55,15 @@ from sfumato.stores.streams import FileStreams
 from sfumato.vault_engine import NAMES, choose_engine, open_engine
 from sfumato.vault_rest import SETTING, check_sealable, new_rest, sealing_of
 from sfumato.vault_stores import (
-    CATALOGUE,
     airlock_of,
+    check_catalogue,
     code_digest,
     default_anchor,
-    ledger_store,
+    ledger_of,
     pipelines_of,
     postgres_store,
     records_of,
+    runs_of,
     surveys_of,
 )
 
@@ -306,22 +306,12 @@ def open_house(
     rooms: RoomLimits | None = None,
     at_rest_key: str | None = None,
 ) -> House:
-    """Return the vault's services; a ledger that its anchor contradicts is frozen first."""
+    """Return the vault's services; what they do looks whether the ledger is the newest."""
     root = folder.absolute()
     settings, sealing = settings_of(root), sealing_of(root, at_rest_key)
     rest = None if sealing is None else sealing.rest
-    store = ledger_store(root, settings.get("ledger"))
-    signer = ReceiptKey(read_secret(root / "keys" / "receipts", rest))
-    anchor = FileAnchor(Path(str(settings["anchor"])))
-    store.mark_with(anchor.advance)
-    ledger = Ledger(store, anchor, signer)
-    url = settings.get("ledger")
-    if url is None and not (root / CATALOGUE).is_file():
-        raise Refused(
-            "vault-missing",
-            "The vault's catalogue is missing.",
-            "Restore catalogue.sqlite from its newest backup.",
-        )
+    ledger, url = ledger_of(root, settings, rest), settings.get("ledger")
+    check_catalogue(root, url)
     salt, dice, clock = read_secret(root / "keys" / "salt", rest), SystemDice(), SystemClock()
     kind = str(settings.get("engine", "duckdb"))
     engine = open_engine(kind, root, salt, None if sealing is None else sealing.shelter)
@@ -329,13 +319,12 @@ def open_house(
     catalogue, users = SqlCatalogue(records, _read_stored_card), SqlAccess(records)
     pool, kept = NoisePool(StretchedDice()), FileStreams(root / "streams")
     door = Door(ledger, engine, pool, code_digest())
-    split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
-    runs = FileDrafts(root / "runs") if sealing is None else sealing.drafts
-    runs.sweep()
     brought = Environments()
     brought.sweep()
     runtime = read_runtime(settings.get("sandbox"))
     sandbox = Bubblewrap(partial(environment, vault=root), dice, own=brought, runtime=runtime)
+    split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])
+    runs = runs_of(root) if sealing is None else sealing.drafts
     strangers = PipelineDoor(ledger, split, sandbox, pool, runs)
     return House(
         folder=root,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +14,7 @@ from typing import Final
 from sfumato.clock import SystemClock
 from sfumato.core.at_rest import AtRest
 from sfumato.core.ports import Catalogue, LedgerStore
+from sfumato.core.refusal import Refused
 from sfumato.dice import SystemDice
 from sfumato.door import AirlockDoor, Ledger, PipelineDoor
 from sfumato.extras import need_package
@@ -21,7 +22,10 @@ from sfumato.services.airlock import Airlock
 from sfumato.services.pipelines import PipelineRules, Pipelines
 from sfumato.services.surveys import Surveys
 from sfumato.stores.airlock import FileAirlock, SqlAirlock
+from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.ballot_keys import FileBallotKeys
+from sfumato.stores.drafts import FileDrafts
+from sfumato.stores.keys import ReceiptKey, read_secret
 from sfumato.stores.pipeline_rules import SqlPipelineRules
 from sfumato.stores.pipelines import SqlPipelines
 from sfumato.stores.records import Records
@@ -32,12 +36,31 @@ CATALOGUE: Final = "catalogue.sqlite"
 SURVEYS: Final = "surveys.sqlite"
 
 
-def ledger_store(root: Path, url: object) -> LedgerStore:
-    """Return the ledger of the vault: a file of it, or a database."""
+def ledger_of(root: Path, settings: Mapping[str, object], rest: AtRest | None) -> Ledger:
+    """Return the vault's ledger with the anchor that its settings name, and the key that signs."""
+    store = _ledger_store(root, settings.get("ledger"))
+    signer = ReceiptKey(read_secret(root / "keys" / "receipts", rest))
+    anchor = FileAnchor(Path(str(settings["anchor"])))
+    store.mark_with(anchor.advance)
+    return Ledger(store, anchor, signer)
+
+
+def _ledger_store(root: Path, url: object) -> LedgerStore:
+    """Return what keeps the ledger: a file of the vault, or a database."""
     if url is None:
         return open_ledger(root / "ledger.sqlite", SystemClock())
     opened: LedgerStore = postgres_store().open_ledger(str(url), SystemClock())
     return opened
+
+
+def check_catalogue(root: Path, url: object) -> None:
+    """Refuse a vault whose catalogue should be a file of it and is gone: none is made anew."""
+    if url is None and not (root / CATALOGUE).is_file():
+        raise Refused(
+            "vault-missing",
+            "The vault's catalogue is missing.",
+            "Restore catalogue.sqlite from its newest backup.",
+        )
 
 
 def records_of(root: Path, url: object) -> Records:
@@ -71,6 +94,13 @@ def pipelines_of(
     clock, dice = SystemClock(), SystemDice()
     rules = PipelineRules(door.ledger, SqlPipelineRules(records), clock, dice)
     return Pipelines(door, SqlPipelines(records), catalogue, clock, dice, rules, brought)
+
+
+def runs_of(root: Path) -> FileDrafts:
+    """Return where programs are given rows; what the killed have left there is gone."""
+    runs = FileDrafts(root / "runs")
+    runs.sweep()
+    return runs
 
 
 def airlock_of(

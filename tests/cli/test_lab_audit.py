@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pg
-from sfumato.faces.cli.lab_audits import Asked, _count
+from sfumato.faces.cli.shipped_audit import Asked, _count
 from sfumato.lab.audit.shipped import SHIPPED
 from sfumato.lab.audit.suite import AT_THE_DOOR, names
 from sfumato.lab.broken.zoo import ZOO

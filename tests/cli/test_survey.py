@@ -13,6 +13,7 @@ import sfumato
 from sfumato.client.kept_device import KeptDevice
 from sfumato.client.respondent import keep_ballot, kept_ballot, proven
 from sfumato.client.surveys import invite
+from sfumato.faces.cli.survey import _estimated
 from surveys import DICE, TRUTHS, design, device
 from vaults import SFUMATO, make_vault, run
 
@@ -194,3 +195,11 @@ def test_a_shell_answers_no_wave_that_asks_otherwise(vault: Path, tmp_path: Path
     assert refused.returncode == 3
     assert "asks otherwise" in refused.stderr
     assert not list(tmp_path.glob("device.waiting*"))
+
+
+def test_a_share_is_shown_in_percent_and_a_mean_in_its_own_unit() -> None:
+    one = {"label": "yes", "value": 0.3333, "low": 0.09753, "high": 0.6196, "liars": 0.015}
+    says = "  yes: 33.3 % (9.75 to 62 %); one liar in a hundred moves it by 1.5 points at most"
+    assert _estimated({"measure": "share"}, one) == says
+    says = "  yes: 0.3333 (0.09753 to 0.6196); one liar in a hundred moves it by 0.015 at most"
+    assert _estimated({"measure": "mean"}, one) == says

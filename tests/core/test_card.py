@@ -133,3 +133,14 @@ def test_a_card_that_is_wrong_is_refused(text: str) -> None:
 def test_a_name_that_could_be_more_than_a_name_is_refused(name: str) -> None:
     with pytest.raises(Refused):
         read(PATIENTS_CARD, name)
+
+
+def test_a_misspelt_column_is_told_what_was_meant_and_never_a_hidden_one() -> None:
+    card = read(PATIENTS_CARD)
+    assert card.hidden
+    with pytest.raises(Refused, match="Did you mean 'salary'"):
+        card.index("salery")
+    for hidden in card.hidden:
+        with pytest.raises(Refused) as refused:
+            card.index(f"{hidden}s")
+        assert "Did you mean" not in refused.value.next_step

@@ -137,7 +137,9 @@ def read_json_loosely(text: bytes) -> Json:
 
 def _unreachable() -> Refused:
     return Refused(
-        "service-down", "The service cannot be reached, or what answers is none.", "Try later."
+        "service-down",
+        "Nothing answers at that address, or it is no service of sfumato.",
+        "Look at the address, or try later.",
     )
 
 

@@ -252,7 +252,9 @@ def proven(house: House, survey: str) -> Published:
     found = house.call("survey", {"survey": survey})
     made = _read_published(found, survey)
     if found.get("state") != "open":
-        raise Refused("survey-not-open", "This survey takes no ballots today.", "Look at its days.")
+        raise Refused(
+            "survey-not-open", "This survey takes no ballots now.", "It is closed, or see its days."
+        )
     roots = found.get("proof")
     if not isinstance(roots, list) or not is_proven(made.key, list(map(heard, roots))):
         raise unproven()

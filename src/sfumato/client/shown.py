@@ -77,7 +77,8 @@ class Price(_Shown):
         lines += table_text(*self.table())
         rest = self["left"]["next_epsilon"]
         fits = "it fits" if self["fits"] else "it does NOT fit"
-        return [*lines, f"{fits} what is left (data set: {rest:g})"]
+        left = f" what is left (epsilon {rest:g} at most)" if rest > 0 else ": nothing is left"
+        return [*lines, fits + left]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return header and rows: other prices, what error they buy, what somebody could learn."""

@@ -90,9 +90,8 @@ def terms_body(terms: Mapping[str, object]) -> Json:
     body = {k: v for k, v in terms.items() if v is not None and v is not False}
     top_up = body.get("top_up")
     for name in ("error", "split"):
-        pairs = body.get(name)
-        if isinstance(pairs, Mapping):
-            body[name] = dict(pairs)
+        if name in body:
+            body[name] = _by_name(name, body[name])
     if top_up is not None and not isinstance(top_up, str):
         body["top_up"] = _op_of(top_up)
     if isinstance(body.get("private_bins"), tuple):
@@ -102,6 +101,12 @@ def terms_body(terms: Mapping[str, object]) -> Json:
 
 def question_body(data_set: str, question: object, terms: Mapping[str, object]) -> Json:
     """Return a question, in SQL or built, and its terms as they go over the wire."""
+    unknown = sorted(set(terms) - AskTerms.__optional_keys__)
+    if unknown:
+        known = ", ".join(sorted(AskTerms.__optional_keys__))
+        raise Refused(
+            "not-in-language", f"A question has no term {unknown[0]!r}.", f"There are: {known}."
+        )
     body: Json = {"data_set": data_set, **terms_body(terms)}
     if isinstance(question, str):
         return {**body, "sql": question}
@@ -111,6 +116,16 @@ def question_body(data_set: str, question: object, terms: Mapping[str, object]) 
             "not-in-language", "This is no question.", "Give SQL, or what a data set's steps build."
         )
     return {**body, "question": question_json(built())}
+
+
+def _by_name(term: str, pairs: object) -> Json:
+    if isinstance(pairs, Mapping):
+        return dict(pairs)
+    raise Refused(
+        "not-in-language",
+        f"{term!r} is given for each number by its name.",
+        f'Name the number: count(name="n") and {term}={{"n": 5}}.',
+    )
 
 
 def _op_of(answer: object) -> object:

@@ -83,9 +83,10 @@ def _seen(every: Sequence[_Named], wanted: object) -> list[_Named]:
     found = [known.get(name.casefold()) if isinstance(name, str) else None for name in wanted]
     there = [one for one in found if one is not None]
     if len(there) < len(found):
+        name = str(wanted[found.index(None)])[:60]
         raise Refused(
             "unknown-column",
-            "The program reads a column that the card does not name.",
+            f"The program reads {name!r}, which the card does not name.",
             "See the columns on the card.",
         )
     if len(set(there)) < len(there):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fractions import Fraction
 from typing import Final
 
@@ -100,10 +101,13 @@ class Card:
         for place, column in enumerate(self.columns):
             if column.name.casefold() == name.casefold():
                 return place
+        names = {column.name.casefold(): column.name for column in self.columns}
+        near = [repr(names[one]) for one in get_close_matches(name.casefold()[:60], names, n=2)]
         raise Refused(
             "unknown-column",
             f"The card of {self.name!r} names no column {name!r}.",
-            "See the columns with `sfumato card " + self.name + "`.",
+            (f"Did you mean {' or '.join(near)}? " if near else "")
+            + f"See the columns with `sfumato card {self.name}`.",
             column=name,
         )
 

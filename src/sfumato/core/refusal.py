@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Final
 
 # code -> what it means. The table feeds the CLI, the client, HTTP and docs/codes/.
@@ -114,6 +115,18 @@ class Refused(Exception):
         self.cause = cause
         self.next_step = next_step
         self.facts = facts
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows of it: the caller's line, and none of ours below it."""
+        at, line = self.__traceback__, 0
+        while at is not None and not _is_ours(at):
+            line = at.tb_lineno
+            at = at.tb_next
+        return [f"Refused ({self.code}), line {line}: {self.cause}", f"  {self.next_step}"]
+
+
+def _is_ours(at: TracebackType) -> bool:
+    return str(at.tb_frame.f_globals.get("__name__")).startswith("sfumato.")
 
 
 class Bug(Exception):

@@ -123,6 +123,8 @@ def _next_step(account: Account, debt: Debt) -> str:
     if debt.delta > account.cap.delta:
         half = account.cap.delta / DELTA_UNITS
         return f"Ask with a delta of at most {half:g}, or at a smaller epsilon."
+    if largest_next_units(account.cap, account.spent) <= 0:
+        return "Repeat an earlier question for free, or ask the owner."
     return "Ask at a smaller epsilon, repeat an earlier question for free, or ask the owner."
 
 

@@ -29,7 +29,7 @@ from sfumato.core.block_columns import block_columns
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockJob, Laid, SandboxStopped, SplitOrder, StudyOrder, said_path
+from sfumato.core.sandbox import BlockJob, Laid, SplitOrder, StudyOrder, said_path
 from sfumato.core.sealed import Sealed
 from sfumato.core.twins.written import study_files
 from sfumato.door.locks.reviewed import (
@@ -41,7 +41,8 @@ from sfumato.door.locks.reviewed import (
     receipt,
     released,
 )
-from sfumato.door.pipeline import KEY_BYTES, PipelineDoor, no_sandbox
+from sfumato.door.looking import tried
+from sfumato.door.pipeline import KEY_BYTES, PipelineDoor, check_sandbox
 from sfumato.plan.airlock import AirlockProgram
 from sfumato.plan.pipeline import GROUP
 
@@ -72,13 +73,7 @@ class Draft:
 def check_airlock(door: AirlockDoor, program: AirlockProgram) -> None:
     """Refuse where no sandbox starts, or nothing can be noted; the one run is not used up."""
     door.programs.ledger.check_history()
-    is_there = True
-    try:
-        door.programs.sandbox.check(program.limits)
-    except SandboxStopped:
-        is_there = False
-    if not is_there:
-        raise no_sandbox()
+    check_sandbox(door.programs.sandbox, program.limits)
 
 
 def run_for_review(
@@ -88,11 +83,7 @@ def run_for_review(
 
     Whatever the program does it gives a place: that files are missing, reviewers see.
     """
-    found = None
-    try:
-        found = _found(door.programs, card, table, program)
-    except Exception:  # noqa: BLE001  # the door is where everything else is caught
-        found = None
+    found, _ = tried(lambda: _found(door.programs, card, table, program))
     return None if found is None else keep(door.files, found)
 
 

@@ -16,7 +16,7 @@ from sfumato.core.averaging import GUARANTEE, HIDES, STOPPED, not_without_noise
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.federation import Agreement
-from sfumato.core.ports import EngineStopped, IntegerArray
+from sfumato.core.ports import IntegerArray
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
 from sfumato.core.secure import Participant
@@ -25,6 +25,8 @@ from sfumato.door.diary import answer_text, not_dp_json, shown
 from sfumato.door.ledger import NOT_DP, Ledger, question_failed, question_frozen
 from sfumato.door.locks.dp import Blurred
 from sfumato.door.locks.secure_sum import exactly_masked
+from sfumato.door.looking import tried
+from sfumato.door.payment import stands_at
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.secure_sum import SumDoor, SumPart
 from sfumato.plan.averaged import AveragePlan
@@ -86,14 +88,8 @@ def average_part(door: SumDoor, order: AverageOrder, participant: Participant) -
     head = door.ledger.note(NOT_DP, _body(order, participant))
     _check_limit(door.ledger, order, before=head.seq)
     message = _read(door, order, participant)
-    signed: Json = {
-        "ledger": head.ledger,
-        "epoch": head.epoch,
-        "seq": head.seq,
-        "head": head.hash,
-        "op": _operation(order.nonce),
-        "charged": [],
-    }
+    at = stands_at(head.ledger, head)
+    signed: Json = {**at, "op": _operation(order.nonce), "charged": []}
     return SumPart(message, _receipt(door.ledger, order, signed))
 
 
@@ -169,20 +165,14 @@ def _releases(card: Card) -> int:
 
 
 def _read(door: SumDoor, order: AverageOrder, participant: Participant) -> bytes:
-    """Return the masked numbers; whatever goes wrong with the rows is one constant code.
+    """Return the masked numbers; whatever goes wrong with the rows is one constant code."""
 
-    The except block is left before anything is raised, so that no error that has touched a row
-    hangs on ours as its context.
-    """
-    message, stopped = None, False
-    try:
+    def look() -> bytes:
         sealed = door.engine.measure(order.table, order.sum.plan.measure)
-        message = exactly_masked(sealed, order.sum, participant)
-    except EngineStopped:
-        stopped = True
-    except Exception:  # noqa: BLE001  # the door is where everything else is caught
-        stopped = False
-    if stopped:
+        return exactly_masked(sealed, order.sum, participant)
+
+    message, is_stopped = tried(look)
+    if is_stopped:
         said: Json = {"data_set": order.card.name, "people": order.card.people}
         door.ledger.note(STOPPED, {**said, "shape": order.sum.shape, "says": _says(order.sum)})
     if message is None:

@@ -14,14 +14,13 @@ from typing import Any, Final, Protocol
 from sfumato.core.account import Charge, Charged, Pending
 from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import Event, debt_of
-from sfumato.core.ports import EngineStopped
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import debtors
-from sfumato.door.diary import relation
-from sfumato.door.ledger import question_failed
 from sfumato.door.locks.dp import GUARANTEE, farthest
+from sfumato.door.looking import looked_at
 from sfumato.door.patience import PATIENCE_S
+from sfumato.door.payment import on_card
 from sfumato.door.release import Door, Order
 from sfumato.door.said import digest
 from sfumato.plan.distances import Distances
@@ -91,18 +90,12 @@ def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: of our own ledg
 
 
 def _read(door: Door, order: Order, charge: Charge, look: Callable[[], Json]) -> str:
-    """Read and look; whatever goes wrong is one constant code, with no error as its context."""
-    text, stopped = None, False
-    try:
-        text = spelled({**look(), "version": order.card.version})
-    except EngineStopped:
-        stopped = True
-    except Exception:  # noqa: BLE001  # the door is where everything else is caught
-        stopped = False
-    if text is None:
-        door.ledger.fail(charge.user, charge.op, charge.shape if stopped else None)
-        raise question_failed()
-    return text
+    """Read and look; whatever goes wrong is one constant code."""
+
+    def text() -> str:
+        return spelled({**look(), "version": order.card.version})
+
+    return looked_at(door.ledger, charge, text)
 
 
 def charge_for(
@@ -129,11 +122,7 @@ def charge_for(
             "mechanism": mechanism,
             "says": wanted.in_words(),
             "shape": shape,
-            "data_set": card.name,
-            "version": card.version,
-            "people": card.people,
-            "unit": card.unit,
-            "relation": relation(card),
+            **on_card(card),
             "guarantee": GUARANTEE,
             "event": event.name,
             "epsilon": str(event.epsilon),

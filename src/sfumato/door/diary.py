@@ -11,16 +11,16 @@ import numpy as np
 
 from sfumato.core.account import Account, Charge, Head, Standing
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
-from sfumato.core.card import Card
 from sfumato.core.expression import Constant, Expr, Json, spelled
 from sfumato.core.expression_json import constant_json
 from sfumato.core.noise.blend import Blend, mean_of
 from sfumato.core.question import Aggregate, Formula, aggregate_text
 from sfumato.core.refusal import Bug
-from sfumato.door.accounts import data_set_account, left_to_pay, people_account
+from sfumato.door.accounts import data_set_account, people_account
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.crowd import beside_dp
 from sfumato.door.locks.dp import GUARANTEE, Blurred, Keys
+from sfumato.door.payment import Payment, payment_json, relation, signed_payment, unit_of
 from sfumato.door.said import Said
 from sfumato.door.top_up import RAISED, paid_json, top_up_json
 from sfumato.plan.after import Row, after, is_chosen_after
@@ -230,26 +230,19 @@ def receipt(
     people, data_set = people_account(card.people), data_set_account(card.name)
     paying = [debtor.account for debtor in charge.debtors]
     accounts = _accounts(ledger, standing, (people, data_set, *paying))
-    charged = {name: float(priced.epsilon) for name in standing.debited}
-    signed = signed_charge(charge, standing, priced.epsilon, priced.delta)
+    paid = Payment(charge.op, priced.epsilon, priced.delta, standing.debited)
     raised = top_up_json(priced)
     more: Json = {} if raised is None else {"top_up": raised}
     return {
         **more,
-        "epsilon": float(priced.epsilon),
-        "delta": float(priced.delta),
-        "left": left_to_pay(accounts[data_set], accounts.values()),
-        "op": charge.op,
-        "seq": standing.seq,
-        "free": not standing.debited,
-        "charged": charged,
+        **payment_json(paid, standing.seq, card.name, accounts),
         "says": said.says,
         "question": said.question(),
         "data_set": card.name,
         "version": card.version,
         "people": card.people,
         "guarantee": GUARANTEE,
-        "unit": "row" if not card.by_person else f"person ({card.unit})",
+        "unit": unit_of(card),
         "relation": relation(card),
         "bounding": said.bounding,
         "mechanism": said.mechanism,
@@ -257,22 +250,7 @@ def receipt(
         "odds": odds_of(accounts[people], "person" if card.by_person else "row"),
         "interval": _interval(priced.plan),
         **not_dp_json(ledger, card.people, standing.head),
-        **ledger.sign(signed),
-    }
-
-
-def signed_charge(charge: Charge, standing: Standing, epsilon: Fraction, delta: Fraction) -> Json:
-    """Return what of a receipt is signed: who was charged how much, and where the chain stands."""
-    return {
-        "ledger": standing.head.ledger,
-        "epoch": standing.head.epoch,
-        "seq": standing.head.seq,
-        "head": standing.head.hash,
-        "op": charge.op,
-        "entry": standing.seq,
-        "charged": sorted(standing.debited),
-        "epsilon": str(epsilon),
-        "delta": str(delta),
+        **ledger.sign(signed_payment(paid, standing.head, standing.seq)),
     }
 
 
@@ -286,11 +264,6 @@ def not_dp_json(ledger: Ledger, people: str, head: Head | None = None) -> Json:
     """Return what is said beside DP where tables of the people were handed out without it."""
     said = beside_dp(ledger.not_dp(people, head))
     return {} if said is None else {"not_dp": said}
-
-
-def relation(card: Card) -> str:
-    """Return which data sets count as neighbours."""
-    return "add or remove one " + ("person" if card.by_person else "row")
 
 
 def _interval(plan: Plan) -> str:

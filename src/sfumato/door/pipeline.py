@@ -27,21 +27,26 @@ from sfumato.core.sandbox import (
     Drafts,
     Laid,
     Sandbox,
+    SandboxLimits,
     SandboxStopped,
     SplitEngine,
     SplitOrder,
     StudyOrder,
     study_room,
 )
-from sfumato.door.accounts import (
-    data_set_account,
-    debtors,
-    left_to_pay,
-    people_account,
-)
-from sfumato.door.diary import not_dp_json, odds_of, relation, signed_charge
+from sfumato.door.accounts import data_set_account, debtors, people_account
+from sfumato.door.diary import not_dp_json, odds_of
 from sfumato.door.ledger import Ledger, question_failed
 from sfumato.door.locks.dp import GUARANTEE, blocks_added, blocks_in_the_middle
+from sfumato.door.looking import tried
+from sfumato.door.payment import (
+    Payment,
+    on_card,
+    payment_json,
+    relation,
+    signed_payment,
+    unit_of,
+)
 from sfumato.door.pipeline_shown import answer_of
 from sfumato.door.pool import NoisePool
 from sfumato.door.release import Asker, Release
@@ -90,7 +95,7 @@ def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
 
     The same program at the same price on the same version is the stored answer, free.
     """
-    _check_sandbox(door.sandbox, order.run)
+    check_sandbox(door.sandbox, order.run.limits, order.run.program.own)
     _check_room(door.engine, order)
     drawn = [door.pool.take(noise, count) for noise, count in order.run.draws()]
     charge = _charge(order)
@@ -113,11 +118,11 @@ def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
             return _released(door.ledger, order, charge, standing)
 
 
-def _check_sandbox(sandbox: Sandbox, run: Run) -> None:
+def check_sandbox(sandbox: Sandbox, limits: SandboxLimits, own: str = "") -> None:
     """Refuse, unpaid, where no sandbox starts: nothing is ever run bare."""
     is_there = True
     try:
-        sandbox.check(run.limits, run.program.own)
+        sandbox.check(limits, own)
     except SandboxStopped:
         is_there = False
     if not is_there:
@@ -151,16 +156,8 @@ def no_sandbox() -> Refused:
 def _text(
     door: PipelineDoor, order: RunOrder, charge: Charge, drawn: list[NDArray[np.int64]]
 ) -> str:
-    """Return the answer as it stands for ever; whatever goes wrong is one constant code.
-
-    The except block is left before anything is raised, so that no error that has touched a row
-    hangs on ours as its context.
-    """
-    sums = None
-    try:
-        sums = _sums(door, order, drawn)
-    except Exception:  # noqa: BLE001  # the door is where everything else is caught
-        sums = None
+    """Return the answer as it stands for ever; whatever goes wrong is one constant code."""
+    sums, _ = tried(lambda: _sums(door, order, drawn))  # a stopped program freezes no shape
     if sums is None:
         _failed(door.ledger, charge)
     said: Json = {"format": FORMAT, "version": order.card.version, "sums": list(sums)}
@@ -235,11 +232,7 @@ def _charge(order: RunOrder) -> Charge:
             "bounding": bounding(run),
             "mechanism": run.mechanism,
             "shape": digest({"pipeline": run.program.digest}),
-            "data_set": card.name,
-            "version": card.version,
-            "people": card.people,
-            "unit": card.unit,
-            "relation": relation(card),
+            **on_card(card),
             "guarantee": GUARANTEE,
             "event": event.name,
             "epsilon": str(run.epsilon),
@@ -273,15 +266,9 @@ def _receipt(
     card, run = order.card, order.run
     names = people_account(card.people), data_set_account(card.name)
     accounts = ledger.accounts((*names, *(debtor.account for debtor in charge.debtors)))
-    signed = signed_charge(charge, standing, run.epsilon, run.spent_delta)
+    paid = Payment(charge.op, run.epsilon, run.spent_delta, standing.debited)
     return {
-        "epsilon": float(run.epsilon),
-        "delta": float(run.spent_delta),
-        "left": left_to_pay(accounts[names[1]], accounts.values()),
-        "op": charge.op,
-        "seq": standing.seq,
-        "free": not standing.debited,
-        "charged": {name: float(run.epsilon) for name in standing.debited},
+        **payment_json(paid, standing.seq, card.name, accounts),
         "pipeline": run.as_json(),
         **({"rule": order.rule} if order.rule else {}),
         "says": run.in_words(),
@@ -289,7 +276,7 @@ def _receipt(
         "version": version,  # that it was answered on
         "people": card.people,
         "guarantee": GUARANTEE,
-        "unit": f"person ({card.unit})",
+        "unit": unit_of(card),
         "relation": relation(card),
         "bounding": bounding(run),
         "mechanism": run.mechanism,
@@ -298,5 +285,5 @@ def _receipt(
         "interval": OF_RANKS if run.take == MEDIAN else INTERVAL,
         **({"rank_error": run.margins()} if run.take == MEDIAN else {}),
         **not_dp_json(ledger, card.people),
-        **ledger.sign(signed),
+        **ledger.sign(signed_payment(paid, standing.head, standing.seq)),
     }

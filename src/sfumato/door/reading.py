@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Never
+from typing import TYPE_CHECKING, Final
 
-from sfumato.core.account import Charge
 from sfumato.core.expression import Json, spelled
 from sfumato.core.looking import LookingEngine
 from sfumato.core.measure import Cells
@@ -18,7 +17,6 @@ from sfumato.core.noise.running import Running
 from sfumato.core.ports import Engine, EngineStopped
 from sfumato.core.sealed import Sealed
 from sfumato.door.diary import answer_text, key_text
-from sfumato.door.ledger import Ledger, question_failed
 from sfumato.door.locks.dp import (
     BlockDraws,
     Blurred,
@@ -32,6 +30,7 @@ from sfumato.door.locks.dp import (
     chosen,
     chosen_before,
 )
+from sfumato.door.looking import looked_at
 from sfumato.door.pool import NoisePool
 from sfumato.plan.lower_looks import is_look
 from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
@@ -101,22 +100,8 @@ def _made_of(door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped) -> 
 
 
 def _text(door: Door, begun: Begun, make: Callable[[], Blurred]) -> str:
-    """Blur what was read and write the answer; whatever goes wrong is one constant code.
-
-    The except blocks are left before anything is raised, so that no error that has touched a
-    row hangs on ours as its context.
-    """
-    text = None
-    stopped = False
-    try:
-        text = answer_text(begun.priced, make())
-    except EngineStopped:
-        stopped = True
-    except Exception:  # noqa: BLE001  # the door is where everything else is caught
-        stopped = False
-    if text is None:
-        _failed(door.ledger, begun.charge, begun.charge.shape if stopped else None)
-    return text
+    """Blur what was read and write the answer; whatever goes wrong is one constant code."""
+    return looked_at(door.ledger, begun.charge, lambda: answer_text(begun.priced, make()))
 
 
 def _measured(door: Door, begun: Begun) -> Blurred:
@@ -169,8 +154,3 @@ def _places(plan: Plan) -> list[Place]:
 
 def _kept(door: Door, plan: Plan, keys: Sequence[Sequence[Json]]) -> Kept:
     return Kept([spelled(list(key)) for key in keys], partial(key_text, plan), door.pool.dice)
-
-
-def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
-    ledger.fail(charge.user, charge.op, shape)
-    raise question_failed()

@@ -24,10 +24,11 @@ from sfumato.core.loss import Debt
 from sfumato.core.ports import Engine
 from sfumato.core.refusal import Bug, Refused
 from sfumato.door.accounts import debtors
-from sfumato.door.diary import answer_version, receipt, relation, shown
+from sfumato.door.diary import answer_version, receipt, shown
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import Drawn
 from sfumato.door.patience import patience_of
+from sfumato.door.payment import on_card
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
 from sfumato.door.reading import can_look, drawn, read_all, read_rows
@@ -268,11 +269,7 @@ def _paper(door: Door, order: Order, priced: Priced) -> Paper:
         **door.plans.said(priced).body,
         "request": request,
         "code": door.code,
-        "data_set": order.card.name,
-        "version": order.card.version,
-        "people": order.card.people,
-        "unit": order.card.unit,
-        "relation": relation(order.card),
+        **on_card(order.card),
         **_raised(priced),
     }
     return Paper(digest(request), body)

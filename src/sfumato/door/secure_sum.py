@@ -8,29 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Never
+from typing import Final
 
-from sfumato.core.account import Charge, Charged
+from sfumato.core.account import Charge, Charged, Head
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.filters import accepts
-from sfumato.core.loss import debt_of
-from sfumato.core.ports import Dice, Engine, EngineStopped, IntegerArray
+from sfumato.core.loss import Event, debt_of
+from sfumato.core.ports import Dice, Engine, IntegerArray
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Participant
-from sfumato.door.accounts import (
-    data_set_account,
-    debtors,
-    exceeded,
-    left_to_pay,
-)
-from sfumato.door.diary import answer_text, not_dp_json, relation, shown
-from sfumato.door.ledger import Ledger, question_failed
+from sfumato.door.accounts import debtors, exceeded, left_to_pay
+from sfumato.door.diary import answer_text, not_dp_json, shown
+from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import Blurred
 from sfumato.door.locks.secure_sum import GUARANTEE, masked, shares_of
+from sfumato.door.looking import looked_at
+from sfumato.door.payment import Payment, on_card, payment_json, relation, signed_payment
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.said import digest
 from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words
@@ -78,8 +75,13 @@ class SumPart:
 def can_pay(door: SumDoor, order: SumOrder) -> None:
     """Refuse a round before it begins if this site could not pay for it; nothing is charged."""
     door.ledger.check_history()
-    debt = debt_of(order.sum.event)
-    for account in accounts_paying(door.ledger, order.card, order.asker):
+    check_fits(door.ledger, order.card, order.asker, order.sum.event)
+
+
+def check_fits(ledger: Ledger, card: Card, asker: Asker, event: Event) -> None:
+    """Refuse what one of those who pay has too little left for; nothing is charged."""
+    debt = debt_of(event)
+    for account in accounts_paying(ledger, card, asker):
         if not accepts(account.cap, account.spent, debt):
             raise exceeded(account, debt)
 
@@ -129,18 +131,9 @@ def sum_part(door: SumDoor, order: SumOrder, participant: Participant) -> SumPar
     message = _read(door, order, charge, participant, shares)
     stands = spelled({"format": FORMAT, "version": order.card.version, "about": order.sum.about})
     settled = door.ledger.settle(charge.user, charge.op, stands)
-    signed: Json = {
-        "ledger": settled.head.ledger,
-        "epoch": settled.head.epoch,
-        "seq": settled.head.seq,
-        "head": settled.head.hash,
-        "op": charge.op,
-        "entry": outcome.seq,
-        "charged": sorted(account.name for account in outcome.accounts),
-        "epsilon": str(order.sum.epsilon),
-        "delta": str(order.sum.delta),
-    }
-    return SumPart(message, _receipt(door.ledger, order, outcome, signed))
+    names = tuple(account.name for account in outcome.accounts)
+    paid = Payment(charge.op, order.sum.epsilon, order.sum.delta, names)
+    return SumPart(message, _receipt(door.ledger, order, outcome, paid, settled.head))
 
 
 def summed_answer(sum_: SumPlan, total: IntegerArray, sites: int) -> Json:
@@ -171,27 +164,13 @@ def _read(
     participant: Participant,
     shares: Sequence[IntegerArray],
 ) -> bytes:
-    """Return the masked numbers; whatever goes wrong with the rows is one constant code.
+    """Return the masked numbers; whatever goes wrong with the rows is one constant code."""
 
-    The except block is left before anything is raised, so that no error that has touched a row
-    hangs on ours as its context.
-    """
-    message, stopped = None, False
-    try:
+    def look() -> bytes:
         sealed = door.engine.measure(order.table, order.sum.plan.measure)
-        message = masked(sealed, order.sum, participant, shares)
-    except EngineStopped:
-        stopped = True
-    except Exception:  # noqa: BLE001  # the door is where everything else is caught
-        stopped = False
-    if message is None:
-        _failed(door.ledger, charge, charge.shape if stopped else None)
-    return message
+        return masked(sealed, order.sum, participant, shares)
 
-
-def _failed(ledger: Ledger, charge: Charge, shape: str | None) -> Never:
-    ledger.fail(charge.user, charge.op, shape)
-    raise question_failed()
+    return looked_at(door.ledger, charge, look)
 
 
 def _charge(door: SumDoor, order: SumOrder) -> Charge:
@@ -218,11 +197,7 @@ def _charge(door: SumDoor, order: SumOrder) -> Charge:
             "bounding": bounding_in_words(sum_.plan),
             "mechanism": MECHANISM,
             "shape": shape,
-            "data_set": card.name,
-            "version": card.version,
-            "people": card.people,
-            "unit": card.unit,
-            "relation": relation(card),
+            **on_card(card),
             "guarantee": GUARANTEE,
             "against": against(agreement),
             "event": sum_.event.name,
@@ -267,17 +242,11 @@ def noise_json(sum_: SumPlan) -> Sequence[Json]:
     ]
 
 
-def _receipt(ledger: Ledger, order: SumOrder, outcome: Charged, signed: Json) -> Json:
+def _receipt(ledger: Ledger, order: SumOrder, outcome: Charged, paid: Payment, head: Head) -> Json:
     card, sum_ = order.card, order.sum
     accounts = {account.name: account for account in outcome.accounts}
     return {
-        "epsilon": float(sum_.epsilon),
-        "delta": float(sum_.delta),
-        "left": left_to_pay(accounts[data_set_account(card.name)], accounts.values()),
-        "op": signed["op"],
-        "seq": signed["seq"],
-        "free": False,
-        "charged": {name: float(sum_.epsilon) for name in accounts},
+        **payment_json(paid, head.seq, card.name, accounts),
         "says": says(sum_),
         "data_set": card.name,
         "version": card.version,
@@ -288,5 +257,5 @@ def _receipt(ledger: Ledger, order: SumOrder, outcome: Charged, signed: Json) ->
         "bounding": bounding_in_words(sum_.plan),
         "mechanism": MECHANISM,
         **not_dp_json(ledger, card.people),
-        **ledger.sign(signed),
+        **ledger.sign(signed_payment(paid, head, outcome.seq)),
     }

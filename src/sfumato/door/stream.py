@@ -21,9 +21,10 @@ from sfumato.core.ports import KeptDay, KeptStreams, Listing, StreamEngine, Take
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug, Refused
 from sfumato.door.accounts import debtors
-from sfumato.door.diary import relation
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import GUARANTEE, blurred
+from sfumato.door.looking import tried
+from sfumato.door.payment import on_card
 from sfumato.door.pool import NoisePool
 from sfumato.door.said import digest
 from sfumato.plan.stream import (
@@ -212,11 +213,7 @@ def opened_token(ledger: Ledger, opened: Opened) -> str:
 def _taken(
     doors: StreamDoor, listing: Listing, opened: Opened, end: int, before: Closed | None
 ) -> KeptDay:
-    """Count the period and keep it with its noise; whatever goes wrong is one constant code.
-
-    The except block is left before anything is raised, so that no error that has touched a row
-    hangs on ours as its context.
-    """
+    """Count the period and keep it with its noise; whatever goes wrong is one constant code."""
     follows, used = opened_token(doors.ledger, opened), None
     if before is not None:
         follows, used = before.token, _used_before(doors.kept, opened, before)
@@ -231,8 +228,8 @@ def _taken(
         "token": doors.pool.dice.draw(16).hex(),
         "version": listing.card.version,
     }
-    kept = None
-    try:
+
+    def look() -> KeptDay:
         with doors.kept.draft(opened.id) as target:
             order = TakeOrder(
                 listing.table,
@@ -245,9 +242,9 @@ def _taken(
                 plan.measure.most_rows,
             )
             block = _blurred(doors, opened.stream, order)
-            kept = doors.kept.keep(opened.id, end, target, {**words, "block": block})
-    except Exception:  # noqa: BLE001  # the door is where everything else is caught
-        kept = None
+            return doors.kept.keep(opened.id, end, target, {**words, "block": block})
+
+    kept, _ = tried(look)
     if kept is None:
         _failed()
     return kept
@@ -307,11 +304,7 @@ def _charge(card: Card, stream: Stream, opener: str) -> Charge:
             "question": question_json(stream.question),
             "says": stream_in_words(card, stream),
             "shape": shape,
-            "data_set": card.name,
-            "version": card.version,
-            "people": card.people,
-            "unit": card.unit,
-            "relation": relation(card),
+            **on_card(card),
             "guarantee": GUARANTEE,
             "event": event.name,
             "epsilon": str(stream.epsilon),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
+from sfumato.core.account import Head
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
-from sfumato.door.accounts import data_set_account, left_to_pay, people_account
-from sfumato.door.diary import INTERVAL, not_dp_json, odds_of, relation
+from sfumato.door.accounts import data_set_account, people_account
+from sfumato.door.diary import INTERVAL, not_dp_json, odds_of
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import GUARANTEE
+from sfumato.door.payment import Payment, payment_json, relation, signed_payment, unit_of
 from sfumato.door.stream import Closed, Opened, closed_of, stream_op
 from sfumato.plan.stream import bound_in_words
 
@@ -52,27 +56,12 @@ def _receipt(ledger: Ledger, card: Card, opened: Opened, closed: tuple[Closed, .
     entry = ledger.store.entry(seq)
     if entry is None:
         raise Bug("an entry of a stream is not in the ledger")
-    signed: Json = {
-        "ledger": ledger.store.head().ledger,
-        "epoch": entry.epoch,
-        "seq": seq,
-        "head": entry.hash,
-        "op": stream_op(card.name, stream.name),
-        "entry": opened.seq,
-        "charged": [],
-        "epsilon": str(stream.epsilon),
-        "delta": "0",
-        "stream": opened.id,
-        "closed": len(closed),
-    }
+    paid = Payment(stream_op(card.name, stream.name), stream.epsilon, Fraction(0), by=())
+    at = Head(ledger.store.head().ledger, entry.epoch, seq, entry.hash)
+    signed = signed_payment(paid, at, opened.seq)
+    signed |= {"stream": opened.id, "closed": len(closed)}
     return {
-        "epsilon": float(stream.epsilon),
-        "delta": 0.0,
-        "left": left_to_pay(accounts[names[1]], accounts.values()),
-        "op": signed["op"],
-        "seq": seq,
-        "free": True,
-        "charged": {},
+        **payment_json(paid, seq, card.name, accounts),
         "stream": {**stream.as_json(), "closed": len(closed)},
         "says": opened.says,
         "question": question_json(stream.question),
@@ -80,7 +69,7 @@ def _receipt(ledger: Ledger, card: Card, opened: Opened, closed: tuple[Closed, .
         "version": closed[-1].version if closed else card.version,
         "people": card.people,
         "guarantee": GUARANTEE,
-        "unit": f"person ({card.unit})",
+        "unit": unit_of(card),
         "relation": relation(card),
         "bounding": bound_in_words(stream),
         "mechanism": stream.running.as_json()["kind"],

@@ -20,16 +20,18 @@ from sfumato.core.federation import Agreement
 from sfumato.core.filters import accepts
 from sfumato.core.learning import LearnEngine
 from sfumato.core.loss import debt_of
-from sfumato.core.ports import Dice, EngineStopped, IntegerArray
+from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Participant
-from sfumato.door.accounts import data_set_account, debtors, exceeded, left_to_pay
-from sfumato.door.diary import not_dp_json, relation
+from sfumato.door.accounts import debtors, left_to_pay
+from sfumato.door.diary import not_dp_json
 from sfumato.door.ledger import Ledger, question_failed, question_frozen
 from sfumato.door.locks.secure_sum import GUARANTEE, learning_masked, learning_share
+from sfumato.door.looking import tried
+from sfumato.door.payment import Payment, on_card, payment_json, relation, signed_payment
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.said import digest
-from sfumato.door.secure_sum import MECHANISM, SumPart, against
+from sfumato.door.secure_sum import MECHANISM, SumPart, against, check_fits
 from sfumato.plan.explain import odds_in_words
 from sfumato.plan.training import FORMAT, TrainPlan
 
@@ -85,10 +87,7 @@ def can_train(door: TrainDoor, order: TrainOrder) -> None:
     door.ledger.check_history()
     if door.ledger.answer_of(order.asker.user, order.operation) is not None:
         return
-    debt = debt_of(order.plan.event)
-    for account in accounts_paying(door.ledger, order.card, order.asker):
-        if not accepts(account.cap, account.spent, debt):
-            raise exceeded(account, debt)
+    check_fits(door.ledger, order.card, order.asker, order.plan.event)
 
 
 def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan) -> Json:
@@ -133,19 +132,10 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
     stands = spelled({"format": FORMAT, "version": order.card.version, "about": order.plan.about})
     settled = door.ledger.settle(charge.user, charge.op, stands)
     paid_now = isinstance(outcome, Charged) and not outcome.paid_before
-    paying = sorted(a.name for a in outcome.accounts) if paid_now else []
-    signed: Json = {
-        "ledger": settled.head.ledger,
-        "epoch": settled.head.epoch,
-        "seq": settled.head.seq,
-        "head": settled.head.hash,
-        "op": charge.op,
-        "entry": outcome.seq,
-        "charged": paying,
-        "epsilon": str(order.plan.epsilon),
-        "delta": str(order.plan.delta),
-    }
-    return SumPart(message, _receipt(door.ledger, order, signed, paying))
+    names = tuple(sorted(a.name for a in outcome.accounts)) if paid_now else ()
+    paid = Payment(charge.op, order.plan.epsilon, order.plan.delta, names)
+    signed = signed_payment(paid, settled.head, outcome.seq)
+    return SumPart(message, _receipt(door.ledger, order, paid, settled.head.seq, signed))
 
 
 def _note(ledger: Ledger, order: TrainOrder) -> None:
@@ -175,21 +165,15 @@ def _read(
     participant: Participant,
     share: IntegerArray,
 ) -> bytes:
-    """Return the masked numbers; whatever goes wrong with the rows is one constant code.
+    """Return the masked numbers; whatever goes wrong with the rows is one constant code."""
 
-    The except block is left before anything is raised, so that no error that has touched a row
-    hangs on ours as its context.
-    """
-    message, stopped = None, False
-    try:
+    def look() -> bytes:
         sealed = door.engine.learn(order.plan.order(order.table, order.weights))
-        message = learning_masked(sealed, order.plan, participant, share, door.dice)
-    except EngineStopped:
-        stopped = True
-    except Exception:  # noqa: BLE001  # the door is where everything else is caught
-        stopped = False
+        return learning_masked(sealed, order.plan, participant, share, door.dice)
+
+    message, is_stopped = tried(look)
     if message is None:
-        _failed(door.ledger, charge, charge.shape if stopped else None)
+        _failed(door.ledger, charge, charge.shape if is_stopped else None)
     return message
 
 
@@ -264,11 +248,7 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
             "bounding": bounding(plan),
             "mechanism": MECHANISM,
             "shape": shape,
-            "data_set": card.name,
-            "version": card.version,
-            "people": card.people,
-            "unit": card.unit,
-            "relation": relation(card),
+            **on_card(card),
             "guarantee": GUARANTEE,
             "against": against(agreement),
             "event": plan.event.name,
@@ -281,17 +261,11 @@ def _charge(door: TrainDoor, order: TrainOrder) -> Charge:
     )  # fmt: skip
 
 
-def _receipt(ledger: Ledger, order: TrainOrder, signed: Json, paying: list[str]) -> Json:
+def _receipt(ledger: Ledger, order: TrainOrder, paid: Payment, seq: int, signed: Json) -> Json:
     card, plan = order.card, order.plan
     accounts = {a.name: a for a in accounts_paying(ledger, card, order.asker)}
     return {
-        "epsilon": float(plan.epsilon),
-        "delta": float(plan.delta),
-        "left": left_to_pay(accounts[data_set_account(card.name)], accounts.values()),
-        "op": signed["op"],
-        "seq": signed["seq"],
-        "free": not paying,
-        "charged": {name: float(plan.epsilon) for name in paying},
+        **payment_json(paid, seq, card.name, accounts),
         "says": says(plan),
         "round": order.number,
         "data_set": card.name,

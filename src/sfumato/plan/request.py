@@ -91,7 +91,8 @@ def _priced(card: Card, request: Request, plan: Plan, earlier: Earlier | None) -
         raise Refused(
             "bad-budget",
             "A question needs either an epsilon or an error.",
-            "Give an epsilon, such as 0.5, or how far off a column may be (--error COLUMN=X).",
+            "Give an epsilon, such as 0.5, or how far off a column may be (--error COLUMN=X;"
+            ' in Python error={"COLUMN": X}).',
         )
     if request.epsilon is not None:
         return price_at(plan, request.epsilon, delta)

@@ -16,6 +16,7 @@ from sfumato.core.expression import Json
 from sfumato.core.sealed import Sealed
 from sfumato.door.ledger import NOT_DP, Ledger
 from sfumato.door.locks.crowd import beside_dp
+from sfumato.door.payment import stands_at
 from sfumato.door.unseal import unseal
 
 GUARANTEE: Final = "reviewed (not DP)"
@@ -76,10 +77,7 @@ def receipt(ledger: Ledger, request: Request) -> Json:
         raise changed()
     entry, body = found
     signed: Json = {
-        "ledger": ledger.store.head().ledger,
-        "epoch": entry.epoch,
-        "seq": entry.seq,
-        "head": entry.hash,
+        **stands_at(ledger.store.head().ledger, entry),
         "request": request.id,
         "files": body["files"],
     }

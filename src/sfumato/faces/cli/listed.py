@@ -106,7 +106,7 @@ LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "The lab, on synthetic data": {
         "attack": ("lab", "Run an attack and say what it found; without a NAME, list the attacks."),
         "probe": ("lab", "Ask one question again and again, and say what stops it."),
-        "audit": ("lab_audit", "Look for a mechanism that leaks more than it claims."),
+        "audit": ("audit", "Look for a mechanism that leaks more than it claims."),
         "lab": (
             "lab",
             "Open the lab's pages: exhibits with sliders, on synthetic data, for this machine "

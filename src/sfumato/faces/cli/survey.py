@@ -165,11 +165,15 @@ def results(shell: Shell, survey_id: str) -> None:
 
 
 def _estimated(question: Any, one: Any) -> str:  # Any: one question of the results, and a number
-    return (
-        f"  {printable(one['label'])}: {_shown(question, one['value']):.4g} "
-        f"({one['low']:.4g} to {one['high']:.4g}); "
-        f"one liar in a hundred moves it by {one['liars']:.2g} at most"
-    )
+    if question["measure"] == "mean":
+        said = f"{one['value']:.4g} ({one['low']:.4g} to {one['high']:.4g})"
+        moved = f"{one['liars']:.2g}"
+    else:
+        share = surveys.nearest_share(one["value"])
+        said = f"{100 * share:.3g} % ({100 * one['low']:.3g} to {100 * one['high']:.3g} %)"
+        moved = f"{100 * one['liars']:.2g} points"
+    label = printable(one["label"])
+    return f"  {label}: {said}; one liar in a hundred moves it by {moved} at most"
 
 
 def _reports(count: int) -> str:
@@ -184,11 +188,6 @@ _STILL_OPEN = (
     "As long as it is open, the last 25 wait besides, and what is shown moves on by 25 at least. "
     "Of a small group everything shows once it is closed: sfumato survey close SURVEY"
 )
-
-
-def _shown(question: Any, value: float) -> float:  # Any: one question of the results
-    """Return an estimate as people are shown it: a mean as it is, a share as near as one can be."""
-    return value if question["measure"] == "mean" else surveys.nearest_share(value)
 
 
 @survey.command("reports")

@@ -16,6 +16,7 @@ from sfumato.core.access import Caller
 from sfumato.core.airlock import RELEASED, RUNNING, AirlockStore, Request, Vote, unknown
 from sfumato.core.airlock_files import bad_airlock
 from sfumato.core.airlock_tables import Earlier
+from sfumato.core.asked import asked_listing, check_thawed, groups_that_ask, no_data_set
 from sfumato.core.expression import Json, spelled
 from sfumato.core.ports import Catalogue, Clock, Dice, Listing
 from sfumato.core.refusal import Refused
@@ -38,7 +39,6 @@ from sfumato.services.airlock.shown import (
     bytes_of,
     check_themselves,
     closed,
-    no_data_set,
     shown_to,
     too_few,
     why_of,
@@ -61,7 +61,7 @@ class Airlock:
 
     def submit(self, caller: Caller, data_set: str, shape: Mapping[str, object]) -> Json:
         """Hand in a program and the files it is to leave; it waits for the data set's owner."""
-        listing = self._asked_listing(caller, data_set)
+        listing, _ = asked_listing(self.catalogue, caller, data_set)
         terms = listing.card.airlock
         if terms is None:
             raise closed()
@@ -119,10 +119,7 @@ class Airlock:
                 "airlock-waits", "The libraries or the rows are others than when it was handed in.",
                 "Its author hands it in again.",
             )  # fmt: skip
-        if self.catalogue.is_frozen(listing.card.name):
-            raise Refused(
-                "data-set-frozen", "You have frozen the data set.", "Thaw it first."
-            )  # fmt: skip
+        check_thawed(self.catalogue, listing, caller.user)
         self._check_author(listing, found)
         check_airlock(self.door, program)
         with self.door.files.holding(found.lock), self.door.files.writing():
@@ -215,8 +212,7 @@ class Airlock:
         if found.state == RELEASED and not has_left(self.door, found):
             found = self._as_the_card_says(listing, airlock.not_out(found))
         airlock.check_reviewed(found, caller.user)
-        if self.catalogue.is_frozen(listing.card.name):
-            raise Refused("data-set-frozen", "The data set is frozen.", "Its owner can thaw it.")
+        check_thawed(self.catalogue, listing, caller.user)
         self._check_author(listing, found)
         draft = self._draft(listing, found)
         made = airlock.let_out(found, caller.user, self.clock.now(), draft.seal)
@@ -229,7 +225,7 @@ class Airlock:
         """Return the requests about a data set that are the caller's to see."""
         listing = self.catalogue.find(data_set) if caller.reaches(data_set) else None
         if listing is None:
-            raise no_data_set()
+            raise no_data_set(data_set, caller.user)
         mine = [
             self._now(listing, one)
             for one in self.store.of(listing.card.people)
@@ -237,7 +233,7 @@ class Airlock:
         ]
         seen = [shown_to(one, caller) for one in mine]
         if not seen:
-            self._asked_listing(caller, data_set)  # refuses strangers
+            asked_listing(self.catalogue, caller, data_set)  # refuses strangers
         return {"requests": seen}
 
     # --- helpers ------------------------------------------------------------------------------
@@ -357,7 +353,7 @@ class Airlock:
 
     def _may_ask(self, listing: Listing, user: str) -> bool:
         groups = self.catalogue.groups_of(user, listing.card.name)
-        return user == listing.owner or listing.card.lets_ask(tuple(groups))
+        return groups_that_ask(listing, user, groups) is not None
 
     def _check_author(self, listing: Listing, request: Request) -> None:
         """Refuse to do anything for an author who may not ask any more."""
@@ -366,9 +362,3 @@ class Airlock:
                 "not-allowed", "Its author may not ask about this data set any more.",
                 "Decline the request, or enrol its author again.",
             )  # fmt: skip
-
-    def _asked_listing(self, caller: Caller, data_set: str) -> Listing:
-        found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
-        if found is not None and caller.user.isprintable() and self._may_ask(found, caller.user):
-            return found
-        raise no_data_set()

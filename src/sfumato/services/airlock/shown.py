@@ -94,12 +94,3 @@ def too_few() -> Refused:
         "Besides you there are fewer reviewers than the card needs.",
         "Ask the owner to name another.",
     )
-
-
-def no_data_set() -> Refused:
-    """Return the refusal of who may not ask, and of what is not there."""
-    return Refused(
-        "unknown-data-set",
-        "There is no data set of that name that you may ask.",
-        "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
-    )

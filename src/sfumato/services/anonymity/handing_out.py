@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sfumato.core.access import Caller
+from sfumato.core.asked import own_listing
 from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue
-from sfumato.core.refusal import Refused
 from sfumato.door import Ledger, hand_out
 from sfumato.services.anonymity.anonymity import Recoding
 
@@ -24,13 +24,7 @@ class HandingOut:
 
         Afterwards every receipt about these people says so (rules.md, 9).
         """
-        listing = self.catalogue.find(data_set) if caller.reaches(data_set) else None
-        if listing is None or listing.owner != caller.user:
-            raise Refused(
-                "unknown-data-set",
-                "You have brought no data set of that name.",
-                "See your data sets; only who has added one hands out of it.",
-            )
+        listing = own_listing(self.catalogue, caller, data_set)
         columns = ", ".join([*how.quasi, *how.sensitive, *how.keep, *how.names])
         says = f"a table of {columns} with {how.goal.in_words}, by {how.method} recoding"
         return hand_out(self.ledger, listing.card, by=caller.user, says=says)

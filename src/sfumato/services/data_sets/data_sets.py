@@ -13,6 +13,7 @@ from typing import Final
 
 from sfumato.core.access import Caller
 from sfumato.core.account import Head
+from sfumato.core.asked import own_listing
 from sfumato.core.budget import Budget, read_delta, read_epsilon
 from sfumato.core.card import Card, read_card
 from sfumato.core.card_shown import card_json
@@ -94,13 +95,7 @@ class DataSets:
         It takes the place of the version `instead_of`, if one is named, and of no other.
         """
         with now_or_never(self.folder / "add.lock"):
-            listing = self.catalogue.find(name) if caller.reaches(name) else None
-            if listing is None or listing.owner != caller.user:
-                raise Refused(
-                    "unknown-data-set",
-                    "You have brought no data set of that name.",
-                    "See your data sets; only who has added one decides about it.",
-                )
+            listing = own_listing(self.catalogue, caller, name)
             check_in_force(listing.card, instead_of)
             shape = card_shape(self.catalogue.text(listing.card.name))
             card, made = amended(listing.card, shape, changes)

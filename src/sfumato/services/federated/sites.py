@@ -18,6 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.core.access import Caller
+from sfumato.core.asked import asked_listing, check_thawed, no_data_set
 from sfumato.core.averaging import GUARANTEE
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import Card
@@ -363,36 +364,18 @@ class Sites:
     def _check_still(self, caller: Caller, data_set: str) -> None:
         """Refuse whoever may not ask any more, and anybody while the owner lets nobody ask."""
         listing, _ = self._listing(caller, data_set)
-        if self.catalogue.is_frozen(listing.card.name):
-            raise Refused(
-                "data-set-frozen",
-                "The owner has frozen the data set.",
-                "Ask them when it will be free.",
-            )
+        check_thawed(self.catalogue, listing, caller.user)
 
     def _own(self, caller: Caller, data_set: str) -> Listing:
         found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
         if found is None or found.owner != caller.user:
-            raise _unknown()
+            raise no_data_set(data_set, caller.user)
         return found
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
         """Return a data set that the caller owns or may ask, or refuse."""
-        found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
-        if found is not None and caller.user.isprintable():
-            groups = self.catalogue.groups_of(caller.user, found.card.name)
-            shared = tuple(group for group in groups if group in found.card.who)
-            if caller.user == found.owner or found.card.lets_ask(shared):
-                return found, Asker(caller.user, shared)
-        raise _unknown()
-
-
-def _unknown() -> Refused:
-    return Refused(
-        "unknown-data-set",
-        "There is no data set of that name that you may ask.",
-        "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
-    )
+        found, groups = asked_listing(self.catalogue, caller, data_set)
+        return found, Asker(caller.user, groups)
 
 
 def _malformed(why: str) -> Refused:

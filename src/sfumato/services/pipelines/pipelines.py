@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.core.access import Caller
+from sfumato.core.asked import asked_listing, check_thawed
 from sfumato.core.budget import read_epsilon
 from sfumato.core.environment import kind_and_digest, read_own
 from sfumato.core.expression import Json, spelled
@@ -257,27 +258,13 @@ class Pipelines:
     def _thawed(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
         """Return the same as `_listing`, or refuse while the owner lets nobody ask."""
         listing, asker = self._listing(caller, data_set)
-        if self.catalogue.is_frozen(listing.card.name):
-            raise Refused(
-                "data-set-frozen",
-                "The owner has frozen the data set.",
-                "Ask them when it will be free.",
-            )
+        check_thawed(self.catalogue, listing, caller.user)
         return listing, asker
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Listing, Asker]:
         """Return a data set that the caller owns or may ask, or refuse."""
-        found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
-        if found is not None and caller.user.isprintable():
-            groups = self.catalogue.groups_of(caller.user, found.card.name)
-            shared = tuple(group for group in groups if group in found.card.who)
-            if caller.user == found.owner or found.card.lets_ask(shared):
-                return found, Asker(caller.user, shared)
-        raise Refused(
-            "unknown-data-set",
-            "There is no data set of that name that you may ask.",
-            "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
-        )
+        found, groups = asked_listing(self.catalogue, caller, data_set)
+        return found, Asker(caller.user, groups)
 
 
 def _planned(program: Program, asked: Asked, blocks: int, delta: Fraction) -> Run:

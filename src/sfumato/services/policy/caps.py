@@ -8,6 +8,7 @@ from fractions import Fraction
 from sfumato.core.access import Caller
 from sfumato.core.account import Account
 from sfumato.core.approval import APPROVED, DECLINED, OUTDATED, WAITING, Approval, ApprovalStore
+from sfumato.core.asked import own_listing
 from sfumato.core.budget import DELTA_UNITS, Budget, read_delta, read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
@@ -24,7 +25,7 @@ from sfumato.door import (
     spent_json,
     user_account,
 )
-from sfumato.services.policy.own import check_words, own_listing
+from sfumato.services.policy.names import check_words
 from sfumato.services.policy.spending import kind_of
 
 

@@ -6,12 +6,13 @@ import json
 from dataclasses import dataclass
 
 from sfumato.core.access import Caller
+from sfumato.core.asked import own_listing
 from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue, Clock, Grant
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore
 from sfumato.door import Ledger
-from sfumato.services.policy.own import check_words, own_listing
+from sfumato.services.policy.names import check_words
 from sfumato.services.policy.spending import spending
 
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from sfumato.core.access import Caller
 from sfumato.core.account import Account
+from sfumato.core.asked import data_set_frozen, groups_that_ask, no_data_set
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
 from sfumato.core.card import Card
 from sfumato.core.card_shown import card_json
@@ -192,7 +193,7 @@ class Queries:
         return [
             card_json(one.listing.card)
             for one in found
-            if one is not None and _asker(caller, one.listing, one.groups)
+            if one is not None and _groups(caller, one) is not None
         ]
 
     def _request(self, card: Card, asked: Asked) -> Request:
@@ -223,20 +224,16 @@ class Queries:
         """Return the same, or refuse before any charge while the owner lets nobody ask."""
         asker, opened = self._opened(caller, data_set)
         if opened.is_frozen:
-            raise _data_set_frozen(opened.listing.card.name)
+            raise data_set_frozen(opened.listing, caller.user)
         return asker, opened.listing
 
     def _opened(self, caller: Caller, data_set: str) -> tuple[Asker, Opened]:
         _check_name(caller.user)
         opened = self.catalogue.opened(data_set, caller.user) if caller.reaches(data_set) else None
-        asker = None if opened is None else _asker(caller, opened.listing, opened.groups)
-        if opened is None or asker is None:
-            raise Refused(
-                "unknown-data-set",
-                f"There is no data set {data_set!r} that {caller.user!r} may ask.",
-                "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
-            )
-        return asker, opened
+        groups = None if opened is None else _groups(caller, opened)
+        if opened is None or groups is None:
+            raise no_data_set(data_set, caller.user)
+        return Asker(caller.user, groups), opened
 
     def _operation(self, op: str | None) -> str:
         if op is None:
@@ -341,19 +338,8 @@ def _fits(accounts: list[Account], debt: Debt) -> bool:
     return all(accepts(account.cap, account.spent, debt) for account in accounts)
 
 
-def _asker(caller: Caller, listing: Listing, groups: tuple[str, ...]) -> Asker | None:
-    """Return the caller as one who may ask, or None: the owner may, and the card's groups."""
-    shared = tuple(group for group in groups if group in listing.card.who)
-    may_ask = caller.user == listing.owner or listing.card.lets_ask(shared)
-    return Asker(caller.user, shared) if may_ask else None
-
-
-def _data_set_frozen(name: str) -> Refused:
-    return Refused(
-        "data-set-frozen",
-        f"The owner of {name!r} has frozen it, so nobody asks it. You paid nothing.",
-        "Wait until it is thawed, or ask its owner.",
-    )
+def _groups(caller: Caller, opened: Opened) -> tuple[str, ...] | None:
+    return groups_that_ask(opened.listing, caller.user, opened.groups)
 
 
 def _check_name(user: str) -> None:

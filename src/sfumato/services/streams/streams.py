@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sfumato.core.access import Caller
+from sfumato.core.asked import asked_listing, check_thawed
 from sfumato.core.budget import read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.columns import read_constant
@@ -48,8 +49,9 @@ class Streams:
 
     def open(self, caller: Caller, opening: Opening) -> Json:
         """Fix the terms for good and charge the whole price; the same terms again are free."""
-        card = self._own(caller, opening.data_set).card
-        self._check_thawed(card)
+        listing = self._own(caller, opening.data_set)
+        card = listing.card
+        check_thawed(self.catalogue, listing, caller.user)
         terms = Terms(
             opening.name,
             opening.start,
@@ -80,7 +82,7 @@ class Streams:
         stream = found.stream
         wanted = stream.ends_by(until)
         self._check_begun(until)
-        may_still = partial(self._check_thawed, listing.card)
+        may_still = partial(check_thawed, self.catalogue, listing, caller.user)
         closed = close_periods(self.door, listing, found, wanted, may_still=may_still)
         return {
             "stream": stream.name,
@@ -110,11 +112,6 @@ class Streams:
                 "Close a period when it is over: rows that come later are never counted.",
             )
 
-    def _check_thawed(self, card: Card) -> None:
-        """Refuse to charge for rows, or to read them, while nobody may ask."""
-        if self.catalogue.is_frozen(card.name):
-            raise Refused("data-set-frozen", "You have frozen the data set.", "Thaw it first.")
-
     def _own(self, caller: Caller, data_set: str) -> Listing:
         """Return a data set of the caller's own, or refuse: who opens a stream pays for it."""
         listing = self._listing(caller, data_set)
@@ -128,16 +125,7 @@ class Streams:
 
     def _listing(self, caller: Caller, data_set: str) -> Listing:
         """Return a data set that the caller owns or may ask, or refuse."""
-        found = self.catalogue.find(data_set) if caller.reaches(data_set) else None
-        if found is not None and caller.user.isprintable():
-            groups = self.catalogue.groups_of(caller.user, found.card.name)
-            if caller.user == found.owner or found.card.lets_ask(groups):
-                return found
-        raise Refused(
-            "unknown-data-set",
-            f"There is no data set {data_set!r} that {caller.user!r} may ask.",
-            "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
-        )
+        return asked_listing(self.catalogue, caller, data_set)[0]
 
 
 def _question(card: Card, opening: Opening) -> Question:

@@ -38,4 +38,6 @@ def outcome(ballot: Ballot, taken: Taken) -> Json | Refused:
 
 def not_open() -> Refused:
     """Return the refusal of a ballot that comes too early or too late."""
-    return Refused("survey-not-open", "This survey takes no ballots today.", "Look at its days.")
+    return Refused(
+        "survey-not-open", "This survey takes no ballots now.", "It is closed, or see its days."
+    )

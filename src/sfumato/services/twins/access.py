@@ -1,31 +1,16 @@
-"""Whose twin may be made, with which seed, and how large."""
+"""With which seed a twin may be made, and how large."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from sfumato.core.access import Caller
 from sfumato.core.card import Card
-from sfumato.core.ports import Catalogue, Dice, Listing
+from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.twins.schema import most_rows
 
 MOST_VALUES: Final = 2_000_000  # of all tables together
 MOST_FILES: Final = 20_000  # of a BIDS folder
-
-
-def listing_of(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
-    """Return a data set that the caller owns or may ask, or refuse."""
-    found = catalogue.find(data_set) if caller.reaches(data_set) else None
-    if found is not None and caller.user.isprintable():
-        groups = catalogue.groups_of(caller.user, found.card.name)
-        if caller.user == found.owner or found.card.lets_ask(groups):
-            return found
-    raise Refused(
-        "unknown-data-set",
-        f"There is no data set {data_set!r} that {caller.user!r} may ask.",
-        "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
-    )
 
 
 def seed_of(seed: str | None, dice: Dice) -> str:

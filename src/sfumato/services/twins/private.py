@@ -14,6 +14,7 @@ from typing import Final
 
 from sfumato.core.access import Caller
 from sfumato.core.account import Account
+from sfumato.core.asked import asked_listing, check_thawed
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
@@ -33,7 +34,7 @@ from sfumato.door import (
     exceeded,
     not_dp_json,
 )
-from sfumato.services.twins.access import check_rows, largest, listing_of, seed_of
+from sfumato.services.twins.access import check_rows, largest, seed_of
 from sfumato.services.twins.apart import Side, error_of
 from sfumato.services.twins.counted import (
     Counted,
@@ -81,9 +82,9 @@ class PrivateTwins:
 
         It is of the version that it was begun on, whatever the owner has added since.
         """
-        now = listing_of(self.catalogue, caller, wanted.data_set)
-        self._check_frozen(caller, wanted.data_set)
-        op, asker = self._op(wanted.op), self._asker(caller, now)
+        now, groups = asked_listing(self.catalogue, caller, wanted.data_set)
+        check_thawed(self.catalogue, now, caller.user)
+        op, asker = self._op(wanted.op), Asker(caller.user, groups)
         begun = self.door.ledger.answer_of(caller.user, look_op(op, now.card.name, 1))
         listing = self._as_begun(now, begun)
         card, (price, tables) = listing.card, _priced(listing.card, wanted)
@@ -93,7 +94,7 @@ class PrivateTwins:
             one.table.name: AtTheDoor(
                 self.door, listing, asker, op, price, one.columns, one.table.name,
                 partial(self._card_of, card.name),
-                lambda: self._check_frozen(caller, wanted.data_set),
+                partial(self._check_still, caller, wanted.data_set),
                 _may if is_of_now else partial(self._check_answered, caller.user),
             )
             for one in tables
@@ -123,9 +124,9 @@ class PrivateTwins:
 
     def price(self, caller: Caller, wanted: Bought) -> Json:
         """Return what the twin would cost and whether it fits; nothing is spent."""
-        listing = listing_of(self.catalogue, caller, wanted.data_set)
+        listing, groups = asked_listing(self.catalogue, caller, wanted.data_set)
         card, (price, tables) = listing.card, _priced(listing.card, wanted)
-        accounts = accounts_paying(self.door.ledger, card, self._asker(caller, listing))
+        accounts = accounts_paying(self.door.ledger, card, Asker(caller.user, groups))
         error = _error_epsilon(wanted)
         return {
             **price.as_json(),
@@ -144,18 +145,10 @@ class PrivateTwins:
             if not _fits(account, debt):
                 raise exceeded(account, Debt(debt.epsilon, 0, debt.rho, 0))
 
-    def _asker(self, caller: Caller, listing: Listing) -> Asker:
-        groups = self.catalogue.groups_of(caller.user, listing.card.name)
-        return Asker(caller.user, tuple(group for group in groups if group in listing.card.who))
-
-    def _check_frozen(self, caller: Caller, data_set: str) -> None:
-        card = listing_of(self.catalogue, caller, data_set).card
-        if self.catalogue.is_frozen(card.name):
-            raise Refused(
-                "data-set-frozen",
-                f"The owner of {card.name!r} has frozen it, so nobody asks it.",
-                "Wait until it is thawed, or ask its owner.",
-            )
+    def _check_still(self, caller: Caller, data_set: str) -> None:
+        """Refuse whoever may not ask any more, and anybody while the owner lets nobody ask."""
+        listing, _ = asked_listing(self.catalogue, caller, data_set)
+        check_thawed(self.catalogue, listing, caller.user)
 
     def _as_begun(self, listing: Listing, begun: str | None) -> Listing:
         """Return the listing with the card of the version whose rows the first look was at."""

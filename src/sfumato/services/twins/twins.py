@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sfumato.core.access import Caller
+from sfumato.core.asked import asked_listing
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue, Dice
@@ -16,7 +17,7 @@ from sfumato.core.twins.seeded import Seeded
 from sfumato.core.twins.written import Stamp, twin_json
 from sfumato.plan.planted import planted
 from sfumato.plan.read_sql import read_sql
-from sfumato.services.twins.access import check_rows, listing_of, seed_of
+from sfumato.services.twins.access import check_rows, seed_of
 
 ROWS: Final = 1_000  # of the first table, unless said otherwise
 SCHEMA_ONLY: Final = "schema-only"
@@ -46,7 +47,7 @@ class Twins:
 
     def schema(self, caller: Caller, wanted: Wanted) -> Json:
         """Return a twin that the card alone decides, and the question, if one is named."""
-        card = listing_of(self.catalogue, caller, wanted.data_set).card
+        card = asked_listing(self.catalogue, caller, wanted.data_set)[0].card
         rows = min(ROWS, card.size or ROWS) if wanted.rows is None else wanted.rows
         check_rows(card, rows)
         seed = seed_of(wanted.seed, self.dice)

@@ -1,4 +1,4 @@
-"""What `sfumato audit` runs and prints."""
+"""What `sfumato audit` runs and prints of what ships here, and of the zoo."""
 
 from __future__ import annotations
 

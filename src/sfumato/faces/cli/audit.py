@@ -67,9 +67,9 @@ def audit(
     much", and never "this is private".
     """
     if listed:
-        from sfumato.faces.cli import lab_audits
+        from sfumato.faces.cli import shipped_audit
 
-        lab_audits.show_names(shell)
+        shipped_audit.show_names(shell)
         return
     if own["program"] is None and own["url"] is None:
         is_well = _ours(shell, names, zoo, path, own)
@@ -88,13 +88,15 @@ def audit(
 def _ours(
     shell: Shell, names: tuple[str, ...], zoo: bool, path: str | None, own: dict[str, Any]
 ) -> bool:
-    from sfumato.faces.cli import lab_audits  # the lab is loaded for this command alone
+    from sfumato.faces.cli import shipped_audit  # the lab is loaded for this command alone
 
     if own["pair"] or own["epsilon"] is not None or own["body"] or own["headers"]:
         raise Refused(
             "bad-request", "These belong to what is your own.", "Give --command or --url as well."
         )
-    return lab_audits.run(shell, lab_audits.Asked(names, zoo, path, own["seed"], own["engines"]))
+    return shipped_audit.run(
+        shell, shipped_audit.Asked(names, zoo, path, own["seed"], own["engines"])
+    )
 
 
 def _own(shell: Shell, own: dict[str, Any]) -> bool:

@@ -1,0 +1,67 @@
+"""Who may ask a data set, and when nobody may: one look for every service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sfumato.core.access import Caller
+from sfumato.core.ports import Catalogue, Listing
+from sfumato.core.refusal import Refused
+
+
+def asked_listing(
+    catalogue: Catalogue, caller: Caller, data_set: str
+) -> tuple[Listing, tuple[str, ...]]:
+    """Return a data set that the caller owns or may ask, and by which groups; or refuse."""
+    found = catalogue.find(data_set) if caller.reaches(data_set) else None
+    if found is not None and caller.user.isprintable():
+        groups = catalogue.groups_of(caller.user, found.card.name)
+        shared = groups_that_ask(found, caller.user, groups)
+        if shared is not None:
+            return found, shared
+    raise no_data_set(data_set, caller.user)
+
+
+def own_listing(catalogue: Catalogue, caller: Caller, data_set: str) -> Listing:
+    """Return the caller's own data set; another's is refused exactly like one that is not there."""
+    listing = catalogue.find(data_set) if caller.reaches(data_set) else None
+    if listing is None or listing.owner != caller.user:
+        raise Refused(
+            "unknown-data-set",
+            "You have brought no data set of that name.",
+            "See your data sets; only who has added one decides about it.",
+        )
+    return listing
+
+
+def groups_that_ask(listing: Listing, user: str, groups: Sequence[str]) -> tuple[str, ...] | None:
+    """Return those of the user's groups that the card lets ask; None if the user may not."""
+    shared = tuple(group for group in groups if group in listing.card.who)
+    return shared if user == listing.owner or listing.card.lets_ask(shared) else None
+
+
+def no_data_set(data_set: str, user: str) -> Refused:
+    """Return the refusal of who may not ask, and of what is not there: nobody tells them apart."""
+    return Refused(
+        "unknown-data-set",
+        f"There is no data set {data_set!r} that {user!r} may ask.",
+        "See what there is with `sfumato datasets`, or ask the owner to enrol you.",
+    )
+
+
+def check_thawed(catalogue: Catalogue, listing: Listing, user: str) -> None:
+    """Refuse while the owner lets nobody ask."""
+    if catalogue.is_frozen(listing.card.name):
+        raise data_set_frozen(listing, user)
+
+
+def data_set_frozen(listing: Listing, user: str) -> Refused:
+    """Return the refusal of what the owner lets nobody ask; they do not either."""
+    name, whose, then = listing.card.name, "The owner has", "Wait until it is thawed, or ask them."
+    if user == listing.owner:
+        whose, then = "You have", "Thaw it first."
+    return Refused(
+        "data-set-frozen",
+        f"{whose} frozen {name!r}, so nobody asks it. What is refused for this pays nothing.",
+        then,
+    )

@@ -1,0 +1,16 @@
+"""What a user or a group may be called."""
+
+from __future__ import annotations
+
+from sfumato.core.refusal import Refused
+
+
+def check_words(*words: str) -> None:
+    """Refuse a user or a group that is no name."""
+    for word in words:
+        if not 1 <= len(word) <= 100 or not word.isprintable() or "/" in word:
+            raise Refused(
+                "unknown-user",
+                "A user or group is 1 to 100 printable letters without '/'.",
+                "Choose another name.",
+            )
