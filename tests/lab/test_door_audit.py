@@ -391,7 +391,7 @@ def test_a_stream_on_spark_is_closed_day_by_day_too(on_spark: Canaries) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one", [*QUESTIONS, *FITS], ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [*QUESTIONS, *BEYOND, *FITS], ids=lambda one: one.name)
 def test_no_question_on_spark_is_accused(on_spark: Canaries, one: Asked) -> None:
     found = at_the_door(on_spark, one, "Spark", seed=1, alpha=RARELY)
     assert found.is_well, (found.audited.finding, found.twin.finding)
