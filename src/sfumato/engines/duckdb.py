@@ -37,6 +37,7 @@ from sfumato.engines.orders import (
 )
 from sfumato.engines.publishing import publish
 from sfumato.engines.ranked import lower_stored
+from sfumato.engines.said import items, missing, refused_by_worker, stopped, unreadable
 from sfumato.engines.sheltered import Shelter, check_sealable, work_for
 from sfumato.engines.take import ONE_NUMBER, carried_out, here
 from sfumato.plan.lower import Statement, lower
@@ -165,9 +166,7 @@ class DuckDBEngine:
         target, sketch = (Path(path).absolute() for path in (order.target, order.sketch))
         for source in order.sources:
             if not Path(source.path).is_file():
-                raise Refused(
-                    "source-unreadable", f"There is no file {source.path!r}.", "Give a file's path."
-                )
+                raise missing(source.path)
         for place in (target, sketch):
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         out = Path(tempfile.mkdtemp(prefix=".prepare-", dir=target.parent))  # 0700
@@ -175,11 +174,11 @@ class DuckDBEngine:
             with work_for(self._shelter, out) as work:
                 answer = self._prepared(order, work, out)
             if answer is None:
-                raise _stopped()
+                raise stopped()
             if answer.get("ok") is not True:
-                raise _unreadable()
+                raise unreadable()
             if "refused" in answer:
-                raise _refused(answer["refused"])
+                raise refused_by_worker(answer["refused"])
             write_known(out / "known.json", known_of(order.card))
             if order.card.folders is not None:
                 (out / FOLDERS).replace(folders_of(str(target)))
@@ -188,7 +187,7 @@ class DuckDBEngine:
             publish(out / "people.json", sketch)
         finally:
             shutil.rmtree(out, ignore_errors=True)
-        return Prepared(tuple(str(domain) for domain in _items(answer["same_people"])))
+        return Prepared(tuple(str(domain) for domain in items(answer["same_people"])))
 
     def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
         """Return the name and likely type of each column, for a proposed card; never a value."""
@@ -201,8 +200,8 @@ class DuckDBEngine:
                 "source-unreadable", "The source cannot be read.", "Hand in CSV, TSV or Parquet."
             )
         if "refused" in answer[0]:
-            raise _refused(answer[0]["refused"])
-        pairs = [_items(pair) for pair in _items(answer[0]["columns"])]
+            raise refused_by_worker(answer[0]["refused"])
+        pairs = [items(pair) for pair in items(answer[0]["columns"])]
         return tuple((str(name), str(kind)) for name, kind in pairs)
 
     def read(self, order: ReadOrder) -> Sealed[Table]:
@@ -223,9 +222,9 @@ class DuckDBEngine:
         finally:
             shutil.rmtree(spill, ignore_errors=True)
         if answer is None or answer[0].get("ok") is not True:
-            raise _unreadable()
+            raise unreadable()
         if "refused" in answer[0]:
-            raise _refused(answer[0]["refused"])
+            raise refused_by_worker(answer[0]["refused"])
         return Sealed(read_census(*answer, is_grouped=order.is_grouped))
 
     def forget(self, table: str) -> None:
@@ -244,7 +243,7 @@ class DuckDBEngine:
             child.kill()
         if answer is None or answer[0].get("ok") is not True:
             raise EngineStopped
-        return tuple(str(name) for name in _items(answer[0]["open"]))
+        return tuple(str(name) for name in items(answer[0]["open"]))
 
     def close(self) -> None:
         """Let the worker process go."""
@@ -348,31 +347,6 @@ def _secret(salt: bytes) -> str:
     if len(salt) != SALT_BYTES:
         raise Bug(f"a people's secret is {SALT_BYTES} bytes")
     return salt.hex()
-
-
-def _items(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
-def _stopped() -> Refused:
-    return Refused(
-        "source-too-large",
-        "The preparation needed more memory or time than a worker may use.",
-        "Split the source, or let the engine use more.",
-    )
-
-
-def _unreadable() -> Refused:
-    return Refused(
-        "source-unreadable",
-        "The source is not like its name and the card say, or is damaged.",
-        "CSV and TSV are UTF-8 with one header line and as many cells in every line.",
-    )
-
-
-def _refused(said: object) -> Refused:
-    code, cause, next_step = (str(part) for part in _items(said))
-    return Refused(code, cause, next_step)
 
 
 def _measure_header(table: str, layout: Layout, way: Header) -> Header:
