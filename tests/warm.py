@@ -27,7 +27,7 @@ from sfumato import piped
 
 COLD: Final = (  # these are about the start itself, or about what a service's processes hold
     "engines/test_worker.py", "service/test_canaries.py", "service/test_serve.py",
-    "service/test_tls.py",
+    "service/test_jobs.py", "service/test_tls.py",
 )  # fmt: skip
 _FORKED: Final = "engines.worker"
 _IMPORTED: Final = (
