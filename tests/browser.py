@@ -70,13 +70,13 @@ def bring(context: BrowserContext, service: Service, token: str) -> None:
     context.add_cookies([cookie])
 
 
-def take_up(page: Page, link: str) -> None:
+def take_up(page: Page, link: str, lands: str = "data-sets") -> None:
     """Open a welcome link, and set the password that all tests have."""
     page.goto(link)
     page.fill("#password", PASSWORD)
     page.fill("#again", PASSWORD)
     page.click("main button")
-    page.wait_for_url("**/data-sets")
+    page.wait_for_url(f"**/{lands}")
 
 
 def sign_in(page: Page, service: Service, user: str) -> None:

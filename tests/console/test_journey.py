@@ -49,12 +49,13 @@ def test_the_first_owner_comes_in_by_the_link_and_invites_a_researcher(
         page.check("#new-auditor")
         page.click("text=Make the link")
         link = page.inner_text("#secret")
-        page.reload()  # a link that was shown once is gone
+        page.reload()  # a link that was shown once is gone, and the form was sent again
     with context_of(browser, service) as context:
         guest = context.new_page()
-        take_up(guest, link)
+        take_up(guest, link, lands="tokens")  # where whoever was invited twice sees by whom
         service.tokens["eve"] = guest.context.cookies()[0].get("value", "")
         expect(guest.locator(".who .name")).to_have_text("eve")
+        guest.goto(f"{service.url}/data-sets")
         expect(guest.locator("main")).to_contain_text("none yet that you may ask")
 
 

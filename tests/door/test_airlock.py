@@ -483,7 +483,7 @@ def test_where_no_sandbox_starts_the_one_run_is_not_used_up(
 ) -> None:
     request = submitted(vault)
 
-    def stopped(_limits: SandboxLimits) -> None:
+    def stopped(_limits: SandboxLimits, _own: str = "") -> None:
         raise SandboxStopped
 
     monkeypatch.setattr(vault.house.desk.airlock.door.programs.sandbox, "check", stopped)
