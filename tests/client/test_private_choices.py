@@ -78,7 +78,7 @@ def test_each_selected_key_gets_its_own_choice_and_others_leave_no_trace(vault: 
 def test_readings_of_a_few_keys_each_give_every_key_its_own(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(sys.modules["sfumato.door.release"], "KEYS_AT_ONCE", at_once)
+    monkeypatch.setattr(sys.modules["sfumato.door.reading"], "KEYS_AT_ONCE", at_once)
     answer = vault["t"].ask(CHOICES, **SURE, fresh=True)
     found = {str(row[0]): int(str(row[1])) for row in answer.rows}
     assert found == {town: pytest.approx(middle, abs=2) for town, middle in MIDDLE.items()}
