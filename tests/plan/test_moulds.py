@@ -40,6 +40,14 @@ OURS = [
     "SELECT COUNT(*) AS n FROM t WHERE 5 > 3 AND age > 3",
     "SELECT COUNT(*), SUM(m) FROM (SELECT who, MAX(age) AS m FROM t WHERE age > 3 GROUP BY who)"
     " WHERE m > 40",
+    "SELECT SUM(CASE WHEN old THEN pay ELSE 0 END) AS s FROM (SELECT age > 30 AS old, pay FROM t)"
+    " AS i WHERE old",
+    "SELECT COUNT(*) AS n FROM (SELECT age > 30 AS old, pay FROM t) AS i"
+    " WHERE old AND (old OR pay > 2)",
+    "SELECT SUM(CASE WHEN old THEN 1 ELSE 0 END) AS s FROM (SELECT who, MAX(age) > 30 AS old FROM t"
+    " GROUP BY who) WHERE old",
+    "WITH a AS (SELECT who, SUM(age) AS s FROM t GROUP BY who HAVING SUM(age) > 30)"
+    " SELECT COUNT(*) AS n FROM a JOIN a AS b ON b.who = a.who",
     "SELECT QUANTILE(age, 0.5), ROUND(AVG(age), 2) AS a FROM t WHERE age > 30",
 ]
 TEXTS = [*OURS, *corpus(accepted=True), *corpus(accepted=False)]

@@ -3,7 +3,8 @@
 A number that a column is compared with stands in the question as it is, and how all else is read
 hangs on no such number. So the next text of the same letters is given its own numbers, each where
 the first text's stood. Every other number (of LIMIT, of a bin, with a sign or a point) is a part of
-the mould. Held by tests/plan/test_moulds.py, which reads every text both ways.
+the mould. A text with an inner SELECT leaves none: what that gives is read wherever it is named.
+Held by tests/plan/test_moulds.py, which reads every text both ways.
 """
 
 from __future__ import annotations
@@ -108,6 +109,8 @@ def _blot(number: re.Match[str]) -> str:
 
 def _compared_in(numbers: Numbers, read: Read) -> dict[int, Compare]:
     """Return the comparisons of WHERE with a number, by the number's place among all."""
+    if read.has_inner:
+        return {}
     places = {one.start(): place for place, one in enumerate(numbers.found)}
     within = {id(one) for one in _conditions(read.question.where)}
     found: dict[int, Compare] = {}
