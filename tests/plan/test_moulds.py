@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import tracemalloc
 
 import pytest
 
@@ -132,3 +133,15 @@ def test_what_is_refused_leaves_no_mould_and_what_is_kept_is_bounded() -> None:
         moulds.read(f"SELECT COUNT(*) AS n{width} FROM t WHERE age > 10", "t", None, None)
     assert 0 < moulds._moulds.size() <= 64 * 1024
     assert moulds._free.size() <= 16 * 1024
+
+
+def test_a_text_that_is_too_long_costs_no_more_than_its_refusal() -> None:
+    moulds, text = Moulds(), "1 " * 200_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused, match="16 KB"):
+            moulds.read(text, "t", None, None)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * len(text)

@@ -20,6 +20,7 @@ from sfumato.core.expression import All, AnyOf, Compare, Constant, Not, Predicat
 from sfumato.core.question import Question
 from sfumato.plan.read_sql import Read, read_noted
 from sfumato.plan.remembered import Remembered
+from sfumato.plan.sql_text import MAX_TEXT
 
 BYTES: Final = 8 * 1024 * 1024
 _OF_A_LETTER: Final = 80  # bytes of a mould for a letter of its text: a tree and its places
@@ -97,7 +98,7 @@ def _bounded(question: Question, max_groups: int | None, max_rows: int | None) -
 
 def _numbers_of(text: str) -> Numbers | None:
     """Return the numbers of a plain text, of which each place tells where it stands; or None."""
-    if not _PLAIN.fullmatch(text):
+    if len(text) > MAX_TEXT or not _PLAIN.fullmatch(text):
         return None
     found = tuple(_NUMBER.finditer(text))
     return Numbers(_NUMBER.sub(_blot, text), found) if found else None
