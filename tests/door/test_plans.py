@@ -16,12 +16,14 @@ import pytest
 import sfumato
 import vaults
 from sfumato import Refused
+from sfumato.core.access import Caller
 from sfumato.core.card import Card, read_card
 from sfumato.door.plans import Plans
-from sfumato.plan import remembered
+from sfumato.plan import remembered, tables
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.remembered import SHARE, Remembered
 from sfumato.plan.request import Request, priced_request
+from sfumato.services.queries import Asked
 
 SQL = "SELECT COUNT(*) AS n, SUM(age) AS years FROM patients WHERE age > 30"
 TENTH = Fraction(1, 10)
@@ -144,6 +146,28 @@ def test_a_question_after_the_card_was_amended_has_the_new_bounds(tmp_path: Path
             assert answer.receipt["version"] == str(oldest)
             split: Any = answer.receipt["split"]
             assert split[0]["sensitivity"] == oldest
+
+
+def test_an_answer_of_an_earlier_version_is_planned_once_however_often_it_is_fetched(
+    tmp_path: Path,
+) -> None:
+    """What is kept of a card holds it: made anew for every retry, they would fill the memory."""
+    source = vaults.write_csv(tmp_path / "rows.csv", ["age"], [[n % 60] for n in range(300)])
+    columns = {"age": {"type": "integer", "lower": 0, "upper": 100}}
+    budget, ask = {"epsilon": 10}, {"who": ["staff"]}
+    shape = {"unit": "row", "budget": budget, "columns": columns, "ask": ask}
+    asked = Asked("rows", sql="SELECT SUM(age) AS years FROM rows", epsilon=1, op="once")
+    with sfumato.open(vaults.make_vault(tmp_path)) as vault:
+        queries, ann = vault.house.desk.queries, Caller("ann", frozenset({"ask", "read"}))
+        vault.enrol("ann", "staff")
+        vault.add("rows", source, {**shape, "version": "1"})
+        given = queries.ask(ann, asked)
+        vault.add("rows", source, {**shape, "version": "2"})
+        for fetched in range(3):
+            assert queries.ask(ann, asked).answer == given.answer
+            if not fetched:
+                kept = queries.door.plans.offers.size(), tables._VIEWS._made.size()
+        assert (queries.door.plans.offers.size(), tables._VIEWS._made.size()) == kept
 
 
 WAIT_S = 60.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import tracemalloc
 
 import pytest
 
@@ -40,6 +41,14 @@ OURS = [
     "SELECT COUNT(*) AS n FROM t WHERE 5 > 3 AND age > 3",
     "SELECT COUNT(*), SUM(m) FROM (SELECT who, MAX(age) AS m FROM t WHERE age > 3 GROUP BY who)"
     " WHERE m > 40",
+    "SELECT SUM(CASE WHEN old THEN pay ELSE 0 END) AS s FROM (SELECT age > 30 AS old, pay FROM t)"
+    " AS i WHERE old",
+    "SELECT COUNT(*) AS n FROM (SELECT age > 30 AS old, pay FROM t) AS i"
+    " WHERE old AND (old OR pay > 2)",
+    "SELECT SUM(CASE WHEN old THEN 1 ELSE 0 END) AS s FROM (SELECT who, MAX(age) > 30 AS old FROM t"
+    " GROUP BY who) WHERE old",
+    "WITH a AS (SELECT who, SUM(age) AS s FROM t GROUP BY who HAVING SUM(age) > 30)"
+    " SELECT COUNT(*) AS n FROM a JOIN a AS b ON b.who = a.who",
     "SELECT QUANTILE(age, 0.5), ROUND(AVG(age), 2) AS a FROM t WHERE age > 30",
 ]
 TEXTS = [*OURS, *corpus(accepted=True), *corpus(accepted=False)]
@@ -124,3 +133,15 @@ def test_what_is_refused_leaves_no_mould_and_what_is_kept_is_bounded() -> None:
         moulds.read(f"SELECT COUNT(*) AS n{width} FROM t WHERE age > 10", "t", None, None)
     assert 0 < moulds._moulds.size() <= 64 * 1024
     assert moulds._free.size() <= 16 * 1024
+
+
+def test_a_text_that_is_too_long_costs_no_more_than_its_refusal() -> None:
+    moulds, text = Moulds(), "1 " * 200_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused, match="16 KB"):
+            moulds.read(text, "t", None, None)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * len(text)

@@ -77,6 +77,7 @@ class Read:
 
     question: Question
     notes: Notes
+    has_inner: bool  # SELECTs, whose parts may be read in more than one place
 
 
 def read_noted(text: str, data_set: str) -> Read:
@@ -91,9 +92,10 @@ def read_noted(text: str, data_set: str) -> Read:
 def _read_noted(text: str, data_set: str) -> Read:
     text_read = parsed(text)
     names = names_in(text_read.select)
+    has_inner = sum(isinstance(node, exp.Select) for node in nodes_of(text_read.select)) > 1
     with noting() as notes:
         question = _question(text_read, data_set)
-    return Read(replace(question, places=places_of(notes, names)), notes)
+    return Read(replace(question, places=places_of(notes, names)), notes, has_inner)
 
 
 def _question(text_read: Parsed, data_set: str) -> Question:

@@ -3,7 +3,8 @@
 A number that a column is compared with stands in the question as it is, and how all else is read
 hangs on no such number. So the next text of the same letters is given its own numbers, each where
 the first text's stood. Every other number (of LIMIT, of a bin, with a sign or a point) is a part of
-the mould. Held by tests/plan/test_moulds.py, which reads every text both ways.
+the mould. A text with an inner SELECT leaves none: what that gives is read wherever it is named.
+Held by tests/plan/test_moulds.py, which reads every text both ways.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sfumato.core.expression import All, AnyOf, Compare, Constant, Not, Predicat
 from sfumato.core.question import Question
 from sfumato.plan.read_sql import Read, read_noted
 from sfumato.plan.remembered import Remembered
+from sfumato.plan.sql_text import MAX_TEXT
 
 BYTES: Final = 8 * 1024 * 1024
 _OF_A_LETTER: Final = 80  # bytes of a mould for a letter of its text: a tree and its places
@@ -96,7 +98,7 @@ def _bounded(question: Question, max_groups: int | None, max_rows: int | None) -
 
 def _numbers_of(text: str) -> Numbers | None:
     """Return the numbers of a plain text, of which each place tells where it stands; or None."""
-    if not _PLAIN.fullmatch(text):
+    if len(text) > MAX_TEXT or not _PLAIN.fullmatch(text):
         return None
     found = tuple(_NUMBER.finditer(text))
     return Numbers(_NUMBER.sub(_blot, text), found) if found else None
@@ -108,6 +110,8 @@ def _blot(number: re.Match[str]) -> str:
 
 def _compared_in(numbers: Numbers, read: Read) -> dict[int, Compare]:
     """Return the comparisons of WHERE with a number, by the number's place among all."""
+    if read.has_inner:
+        return {}
     places = {one.start(): place for place, one in enumerate(numbers.found)}
     within = {id(one) for one in _conditions(read.question.where)}
     found: dict[int, Compare] = {}

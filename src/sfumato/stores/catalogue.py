@@ -41,6 +41,7 @@ class SqlCatalogue:
         self._records = records
         self._read = read
         self._last: dict[int, Listing] = {}  # by its id: a version never changes
+        self._cards: dict[tuple[str, str], Card] = {}  # of all versions, by name and text
         records.make(_TABLES)
 
     def names(self) -> tuple[str, ...]:
@@ -60,9 +61,11 @@ class SqlCatalogue:
         return None if rows[0][0] is None else self._listing(int(rows[0][0]))
 
     def cards(self) -> tuple[Card, ...]:
-        """Return every card that was ever signed here, all versions."""
+        """Return every card that was ever signed here, all versions; each is one and the same."""
         rows = self._records.rows("SELECT name, card FROM versions ORDER BY id")
-        return tuple(self._read(str(name), str(card)) for name, card in rows)
+        texts, known = [(str(name), str(card)) for name, card in rows], self._cards
+        self._cards = found = {o: known[o] if o in known else self._read(*o) for o in texts}
+        return tuple(found[one] for one in texts)
 
     def text(self, name: str) -> str:
         """Return the current card of a known data set as it is kept, numbers exact."""
