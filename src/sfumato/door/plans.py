@@ -15,9 +15,9 @@ from sfumato.core.expression import Json
 from sfumato.core.question import Question
 from sfumato.door.said import Paper, Said, copied, said_of
 from sfumato.plan.price import Priced
+from sfumato.plan.read_sql import read_sql
 from sfumato.plan.remembered import Remembered
 from sfumato.plan.request import Request, priced_request
-from sfumato.plan.sql_moulds import Moulds
 
 TEXTS: Final = 16 * 1024 * 1024  # bytes of questions that are kept, as reckoned here
 OFFERS: Final = 64 * 1024 * 1024
@@ -62,7 +62,6 @@ class _Shown:
 class Plans:
     """What one door has read and priced of late."""
 
-    moulds: Moulds = field(default_factory=Moulds)
     texts: Remembered[Question] = field(default_factory=lambda: Remembered(TEXTS))
     offers: Remembered[_Offer] = field(default_factory=lambda: Remembered(OFFERS))
     told: Remembered[_Told] = field(default_factory=lambda: Remembered(TOLD))
@@ -76,7 +75,7 @@ class Plans:
         """Return the question that the text asks of the data set, or refuse."""
         return self.texts.made(
             (text, data_set, max_groups, max_rows),
-            lambda: self.moulds.read(text, data_set, max_groups, max_rows),
+            lambda: read_sql(text, data_set, max_groups=max_groups, max_rows=max_rows),
             lambda _: _OF_A_LETTER * (len(text) + len(data_set)),
         )
 

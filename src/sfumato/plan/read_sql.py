@@ -49,7 +49,7 @@ from sfumato.plan.sql_outputs import (
     read_items,
     value_of,
 )
-from sfumato.plan.sql_places import Notes, names_in, noting, places_of
+from sfumato.plan.sql_places import names_in, noting, places_of
 from sfumato.plan.sql_text import (
     MAX_DEPTH,
     MAX_TEXT,
@@ -67,35 +67,21 @@ def read_sql(
     text: str, data_set: str, *, max_groups: int | None = None, max_rows: int | None = None
 ) -> Question:
     """Return the question that the text asks of the data set, or refuse with a place in it."""
-    question = read_noted(text, data_set).question
-    return replace(question, max_groups=max_groups, max_rows=max_rows)
-
-
-@dataclass(frozen=True)
-class Read:
-    """A question that was read, and at which node each of its parts."""
-
-    question: Question
-    notes: Notes
-    has_inner: bool  # SELECTs, whose parts may be read in more than one place
-
-
-def read_noted(text: str, data_set: str) -> Read:
-    """Return the same with what was noted on the way, or refuse with a place in the text."""
     try:
-        return _read_noted(text, data_set)
+        question = _read(text, data_set)
     except Refused as found:  # what has no place of its own is of the text as a whole
         refused = found if "place" in found.facts else said_at(found, beginning(text))
+    else:
+        return replace(question, max_groups=max_groups, max_rows=max_rows)
     raise refused
 
 
-def _read_noted(text: str, data_set: str) -> Read:
+def _read(text: str, data_set: str) -> Question:
     text_read = parsed(text)
     names = names_in(text_read.select)
-    has_inner = sum(isinstance(node, exp.Select) for node in nodes_of(text_read.select)) > 1
     with noting() as notes:
         question = _question(text_read, data_set)
-    return Read(replace(question, places=places_of(notes, names)), notes, has_inner)
+    return replace(question, places=places_of(notes, names))
 
 
 def _question(text_read: Parsed, data_set: str) -> Question:
