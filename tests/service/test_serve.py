@@ -38,6 +38,14 @@ def test_it_is_well_and_describes_itself_to_all(service: Service) -> None:
     assert service.call("GET", "/v1/hello")[1]["wire"] == 1
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/openapi.json", "/metrics", "/v1/hello"])
+def test_a_wrong_host_is_refused_as_described(service: Service, path: str) -> None:
+    status, said = service.call("GET", path, headers={"Host": "evil.example"})
+    document = service.call("GET", "/openapi.json")[1]
+    described = document["paths"][path]["get"]["responses"][str(status)]["description"]
+    assert (status, f"`{said['refused']['code']}`:" in described) == (400, True)
+
+
 def test_nobody_is_let_in_without_a_token(service: Service) -> None:
     for token in (None, "", "x", "sfm1_", service.owner()[:-1] + "g"):
         status, said = service.call("GET", "/v1/data-sets", token=token)
