@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -44,11 +45,14 @@ CARD: Final[dict[str, object]] = {
     "columns": {
         "age": {"type": "integer", "lower": 0, "upper": 1000},
         "paid": {"type": "integer", "lower": 0, "upper": 1000},
+        "ward": {"type": "text", "keys": [f"w{number:02}" for number in range(97)]},
     },
 }
-# Two columns that say nothing of each other: hashes that share an argument do.
+# Columns that say nothing of each other: hashes that share an argument do.
 _SOURCE: Final = """COPY (SELECT CAST(hash(2 * i) % 1000 AS INTEGER) AS age,
-    CAST(hash(2 * i + 1) % 1000 AS INTEGER) AS paid FROM range({rows}) r(i)) TO '{path}'"""
+    CAST(hash(2 * i + 1) % 1000 AS INTEGER) AS paid,
+    printf('w%02d', CAST(hash(-i - 1) % 97 AS INTEGER)) AS ward
+    FROM range({rows}) r(i)) TO '{path}'"""
 Next = Callable[[int], bytes]  # a client's next request
 
 
@@ -77,9 +81,11 @@ def run(rows: int = ROWS, seconds: float = SECONDS) -> list[dict[str, object]]:
                 line("budget reads, 16 clients", service, _budget(tokens), 16, seconds),
                 line("debits without rows, 16 clients", service, _repeats(tokens), 16, None),
                 line("counts, 16 clients", service, _counts(tokens, fresh), 16, seconds),
+                line("counts by 97 keys, 16 clients", service, _groups(tokens, fresh), 16, seconds),
                 line("counts, 200 clients", service, _counts(tokens, fresh), 200, seconds),
             ]
             lines += _half_open(service, tokens, seconds)
+            lines.append({"load": "all of its processes", "MB": _megabytes(service.process.pid)})
         with served(vault, "--quantum", "250") as service:
             made = _counts(tokens, fresh)
             lines.append(line("counts, 16 clients, quantum 250 ms", service, made, 16, seconds))
@@ -134,6 +140,22 @@ def _sql(number: int) -> str:
     return f"SELECT COUNT(*) AS n FROM people WHERE age > {low} AND paid < {high}"
 
 
+def _sql_by_ward(number: int) -> str:
+    plain = _sql(number)
+    return plain.replace("SELECT", "SELECT ward,") + " GROUP BY ward"
+
+
+def _megabytes(process: int) -> int:
+    """Return what it and all below it have in memory; what they share counts for each."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    below = [
+        int(child)
+        for task in Path(f"/proc/{process}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    return (int(found[1]) // 1024 if found else 0) + sum(map(_megabytes, below))
+
+
 def _budget(tokens: Sequence[str]) -> Next:
     return lambda client: request("GET", "/v1/data-sets/people/budget", tokens[client % 16])
 
@@ -142,13 +164,17 @@ def _counts(tokens: Sequence[str], numbers: Iterator[int]) -> Next:
     return lambda client: _asking(tokens[client % 16], next(numbers))
 
 
+def _groups(tokens: Sequence[str], numbers: Iterator[int]) -> Next:
+    return lambda client: _asking(tokens[client % 16], next(numbers), _sql_by_ward)
+
+
 def _repeats(tokens: Sequence[str]) -> Next:
     mine = [iter(range(ASKED)) for _ in tokens]
     return lambda client: _asking(tokens[client], next(mine[client]))
 
 
-def _asking(token: str, number: int) -> bytes:
-    body = json.dumps({"sql": _sql(number), "epsilon": 0.001}).encode()
+def _asking(token: str, number: int, sql: Callable[[int], str] = _sql) -> bytes:
+    body = json.dumps({"sql": sql(number), "epsilon": 0.001}).encode()
     return request("POST", "/v1/data-sets/people/ask", token, body)
 
 

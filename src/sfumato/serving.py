@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.core.refusal import Refused
+from sfumato.engines.secluded import keep_to_itself
 from sfumato.extras import need
 from sfumato.federated.rooms import RoomLimits
 from sfumato.garbage import look_again, look_seldom
@@ -249,7 +250,7 @@ def child(what: str) -> None:
     """Be the door or the edge, as standard input says, until it ends."""
     settings = json.loads(sys.stdin.buffer.readline())
     serving = Serving(**{**settings["serving"], "names": tuple(settings["serving"]["names"])})
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # what is in memory is written nowhere
+    keep_to_itself()  # an edge that is broken into reads no key out of the door's memory
     line = Path(settings["line"])
     try:
         if what == "door":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +14,9 @@ from playwright.sync_api import Browser, expect
 
 from browser import COOKIE, Watched, context_of, sign_in
 from served import Service
-from sfumato.faces.console.session import csrf_of
+from sfumato.faces.console.page import Page
+from sfumato.faces.console.routes import PAGES as PAGES_OF_ALL
+from sfumato.faces.console.session import UNSAFE, csrf_of
 
 PAGES = (
     "/sign-in", "/welcome/sfm1_x", "/data-sets", "/data-sets/patients", "/data-sets/patients/ask",
@@ -23,6 +26,13 @@ PAGES = (
     "/surveys", "/surveys/new", "/s/" + 32 * "a",
 )  # fmt: skip
 OURS = {"Sec-Fetch-Site": "same-origin", "Origin": "null"}
+ELSEWHERE: tuple[dict[str, str], ...] = (
+    {},
+    {"Origin": "http://evil.test"},
+    {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
+    {"Origin": "null", "Sec-Fetch-Site": "same-site"},
+)
+FORMS = tuple(page for page in PAGES_OF_ALL if page.method in UNSAFE)
 Reply = tuple[int, Mapping[str, str], str]
 
 
@@ -157,6 +167,26 @@ def test_a_form_from_elsewhere_changes_nothing(
     fields = {"csrf": csrf_of(owner), "user": "mallory", "roles": "owner"}
     assert request(service, "POST", "/users", fields, headers, token=owner)[0] == 403
     assert "mallory" not in users(service)
+
+
+@pytest.mark.parametrize("page", FORMS, ids=lambda page: page.path)
+def test_no_page_takes_a_form_that_it_has_not_sent(
+    service: Service, owner: str, page: Page
+) -> None:
+    """Each page that changes something: none has forgotten to ask where a form comes from."""
+    token = service.user("vera", "auditor")
+    before = service.call("GET", "/v1/ledger?limit=1", token=token)
+    path = re.sub(r"\{\w+\}", "none", page.path.replace("{data_set}", "patients"))
+    mark = {"X-CSRF": csrf_of(owner)} if page.takes_a_file else {}
+    for elsewhere in ELSEWHERE:
+        fields = {"csrf": csrf_of(owner), "user": "mallory", "roles": "owner"}
+        sent = request(service, page.method, path, fields, {**elsewhere, **mark}, token=owner)
+        assert (sent[0], "did not come from a page" in sent[2]) == (403, True), elsewhere
+    if not page.is_open:
+        fields = {"user": "mallory", "roles": "owner"}
+        sent = request(service, page.method, path, fields, OURS, token=owner)
+        assert (sent[0], "did not come from a page" in sent[2]) == (403, True)
+    assert service.call("GET", "/v1/ledger?limit=1", token=token) == before
 
 
 @pytest.mark.parametrize("csrf", ["", "0" * 64, "é", csrf_of("")])

@@ -178,7 +178,7 @@ def test_the_worker_has_no_environment_no_files_and_no_core(
         assert "Max core file size        0                    0" in limits
         assert "Max address space         unlimited" not in limits
     assert SALT.hex().encode() not in (process / "cmdline").read_bytes()
-    assert process.stat().st_uid == 0  # what the kernel does to a process that cannot be dumped
+    assert (process / "environ").stat().st_uid == 0  # root's: it cannot be dumped
 
 
 def test_an_engine_starts_no_worker_before_it_is_asked_and_keeps_none_after(table: str) -> None:

@@ -7,7 +7,9 @@ import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import argon2
 import pytest
 
 from peopled import peopled_vault
@@ -17,6 +19,7 @@ from sfumato import Refused
 from sfumato.core.network import network_of
 from sfumato.faces.line.turns import OF_ONE_USER, QUEUE, Most, Turns
 from sfumato.services.access.attempts import TRIES, Attempts
+from sfumato.stores.passwords import Argon2Passwords
 
 BEAT_S = 0.25
 ASK = "/v1/data-sets/patients/ask"
@@ -113,6 +116,30 @@ def test_nobody_fills_the_queue_alone() -> None:
 async def _ended(tasks: list[asyncio.Task[bool]]) -> list[asyncio.Task[bool]]:
     await asyncio.gather(*tasks, return_exceptions=True)
     return [task for task in tasks if not task.cancelled()]
+
+
+def test_the_first_name_that_is_tried_takes_as_long_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown name is checked against a hash that is made once: whoever comes first waits."""
+    done: list[str] = []
+    for name in ("hash", "verify"):
+        monkeypatch.setattr(argon2.PasswordHasher, name, _noted(name, done))
+    known = Argon2Passwords().hash(PASSWORD)
+    work = []
+    for hashed in (known, ""):
+        done.clear()
+        assert not Argon2Passwords().check(hashed, "not this, not this")
+        work.append(list(done))
+    assert work[0] == work[1] != []
+
+
+def _noted(name: str, done: list[str]) -> Any:
+    does = getattr(argon2.PasswordHasher, name)
+
+    def noted(*given: Any) -> Any:
+        done.append(name)
+        return does(*given)
+
+    return noted
 
 
 @pytest.mark.slow

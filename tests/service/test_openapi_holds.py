@@ -75,6 +75,9 @@ def _hold(service: Service, name: str, cases: int, mode: GenerationMode) -> None
                 tokens.pop(caller, None)
             assert reply.status_code < 500, (caller, reply.status_code, reply.text)
             case.validate_response(reply, checks=CHECKS)
+            if reply.status_code != 200:
+                said = operation.definition.raw["responses"][str(reply.status_code)]["description"]
+                assert f"`{reply.json()['refused']['code']}`:" in said, (caller, reply.text)
 
     with requests.Session() as session:  # one connection for all cases
         session.trust_env = False  # nor is the machine asked for proxies and passwords each time

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -34,6 +36,14 @@ def test_it_is_well_and_describes_itself_to_all(service: Service) -> None:
     status, document = service.call("GET", "/openapi.json")
     assert (status, document["openapi"]) == (200, "3.1.0")
     assert service.call("GET", "/v1/hello")[1]["wire"] == 1
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/openapi.json", "/metrics", "/v1/hello"])
+def test_a_wrong_host_is_refused_as_described(service: Service, path: str) -> None:
+    status, said = service.call("GET", path, headers={"Host": "evil.example"})
+    document = service.call("GET", "/openapi.json")[1]
+    described = document["paths"][path]["get"]["responses"][str(status)]["description"]
+    assert (status, f"`{said['refused']['code']}`:" in described) == (400, True)
 
 
 def test_nobody_is_let_in_without_a_token(service: Service) -> None:
@@ -147,6 +157,26 @@ def test_a_service_that_others_can_reach_needs_encryption(tmp_path: Path) -> Non
 
 def _children(process: int) -> list[int]:
     return [int(p) for p in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("what", ["door", "edge"])
+def test_no_other_process_of_its_user_reads_the_memory_of(what: str) -> None:
+    begun = [sys.executable, "-c", _ASKED, what]
+    with subprocess.Popen(begun, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        settings = {"serving": {"vault": "none", "names": []}, "line": "none", "fd": 0}
+        process.stdin.write(json.dumps(settings).encode() + b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"0\n"
+
+
+_ASKED = (  # PR_GET_DUMPABLE, where the door or the edge would begin its work
+    "import ctypes, sys; from sfumato import serving\n"
+    "def say(*_): print(ctypes.CDLL(None).prctl(3), flush=True)\n"
+    "serving._be_door = serving._be_edge = say\n"
+    "serving.child(sys.argv[1])"
+)
 
 
 def test_metrics_count_verbs_and_nothing_else(service: Service) -> None:

@@ -136,6 +136,29 @@ def test_a_token_that_has_become_old_is_not_recalled(vault: OpenVault) -> None:
     assert access.admission.recalled(text) is None
 
 
+def test_a_session_ends_after_twelve_hours_and_a_token_after_ninety_days(
+    vault: OpenVault,
+) -> None:
+    access = vault.house.desk.access
+    ada = signed_in(access)
+    session: Any = access.sign_in("ada", PASSWORD, "there")
+    token: Any = made(access, ada, days=400)
+    for one, age in ((session, timedelta(hours=12)), (token, timedelta(days=90))):
+        begun = datetime.fromisoformat(one["created"])
+        for after, is_open in ((age - timedelta(seconds=1), True), (age, False)):
+            clock = SetClock((begun + after).isoformat())
+            object.__setattr__(access.admission, "_clock", clock)
+            assert _opens(access, one["token"]) == is_open, (age, after)
+
+
+def _opens(access: Access, token: str) -> bool:
+    try:
+        access.admission.caller(token)
+    except Refused:
+        return False
+    return True
+
+
 def test_whoever_is_blocked_is_out_though_the_record_is_broken(vault: OpenVault) -> None:
     access = vault.house.desk.access
     text = str(made(access, signed_in(access))["token"])

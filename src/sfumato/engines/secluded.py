@@ -11,12 +11,17 @@ from typing import Final
 _DUMPABLE: Final = 4  # PR_SET_DUMPABLE
 
 
-def seclude() -> tuple[int, int]:
-    """Keep the two pipes for ourselves; leave nothing a stray print or a core dump could reach."""
-    os.umask(0o077)
+def keep_to_itself() -> None:
+    """Let no dump write this process's memory down, and no other process of its user read it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux" and ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0) != 0:
         os._exit(1)
+
+
+def seclude() -> tuple[int, int]:
+    """Keep the two pipes for ourselves; leave nothing a stray print or a core dump could reach."""
+    os.umask(0o077)
+    keep_to_itself()
     read, write = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)

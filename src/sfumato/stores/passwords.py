@@ -24,8 +24,9 @@ class Argon2Passwords:
         from argon2 import PasswordHasher
         from argon2.exceptions import InvalidHashError, VerificationError
 
+        unknown = self._unknown  # made at the first check, be it of a known name or not
         try:
-            PasswordHasher().verify(hashed or self._unknown, password)
+            PasswordHasher().verify(hashed or unknown, password)
         except (VerificationError, InvalidHashError):
             return False
         return bool(hashed)

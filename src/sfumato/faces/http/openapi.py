@@ -29,7 +29,10 @@ def openapi(version: str) -> Json:
             "title": "sfumato",
             "version": version,
             "description": "Private answers from a guarded budget. A refusal has a code, a cause "
-            "and a next step; the codes are those of docs/codes.",
+            "and a next step; the codes are those of docs/codes. Where no route is, 404 or 405 "
+            "has the code `unknown-page`. Before it is known which route is meant, a connection "
+            "may end with a line of plain text: 400 (no HTTP), 408 (the request came too slowly), "
+            "431 (its head is too large), 503 (too many connections).",
         },
         "paths": paths,
         "components": {
@@ -41,12 +44,11 @@ def openapi(version: str) -> Json:
 
 def _text(name: str, summary: str, action: str | None) -> Json:
     """Return what is no verb: a text for machines that watch."""
-    codes = ("service-down",) if action is None else COMMON
-    statuses = {str(STATUS[code]): {"description": CODES[code]} for code in codes}
+    codes = ("bad-request", "fault", "service-down") if action is None else COMMON
     return {
         "operationId": name,
         "summary": summary,
-        "responses": {"200": {"description": "The text."}, **statuses},
+        "responses": {"200": {"description": "The text."}, **_refused(codes)},
         "security": [] if action is None else [{"token": []}],
     }
 
@@ -80,8 +82,15 @@ def _query(route: Route) -> Iterable[Json]:
 
 
 def _responses(route: Route) -> Json:
-    codes = sorted({*route.refusals, *COMMON} - _never(route))
-    made: Json = {"200": {"description": "The answer.", "content": _carried(route)}}
+    codes = {*route.refusals, *COMMON} - _never(route)
+    answered = {"description": "The answer.", "content": _carried(route)}
+    return {"200": answered, **_refused(codes)}
+
+
+def _refused(codes: Iterable[str]) -> Json:
+    """Return each status with all of its codes, and what each of them means."""
+    codes = sorted(codes)
+    made: Json = {}
     for status in sorted({STATUS[code] for code in codes}):
         of_status = [code for code in codes if STATUS[code] == status]
         said = "; ".join(f"`{code}`: {CODES[code]}" for code in of_status)
