@@ -160,6 +160,21 @@ def test_the_error_that_is_wanted_of_a_formula_finds_its_price(vault: OpenVault)
     assert "each: ± " in str(vault["t"].price(RATIO, epsilon=0.5))
 
 
+def test_a_size_that_an_error_is_reckoned_with_is_said_to_be_assumed(vault: OpenVault) -> None:
+    said = "errors that hang on a size are for {} people in each group (assumed)"
+    for sql in ("SELECT AVG(cost) AS m FROM t", RATIO):
+        assert said.format(400) in str(vault["t"].price(sql, epsilon=1))
+        assert said.format(50) in str(vault["t"].price(sql, epsilon=1, people=50))
+    exact = "SELECT COUNT(*), SUM(cost), MEDIAN(cost) FROM t"
+    assert "assumed" not in str(vault["t"].price(exact, epsilon=1, people=50))
+
+
+def test_a_count_that_was_released_says_the_size(vault: OpenVault) -> None:
+    count = vault["t"].count().ask(epsilon=6)
+    price = vault["t"].mean("cost").price(epsilon=1, people=count)
+    assert price["assumed_people"] == round(float(str(count.value)))
+
+
 def test_a_share_of_the_price_is_given_to_aggregates(vault: OpenVault) -> None:
     split = {"s": 3, "n": 1}
     price = vault["t"].price(

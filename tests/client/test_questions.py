@@ -5,14 +5,17 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import date, datetime
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 from sfumato import Refused, case, col
 from sfumato.app import OpenVault
 from sfumato.client import Answer, Builder, DataSet
+from sfumato.client.narrowing import of_column, value_of
 from sfumato.plan.read_sql import read_sql
 from vaults import open_with, write_csv
 
@@ -265,6 +268,37 @@ def test_rows_chosen_by_their_noisy_values_say_so(vault: OpenVault) -> None:
     built = vault["town"].group_by("sex").count(name="n")
     assert "not valid" not in str(built.ask(epsilon=1).receipt["interval"])
     assert "not valid" in str(built.having(col("n") > 3).ask(epsilon=1).receipt["interval"])
+
+
+NO_VALUES: list[Callable[[], object]] = [
+    lambda: of_column("zip", ["10001", None]),
+    lambda: of_column("zip", b"10001"),
+    lambda: of_column("zip", col("town")),
+    lambda: of_column("zip", {"10001": 1}),
+    lambda: of_column("zip", (["a"], None)),
+    lambda: col("zip").is_in(["10001", None]),
+    lambda: col("zip") == ["10001", "10002"],
+    lambda: col("zip").or_else(None),
+    lambda: case((col("age") < 18, "young"), (col("age") < 30, None), otherwise="old"),
+]
+
+
+@pytest.mark.parametrize("say", NO_VALUES, ids=range(len(NO_VALUES)))
+def test_what_is_no_value_is_refused_and_not_compared_as_its_spelling(
+    say: Callable[[], object],
+) -> None:
+    with pytest.raises(Refused, match="no value to compare with") as refused:
+        say()
+    assert "is_null()" in refused.value.next_step
+
+
+def test_a_value_is_one_whatever_library_made_it() -> None:
+    given: list[object] = [np.int64(3), np.float64(0.5), np.True_, np.datetime64("2026-01-31"), 3]
+    said = [value_of(value) for value in (*given, date(2026, 1, 31), datetime(2026, 1, 31, 5))]
+    assert [(c.kind, c.text) for c in said] == [
+        ("number", "3"), ("number", "1/2"), ("boolean", "true"), ("text", "2026-01-31"),
+        ("number", "3"), ("text", "2026-01-31"), ("text", "2026-01-31 05:00:00"),
+    ]  # fmt: skip
 
 
 def test_a_column_is_no_truth_value() -> None:

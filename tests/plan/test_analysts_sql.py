@@ -267,6 +267,13 @@ def test_what_is_refused_has_its_place_and_what_to_write(
     assert instead in str(refused.value)
 
 
+@pytest.mark.parametrize("of", ["MAX(day)", "MEDIAN(seen)", "CORR(cost, day)"])
+def test_a_date_where_a_number_should_be_is_told_what_dates_are_for(card: Card, of: str) -> None:
+    with pytest.raises(Refused, match=r"is of numbers alone.*line 1, column") as refused:
+        planned(card, f"SELECT {of} FROM visits")
+    assert "GROUP BY date_trunc('month', it)" in refused.value.next_step
+
+
 SAID_TWICE = [
     ("WITH s AS (SELECT cost * 2 AS c FROM visits WHERE sick) SELECT AVG(c) FROM s WHERE c > 9",
      "SELECT AVG(cost * 2) FROM visits WHERE sick AND cost * 2 > 9"),
@@ -289,6 +296,11 @@ SAID_TWICE = [
     ("SELECT COUNT(*) FROM visits WHERE DATE(seen) > '2026-01-01'",
      "SELECT COUNT(*) FROM visits WHERE date_trunc('day', seen) > '2026-01-01'"),
     ("SELECT AVG(CAST(cost AS DOUBLE)) FROM visits", "SELECT AVG(cost) FROM visits"),
+    ("SELECT AVG(TRY_CAST(cost AS DOUBLE)), SUM(TRY_CAST(sick AS INT)) FROM visits",
+     "SELECT AVG(cost), SUM(CAST(sick AS INT)) FROM visits"),
+    ("SELECT TRY_CAST(seen AS DATE) AS d, TRY_CAST(SUM(cost) AS DOUBLE) / COUNT(*) AS m "
+     "FROM visits GROUP BY d",
+     "SELECT CAST(seen AS DATE) AS d, SUM(cost) / COUNT(*) AS m FROM visits GROUP BY d"),
     ("WITH a AS (SELECT zip, cost FROM visits WHERE sick), b AS (SELECT zip, region FROM zips) "
      "SELECT b.region, SUM(a.cost) FROM a JOIN b ON a.zip = b.zip GROUP BY b.region",
      "SELECT region, SUM(cost) FROM visits JOIN zips USING (zip) WHERE sick GROUP BY region"),

@@ -38,7 +38,7 @@ from sfumato.core.question import (
     Verb,
 )
 from sfumato.core.refusal import Refused
-from sfumato.plan.read_sql import MAX_TEXT, MAX_TOKENS, read_sql
+from sfumato.plan.read_sql import MAX_DEPTH, MAX_TEXT, MAX_TOKENS, read_sql
 
 
 def number(value: int | Fraction) -> Constant:
@@ -469,6 +469,18 @@ def test_a_text_that_is_no_single_select_of_a_size_is_refused_by_its_code(
     with pytest.raises(Refused) as refused:
         read_sql(text, "t")
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("before", ["'{}' = zip AND ", "/* {} */", "-- {}\n", '"{}" AND '])
+def test_brackets_that_are_none_hide_no_level_of_those_that_are(before: str) -> None:
+    hidden, deep = before.format(")" * 300), f"{'(' * 300}sick{')' * 300}"
+    with pytest.raises(Refused) as refused:
+        read_sql(f"SELECT COUNT(*) FROM t WHERE {hidden}{deep}", "t")
+    assert f"{MAX_DEPTH} levels of brackets" in refused.value.cause
+
+
+def test_brackets_in_a_text_are_no_levels() -> None:
+    assert read_sql(f"SELECT COUNT(*) FROM t WHERE zip = '{'(' * 30}'", "t").where
 
 
 def test_a_text_of_too_many_words_is_refused_before_it_is_parsed() -> None:

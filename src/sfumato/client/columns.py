@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sfumato.client.narrowing import value_of
 from sfumato.core.expression import (
     FIELDS,
     UNITS,
@@ -164,7 +165,7 @@ class Column:
 
     def clamp(self, lower: object = None, upper: object = None) -> Column:
         """Return the number, or the bound that it passes; null stays null."""
-        ends = (None if end is None else Constant.of(end) for end in (lower, upper))
+        ends = (None if end is None else value_of(end) for end in (lower, upper))
         return Column(Clamp(self.expr, *ends))
 
     def bins(self, width: object, *, start: object = 0) -> Column:
@@ -186,7 +187,7 @@ class Column:
 
     def is_in(self, values: Iterable[object]) -> Condition:
         """Say that it is one of the values."""
-        return Condition(Among(self.expr, tuple(Constant.of(value) for value in values)))
+        return Condition(Among(self.expr, tuple(value_of(value) for value in values)))
 
     def between(self, low: object, high: object) -> Condition:
         """Say that it is from low to high, both included."""
@@ -214,7 +215,7 @@ def case(*whens: tuple[Condition | Column, object], otherwise: object = None) ->
 
 def expression(value: object) -> Expr:
     """Return the expression that a column or a plain value is."""
-    return value.expr if isinstance(value, Column) else Literally(Constant.of(value))
+    return value.expr if isinstance(value, Column) else Literally(value_of(value))
 
 
 def condition(value: Condition | Column) -> Predicate:
@@ -234,7 +235,7 @@ def _compared(left: Column, operator: Operator, right: object) -> Condition:
         return Condition(Compare(difference, operator, Constant.of(0)))
     if right is None:
         raise _not_python("a comparison with None", 'col("x").is_null()')
-    return Condition(Compare(left.expr, operator, Constant.of(right)))
+    return Condition(Compare(left.expr, operator, value_of(right)))
 
 
 def _unit(name: str) -> Unit:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from numbers import Rational
+from typing import Final
+from uuid import UUID
 
 from sfumato.core.expression import (
     All,
@@ -16,6 +21,7 @@ from sfumato.core.expression import (
 )
 from sfumato.core.refusal import Refused
 
+_VALUES: Final = (str, bool, float, Decimal, Rational, date, UUID)
 Equal = str | Sequence[str | tuple[str, str]]  # columns that a join holds equal
 
 
@@ -24,6 +30,25 @@ def joined(conditions: tuple[Predicate, ...]) -> Predicate | None:
     if not conditions:
         return None
     return conditions[0] if len(conditions) == 1 else All(conditions)
+
+
+def value_of(value: object) -> Constant:
+    """Return the constant that a plain value is; what is none would be compared as its spelling."""
+    plain = value if isinstance(value, _VALUES) else _item_of(value)
+    if not isinstance(plain, _VALUES):
+        raise Refused(
+            "not-in-language",
+            f"{type(value).__name__} is no value to compare with or to give.",
+            "Give a number, a text, a date, True or False; for null write is_null(), for several "
+            "is_in([...]).",
+        )
+    return Constant.of(plain)
+
+
+def _item_of(value: object) -> object:
+    """Return the Python value of a number or a moment of NumPy's."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "ndim", None) == 0 else value
 
 
 def of_column(name: str, value: object) -> Predicate:
@@ -35,8 +60,8 @@ def of_column(name: str, value: object) -> Predicate:
     if isinstance(value, tuple):
         return _between(name, value)
     if isinstance(value, list | set | frozenset):
-        return Among(Ref(name), tuple(Constant.of(v) for v in value))
-    return Compare(Ref(name), "=", Constant.of(value))
+        return Among(Ref(name), tuple(value_of(v) for v in value))
+    return Compare(Ref(name), "=", value_of(value))
 
 
 def equal_pairs(table: str, also: Equal) -> tuple[tuple[str, str], ...]:
@@ -55,7 +80,7 @@ def _between(name: str, pair: Sequence[object]) -> Predicate:
         )
     ends: list[Predicate] = []
     if pair[0] is not None:
-        ends.append(Compare(Ref(name), ">=", Constant.of(pair[0])))
+        ends.append(Compare(Ref(name), ">=", value_of(pair[0])))
     if pair[1] is not None:
-        ends.append(Compare(Ref(name), "<=", Constant.of(pair[1])))
+        ends.append(Compare(Ref(name), "<=", value_of(pair[1])))
     return ends[0] if len(ends) == 1 else All(tuple(ends))

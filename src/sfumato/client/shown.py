@@ -71,8 +71,7 @@ class Price(_Shown):
         """Return the price in plain words."""
         lines = [f"{self['says']}", f"epsilon {self['epsilon']:g}, nothing spent yet"]
         lines += [self._error_line(name, error) for name, error in self["error"].items()]
-        lines += self._keys_line()
-        lines += self._top_up_lines()
+        lines += [*assumed_words(self.shape), *self._keys_line(), *self._top_up_lines()]
         lines += [f"{self['bounding']}", f"{self['odds']}"]
         lines += table_text(*self.table())
         rest = self["left"]["next_epsilon"]
@@ -132,6 +131,14 @@ class Price(_Shown):
             for size, margin in self["error_by_people"].get(name, [])
         )
         return f"{name}: {sizes} (at 95 %)"
+
+
+def assumed_words(price: Mapping[str, object]) -> list[str]:
+    """Return what size the errors were reckoned with, where one of them hangs on a size."""
+    size = price.get("assumed_people")
+    if not isinstance(size, int):
+        return []
+    return [f"errors that hang on a size are for {size:,} people in each group (assumed)"]
 
 
 class History(_Shown):

@@ -23,13 +23,22 @@ class Receipted(Protocol):
         ...
 
 
+class Sized(Protocol):
+    """A released count: an answer of one number."""
+
+    @property
+    def value(self) -> object:
+        """Return its number."""
+        ...
+
+
 class PriceTerms(TypedDict, total=False):
     """What a price depends on: an epsilon, or the errors that can be lived with."""
 
     epsilon: Number | None  # the whole price of the whole request
     error: Mapping[str, Number] | None  # column -> the +- at 95 % that is wanted instead
     delta: Number | None  # spent only where it buys less noise; 0 forces pure noise
-    people: int | None  # your own guess of a group's size, for the error of a mean
+    people: int | Sized | None  # a group's size, guessed or counted before: for a mean's error
     max_groups: int | None  # groups a person counts in
     max_rows: int | None  # rows a person counts with, in each group
     split: Mapping[str, Number] | None  # column -> its share of the price, beside the others'
@@ -94,6 +103,8 @@ def terms_body(terms: Mapping[str, object]) -> Json:
             body[name] = _by_name(name, body[name])
     if top_up is not None and not isinstance(top_up, str):
         body["top_up"] = _op_of(top_up)
+    if hasattr(body.get("people"), "value"):
+        body["people"] = _size_of(cast("Sized", body["people"]))
     if isinstance(body.get("private_bins"), tuple):
         body["private_bins"] = list(cast("Sequence[str]", body["private_bins"]))
     return body
@@ -126,6 +137,14 @@ def _by_name(term: str, pairs: object) -> Json:
         f"{term!r} is given for each number by its name.",
         f'Name the number: count(name="n") and {term}={{"n": 5}}.',
     )
+
+
+def _size_of(counted: Sized) -> int:
+    """Return the size that a released count says; a noisy one may be below one."""
+    value = counted.value
+    if not isinstance(value, int | float):
+        raise Refused("not-in-language", "That is no count.", "Give people=N, or a count's answer.")
+    return max(1, round(value))
 
 
 def _op_of(answer: object) -> object:

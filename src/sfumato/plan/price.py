@@ -139,7 +139,13 @@ class Priced:
 
         It is infinite where a formula divides by what cannot be told from zero at that price.
         """
-        size = people or self.plan.card.size
+        return self._margin(of, people or self.plan.card.size)
+
+    def assumes_size(self, of: Aggregate | Formula, people: int | None) -> bool:
+        """Say whether the margin is that of an assumed size, which has to be told (rules.md, 4)."""
+        return self.margin(of, people) is not None and self._margin(of, None) is None
+
+    def _margin(self, of: Aggregate | Formula, size: int | None) -> float | None:
         if isinstance(of, Formula):
             return margin_of_formula(self.plan, of, self.means, size)
         for place in self.plan.parts_of(of):

@@ -205,9 +205,10 @@ def _ceiled(node: exp.Expr, depth: int) -> Expr:
 def _cast(node: exp.Expr, depth: int) -> Expr:
     """Read what a cast does to a row: a date of a time, a number of what is true or false.
 
-    A float of a number is the number, wherever only a number can stand.
+    A float of a number is the number, wherever only a number can stand. None of these can fail, so
+    TRY_CAST is the same.
     """
-    only(node, {"this", "to"})
+    only(node, {"this", "to", "safe"})
     kind, of = node.args["to"].this, node.this
     if node.args["to"].expressions:
         raise outside(node, "a type has no digits here", "Write ROUND(x, 2).")

@@ -105,7 +105,7 @@ def is_said_otherwise(node: exp.Expr) -> bool:
 
 def _uncast(node: exp.Expr) -> exp.Expr:
     """Return what is cast to a float: every quotient here is one already."""
-    only(node, {"this", "to"})
+    only(node, {"this", "to", "safe"})
     if node.args["to"].this not in _FLOATS or type(node.this) is exp.Literal:
         raise outside(node, "casts are not answered", "Leave the cast out: 1/2 is 0.5 here.")
     return plain(node.this)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +23,8 @@ MAX_TOKENS: Final = 2000
 MAX_DEPTH: Final = 20
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL + 1)  # it would print the asker's text
 _WORDS: Final = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER)
-_BRACKET: Final = re.compile(r"[(\[{)\]}]")
+_OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _DUCKDB: Final = DuckDB()
 _STRAY: Final = (SqlglotError, RecursionError, ValueError, LookupError, AttributeError, TypeError)
 
@@ -169,25 +169,28 @@ def _checked_tokens(text: str) -> list[Token]:
     """Return the words of a text that is short and flat enough; none, if it cannot be read."""
     if len(text.encode("utf-8", "replace")) > MAX_TEXT:
         raise too_large("16 KB of text")
-    too_deep = _beyond(text)
-    if too_deep is not None:
-        raise said_at(too_large(f"{MAX_DEPTH} levels of brackets"), place_at(text, too_deep))
     try:
         tokens = _DUCKDB.tokenize(text)
     except _STRAY:
         tokens = []  # nothing can be parsed from it, and that has its own code
+    too_deep = _beyond(tokens)
+    if too_deep is not None:
+        raise said_at(too_large(f"{MAX_DEPTH} levels of brackets"), _begin(too_deep))
     if len(tokens) > MAX_TOKENS:
         raise said_at(too_large(f"{MAX_TOKENS} words"), _begin(tokens[MAX_TOKENS]))
     return tokens
 
 
-def _beyond(text: str) -> int | None:
-    """Return where the first bracket stands that is deeper than any may be."""
+def _beyond(tokens: Sequence[Token]) -> Token | None:
+    """Return the first bracket that is deeper than any may be; those in texts are none."""
     level = 0
-    for bracket in _BRACKET.finditer(text):
-        level += 1 if bracket[0] in "([{" else -1
+    for token in tokens:
+        if token.token_type in _CLOSING:
+            level = max(0, level - 1)
+        elif token.token_type in _OPENING:
+            level += 1
         if level > MAX_DEPTH:
-            return bracket.start()
+            return token
     return None
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
 
-from sfumato.client.shown import Price
+from sfumato.client.shown import Price, assumed_words
 from sfumato.faces.console.data_sets import Account, Shape, accounts_of
 from sfumato.faces.console.forms import Form
 from sfumato.faces.console.page import Page
@@ -66,7 +66,12 @@ def price_view(price: Shape, account: Account) -> dict[str, Any]:
         "fits": bool(price["fits"]),
         "left": plain_number(price["left"]["next_epsilon"]),
         "odds": price["odds"],
-        "notes": [price["bounding"], f"noise: {price['mechanism']}", *_about_keys(price)],
+        "notes": [
+            price["bounding"],
+            f"noise: {price['mechanism']}",
+            *assumed_words(price),
+            *_about_keys(price),
+        ],
         "offers": {"head": head, "rows": rows},
         "take": round(min(100 - account.share, 100 * taken / cap), 3) if cap else 0,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,16 +132,24 @@ def check_sides(asked: Asked, count: int) -> None:
         )
 
 
+_PERIODS: Final = "Write COUNT(*) … GROUP BY date_trunc('month', it), or extract(year FROM it)."
+_INSTEAD: Final = {
+    "boolean": "Write CASE WHEN it THEN 1 ELSE 0 END, or COUNT_IF(it).",
+    "date": _PERIODS,
+    "timestamp": _PERIODS,
+}
+
+
 def check_number(asked: Asked, side: Typed) -> None:
     """Refuse what is not a number with both bounds known."""
     name = asked.in_words()
     if not side.is_number:
         raise Refused(
             "type-mismatch",
-            f"{name!r} is {side.kind}, and only numbers can be added up.",
-            "Write CASE WHEN it THEN 1 ELSE 0 END, or COUNT_IF(it)."
-            if side.kind == "boolean"
-            else "Count it instead, or choose a column of type integer or number.",
+            f"{name!r} is {side.kind}, and this is of numbers alone.",
+            _INSTEAD.get(
+                side.kind, "Count it instead, or choose a column of type integer or number."
+            ),
             column=name,
         )
     if not side.is_bounded:

@@ -274,7 +274,9 @@ class Queries:
                 }
                 for offer in offers(plan, priced)
             ],
-            "assumed_people": people or card.size,
+            "assumed_people": (people or card.size)
+            if any(priced.assumes_size(of, people) for of in named.values())
+            else None,
             "spent": False,
             "fits": _fits(accounts, debt),
             "left": left_to_pay(accounts[1], accounts),
