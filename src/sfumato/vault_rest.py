@@ -119,6 +119,8 @@ def change_key(root: Path, old: str | None, new: str) -> None:
     made = root / "keys" / f".{_WRAPPED}-{dice.draw(8).hex()}"
     write_new(made, outer.sealed(_WRAPPED, sealing.rest.key))
     made.replace(root / "keys" / _WRAPPED)
+    for left in (root / "keys").glob(f".{_WRAPPED}-*"):  # of a change that was killed
+        left.unlink(missing_ok=True)
     sync(root / "keys")
 
 

@@ -275,6 +275,19 @@ def test_a_place_or_a_key_that_cannot_be_made_is_refused(
     assert refusal_of(place, key) == "at-rest-not-possible"
 
 
+def test_who_was_to_have_a_vault_once_has_nothing_after_the_next_change(
+    tmp_path: Path, scratch: Path
+) -> None:
+    """A change of the key that was killed leaves the vault's key, sealed by one not in force."""
+    place, key = make_sealed(tmp_path)
+    before = {path.name for path in (place / "keys").iterdir()}
+    half = place / "keys" / f".at-rest-{'0' * 16}"
+    half.write_bytes((place / "keys" / "at-rest").read_bytes())
+    change_key(place, key, str(tmp_path / "new"))
+    assert {path.name for path in (place / "keys").iterdir()} == before
+    sfumato.open(place, at_rest_key=str(tmp_path / "new")).close()
+
+
 def test_a_key_for_a_vault_without_one_is_not_taken_silently(tmp_path: Path) -> None:
     place = make_vault(tmp_path)
     (tmp_path / "key").write_text("0" * 64)
