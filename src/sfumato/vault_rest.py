@@ -6,8 +6,12 @@ key that the owner keeps elsewhere. So that one can be changed, and no row is wr
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -31,11 +35,27 @@ _WRAPPED: Final = "at-rest"
 
 
 @dataclass(frozen=True)
+class Scratch:
+    """A Drafts in memory: its place is looked at anew each time, for others may write beside it.
+
+    Whoever logs out, or tidies up, may have removed it; then anybody could have made it again.
+    """
+
+    root: Path
+
+    @contextmanager
+    def draft(self) -> Iterator[str]:
+        """Give a private folder that is gone afterwards."""
+        with FileDrafts(scratch_of(self.root)).draft() as made:
+            yield made
+
+
+@dataclass(frozen=True)
 class Sealing:
     """What a vault that is sealed at rest is opened with."""
 
     rest: AtRest = field(repr=False)
-    drafts: FileDrafts  # in memory
+    drafts: Scratch
 
     @property
     def shelter(self) -> Shelter:
@@ -83,9 +103,8 @@ def sealing_of(root: Path, source: str | None) -> Sealing | None:
         )
     dice = SystemDice()
     rest = AtRest(_unwrapped(root, AtRest(outer_key(source, root), dice.draw)), dice.draw)
-    drafts = FileDrafts(scratch_of(root))
-    drafts.sweep()
-    return Sealing(rest, drafts)
+    FileDrafts(scratch_of(root)).sweep()
+    return Sealing(rest, Scratch(root))
 
 
 def change_key(root: Path, old: str | None, new: str) -> None:
@@ -100,6 +119,8 @@ def change_key(root: Path, old: str | None, new: str) -> None:
     made = root / "keys" / f".{_WRAPPED}-{dice.draw(8).hex()}"
     write_new(made, outer.sealed(_WRAPPED, sealing.rest.key))
     made.replace(root / "keys" / _WRAPPED)
+    for left in (root / "keys").glob(f".{_WRAPPED}-*"):  # of a change that was killed
+        left.unlink(missing_ok=True)
     sync(root / "keys")
 
 
@@ -129,9 +150,17 @@ def scratch_of(root: Path) -> Path:
         )
     name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
     folder = base / f"sfumato-{os.geteuid()}-{name}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if folder.is_symlink() or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    found = None
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    if found is None:
+        raise Refused(
+            "at-rest-not-possible",
+            f"{folder} cannot be made.",
+            f"Make {base} so that you may write there, or set {SCRATCH} to another tmpfs.",
+        )
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise Refused(
             "at-rest-not-possible",
             f"{folder} is there already, and is not only yours.",

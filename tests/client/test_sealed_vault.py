@@ -19,6 +19,7 @@ from sfumato import Refused
 from sfumato.app import OpenVault
 from sfumato.core.at_rest import MARK
 from sfumato.services.access import Caller
+from sfumato.vault_rest import change_key
 from vaults import SFUMATO, card, make_vault, run, write_csv
 
 OWNER = Caller("owner", frozenset({"own", "ask", "read"}))
@@ -233,6 +234,58 @@ def test_a_folder_of_others_in_memory_is_not_used(tmp_path: Path, scratch: Path)
     assert refusal_of(place, key) == "at-rest-not-possible"
     ours.chmod(0o700)
     sfumato.open(place, at_rest_key=key).close()
+
+
+@pytest.mark.parametrize("is_others", [True, False])
+def test_a_place_that_others_have_made_anew_is_never_written_to(
+    tmp_path: Path, scratch: Path, is_others: bool
+) -> None:
+    """Who logs out may lose what is theirs in memory, while their vault is still open."""
+    before = set(scratch.iterdir())
+    place, key = make_sealed(tmp_path)
+    (ours,) = set(scratch.iterdir()) - before
+    source = write_csv(tmp_path / "t.csv", HEADER, rows())
+    with sfumato.open(place, at_rest_key=key) as vault:
+        ours.rmdir()
+        ours.mkdir(mode=0o777 if is_others else 0o700)
+        ours.chmod(0o777 if is_others else 0o700)
+        if is_others:
+            with pytest.raises(Refused) as refused:
+                vault.describe(source)
+            assert refused.value.code == "at-rest-not-possible"
+        else:
+            assert ("note", "text") in vault.describe(source)
+        assert list(ours.iterdir()) == []
+
+
+def test_a_place_or_a_key_that_cannot_be_made_is_refused(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, key = make_sealed(tmp_path)
+    (tmp_path / "file").touch()
+    made = set(tmp_path.iterdir())
+    with pytest.raises(Refused) as refused:
+        sfumato.create(tmp_path / "other", at_rest_key=str(tmp_path / "file" / "key"))
+    assert refused.value.code == "at-rest-key"
+    assert set(tmp_path.iterdir()) == made
+    with pytest.raises(Refused) as refused:
+        change_key(place, key, str(tmp_path / "file" / "key"))
+    assert refused.value.code == "at-rest-key"
+    monkeypatch.setenv("SFUMATO_SCRATCH", str(scratch / "gone"))  # as after a reboot
+    assert refusal_of(place, key) == "at-rest-not-possible"
+
+
+def test_who_was_to_have_a_vault_once_has_nothing_after_the_next_change(
+    tmp_path: Path, scratch: Path
+) -> None:
+    """A change of the key that was killed leaves the vault's key, sealed by one not in force."""
+    place, key = make_sealed(tmp_path)
+    before = {path.name for path in (place / "keys").iterdir()}
+    half = place / "keys" / f".at-rest-{'0' * 16}"
+    half.write_bytes((place / "keys" / "at-rest").read_bytes())
+    change_key(place, key, str(tmp_path / "new"))
+    assert {path.name for path in (place / "keys").iterdir()} == before
+    sfumato.open(place, at_rest_key=str(tmp_path / "new")).close()
 
 
 def test_a_key_for_a_vault_without_one_is_not_taken_silently(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from engine_rows import SALT, answers, card_of, prepare, sketch_of, write_source
 from processes import children, waited
 from sealed import image, lies_open, memory
-from sfumato.core.at_rest import MARK
+from sfumato.core.at_rest import MARK, AtRest
 from sfumato.core.expression import Compare, Constant, Ref
 from sfumato.core.measure import Measure, Tally
 from sfumato.core.ports import EngineStopped, TakeOrder
@@ -23,6 +23,7 @@ from sfumato.core.sandbox import BlockColumn, SplitOrder
 from sfumato.dice import SystemDice
 from sfumato.door.unseal import unseal
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.sealed_rows import put_away
 from sfumato.engines.sheltered import Shelter
 from sfumato.stores.drafts import FileDrafts
 
@@ -199,6 +200,18 @@ def test_a_streams_state_is_sealed_and_counts_on_as_it_would_unsealed(
 
 def engine_name(engine: DuckDBEngine, two: Two) -> str:
     return "sealed" if engine is two.sealed else "open"
+
+
+def test_what_waits_in_a_log_is_not_put_away_without_it(tmp_path: Path) -> None:
+    rest, made, target = AtRest(KEY, SystemDice().draw), tmp_path / "used.duckdb", tmp_path / "out"
+    made.write_bytes(b"all but the last rows")
+    (tmp_path / "used.duckdb.wal").write_bytes(b"the last rows")
+    with pytest.raises(OSError, match="waits in a log"):
+        put_away(rest, made, target, target.name)
+    assert not target.exists()
+    (tmp_path / "used.duckdb.wal").unlink()
+    put_away(rest, made, target, target.name)
+    assert rest.opened(target.name, target.read_bytes()) == made.read_bytes()
 
 
 def test_blocks_are_split_alike(two: Two, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ parent makes and removes (`sheltered.py`).
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from hashlib import sha256
@@ -17,6 +18,7 @@ from sfumato.core.at_rest import PIECE, AtRest, Unsealable
 from sfumato.core.measure import Cells
 from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room
+from sfumato.engines.publishing import is_whole
 
 SEALED: Final = ".sealed"  # how the name of a source ends that was sealed when it came in
 USED: Final = "used.duckdb"
@@ -75,6 +77,8 @@ def _open_into(rest: AtRest, path: str, file: BinaryIO) -> None:
 
 def put_away(rest: AtRest, made: Path, target: Path, name: str) -> None:
     """Seal what was made in memory into a file on the disk, which will have that name."""
+    if not is_whole(made):  # nobody sees the log any more, once the file is sealed elsewhere
+        raise OSError(errno.ENOSPC, "a part of it waits in a log")
     with made.open("rb") as file, target.open("wb") as sealed:
         parts = iter(lambda: file.read(PIECE), b"")
         for part in rest.sealer(name).all_of(parts):

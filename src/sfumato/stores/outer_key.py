@@ -7,6 +7,7 @@ can remember, others can try.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -44,12 +45,17 @@ def outer_key(source: str, root: Path) -> bytes:
 def make_outer_key(source: str, root: Path, dice: Dice) -> bool:
     """Write a new key to the file, unless it is there; a command has to have one already."""
     path = Path(source)
-    if source.startswith(COMMAND) or path.exists():
+    if source.startswith(COMMAND) or os.path.lexists(path):
         return False
     _check_outside(path, root)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_new(path, dice.draw(KEY_BYTES).hex().encode() + b"\n")
-    sync(path.parent)
+    is_made = False
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_new(path, dice.draw(KEY_BYTES).hex().encode() + b"\n")
+        sync(path.parent)
+        is_made = True
+    if not is_made:
+        raise _refused(f"The key's file {path} cannot be made.", "Name one where you may write.")
     return True
 
 
