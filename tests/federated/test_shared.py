@@ -50,6 +50,23 @@ def test_what_is_computed_on_parts_is_what_the_numbers_give(name: str) -> None:
     assert found.dtype == torch.int64
 
 
+ANEW: dict[str, Callable[[Any], Any]] = {
+    "public number": lambda x: x + 5,
+    "builtin sum": lambda x: sum([x]),
+    "difference": lambda x: 5 - x,
+    "factor": lambda x: x * 1,
+    "itself": lambda x: x + x,
+}
+
+
+@pytest.mark.parametrize("name", ANEW)
+def test_what_is_computed_is_another_that_can_be_brought_back_alone(name: str) -> None:
+    x = tensor([1, 2]).share(*three())
+    made = ANEW[name](x)
+    made.get()
+    assert x.get().tolist() == [1, 2]
+
+
 def test_parts_lie_at_workers_also_at_real_sites(worker: Make) -> None:
     bob, alice = worker("bob"), worker("alice")
     x = tensor([1, 2, 3]).share(bob, alice)

@@ -130,7 +130,8 @@ class SharedTensor(Uncompared):
         more = other * 10 ** (self.places or 0)
         _check_size(self.most + abs(more))
         first, *others = self.parts
-        return SharedTensor((first + more, *others), self.places, self.most + abs(more))
+        parts = (first + more, *(part + 0 for part in others))  # a part is of one number alone
+        return SharedTensor(parts, self.places, self.most + abs(more))
 
     __radd__ = __add__
 
