@@ -181,6 +181,15 @@ def test_fixed_numbers_are_added_here_too() -> None:
     assert x.child.child.tolist() == [100, 200, 300]
 
 
+@pytest.mark.parametrize("places", [0, 2])
+def test_whole_numbers_are_fixed_as_they_are(places: int) -> None:
+    odd = (1 << 53) + 1  # of which no double is
+    fixed = tensor([odd, -odd]).fix_precision(precision_fractional=places)
+    assert fixed.child.tolist() == [odd * 10**places, -odd * 10**places]
+    with pytest.raises(Refused, match=r"remote-refused.*2\^63"):
+        tensor([LARGEST // 10 + 1]).fix_precision(precision_fractional=1)
+
+
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 1e30])
 def test_what_is_no_number_or_too_large_has_no_fixed_precision(wrong: float) -> None:
     with pytest.raises(Refused, match="remote-refused"):

@@ -196,6 +196,10 @@ def fixed(held: torch.Tensor, places: int) -> FixedTensor:
     """Return the numbers rounded to so many decimal places."""
     if not 0 <= places <= 15:  # what a double has
         raise refused("a fixed precision has from none to 15 decimal places")
+    if held.dtype in WHOLE:  # of which a double has not every one
+        whole = held.detach().long()
+        _check_size(_size(whole) * 10**places)
+        return FixedTensor(local(whole * 10**places), places)
     scaled = (held.detach().double() * 10**places).round()
     if not bool((scaled.abs() < float(1 << 62)).all()):  # nor is what is no number
         raise refused(f"numbers of {places} places are below 2^62 in steps, and numbers")
