@@ -50,6 +50,23 @@ def test_what_is_computed_on_parts_is_what_the_numbers_give(name: str) -> None:
     assert found.dtype == torch.int64
 
 
+ANEW: dict[str, Callable[[Any], Any]] = {
+    "public number": lambda x: x + 5,
+    "builtin sum": lambda x: sum([x]),
+    "difference": lambda x: 5 - x,
+    "factor": lambda x: x * 1,
+    "itself": lambda x: x + x,
+}
+
+
+@pytest.mark.parametrize("name", ANEW)
+def test_what_is_computed_is_another_that_can_be_brought_back_alone(name: str) -> None:
+    x = tensor([1, 2]).share(*three())
+    made = ANEW[name](x)
+    made.get()
+    assert x.get().tolist() == [1, 2]
+
+
 def test_parts_lie_at_workers_also_at_real_sites(worker: Make) -> None:
     bob, alice = worker("bob"), worker("alice")
     x = tensor([1, 2, 3]).share(bob, alice)
@@ -162,6 +179,15 @@ def test_fixed_numbers_are_added_here_too() -> None:
     assert (x - x * 2).float_precision().tolist() == pytest.approx([-0.1, -0.2, -0.3])
     assert repr(x) == "(fixed, 3 places)>tensor([100, 200, 300])"
     assert x.child.child.tolist() == [100, 200, 300]
+
+
+@pytest.mark.parametrize("places", [0, 2])
+def test_whole_numbers_are_fixed_as_they_are(places: int) -> None:
+    odd = (1 << 53) + 1  # of which no double is
+    fixed = tensor([odd, -odd]).fix_precision(precision_fractional=places)
+    assert fixed.child.tolist() == [odd * 10**places, -odd * 10**places]
+    with pytest.raises(Refused, match=r"remote-refused.*2\^63"):
+        tensor([LARGEST // 10 + 1]).fix_precision(precision_fractional=1)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 1e30])

@@ -175,6 +175,38 @@ def test_what_a_member_says_of_itself_is_not_read_if_it_is_long(
     assert 0 < max(asked) <= 1 << 14
 
 
+def _sized(kind: bytes, size: int) -> bytes:
+    said = tarfile.TarInfo("x")
+    said.type, said.size = kind, size
+    return said.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        _sized(b"Z", 1 << 80),
+        _sized(b"Z", -1024),
+        _sized(b"0", -1024),
+        _sized(b"x", 21) + b"21 size=999999999999\n".ljust(512, b"\0") + _sized(b"Z", 0),
+    ],
+    ids=["unknown", "unknown and negative", "negative", "said of it"],
+)
+def test_nothing_is_skipped_that_no_layer_has(
+    hostile: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes are counted off ten thousand at a time, long after there are no more: for ever."""
+    stream: Any = vars(tarfile)["_Stream"]
+    seek = stream.seek
+
+    def seeks(one: Any, place: int = 0) -> Any:
+        assert 0 <= place <= 1 << 33
+        return seek(one, place)
+
+    monkeypatch.setattr(stream, "seek", seeks)
+    digest = layout(tmp_path / "layout", [tar_of([member("a", b"a")])[:1024] + hostile])
+    assert code_of(tmp_path / "layout", digest, tmp_path) == "bad-environment"
+
+
 def test_headers_of_headers_without_end_are_refused(tmp_path: Path) -> None:
     said = tarfile.TarInfo("x")
     said.type = tarfile.XHDTYPE

@@ -130,7 +130,8 @@ class SharedTensor(Uncompared):
         more = other * 10 ** (self.places or 0)
         _check_size(self.most + abs(more))
         first, *others = self.parts
-        return SharedTensor((first + more, *others), self.places, self.most + abs(more))
+        parts = (first + more, *(part + 0 for part in others))  # a part is of one number alone
+        return SharedTensor(parts, self.places, self.most + abs(more))
 
     __radd__ = __add__
 
@@ -195,6 +196,10 @@ def fixed(held: torch.Tensor, places: int) -> FixedTensor:
     """Return the numbers rounded to so many decimal places."""
     if not 0 <= places <= 15:  # what a double has
         raise refused("a fixed precision has from none to 15 decimal places")
+    if held.dtype in WHOLE:  # of which a double has not every one
+        whole = held.detach().long()
+        _check_size(_size(whole) * 10**places)
+        return FixedTensor(local(whole * 10**places), places)
     scaled = (held.detach().double() * 10**places).round()
     if not bool((scaled.abs() < float(1 << 62)).all()):  # nor is what is no number
         raise refused(f"numbers of {places} places are below 2^62 in steps, and numbers")

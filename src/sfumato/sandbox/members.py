@@ -8,10 +8,11 @@ all members for each of them. A layer of such headers keeps it busy for days.
 from __future__ import annotations
 
 import tarfile
-from typing import Final, Self
+from typing import Final
 
 _MOST_HEADER: Final = 1 << 14  # that a member may say of itself, which is read at once
 _MOST_DIGITS: Final = 12  # of a number in it
+_MOST_SIZE: Final = 1 << 33  # of a member, whatever it is: no layer is larger when unpacked
 _BLOCK: Final = tarfile.BLOCKSIZE
 _EXTENDED: Final = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
@@ -24,13 +25,16 @@ _HOLES: Final = b"GNU.sparse."
 class Member(tarfile.TarInfo):
     """A member of a tar; one that says very much, or has a list of holes, is a ValueError."""
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Return it, or refuse."""
-        made = super().frombuf(buf, encoding, errors)
-        is_long = made.type in _EXTENDED and made.size > _MOST_HEADER
-        if is_long or made.size < 0 or made.type == tarfile.GNUTYPE_SPARSE:
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        """Return the member, or refuse before a byte behind its header is read or skipped.
+
+        What is skipped is counted off in steps, for ever if it is said to be large enough.
+        """
+        is_long = self.type in _EXTENDED and self.size > _MOST_HEADER
+        if is_long or self.type == tarfile.GNUTYPE_SPARSE:
             raise ValueError
+        _check_size(self.size)
+        made: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
         return made
 
     def _proc_pax(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
@@ -79,9 +83,15 @@ def _with(
         found.linkname = _text(said[b"linkpath"])
     if b"size" in said:
         found.size = _number(said[b"size"])
+        _check_size(found.size)
         has_bytes = found.isreg() or found.type not in tarfile.SUPPORTED_TYPES
         tar.offset = found.offset_data + (_padded(found.size) if has_bytes else 0)
     return found
+
+
+def _check_size(size: int) -> None:
+    if not 0 <= size <= _MOST_SIZE:
+        raise ValueError
 
 
 def _number(text: bytes) -> int:
