@@ -70,14 +70,17 @@ system:
 # Make the locked lists anew (needs a package index; no index's name gets into them).
 EXTRAS = --extra lab --extra postgres --extra frames --extra plot --extra serve --extra spark
 COMPILE = $(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --exclude-newer $(COOLED)
+# Nothing that was published within a week: what is malicious is mostly found by then.
+COOLED = $$($(PY) -c 'import datetime as d; print(d.date.today() - d.timedelta(7))')
 lock: .venv/bin/python
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
 	@$(COMPILE) -o $(LOCK)/core.lock
 	@$(COMPILE) $(EXTRAS) --group dev -c $(LOCK)/core.lock -o $(LOCK)/dev.lock
 	@$(COMPILE) --extra serve --extra postgres --group build -c $(LOCK)/dev.lock -o $(LOCK)/serve.lock
 	@echo uv | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --no-header \
-		--no-annotate --no-emit-index-url --no-emit-find-links -c $(LOCK)/dev.lock -o $(LOCK)/uv.lock
+		--no-annotate --no-emit-index-url --no-emit-find-links --exclude-newer $(COOLED) \
+		-c $(LOCK)/dev.lock -o $(LOCK)/uv.lock
 
 OLD = sfumato: this needs Python 3.11 or later, and $(PY) is %d.%d; name another: make PY=python3.12
 .venv/bin/python:
