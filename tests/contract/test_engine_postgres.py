@@ -196,7 +196,7 @@ def test_a_killed_driver_or_backend_stops_one_question_only(
 def test_a_question_that_takes_too_long_is_stopped_and_the_next_one_works(
     postgres_place: PostgresPlace, engine: PostgresEngine, table: str
 ) -> None:
-    hasty = PostgresEngine(SALT, postgres_place, PostgresLimits(deadline_s=1), memory_mb=512)
+    hasty = PostgresEngine(SALT, postgres_place, PostgresLimits(deadline_s=5), memory_mb=512)
     before = answers(hasty, table, COLD)
     with psycopg.connect(postgres_place.owner) as owner:  # the question waits for this lock
         name = str(_table_of(table))
@@ -204,7 +204,7 @@ def test_a_question_that_takes_too_long_is_stopped_and_the_next_one_works(
         begun = time.monotonic()
         with pytest.raises(EngineStopped):
             hasty.measure(table, COLD)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 60  # not for as long as the lock is held
     assert answers(hasty, table, COLD) == before
     hasty.close()
 
