@@ -21,6 +21,7 @@ BENCHES = (
     "noise",
     "engine",
     "engines3",
+    "growth",
     "ledger",
     "load",
     "lab",

@@ -187,15 +187,15 @@ def _line(engine: DuckDBEngine, table: str, line: Line, turns: int) -> dict[str,
 
 def plainly(engine: DuckDBEngine, table: str, line: Line) -> float:
     """Time the plain query through the same engine and worker: only the SQL is another."""
-    way = engine_module.__dict__["_way"]
-    engine_module.__dict__["_way"] = lambda *_: line.plain()
+    measure = line.measure()
+    if line.plain_sql is not None:  # one number a cell, and no histogram
+        measure = replace(measure, tallies=(Tally("rows"),))
+    quick_way = engine_module._quick_way
+    engine_module._quick_way = lambda *_: line.plain()
     try:
-        measure = line.measure()
-        if line.plain_sql is not None:  # one number a cell, and no histogram
-            measure = replace(measure, tallies=(Tally("rows"),))
         return timed(lambda: engine.measure(table, measure))
     finally:
-        engine_module.__dict__["_way"] = way
+        engine_module._quick_way = quick_way
 
 
 def high_water_mb(engine: DuckDBEngine) -> int:

@@ -74,20 +74,26 @@ def run(rows: int = ROWS) -> list[dict[str, object]]:
     """Return a line for each engine and measure: milliseconds, and the ratio to the plain query."""
     lines: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
-        source = Path(folder) / "rows.parquet"
-        import duckdb
-
-        duckdb.sql(_SOURCE.format(people=max(1, rows // 10), rows=rows, path=source))
+        source = source_of(Path(folder), rows)
         wanted = os.environ.get("SFUMATO_BENCH_ENGINES", "")
         for name, make in _ENGINES.items():
             if not name.startswith(wanted):
                 continue
             with make() as engine:
-                table = _prepared(engine, source, name)
+                table = prepared(engine, source, name)
                 for what in MEASURES:
                     lines.append(_line(engine, table, name, what))
                     print(lines[-1], file=sys.stderr, flush=True)
     return lines
+
+
+def source_of(folder: Path, rows: int) -> Path:
+    """Write so many rows of a tenth as many people."""
+    import duckdb
+
+    source = folder / f"{rows}.parquet"
+    duckdb.sql(_SOURCE.format(people=max(1, rows // 10), rows=rows, path=source))
+    return source
 
 
 @contextmanager
@@ -110,7 +116,7 @@ def _spark(place: SparkPlace) -> Iterator[Engine]:
 
 
 @contextmanager
-def _standalone() -> Iterator[Engine]:
+def standalone() -> Iterator[Engine]:
     with ExitStack() as stack:
         place = stack.enter_context(spark_cluster.cluster())
         yield stack.enter_context(_spark(place))
@@ -119,11 +125,11 @@ def _standalone() -> Iterator[Engine]:
 _ENGINES: Final[dict[str, Callable[[], AbstractContextManager[Engine]]]] = {
     "PostgreSQL": _postgres,
     "Spark, local": lambda: _spark(SparkPlace()),
-    "Spark, standalone": _standalone,
+    "Spark, standalone": standalone,
 }
 
 
-def _prepared(engine: Engine, source: Path, name: str) -> str:
+def prepared(engine: Engine, source: Path, name: str) -> str:
     table = str(source.with_name(f"{name.replace(' ', '-')}.table"))
     card = read_card("bench", _SHAPE)
     sketch = str(source.with_name(f"{name}.json"))
@@ -137,8 +143,8 @@ def _line(engine: Engine, table: str, name: str, what: str) -> dict[str, object]
     plain = replace(measure, by_person=False)
     private_s, plain_s = [], []
     for _ in range(TURNS):
-        private_s.append(_timed(lambda: engine.measure(table, measure)))
-        plain_s.append(_timed(lambda: engine.measure(table, plain)))
+        private_s.append(timed(lambda: engine.measure(table, measure)))
+        plain_s.append(timed(lambda: engine.measure(table, plain)))
     best, base = min(private_s), min(plain_s)
     return {
         "engine": name,
@@ -149,7 +155,7 @@ def _line(engine: Engine, table: str, name: str, what: str) -> dict[str, object]
     }
 
 
-def _timed(act: Callable[[], object]) -> float:
+def timed(act: Callable[[], object]) -> float:
     begun = time.perf_counter()
     act()
     return time.perf_counter() - begun

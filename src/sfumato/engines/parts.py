@@ -21,7 +21,7 @@ from sfumato.core.columns import Column
 from sfumato.core.expression import Ref
 from sfumato.core.measure import Measure, Tally
 from sfumato.core.refusal import Bug
-from sfumato.plan.lower import ADDED, Statement
+from sfumato.plan.lower import ADDED, Statement, linear
 from sfumato.plan.lower_from import stored_name, table_name
 
 _MOST: Final = 2**62  # no stored sum passes it, whatever the rows are
@@ -197,12 +197,12 @@ def _column(tally: Tally) -> int | None:
 
 def _sum(tally: Tally, column: int) -> str:
     """Print the sum in 128 bits, each part clamped; a part without values is null and stays so."""
-    scale, offset = (f"CAST({number} AS HUGEINT)" for number in (tally.scale, tally.offset))
     if tally.clamp is None:
-        return f"{scale} * coalesce(sum(s{column}), 0) + {offset} * coalesce(sum(n{column}), 0)"
+        total, count = f"coalesce(sum(s{column}), 0)", f"coalesce(sum(n{column}), 0)"
+        return linear(tally, total, count, "duckdb")
     part = f"s{column}"
     if (tally.scale, tally.offset) != (1, 0):
-        part = f"{scale} * s{column} + {offset} * n{column}"
+        part = linear(tally, part, f"n{column}", "duckdb")
     low, high = tally.clamp  # LEAST and GREATEST skip nulls, hence the guard (stack.md, 1.4)
     kept = f"CASE WHEN s{column} IS NOT NULL THEN least(greatest({part}, {low}), {high}) END"
     return f"coalesce(sum({kept}), 0)"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sfumato.core.expression import Expr, Ref
 from sfumato.core.measure import Measure, Tally
-from sfumato.plan.lower import WIDE, Statement, wide_sum
+from sfumato.plan.lower import Statement, linear, wide_sum
 from sfumato.plan.print_values import Dialect, Text, filled, joined, print_expr
 
 _SERVED: Final = ("rows", "people", "values", "sum")
@@ -93,7 +93,5 @@ def _total(tally: Tally, values: tuple[Expr, ...], dialect: Dialect) -> str:
     column = f"w{values.index(tally.value)}"
     if tally.kind == "values":
         return f"count({column})"
-    wide = WIDE[dialect]
-    summed = wide_sum(column, dialect)
-    scaled = f"CAST({tally.scale} AS {wide}) * coalesce({summed}, 0)"
-    return f"{scaled} + CAST({tally.offset} AS {wide}) * count({column})"
+    summed = f"coalesce({wide_sum(column, dialect)}, 0)"
+    return linear(tally, summed, f"count({column})", dialect)

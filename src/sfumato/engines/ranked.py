@@ -15,7 +15,7 @@ from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.refusal import Bug
 from sfumato.engines.known import Known
 from sfumato.engines.parts import lower_parts
-from sfumato.plan.lower import ADDED, Statement
+from sfumato.plan.lower import ADDED, Statement, linear
 from sfumato.plan.lower_from import table_name
 from sfumato.plan.print_values import Text, filled, joined, print_expr
 
@@ -154,12 +154,8 @@ def _tally(tally: Tally, group: Group) -> Text:
             return filled("count({})", _value(tally.value))
         case "sum":
             value = _value(tally.value)
-            return filled(
-                f"CAST({tally.scale} AS HUGEINT) * coalesce(sum({{}}), 0)"
-                f" + CAST({tally.offset} AS HUGEINT) * count({{}})",
-                value,
-                value,
-            )
+            text = linear(tally, "coalesce(sum({}), 0)", "count({})", "duckdb")
+            return filled(text, *[value] * text.count("{}"))
         case _:
             raise Bug("ranks cannot add this up")
 

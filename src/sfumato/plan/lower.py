@@ -348,9 +348,7 @@ class _Printer:
 
     def _linear(self, tally: Tally, total: str, count: str) -> str:
         """Print scale*total + offset*count in 128 bits."""
-        wide = WIDE[self.dialect]
-        scaled = f"CAST({tally.scale} AS {wide}) * coalesce({total}, 0)"
-        return f"{scaled} + CAST({tally.offset} AS {wide}) * {count}"
+        return linear(tally, f"coalesce({total}, 0)", count, self.dialect)
 
     def _totals(self, texts: Sequence[str], source: str, where: str) -> str:
         numbers = [f"CAST({text} AS BIGINT)" for text in texts]
@@ -359,6 +357,13 @@ class _Printer:
             return f"\nSELECT CAST(0 AS BIGINT) AS cell{whole}\nFROM {source}{where}"
         tallies = "".join(f", {number} AS t{i}" for i, number in enumerate(numbers))
         return f"\nSELECT {self._cells}{tallies}\nFROM {source}{where}\nGROUP BY {self._cells}"
+
+
+def linear(tally: Tally, total: str, count: str, dialect: Dialect) -> str:
+    """Print scale*total + offset*count in 128 bits; what is not needed is not counted."""
+    wide = WIDE[dialect]
+    scaled = f"CAST({tally.scale} AS {wide}) * {total}"
+    return f"{scaled} + CAST({tally.offset} AS {wide}) * {count}" if tally.offset else scaled
 
 
 def wide_sum(column: str, dialect: Dialect) -> str:
