@@ -102,7 +102,7 @@ def _vault(folder: Path, rows: int) -> tuple[Path, list[str]]:
         names = [f"user{number}" for number in range(16)]
         for name in names:
             opened.enrol(name, "staff")
-        tokens = [_token(opened.house.desk.access, name) for name in names]
+        tokens = [token_of(opened.house.desk.access, name) for name in names]
         for number in range(ASKED):
             opened["people"].ask(_sql(number), epsilon=0.001)
     return vault, tokens
@@ -125,7 +125,7 @@ def _starts(vault: Path) -> list[dict[str, object]]:
     return [{"load": "start", "s": first}, {"load": "ready after kill -9", "s": ready}]
 
 
-def _token(access: Access, name: str) -> str:
+def token_of(access: Access, name: str) -> str:
     """Return the token of a user who has come in, in this process: over HTTP it takes minutes."""
     operator = Caller("the bench", frozenset({"operate"}))
     invitation = access.invite(operator, name, ["researcher"])["invitation"]

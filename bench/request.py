@@ -5,6 +5,10 @@ ledger in a file, durable at every charge and every answer. Each question is a n
 was asked before is answered from the ledger: its constant, or its price, is another each time.
 Beside it stands the same question in plain SQL, of the same rows in a DuckDB of this process. The
 columns by step are medians of their own, so they only nearly add up to the whole.
+
+The last lines are the same over HTTP, from a client on one kept connection to a service of the same
+vault: with the release quantum off, and with it on, where every answer waits for the next quarter
+of a second.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import importlib
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -27,17 +32,26 @@ import duckdb
 
 import sfumato
 from bench.ledger import sync_ms
+from bench.load import token_of
 from sfumato.app import OpenVault
 from sfumato.client import col
+from sfumato.client.remote import RemoteVault
 from sfumato.door import Ledger
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from served import served
 
 ROWS: Final = 10_000
 QUESTIONS: Final = 200
 WARM: Final = 20  # questions that are asked first and not counted
 TARGET_MS: Final = 15
+QUANTA_MS: Final = (0, 250)
+ASKER: Final = "asker"
 _CARD: Final[Mapping[str, object]] = {
     "unit": "who",
     "budget": {"epsilon": 1000},
+    "ask": {"who": ["staff"]},
     "max_groups": 3,
     "max_rows": 20,
     "limits": {"rows": 10**6},
@@ -60,7 +74,7 @@ Ask = Callable[[OpenVault, int], object]
 Times = dict[str, list[float]]  # step -> seconds of every question
 
 
-def _sql(vault: OpenVault, number: int) -> object:
+def _sql(vault: OpenVault | RemoteVault, number: int) -> object:
     return vault["visits"].ask(_SQL.format(where=_where(number)), epsilon=0.5)
 
 
@@ -102,6 +116,9 @@ def run(rows: int = ROWS, questions: int = QUESTIONS) -> list[dict[str, object]]
         duckdb.sql(_SOURCE.format(people=max(1, rows // 10), rows=rows, path=source))
         with _open_vault(Path(folder), source) as vault, _plain_table(source) as plain:
             lines = [_line(vault, plain, line, questions) for line in LINES]
+            plain_ms = statistics.median(_plain_times(plain, questions)) * 1000
+            token = token_of(vault.house.desk.access, ASKER)
+        lines += [_over_http(Path(folder), token, ms, plain_ms, questions) for ms in QUANTA_MS]
         fdatasync_ms = round(sync_ms(Path(folder)), 2)
     return [{**line, "fdatasync": fdatasync_ms} for line in lines]
 
@@ -110,7 +127,33 @@ def _open_vault(folder: Path, source: Path) -> OpenVault:
     sfumato.create(folder / "vault", anchor=folder / "anchor")
     vault = sfumato.open(folder / "vault")
     vault.add("visits", source, _CARD)
+    vault.enrol(ASKER, "staff")
     return vault
+
+
+def _plain_times(plain: duckdb.DuckDBPyConnection, questions: int) -> list[float]:
+    times: list[float] = []
+    for number in range(questions):
+        _timed(times, partial(_plainly, plain, _SQL.format(where=_where(number))))
+    return times
+
+
+def _over_http(
+    folder: Path, token: str, quantum_ms: int, plain_ms: float, questions: int
+) -> dict[str, object]:
+    """Return the line of questions to a service with such a quantum; no step of it is timed."""
+    times: Times = {"plain": [plain_ms / 1000], "whole": []}
+    begin = 10_000 + 1_000 * quantum_ms  # constants that nobody has asked for
+    with (
+        served(folder / "vault", "--quantum", str(quantum_ms)) as service,
+        sfumato.connect(service.url, token=token) as vault,
+    ):
+        for number in range(begin, begin + WARM):
+            _sql(vault, number)
+        for number in range(begin + WARM, begin + WARM + questions):
+            _timed(times["whole"], partial(_sql, vault, number))
+    name = "off" if quantum_ms == 0 else f"{quantum_ms} ms"
+    return {"question": f"SQL, a new constant, over HTTP, quantum {name}", **_over_plain(times)}
 
 
 @contextmanager
@@ -146,13 +189,17 @@ def _figures(times: Times) -> dict[str, object]:
     """Return milliseconds: the whole, what it is over plain SQL, and each step."""
     ms = {step: statistics.median(found) * 1000 for step, found in times.items()}
     known = sum(ms[step] for step, *_ in STEPS) + ms["engine"]
-    over = ms["whole"] - ms["plain"]
-    p95 = statistics.quantiles(times["whole"], n=20)[-1] * 1000 - ms["plain"]
-    found = {"plain": ms["plain"], "whole": ms["whole"], "over plain": over, "p95 over plain": p95}
     steps = {step: ms[step] for step, *_ in STEPS[:4]}
     rest = {"engine": ms["engine"], "settle": ms["settle"], STEPS[5][0]: ms[STEPS[5][0]]}
-    figures = {**found, **steps, **rest, "the rest": ms["whole"] - known}
-    return {"target": TARGET_MS, **{name: round(x, 2) for name, x in figures.items()}}
+    figures = {**steps, **rest, "the rest": ms["whole"] - known}
+    return {**_over_plain(times), **{name: round(x, 2) for name, x in figures.items()}}
+
+
+def _over_plain(times: Times) -> dict[str, object]:
+    plain, whole = (statistics.median(times[what]) * 1000 for what in ("plain", "whole"))
+    p95 = statistics.quantiles(times["whole"], n=20)[-1] * 1000 - plain
+    found = {"plain": plain, "whole": whole, "over plain": whole - plain, "p95 over plain": p95}
+    return {"target": TARGET_MS, **{name: round(x, 2) for name, x in found.items()}}
 
 
 @contextmanager
