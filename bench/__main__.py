@@ -23,6 +23,7 @@ BENCHES = (
     "engines3",
     "growth",
     "ledger",
+    "recovery",
     "load",
     "lab",
     "local",

@@ -32,7 +32,9 @@ _DEBT: Final = Debt(10, 10, 10, 0)
 _AT: Final = "2026-11-21T10:00:00Z"
 
 
-class _Clock:
+class Clock:
+    """A time that stands still."""
+
     def now(self) -> str:
         return _AT
 
@@ -40,7 +42,7 @@ class _Clock:
 def run(entries: int = ENTRIES) -> list[dict[str, object]]:
     """Return a line for each store and size: debits a second, and the ratio to an empty one."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
-        ledger = sqlite.create_ledger(Path(folder) / "ledger.db", _Clock(), SystemDice())
+        ledger = sqlite.create_ledger(Path(folder) / "ledger.db", Clock(), SystemDice())
         lines = _measure("sqlite", ledger, entries)
         for line in lines:
             line["fdatasync ms"] = round(sync_ms(Path(folder)), 3)
@@ -57,7 +59,7 @@ def _postgres(entries: int) -> list[dict[str, object]]:
         return []
     with pg.running() as server:
         return _measure(
-            "postgres", postgres.create_ledger(server.fresh_url(), _Clock(), SystemDice()), entries
+            "postgres", postgres.create_ledger(server.fresh_url(), Clock(), SystemDice()), entries
         )
 
 
@@ -119,8 +121,8 @@ def _fill(ledger: SqlLedger, entries: int) -> None:
     while (left := entries - ledger.head().seq) > 0:
         with ledger._work() as work:
             made = list(islice(_charged(work.head), min(left, 50_000)))
-            _insert(work.link, "ledger_entries", [tuple(vars(entry).values()) for entry in made])
-            _insert(work.link, "ledger_operations", [_operation(entry) for entry in made])
+            insert(work.link, "ledger_entries", [tuple(vars(entry).values()) for entry in made])
+            insert(work.link, "ledger_operations", [_operation(entry) for entry in made])
             _add_debits(work.link, len(made))
             work.head = Head(work.head.ledger, 1, made[-1].seq, made[-1].hash)
             work.is_dirty = True
@@ -143,7 +145,7 @@ def _operation(entry: Entry) -> tuple[object, ...]:
     return (asked.user, asked.op, asked.request, asked.answer_key, "charged", entry.seq, None)
 
 
-def _insert(link: Link, table: str, rows: list[tuple[object, ...]]) -> None:
+def insert(link: Link, table: str, rows: list[tuple[object, ...]]) -> None:
     for start in range(0, len(rows), 500):
         some = rows[start : start + 500]
         row = f"({', '.join('?' * len(some[0]))})"
