@@ -30,18 +30,19 @@ _PARTS: Final = ("duckdb", "numpy")
 
 def show(name: str, command: str, run: Callable[[], Rows], on_page: bool) -> None:
     """Run a bench and print its table; and write it as a section of the page, if so asked."""
-    busy = os.getloadavg()[0]
+    busy, begun = os.getloadavg()[0], time.monotonic()
     print(f"\n## {name}\n", flush=True)
     found = table(run())
-    print(found, flush=True)
+    took = f"took {time.monotonic() - begun:.0f} s"
+    print(f"{found}\n\n{took}", flush=True)
     if on_page:
-        put(name, command, found, busy)
+        put(name, f"`{command}`, {_when_and_where(busy)}, {took}", found)
 
 
-def put(name: str, command: str, table: str, busy: float) -> None:
+def put(name: str, how: str, table: str) -> None:
     """Write one section of the page; the others stay as they are."""
     kept = sections(PAGE.read_text("utf-8")) if PAGE.exists() else {}
-    kept[name] = f"`{command}`, {_when_and_where(busy)}.\n\n{table}"
+    kept[name] = f"{how}.\n\n{table}"
     PAGE.write_text(page_of(kept), "utf-8")
 
 
