@@ -118,7 +118,9 @@ def run(rows: int = ROWS, questions: int = QUESTIONS) -> list[dict[str, object]]
             lines = [_line(vault, plain, line, questions) for line in LINES]
             plain_ms = statistics.median(_plain_times(plain, questions)) * 1000
             token = token_of(vault.house.desk.access, ASKER)
-        lines += [_over_http(Path(folder), token, ms, plain_ms, questions) for ms in QUANTA_MS]
+        for quantum_ms in QUANTA_MS:  # with it on, each takes a quarter of a second
+            asked = questions if quantum_ms == 0 else max(2, questions // 5)
+            lines.append(_over_http(Path(folder), token, quantum_ms, plain_ms, asked))
         fdatasync_ms = round(sync_ms(Path(folder)), 2)
     return [{**line, "fdatasync": fdatasync_ms} for line in lines]
 
