@@ -37,6 +37,9 @@ _CONF: Final = {
     "spark.sql.files.minPartitionNum": "2",
     "spark.sql.legacy.allowNonEmptyLocationInCTAS": "false",
     "spark.redaction.regex": "(?i)secret|password|token|salt",
+    # What its parser learns from statements is never let go of otherwise: 5 kB for each of these.
+    "spark.sql.parser.manageParserCaches": "true",
+    "spark.sql.parser.parserDfaCacheFlushThreshold": "20000",
 }
 _TUNED: Final = "spark.sql.files."  # how a table is cut into parts; an owner may say otherwise
 

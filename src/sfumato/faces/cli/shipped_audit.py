@@ -43,6 +43,9 @@ class Asked:
 def run(shell: Shell, asked: Asked) -> bool:
     """Run the audits that were asked for, show them, and say whether all is well."""
     _check(asked)
+    for engine in asked.engines:  # one that cannot be had is refused now, and not after minutes
+        with _fresh(shell, engine):
+            pass
     made: list[Held | Found] = []
     begun = time.monotonic()
     with working("auditing") as doing:  # of people who do not exist, so how far it is may be told
