@@ -468,6 +468,25 @@ def test_the_std_is_how_far_estimates_are_scattered(what: str, shape: Shape, kin
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("VAR_SAMP(age)", "nearly constant"),
+        ("STDDEV(age)", "nearly constant"),
+        ("CORR(odd, age)", "at the ends"),
+    ],
+)
+def test_a_value_cut_at_a_public_end_is_no_surer_than_its_interval(
+    what: str, says: str, kind: Kind
+) -> None:
+    (shape,) = (one for one in SHAPES if one.says == says)
+    value, std, low, high = finished(asked(what), blurred(asked(what), shape, kind, 8.0))
+    cut = (value == 1) if what.startswith("CORR") else (value == 0)
+    assert cut.mean() > 0.2
+    assert np.all(std[cut] >= (high - low)[cut] / 4 * (1 - EXACT))
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_a_slope_over_one_and_the_same_x_says_nothing(kind: Kind) -> None:
     rows = tuple(row_of(age=37, odd=n % 16 - 7) for n in range(64))
     shape = Shape("constant", rows, 50)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.core.card import Card
 from sfumato.core.expression import Arithmetic, Case, Expr, IsNull, Not
@@ -30,6 +31,7 @@ FINEST: Final = 2**30  # the most steps that a value is kept in
 FINEST_PRODUCT: Final = 2**28  # the most steps that a product is kept in: rounds less than noise
 MOST_TOTAL: Final = 2**62  # what plan.py lets all rows at their bound add up to, and no more
 LEAST_ROWS: Final = 2.0  # a sample variance takes two
+NORMAL: Final = 1.96  # half of a normal 95 % interval, in deviations
 PIECES: Final = 16  # into which the plausible counts are cut, to tighten an interval
 
 
@@ -219,14 +221,25 @@ def estimated(
     value = _point(statistic, moments, values, noises)
     if statistic.otherwise is not None:
         value = np.where(unknown, np.clip(statistic.otherwise(values), lower, upper), value)
-    std = np.minimum(_std(statistic, moments, values, noises), half)
+    std = _std(statistic, moments, values, noises)
     low, high = _within(statistic, _least_rows(parts[0].values, noises), low, high)
+    std = np.minimum(np.where(_is_cut(value, lower, upper), _std_of(low, high, std), std), half)
     return Estimate(
         np.clip(value, low, high).tolist(),
         np.where(unknown, half, std).tolist(),
         low.tolist(),
         high.tolist(),
     )
+
+
+def _is_cut(value: Floats, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
+    """Say which values lie at a public end: there a step of a moment may move nothing."""
+    return np.asarray((value <= lower) | (value >= upper))
+
+
+def _std_of(low: Floats, high: Floats, least: Floats) -> Floats:
+    """Return the std that a normal number with that interval has, or the least if that is more."""
+    return np.maximum((high - low) / (2 * NORMAL), least)
 
 
 def _within(
