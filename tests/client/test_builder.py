@@ -11,6 +11,7 @@ from sfumato.client.builder import Builder
 from sfumato.client.columns import case, col
 from sfumato.core.expression import Ref
 from sfumato.core.refusal import Refused
+from sfumato.plan.read_sql import read_sql
 
 NOBODY = cast(Any, None)  # whom it would be asked of: nothing is asked here
 
@@ -61,6 +62,16 @@ def test_what_is_not_of_the_language_is_refused_as_it_is_written(
         write(asked())
     assert refused.value.code == "not-in-language"
     assert refused.value.next_step.startswith("Write ")
+
+
+def test_bins_from_zero_on_are_those_of_sql() -> None:
+    ages = asked().group_by(age_from=col("age").bins(10)).count(name="n")
+    sql = "SELECT {0}, COUNT(*) AS n FROM town GROUP BY {0}"
+    from_zero = read_sql(sql.format("FLOOR(age / 10) * 10"), "town")
+    assert ages.question().group_by == from_zero.group_by
+    from_five = read_sql(sql.format("FLOOR((age - 5) / 10) * 10 + 5"), "town")
+    moved = asked().group_by(age_from=col("age").bins(10, start=5)).question()
+    assert moved.group_by == from_five.group_by
 
 
 def test_a_key_may_have_another_name() -> None:

@@ -169,9 +169,13 @@ class Column:
         return Column(Clamp(self.expr, *ends))
 
     def bins(self, width: object, *, start: object = 0) -> Column:
-        """Return where the number's bin of that width begins; group by it for a histogram."""
-        from_start = _reckoned("-", self, start)
-        return (from_start // width) * width + start
+        """Return where the number's bin of that width begins; group by it for a histogram.
+
+        From zero on it is what SQL writes as `FLOOR(x / 10) * 10`: the same question, paid once.
+        """
+        if not isinstance(start, Column) and value_of(start) == Constant.of(0):
+            return (self // width) * width
+        return ((self - start) // width) * width + start
 
     def or_else(self, *others: object) -> Column:
         """Return the first that is not null."""
