@@ -118,3 +118,20 @@ def test_a_frame_loses_no_column_to_an_error_of_its_name(vault: OpenVault) -> No
     assert [frame[name][0] for name in answer.columns] == list(answer.rows[0])
     assert frame["n_std__"] == [answer.std[0][0]]
     assert len(frame) == 4 * len(answer.columns)
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_chosen"),
+    [
+        ("SELECT sex, COUNT(*) AS n FROM town GROUP BY sex", False),
+        ("SELECT sex, COUNT(*) AS n FROM town GROUP BY sex ORDER BY sex LIMIT 1", False),
+        ("SELECT sex, COUNT(*) AS n FROM town GROUP BY sex HAVING n > 5", True),
+        ("SELECT sex, COUNT(*) AS n FROM town GROUP BY sex ORDER BY n DESC LIMIT 1", True),
+    ],
+)
+def test_an_answer_says_where_rows_were_chosen_by_their_noise(
+    vault: OpenVault, sql: str, is_chosen: bool
+) -> None:
+    answer = vault["town"].ask(sql, epsilon=1)
+    shown = (repr(answer), answer._repr_html_(), answer.plot().summary)
+    assert [("do not hold for rows that were chosen" in text) for text in shown] == [is_chosen] * 3

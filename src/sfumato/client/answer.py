@@ -192,6 +192,7 @@ class Answer:
             paid += f", {raised['paid_in_all']['epsilon']:g} in all for this question"
         return (
             f"± and ranges hold at 95 %, for the noise alone{but}; {receipt['bounding']}.",
+            *chosen_lines(receipt),
             f"{self.guarantee}, {paid}, {left:g} left.",
             *array_lines(self.arrays),
             *rank_lines(receipt),
@@ -206,6 +207,16 @@ def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
         f"{name} is an array, in .arrays: every number "
         + ("a median." if one["margin"] is None else f"± {one['margin']:.4g} at 95 %.")
         for name, one in arrays.items()
+    ]
+
+
+def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
+    """Return for which rows the intervals do not hold, where the receipt says that (rules 17)."""
+    if "not valid for rows" not in str(receipt.get("interval", "")):
+        return []
+    return [
+        "They do not hold for rows that were chosen or ordered by their own noisy values, nor for "
+        "the branch that a CASE takes by them."
     ]
 
 
