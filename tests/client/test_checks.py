@@ -146,6 +146,7 @@ def test_sampling_widens_a_mean_by_the_released_spread(by_row: DataSet) -> None:
         assert wide.interval[place][2:] == answer.interval[place][2:]
     assert "The ± of m includes sampling" in repr(wide)
     assert "for the noise alone unless said below" in repr(wide)
+    assert wide.with_sampling() == wide
 
 
 def _bar(answer: Any, row: int, place: int) -> tuple[float, float]:

@@ -93,3 +93,45 @@ def test_the_interval_of_a_sum_holds_its_noise(noise: Noise, count: int) -> None
     margin = margin_of_sum(noise.std(), count, noise.kind)
     inside = float(np.mean(np.abs(drawn) <= margin))
     assert inside >= 0.943  # 20,000 draws: six deviations below 95 % is 0.941
+
+
+def test_what_was_tidied_is_not_added_up(vault: OpenVault) -> None:
+    answer = vault["town"].group_by("sex", "zip").count(name="n").ask(epsilon=1)
+    with pytest.raises(Refused, match="tidied") as refused:
+        answer.tidy().total("sex")
+    assert "Add up first" in refused.value.next_step
+    assert answer.total("sex").tidy().rows == tuple(
+        (sex, max(round(float(str(n))), 0)) for sex, n in answer.total("sex")
+    )
+
+
+def test_a_key_is_kept_once(vault: OpenVault) -> None:
+    answer = vault["town"].group_by("sex", "zip").count(name="n").ask(epsilon=1)
+    with pytest.raises(Refused, match="twice"):
+        answer.total("sex", "sex")
+
+
+def test_a_frame_loses_no_column_to_an_error_of_its_name(vault: OpenVault) -> None:
+    asked = vault["town"].count(name="n").sum("pay", name="n_std").sum("pay", name="n_std_")
+    answer = asked.ask(epsilon=1)
+    frame = answer.frame()
+    assert [frame[name][0] for name in answer.columns] == list(answer.rows[0])
+    assert frame["n_std__"] == [answer.std[0][0]]
+    assert len(frame) == 4 * len(answer.columns)
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_chosen"),
+    [
+        ("SELECT sex, COUNT(*) AS n FROM town GROUP BY sex", False),
+        ("SELECT sex, COUNT(*) AS n FROM town GROUP BY sex ORDER BY sex LIMIT 1", False),
+        ("SELECT sex, COUNT(*) AS n FROM town GROUP BY sex HAVING n > 5", True),
+        ("SELECT sex, COUNT(*) AS n FROM town GROUP BY sex ORDER BY n DESC LIMIT 1", True),
+    ],
+)
+def test_an_answer_says_where_rows_were_chosen_by_their_noise(
+    vault: OpenVault, sql: str, is_chosen: bool
+) -> None:
+    answer = vault["town"].ask(sql, epsilon=1)
+    shown = (repr(answer), answer._repr_html_(), answer.plot().summary)
+    assert [("do not hold for rows that were chosen" in text) for text in shown] == [is_chosen] * 3

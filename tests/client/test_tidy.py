@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from sfumato.app import OpenVault
 from sfumato.client import Answer
+from sfumato.client.derive import TIDIED
 from sfumato.client.simplex import onto_simplex, placed, rounded
 from sfumato.client.tidy import (
     CLIPPED,
-    TIDIED,
     Estimates,
     Margin,
     least_squares,

@@ -27,7 +27,8 @@ from sfumato.plan.plan import MAX_TOTAL, Plan, make_plan
 from sfumato.plan.price import price_for_errors
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.verbs import verb_of
-from sfumato.plan.verbs.moments import MOST_TOTAL, Range, margin_of
+from sfumato.plan.verbs.moments import MOST_TOTAL, margin_of
+from sfumato.plan.verbs.ranges import Range
 from sfumato.plan.verbs.verb import Asked, Estimate, Floats, NoisyPart, Part
 from vaults import open_with, write_csv
 
@@ -464,6 +465,25 @@ def test_the_std_is_how_far_estimates_are_scattered(what: str, shape: Shape, kin
     assert np.median(std) == pytest.approx(value.std(), rel=0.1)
     assert abs(value.mean() - shape.right(of)) < 0.1 * value.std()
     assert 3.5 * value.std() < np.mean(high - low) < 16 * value.std()  # they are on the safe side
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("VAR_SAMP(age)", "nearly constant"),
+        ("STDDEV(age)", "nearly constant"),
+        ("CORR(odd, age)", "at the ends"),
+    ],
+)
+def test_a_value_cut_at_a_public_end_is_no_surer_than_its_interval(
+    what: str, says: str, kind: Kind
+) -> None:
+    (shape,) = (one for one in SHAPES if one.says == says)
+    value, std, low, high = finished(asked(what), blurred(asked(what), shape, kind, 8.0))
+    cut = (value == 1) if what.startswith("CORR") else (value == 0)
+    assert cut.mean() > 0.2
+    assert np.all(std[cut] >= (high - low)[cut] / 4 * (1 - EXACT))
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])

@@ -259,3 +259,22 @@ def test_every_refusal_of_the_reader_is_met_by_a_text(monkeypatch: pytest.Monkey
         and not any(re.search(known, written) for known in NOT_REACHED)
     ]
     assert left == []
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "instead"),
+    [
+        ("SELECT patient, COUNT(*) FROM clinic GROUP BY patient", "names the person", "DISTINCT"),
+        ("SELECT COUNT(*) FROM clinic c WHERE c.patient = 'p1'", "names the person", "one row"),
+        ("SELECT COUNT(*) FROM clinic WHERE zip = note", "comparing two columns", "a constant"),
+        ("SELECT zip AS z, COUNT(*) AS ZIP FROM clinic GROUP BY zip", "aggregates", "another name"),
+        ("SELECT zip, COUNT(*) FROM clinic GROUP BY zip, 2", "aggregates", "another name"),
+    ],
+)
+def test_what_analysts_try_first_is_refused_in_words_that_fit(
+    text: str, cause: str, instead: str
+) -> None:
+    refusal = refused(text, asked)
+    assert refusal is not None
+    assert cause in refusal.cause
+    assert instead in refusal.next_step

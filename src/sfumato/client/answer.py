@@ -72,16 +72,24 @@ class Answer:
         return len(self.rows)
 
     def frame(self) -> dict[str, list[object]]:
-        """Return columns by name; each number is followed by its _std, _low and _high."""
+        """Return columns by name; each number is followed by its _std, _low and _high.
+
+        Where the answer has a column of that name, an underscore more stands behind ours.
+        """
         made: dict[str, list[object]] = {}
         for place, name in enumerate(self.columns):
             made[name] = [row[place] for row in self.rows]
             if any(row[place] is not None for row in self.std):
-                made[f"{name}_std"] = [row[place] for row in self.std]
+                made[self._beside(name, "std")] = [row[place] for row in self.std]
                 pairs = [row[place] or (None, None) for row in self.interval]
-                made[f"{name}_low"] = [pair[0] for pair in pairs]
-                made[f"{name}_high"] = [pair[1] for pair in pairs]
+                made[self._beside(name, "low")] = [pair[0] for pair in pairs]
+                made[self._beside(name, "high")] = [pair[1] for pair in pairs]
         return made
+
+    def _beside(self, name: str, what: str) -> str:
+        """Return what a number's error is called, which no column of the answer is."""
+        called = f"{name}_{what}"
+        return called if called not in self.columns else self._beside(name, f"{what}_")
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the answer with its error bars as a pandas frame."""
@@ -184,6 +192,7 @@ class Answer:
             paid += f", {raised['paid_in_all']['epsilon']:g} in all for this question"
         return (
             f"± and ranges hold at 95 %, for the noise alone{but}; {receipt['bounding']}.",
+            *chosen_lines(receipt),
             f"{self.guarantee}, {paid}, {left:g} left.",
             *array_lines(self.arrays),
             *rank_lines(receipt),
@@ -198,6 +207,16 @@ def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
         f"{name} is an array, in .arrays: every number "
         + ("a median." if one["margin"] is None else f"± {one['margin']:.4g} at 95 %.")
         for name, one in arrays.items()
+    ]
+
+
+def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
+    """Return for which rows the intervals do not hold, where the receipt says that (rules 17)."""
+    if "not valid for rows" not in str(receipt.get("interval", "")):
+        return []
+    return [
+        "They do not hold for rows that were chosen or ordered by their own noisy values, nor for "
+        "the branch that a CASE takes by them."
     ]
 
 

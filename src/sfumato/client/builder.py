@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol, Unpack
 
-from sfumato.client.columns import Column, Condition, condition
-from sfumato.client.narrowing import joined, of_column
+from sfumato.client.columns import Column, Condition, condition, expr_of
+from sfumato.client.narrowing import ends_of, joined, of_column, order_of, share_of
 from sfumato.client.of_tables import OfTables
 from sfumato.client.terms import AskTerms, FitPriceTerms, FitTerms, Number, PriceTerms
 from sfumato.core.expression import (
     Constant,
     Expr,
     Predicate,
-    Ref,
     columns_of,
     one_where,
     truth_of,
@@ -76,11 +75,11 @@ class Steps(OfTables):
         begun = self.begun()
         return replace(begun, conditions=begun.conditions + tuple(made))
 
-    def group_by(self, *keys: Of, **named: Column | Condition) -> Builder:
+    def group_by(self, *keys: Of, **named: Of | Condition) -> Builder:
         """Ask for each key: `group_by("zip", decade=col("age") // 10, old=col("age") >= 65)`."""
-        made = [(_name(key), _expr(key)) for key in keys]
+        made = [(_name(key), expr_of(key)) for key in keys]
         made += [
-            (n, truth_of(k.predicate) if isinstance(k, Condition) else k.expr)
+            (n, truth_of(k.predicate) if isinstance(k, Condition) else expr_of(k))
             for n, k in named.items()
         ]
         begun = self.begun()
@@ -89,7 +88,11 @@ class Steps(OfTables):
     def at_most(self, *, groups: int | None = None, rows: int | None = None) -> Builder:
         """Bound a person's part: groups a person, rows a person and group."""
         begun = self.begun()
-        return replace(begun, groups=groups or begun.groups, rows=rows or begun.rows)
+        return replace(
+            begun,
+            groups=begun.groups if groups is None else groups,
+            rows=begun.rows if rows is None else rows,
+        )
 
     def count(self, of: Of | Condition | None = None, *, name: str | None = None) -> Builder:
         """Ask for the number of rows, of values, or of rows for which a condition holds."""
@@ -99,12 +102,14 @@ class Steps(OfTables):
             return self._of("count_values", "count", Column(one_where(of.predicate)), name)
         return self._of("count_values", "count", of, name)
 
-    def people(self, where: Condition | None = None, *, name: str | None = None) -> Builder:
+    def people(
+        self, where: Condition | Column | None = None, *, name: str | None = None
+    ) -> Builder:
         """Ask for the number of people, or of those who have a row for which a condition holds."""
         if where is None:
             return self._with(name or "people", Aggregate("count_people"))
         once = Constant.of(0), Constant.of(1)
-        of = Aggregate("sum", (one_where(where.predicate),), within=once)
+        of = Aggregate("sum", (one_where(condition(where)),), within=once)
         return self._with(name or "people", of)
 
     def running_count(self, *, name: str | None = None) -> Builder:
@@ -113,15 +118,15 @@ class Steps(OfTables):
 
     def distinct(self, of: Of, *, most: int | None = None, name: str | None = None) -> Builder:
         """Ask for the number of different values; at most `most` of a person count."""
-        aggregate = Aggregate("count_distinct", (_expr(of),), most=most)
+        aggregate = Aggregate("count_distinct", (expr_of(of),), most=most)
         return self._with(name or f"distinct_{_name(of)}", aggregate)
 
     def sum(
         self, of: Of, *, within: tuple[Number, Number] | None = None, name: str | None = None
     ) -> Builder:
         """Ask for a sum; `within` clamps each person's sum of a group instead of their rows."""
-        ends = None if within is None else (Constant.of(within[0]), Constant.of(within[1]))
-        return self._with(name or f"sum_{_name(of)}", Aggregate("sum", (_expr(of),), within=ends))
+        ends = None if within is None else ends_of(within)
+        return self._with(name or f"sum_{_name(of)}", Aggregate("sum", (expr_of(of),), within=ends))
 
     def mean(self, of: Of, *, name: str | None = None) -> Builder:
         """Ask for a mean."""
@@ -171,7 +176,7 @@ class Steps(OfTables):
         """Ask for one or more quantiles: points of a public grid."""
         built = self.begun()
         for share in at:
-            asked = Aggregate("quantile", (_expr(of),), at=Constant.of(share).number)
+            asked = Aggregate("quantile", (expr_of(of),), at=share_of(share))
             called = name if name and len(at) == 1 else f"{name or 'q'}{share}_{_name(of)}"
             built = built._with(called, asked)
         return built
@@ -186,7 +191,7 @@ class Steps(OfTables):
 
     def top(self, of: Of, most: int = 1, *, name: str | None = None) -> Builder:
         """Ask for the most frequent values."""
-        return self._with(name or f"top_{_name(of)}", Aggregate("top", (_expr(of),), most=most))
+        return self._with(name or f"top_{_name(of)}", Aggregate("top", (expr_of(of),), most=most))
 
     def bounds(self, of: Of, *, name: str | None = None) -> Builder:
         """Ask between which powers of two most values lie: what to clamp to, if none are known."""
@@ -194,7 +199,7 @@ class Steps(OfTables):
 
     def first_above(self, of: Of, count: int, *, name: str | None = None) -> Builder:
         """Ask for the first of the public keys, in their order, of which so many rows there are."""
-        aggregate = Aggregate("first_above", (_expr(of),), most=count)
+        aggregate = Aggregate("first_above", (expr_of(of),), most=count)
         return self._with(name or f"first_above_{_name(of)}", aggregate)
 
     def formula(self, **formulas: Column) -> Builder:
@@ -203,7 +208,7 @@ class Steps(OfTables):
         It is free: only the numbers that it is of are paid.
         """
         begun = self.begun()
-        made = tuple(Output(name, Formula(column.expr)) for name, column in formulas.items())
+        made = tuple(Output(name, Formula(expr_of(column))) for name, column in formulas.items())
         return replace(begun, outputs=begun.outputs + made)
 
     def show(self, *names: str) -> Builder:
@@ -258,7 +263,7 @@ class Steps(OfTables):
     def order_by(self, *names: str) -> Builder:
         """Sort released rows by columns of the answer; `-name` is from the largest down."""
         begun = self.begun()
-        made = tuple(Order(n.removeprefix("-"), n.startswith("-")) for n in names)
+        made = tuple(order_of(name) for name in names)
         return replace(begun, order=begun.order + made)
 
     def limit(self, count: int) -> Builder:
@@ -266,11 +271,11 @@ class Steps(OfTables):
         return replace(self.begun(), most=count)
 
     def _of(self, verb: Verb, short: str, of: Of, name: str | None) -> Builder:
-        return self._with(name or f"{short}_{_name(of)}", Aggregate(verb, (_expr(of),)))
+        return self._with(name or f"{short}_{_name(of)}", Aggregate(verb, (expr_of(of),)))
 
     def _of_two(self, verb: Verb, short: str, of: tuple[Of, Of], name: str | None) -> Builder:
         called = name or f"{short}_{_name(of[0])}_{_name(of[1])}"
-        return self._with(called, Aggregate(verb, (_expr(of[0]), _expr(of[1]))))
+        return self._with(called, Aggregate(verb, (expr_of(of[0]), expr_of(of[1]))))
 
     def _with(self, name: str, aggregate: Aggregate) -> Builder:
         begun = self.begun()
@@ -351,9 +356,5 @@ def _shown(outputs: tuple[Output, ...], names: tuple[str, ...] | None) -> tuple[
     return tuple(replace(output, is_shown=output.name in names) for output in outputs)
 
 
-def _expr(of: Of) -> Expr:
-    return Ref(of) if isinstance(of, str) else of.expr
-
-
 def _name(of: Of) -> str:
-    return of if isinstance(of, str) else "_".join(sorted(columns_of(of.expr))) or "constant"
+    return of if isinstance(of, str) else "_".join(sorted(columns_of(expr_of(of)))) or "constant"

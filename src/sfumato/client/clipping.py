@@ -103,7 +103,7 @@ def _max_rows(card: CardView, table: str) -> int:
 
 def _values(built: Builder, of: str, columns: Sequence[Any]) -> Builder:  # Any: JSON
     """Ask how many values there are, and how many lie at each bound."""
-    declared = [c for c in columns if c["name"].casefold() == of.casefold()]
+    declared = [c for c in columns if c["name"].casefold() == str(of).casefold()]
     if not declared or declared[0]["lower"] is None or declared[0]["step"] is None:
         raise Refused(
             "no-bounds",

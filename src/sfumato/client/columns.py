@@ -169,9 +169,13 @@ class Column:
         return Column(Clamp(self.expr, *ends))
 
     def bins(self, width: object, *, start: object = 0) -> Column:
-        """Return where the number's bin of that width begins; group by it for a histogram."""
-        from_start = _reckoned("-", self, start)
-        return (from_start // width) * width + start
+        """Return where the number's bin of that width begins; group by it for a histogram.
+
+        From zero on it is what SQL writes as `FLOOR(x / 10) * 10`: the same question, paid once.
+        """
+        if not isinstance(start, Column) and value_of(start) == Constant.of(0):
+            return (self // width) * width
+        return ((self - start) // width) * width + start
 
     def or_else(self, *others: object) -> Column:
         """Return the first that is not null."""
@@ -209,6 +213,8 @@ def col(name: str) -> Column:
 
 def case(*whens: tuple[Condition | Column, object], otherwise: object = None) -> Column:
     """Return the value beside the first condition that holds: `case((col("x") < 18, "young"))`."""
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in whens):
+        raise _not_python("a case of other than pairs", 'case((col("x") < 18, "young"))')
     pairs = tuple((condition(when), expression(value)) for when, value in whens)
     return Column(Case(pairs, None if otherwise is None else expression(otherwise)))
 
@@ -218,11 +224,24 @@ def expression(value: object) -> Expr:
     return value.expr if isinstance(value, Column) else Literally(value_of(value))
 
 
-def condition(value: Condition | Column) -> Predicate:
+def expr_of(of: object) -> Expr:
+    """Return the expression that a column's name or a column is; or refuse what is neither."""
+    if isinstance(of, str):
+        return Ref(of)
+    if isinstance(of, Column):
+        return of.expr
+    if isinstance(of, Condition):
+        raise _not_python("a condition", "case((condition, 1), otherwise=0), or count(condition)")
+    raise _not_python(type(of).__name__, 'the column\'s name, or col("x")')
+
+
+def condition(value: object) -> Predicate:
     """Return the condition; a column alone is one that is true."""
     if isinstance(value, Condition):
         return value.predicate
-    return Compare(value.expr, "=", Constant.of(True))
+    if isinstance(value, Column):
+        return Compare(value.expr, "=", Constant.of(True))
+    raise _not_python(f"{type(value).__name__} for a condition", 'col("x") > 5, or where(x=5)')
 
 
 def _reckoned(sign: Sign, left: object, right: object) -> Column:

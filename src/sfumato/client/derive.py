@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sfumato.client.answer import Answer
 
 ADDITIVE: Final = ("count", "count_values", "sum")
+TIDIED: Final = "Tidied: free post-processing of released numbers; nothing was asked or paid."
 MISS: Final = 0.05  # intervals hold at 95 %
 _Z95: Final = 1.959963984540054
 
@@ -92,6 +93,13 @@ def has_private_keys(answer: Answer) -> bool:
 
 
 def _kept_places(answer: Answer, keep: Sequence[str]) -> list[int]:
+    if TIDIED in answer.notes:
+        raise _refused(
+            "The answer is tidied, so its cells lean and are no more independent.",
+            "Add up first, and tidy the totals; both are free.",
+        )
+    if len(set(keep)) < len(keep):
+        raise _refused("A key is to be kept twice.", "Name it once.")
     keys = [c for c in answer.columns if "key" in answer.asked(c)]
     unknown = [name for name in keep if name not in keys]
     if unknown:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sfumato.core.expression import Expr, Ref
+from sfumato.client.columns import expr_of
 from sfumato.core.question import REDUCTIONS, Joined, JoinedPeople, Question, Reduce
 from sfumato.core.refusal import Refused
 
@@ -15,19 +15,21 @@ if TYPE_CHECKING:
 
 def reduced(name: str, column: str | tuple[str, str | Column]) -> Reduce:
     """Return the column of a table with one row for each person: "count", or (verb, of what)."""
+    if not isinstance(column, str) and not (isinstance(column, tuple) and len(column) == 2):
+        raise Refused(
+            "not-in-language",
+            f"{name!r} does not say what is taken of each person.",
+            f'Write {name}="count", or {name}=("sum", "x").',
+        )
     verb, of = (column, None) if isinstance(column, str) else column
     for known in REDUCTIONS:
         if known == verb:
-            return Reduce(name, known, None if of is None else _expr(of))
+            return Reduce(name, known, None if of is None else expr_of(of))
     raise Refused(
         "not-in-language",
         f"{verb!r} is not answered for each person.",
         f"Use {', '.join(REDUCTIONS)}.",
     )
-
-
-def _expr(of: str | Column) -> Expr:
-    return Ref(of) if isinstance(of, str) else of.expr
 
 
 def joined_people(begun: Builder, other: Builder, *, keep_all: bool) -> JoinedPeople:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from numbers import Rational
 from typing import Final
 from uuid import UUID
@@ -19,6 +20,7 @@ from sfumato.core.expression import (
     Predicate,
     Ref,
 )
+from sfumato.core.question import Order
 from sfumato.core.refusal import Refused
 
 _VALUES: Final = (str, bool, float, Decimal, Rational, date, UUID)
@@ -64,11 +66,57 @@ def of_column(name: str, value: object) -> Predicate:
     return Compare(Ref(name), "=", value_of(value))
 
 
+def ends_of(within: object) -> tuple[Constant, Constant]:
+    """Return the two ends between which each person's sum is kept, or refuse."""
+    if not isinstance(within, tuple | list) or len(within) != 2:
+        raise Refused(
+            "not-in-language",
+            "The bounds on a person's sum are not (low, high).",
+            "Write within=(0, 500).",
+        )
+    low, high = within
+    return value_of(low), value_of(high)
+
+
+def share_of(share: object) -> Fraction:
+    """Return the share of the rows below a quantile; the question says which there are."""
+    if isinstance(share, str) or value_of(share).kind != "number":
+        raise Refused(
+            "not-in-language",
+            f"{share!r} is no share of the rows.",
+            'Write quantile("x", 0.9).',
+        )
+    return value_of(share).number
+
+
+def order_of(name: object) -> Order:
+    """Return the column of the answer to sort by, and which way."""
+    if not isinstance(name, str):
+        raise Refused(
+            "not-in-language",
+            "Released rows are sorted by columns of the answer, by name.",
+            'Write order_by("-n").',
+        )
+    return Order(name.removeprefix("-"), name.startswith("-"))
+
+
 def equal_pairs(table: str, also: Equal) -> tuple[tuple[str, str], ...]:
     """Return pairs of columns that are equal: one before, and one of the table that is joined."""
     names = (also,) if isinstance(also, str) else also
+    if not isinstance(names, Sequence) or not all(map(_is_equal, names)):
+        raise Refused(
+            "not-in-language",
+            "What else is equal is columns, or pairs of a column before and one of the table.",
+            'Write also="day", or also=[("day", "given")].',
+        )
     pairs = ((name, name) if isinstance(name, str) else name for name in names)
     return tuple((before, f"{table}.{own}") for before, own in pairs)
+
+
+def _is_equal(name: object) -> bool:
+    """Say whether that is a column, or a pair of them."""
+    is_pair = isinstance(name, tuple) and [type(one) for one in name] == [str, str]
+    return isinstance(name, str) or is_pair
 
 
 def _between(name: str, pair: Sequence[object]) -> Predicate:

@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sfumato.client.answer import Answer, why_free
+from sfumato.client.answer import Answer, chosen_lines, why_free
 from sfumato.client.chart import Cell, View, plain, spec_of, view_of
 from sfumato.client.terms import Json
 from sfumato.client.text import table_html, table_text
@@ -189,6 +189,7 @@ def _summary(view: View, heading: str) -> list[str]:
         *_extremes(view),
         *_left_out(view),
         f"± and ranges: 95 % intervals of the noise alone; {_receipt(view)['bounding']}.",
+        *chosen_lines(_receipt(view)),
         f"{_paid(view)}.",
         *view.answer.notes,
     ]

@@ -39,12 +39,14 @@ def with_sampling(answer: Answer) -> Answer:
         raise Refused(
             "not-in-language", "The answer has no mean.", "Ask a mean, its STDDEV and its COUNT."
         )
+    names = ", ".join(answer.columns[of.mean] for of in found)
+    if SAMPLED.format(names) in answer.notes:
+        return answer
     std = [list(row) for row in answer.std]
     bars = [list(row) for row in answer.interval]
     for place in range(len(answer.rows)):
         for of in found:
             _widen(answer, of, place, std[place], bars[place])
-    names = ", ".join(answer.columns[of.mean] for of in found)
     return replace(
         answer,
         std=tuple(map(tuple, std)),

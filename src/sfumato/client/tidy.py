@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.client.answer import Answer
-from sfumato.client.derive import has_private_keys
+from sfumato.client.derive import TIDIED, has_private_keys
 from sfumato.client.rising import RISEN, risen
 from sfumato.client.simplex import placed
 from sfumato.client.terms import Json
@@ -48,7 +48,6 @@ SAME: Final = {  # what both receipts say alike, and what to do when they do not
 FAR: Final = 8.0  # noise gets this many deviations off in less than one of 80,000 cells
 NORMAL: Final = 1.96  # half of a normal 95 % interval, in deviations
 
-TIDIED: Final = "Tidied: free post-processing of released numbers; nothing was asked or paid."
 CLIPPED: Final = (
     "Cutting at zero raises small cells: they are too high on average. Deviations are those "
     "before cutting and rounding; ranges are those before, cut at zero."

@@ -101,6 +101,14 @@ class Card:
         for place, column in enumerate(self.columns):
             if column.name.casefold() == name.casefold():
                 return place
+        if self.by_person and name.casefold() == self.unit.casefold():
+            raise Refused(
+                "unknown-column",
+                f"{name!r} names the person, and is no column to ask for.",
+                f"Write COUNT(DISTINCT {self.unit}), or one row for each person: "
+                f"(SELECT {self.unit}, COUNT(*) AS n … GROUP BY {self.unit}).",
+                column=name,
+            )
         names = {column.name.casefold(): column.name for column in self.columns}
         near = [repr(names[one]) for one in get_close_matches(name.casefold()[:60], names, n=2)]
         raise Refused(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.expression import CurveName
-from sfumato.plan.verbs.moments import Range
+from sfumato.plan.verbs.ranges import Range
 from sfumato.plan.verbs.verb import Floats
 
 Number = int | float

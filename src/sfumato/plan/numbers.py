@@ -34,7 +34,7 @@ def as_number(side: Typed, what: str) -> Typed:
         raise Refused(
             "type-mismatch",
             f"{what} takes numbers, and one of them is a {side.kind}.",
-            "Use a column of type integer or number.",
+            "Use a column of type integer or number; a text or a date is compared with a constant.",
         )
     return side
 

@@ -145,7 +145,11 @@ def _group(node: exp.Expr, items: Sequence[Item]) -> Expr:
     if found is None:
         return value_of(node)
     if found.of is None or isinstance(found.of, Aggregate):
-        raise outside(node, "this place in SELECT is no column")
+        raise outside(
+            node,
+            f"{found.name!r} is made of aggregates here, and groups come before them",
+            "Group by a column, and give what is counted another name.",
+        )
     return found.of
 
 

@@ -35,7 +35,7 @@ from sfumato.plan.forms import Linear, Ratio, Unit, divisor_of, form_of
 from sfumato.plan.reckoning import Reckoning, numbers_of
 from sfumato.plan.released import reckoned
 from sfumato.plan.totals import with_totals
-from sfumato.plan.verbs.moments import Range, exactly
+from sfumato.plan.verbs.ranges import Range, exactly
 from sfumato.plan.verbs.verb import Floats
 
 

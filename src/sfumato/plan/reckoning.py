@@ -22,7 +22,7 @@ from sfumato.plan.forms import Linear, Ratio, Unit, units_of
 from sfumato.plan.plan import Plan
 from sfumato.plan.totals import Rows
 from sfumato.plan.verbs import verb_of
-from sfumato.plan.verbs.moments import Range
+from sfumato.plan.verbs.ranges import Range
 from sfumato.plan.verbs.verb import Estimate, Floats, NoisyPart
 
 

@@ -56,7 +56,8 @@ def typed(expr: Expr, scope: Scope) -> Typed:
             return _literal(constant)
         case Arithmetic(sign=sign, left=left, right=right):
             sides = typed(left, scope), typed(right, scope)
-            return SIGNS[sign](*(as_number(side, sign) for side in sides))
+            what = "- (or comparing two columns)" if sign == "-" else sign
+            return SIGNS[sign](*(as_number(side, what) for side in sides))
         case Floor(of=of):
             return floored(as_number(typed(of, scope), "FLOOR"))
         case Clamp(of=of, lower=lower, upper=upper):

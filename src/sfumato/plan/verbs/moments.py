@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.core.card import Card
 from sfumato.core.expression import Arithmetic, Case, Expr, IsNull, Not
@@ -23,12 +24,14 @@ from sfumato.core.refusal import Refused
 from sfumato.core.sensitivity import of_centred_sum, of_count
 from sfumato.plan.known import Typed, whole
 from sfumato.plan.numbers import LARGEST
+from sfumato.plan.verbs.ranges import Range, exactly
 from sfumato.plan.verbs.verb import Asked, Estimate, Floats, Integers, NoisyPart, Part
 
 FINEST: Final = 2**30  # the most steps that a value is kept in
 FINEST_PRODUCT: Final = 2**28  # the most steps that a product is kept in: rounds less than noise
 MOST_TOTAL: Final = 2**62  # what plan.py lets all rows at their bound add up to, and no more
 LEAST_ROWS: Final = 2.0  # a sample variance takes two
+NORMAL: Final = 1.96  # half of a normal 95 % interval, in deviations
 PIECES: Final = 16  # into which the plausible counts are cut, to tighten an interval
 
 
@@ -186,67 +189,6 @@ def _beside(other: Grid | None) -> str:
     return "" if other is None else f" where {other.name} is known"
 
 
-# --- ranges ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Range:
-    """Per cell, from where to where a number may lie; what is made of ranges holds them all."""
-
-    low: Floats
-    high: Floats
-
-    def minus(self, other: Range) -> Range:
-        """Return where the difference may lie."""
-        return Range(self.low - other.high, self.high - other.low)
-
-    def scaled(self, factor: float) -> Range:
-        """Return where that multiple may lie."""
-        ends = self.low * factor, self.high * factor
-        return Range(*ends) if factor >= 0 else Range(ends[1], ends[0])
-
-    def shifted(self, by: float) -> Range:
-        """Return where the sum with one number may lie."""
-        return Range(self.low + by, self.high + by)
-
-    def times(self, other: Range) -> Range:
-        """Return where the product may lie."""
-        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
-        return Range(np.minimum.reduce(ends), np.maximum.reduce(ends))
-
-    def squared(self) -> Range:
-        """Return where the square may lie."""
-        ends = self.low**2, self.high**2
-        has_zero = (self.low <= 0) & (self.high >= 0)
-        return Range(np.where(has_zero, 0.0, np.minimum(*ends)), np.maximum(*ends))
-
-    def root(self) -> Range:
-        """Return where the root may lie of what is not below zero."""
-        return Range(np.sqrt(np.maximum(self.low, 0)), np.sqrt(np.maximum(self.high, 0)))
-
-    def over(self, divisor: Range) -> Range:
-        """Return where the quotient may lie: anywhere, if the divisor may be zero or less."""
-        known = divisor.low > 0
-        ends = 1 / np.where(known, divisor.high, 1.0), 1 / np.where(known, divisor.low, 1.0)
-        made = self.times(Range(*ends))
-        return Range(np.where(known, made.low, -np.inf), np.where(known, made.high, np.inf))
-
-    def clipped(self, low: Floats, high: Floats) -> Range:
-        """Return the range within public bounds."""
-        return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
-
-
-def exactly(value: Floats) -> Range:
-    """Return the range of one number."""
-    return Range(value, value)
-
-
-def about(first: Range, one: Range, other: Range, rows: Range) -> Range:
-    """Return the sum of products about the means: first - one*other/rows."""
-    product = one.squared() if one is other else one.times(other)
-    return first.minus(product.over(rows))
-
-
 # --- from noisy moments to an estimate -----------------------------------------------------------
 
 
@@ -279,14 +221,25 @@ def estimated(
     value = _point(statistic, moments, values, noises)
     if statistic.otherwise is not None:
         value = np.where(unknown, np.clip(statistic.otherwise(values), lower, upper), value)
-    std = np.minimum(_std(statistic, moments, values, noises), half)
+    std = _std(statistic, moments, values, noises)
     low, high = _within(statistic, _least_rows(parts[0].values, noises), low, high)
+    std = np.minimum(np.where(_is_cut(value, lower, upper), _std_of(low, high, std), std), half)
     return Estimate(
         np.clip(value, low, high).tolist(),
         np.where(unknown, half, std).tolist(),
         low.tolist(),
         high.tolist(),
     )
+
+
+def _is_cut(value: Floats, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
+    """Say which values lie at a public end: there a step of a moment may move nothing."""
+    return np.asarray((value <= lower) | (value >= upper))
+
+
+def _std_of(low: Floats, high: Floats, least: Floats) -> Floats:
+    """Return the std that a normal number with that interval has, or the least if that is more."""
+    return np.maximum((high - low) / (2 * NORMAL), least)
 
 
 def _within(

@@ -16,10 +16,8 @@ from sfumato.core.noise.kind import Noise
 from sfumato.plan.verbs.moments import (
     Grid,
     Moment,
-    Range,
     Ridge,
     Statistic,
-    about,
     both,
     count_of,
     estimated,
@@ -28,6 +26,7 @@ from sfumato.plan.verbs.moments import (
     product_of,
     second_of,
 )
+from sfumato.plan.verbs.ranges import Range, about
 from sfumato.plan.verbs.variance import (
     SAMPLE,
     WHOLE,

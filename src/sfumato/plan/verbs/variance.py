@@ -18,10 +18,8 @@ from sfumato.core.refusal import Refused
 from sfumato.plan.verbs.moments import (
     Grid,
     Moment,
-    Range,
     Ridge,
     Statistic,
-    about,
     count_of,
     estimated,
     expected,
@@ -29,6 +27,7 @@ from sfumato.plan.verbs.moments import (
     grid_of,
     second_of,
 )
+from sfumato.plan.verbs.ranges import Range, about
 from sfumato.plan.verbs.verb import (
     Asked,
     Estimate,

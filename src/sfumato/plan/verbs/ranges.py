@@ -1,0 +1,67 @@
+"""From where to where a number may lie, per cell; and what may be made of such numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sfumato.plan.verbs.verb import Floats
+
+
+@dataclass(frozen=True)
+class Range:
+    """Per cell, from where to where a number may lie; what is made of ranges holds them all."""
+
+    low: Floats
+    high: Floats
+
+    def minus(self, other: Range) -> Range:
+        """Return where the difference may lie."""
+        return Range(self.low - other.high, self.high - other.low)
+
+    def scaled(self, factor: float) -> Range:
+        """Return where that multiple may lie."""
+        ends = self.low * factor, self.high * factor
+        return Range(*ends) if factor >= 0 else Range(ends[1], ends[0])
+
+    def shifted(self, by: float) -> Range:
+        """Return where the sum with one number may lie."""
+        return Range(self.low + by, self.high + by)
+
+    def times(self, other: Range) -> Range:
+        """Return where the product may lie."""
+        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Range(np.minimum.reduce(ends), np.maximum.reduce(ends))
+
+    def squared(self) -> Range:
+        """Return where the square may lie."""
+        ends = self.low**2, self.high**2
+        has_zero = (self.low <= 0) & (self.high >= 0)
+        return Range(np.where(has_zero, 0.0, np.minimum(*ends)), np.maximum(*ends))
+
+    def root(self) -> Range:
+        """Return where the root may lie of what is not below zero."""
+        return Range(np.sqrt(np.maximum(self.low, 0)), np.sqrt(np.maximum(self.high, 0)))
+
+    def over(self, divisor: Range) -> Range:
+        """Return where the quotient may lie: anywhere, if the divisor may be zero or less."""
+        known = divisor.low > 0
+        ends = 1 / np.where(known, divisor.high, 1.0), 1 / np.where(known, divisor.low, 1.0)
+        made = self.times(Range(*ends))
+        return Range(np.where(known, made.low, -np.inf), np.where(known, made.high, np.inf))
+
+    def clipped(self, low: Floats, high: Floats) -> Range:
+        """Return the range within public bounds."""
+        return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
+
+
+def exactly(value: Floats) -> Range:
+    """Return the range of one number."""
+    return Range(value, value)
+
+
+def about(first: Range, one: Range, other: Range, rows: Range) -> Range:
+    """Return the sum of products about the means: first - one*other/rows."""
+    product = one.squared() if one is other else one.times(other)
+    return first.minus(product.over(rows))
