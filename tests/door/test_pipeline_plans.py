@@ -14,6 +14,7 @@ import pytest
 import sfumato
 from bubbles import needs_bubbles
 from sfumato.app import OpenVault
+from sfumato.client.shown import BlocksPlan
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxStopped
 from sfumato.engines.duckdb import DuckDBEngine
@@ -54,11 +55,11 @@ def needs_many(rows: Any) -> float:
     return 180.0
 
 
-def planned(vault: OpenVault, function: Callable[[Any], object], **terms: Any) -> dict[str, Any]:
+def planned(vault: OpenVault, function: Callable[[Any], object], **terms: Any) -> BlocksPlan:
     return vault["town"].plan(function, outputs=OUTPUT, epsilon=1, **terms)
 
 
-def by_blocks(found: dict[str, Any]) -> dict[int, dict[str, Any]]:
+def by_blocks(found: BlocksPlan) -> dict[int, dict[str, Any]]:
     return {row["blocks"]: row for row in found["at"]}
 
 
