@@ -82,6 +82,22 @@ def test_noise_falls_with_blocks_and_a_program_that_needs_many_people_is_seen_to
     assert found["proposed"] in (10, 20, 50)
 
 
+def near_the_middle(rows: Any) -> float:
+    if len(rows) < 9:
+        raise ValueError("too few")
+    return 101.0
+
+
+@needs_bubbles
+def test_blocks_that_fail_near_the_truth_by_chance_are_not_proposed(vault: OpenVault) -> None:
+    """The middle is 100: their bias is 1, and their noise the least of all."""
+    found = planned(vault, near_the_middle, people=PEOPLE)
+    rows = by_blocks(found)
+    assert rows[500]["in_the_middle"]["m"] == 8
+    assert rows[500]["together"] == min(row["together"] for row in found["at"])
+    assert found["proposed"] <= 100
+
+
 @needs_bubbles
 def test_a_mean_is_hardly_bent_and_says_how_well_that_is_known(vault: OpenVault) -> None:
     found = planned(vault, mean, people=PEOPLE)
