@@ -92,15 +92,20 @@ OLD = sfumato: this needs Python 3.11 or later, and $(PY) is %d.%d; name another
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r $(LOCK)/uv.lock
 	@touch $@
 
+# uv knows nothing of pip's own settings: where they alone name an index, pip brings the same, more slowly.
+INSTALL = install() { $(BIN)/uv pip install $(UV_FLAGS) --python $(BIN)/python -r $$1 \
+	|| { echo "sfumato: trying again with pip ..."; \
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r $$1; }; }; install
+
 .venv/core.done: $(LOCK)/core.lock .venv/uv.done pyproject.toml
-	@$(BIN)/uv pip install $(UV_FLAGS) --python $(BIN)/python -r $(LOCK)/core.lock
+	@$(INSTALL) $(LOCK)/core.lock
 	@$(BIN)/python .ci/link
 	@$(BIN)/python -m compileall -qq src || :  # a checkout that is read-only is only slower
 	@touch $@
 
 .venv/dev.done: $(LOCK)/dev.lock .venv/core.done
 	@echo "sfumato: installing what the tests need (once) ..."
-	@$(BIN)/uv pip install $(UV_FLAGS) --python $(BIN)/python -r $(LOCK)/dev.lock
+	@$(INSTALL) $(LOCK)/dev.lock
 	@touch $@
 
 # PyTorch, for remote tensors: large, and another build on each platform, so outside the hash lock.

@@ -7,13 +7,14 @@ import tempfile
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 import sfumato
 from browser import bring, chromium
 from served import PASSWORD, Service, served
+from several_sites import pooled, several
 from sfumato.core.ballot import Truth
 from surveys import design, device
 from vaults import card, patients_vault
@@ -178,9 +179,36 @@ def surveys(page: Page, service: Service, token: str) -> None:
     take(page, "survey-own", NARROW)
 
 
+LESSON: dict[str, Any] = {
+    "features": ["age"], "target": "ill", "epsilon": 20, "delta": 1e-6, "rounds": 8,
+    "people": 480, "clip": 1, "rate": 2.0,
+}  # fmt: skip
+
+
+def lessons(browser: Browser, folder: Path) -> None:
+    """Take what one of four sites sees of a lesson that it took part in."""
+    public = [{"age": age, "ill": ill == "true"} for _, age, _, _, ill in pooled()[:100]]
+    with several(folder) as sites:
+        sites.together().train("patients", public=public, **LESSON)
+        sites.vaults.pop("east").close()
+        with served(folder / "east" / "vault") as service, browser.new_context() as context:
+            bring(context, service, service.owner())
+            page = context.new_page()
+            page.goto(f"{service.url}/data-sets/patients/lessons")
+            take(page, "lessons")
+
+
 def main() -> None:
-    """Take them all, or those of surveys alone: with the word `surveys`."""
+    """Take them all, or some alone: with the word `surveys` or `lessons`."""
     TO.mkdir(exist_ok=True)
+    if sys.argv[1:] in ([], ["lessons"]):
+        with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+            lessons(browser, Path(folder))
+    if sys.argv[1:] != ["lessons"]:
+        _console()
+
+
+def _console() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         served(make(Path(folder)), "--connection", connection(Path(folder))) as service,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
 from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.extras import EXTRAS, absent, is_checkout, make, make_of, pip_of
+from sfumato.extras import CHECKOUT, EXTRAS, absent, is_checkout, make, make_of, pip_of
 from sfumato.sandbox import (
     Bubblewrap,
     Environments,
@@ -59,8 +60,7 @@ FOR: Final[Mapping[str, str]] = {
 }
 
 
-# Flower's pins clash with those of `serve`, so it is never in this environment (docs/flower.md)
-FLEET: Final = 'python3 -m venv fleet && fleet/bin/pip install "sfumato[flower]"'
+FLEET: Final = "flower"
 # what only the system's package manager brings, by its name on Debian and Ubuntu
 PACKAGES: Final[Mapping[str, str]] = {
     "sandbox": "bubblewrap",
@@ -87,7 +87,7 @@ def checkup(folder: str | None) -> list[tuple[str, bool, str, str | None]]:
 
 def _all_at_once(found: Sequence[Finding]) -> list[Finding]:
     """Return the one command that brings whatever is absent, if something is."""
-    wanted = [one.name for one in found if one.get not in (None, FLEET)]
+    wanted = [one.name for one in found if one.get is not None and one.name != FLEET]
     if not wanted:
         return []
     says = f"{', '.join(wanted)}: absent, and needed only for what is said there; all at once"
@@ -209,8 +209,17 @@ def _check_flower() -> Finding:
     """Say what a fleet that runs Flower needs: it is not a part of what is absent here."""
     says = "our clipping, noise and secure sum in fleets that run Flower"
     if find_spec("flwr") is not None:
-        return Finding("flower", True, says)
-    return Finding("flower", True, f"flwr not installed: {says}; in a place of its own", FLEET)
+        return Finding(FLEET, True, says)
+    return Finding(FLEET, True, f"flwr not installed: {says}; in a place of its own", fleet())
+
+
+def fleet() -> str:
+    """Return what brings it: its pins clash with those of `serve` (docs/flower.md).
+
+    A clone is installed by its path: an index need not have it, or has another by its name.
+    """
+    what = f"{CHECKOUT if is_checkout() else 'sfumato'}[flower]"
+    return f"python3 -m venv fleet && fleet/bin/pip install {shlex.quote(what)}"
 
 
 def _check_vault(folder: Path) -> list[Finding]:

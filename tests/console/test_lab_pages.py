@@ -54,8 +54,14 @@ def test_an_exhibit_says_the_same_in_page_sentence_table_and_picture(lab: str, n
     said = json.loads(get(f"{lab}/lab/{name}/live")[1])
     assert said["summary"] == shown.summary
     assert said["rows"] == [list(row) for row in shown.cells]
-    if name in ("loo", "linkage", "membership", "reconstruction"):  # their marks are explained
-        assert re.match(r"Right: |A row for each person", said["notes"])
+    if name in (
+        "loo",
+        "linkage",
+        "membership",
+        "reconstruction",
+        "coins",
+    ):  # their marks are explained
+        assert re.match(r"Right: |A row for each person|Line: ", said["notes"])
     assert said["notes"] in html.unescape(page.decode())
     status, svg = get(f"{lab}{said['picture']}&look=dark")
     assert status == 200
@@ -79,6 +85,7 @@ def test_there_is_nothing_but_the_lab(lab: str) -> None:
         assert get(lab + path)[0] == 404, path
     assert get(lab + "/")[0] == 200
     assert get(f"{lab}/lab/coins/picture.svg?look=pink")[0] == 404
+    assert get(f"{lab}/lab/coins/picture.svg?look=dark&width=9")[0] == 404
 
 
 def test_who_asks_for_too_much_at_once_is_told_to_wait(lab: str) -> None:
@@ -128,6 +135,62 @@ def test_a_slider_moves_picture_sentence_and_table(browser: Browser, lab: str) -
         page.click("text=The numbers")
         expect(page.locator("table tbody tr").last).to_contain_text("100,000")
         assert watched.complaints == []
+
+
+APART = """() => {
+  const isSeen = (one) => one.textContent.trim() && one.getAttribute("opacity") !== "0";
+  const texts = [...document.querySelectorAll("text")].filter(isSeen);
+  const shown = document.querySelector("svg").getBoundingClientRect();
+  const boxes = texts.map((one) => [one.textContent, one.getBoundingClientRect()]);
+  const cut = ([, box]) => box.left < shown.left || box.right > shown.right;
+  const beside = (a, b) => a.right <= b.left || b.right <= a.left;
+  const meet = (a, b) => !beside(a, b) && a.top < b.bottom && b.top < a.bottom;
+  return {
+    count: boxes.length,
+    cut: boxes.filter(cut).map(([said]) => said),
+    meet: boxes.flatMap(([one, a], at) =>
+      boxes.slice(at + 1).filter(([, b]) => meet(a, b)).map(([two]) => `${one} and ${two}`)),
+  };
+}"""
+
+
+@pytest.mark.parametrize("width", ["wide", "narrow"])
+def test_no_word_of_a_picture_is_cut_off_or_lies_on_another(
+    browser: Browser, lab: str, width: str
+) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        for one in EXHIBITS:
+            page.goto(f"{lab}/lab/{one.name}/picture.svg?look=dark&width={width}")
+            found = page.evaluate(APART)
+            assert found["count"] > 4
+            assert (found["cut"], found["meet"]) == ([], []), one.name
+
+
+def test_a_telephone_gets_a_picture_that_fits(browser: Browser, lab: str) -> None:
+    with browser.new_context(viewport={"width": 390, "height": 844}) as context:
+        page = context.new_page()
+        for one in EXHIBITS:
+            page.goto(f"{lab}/lab/{one.name}")
+            picture = page.locator("img")
+            expect(picture).to_have_js_property("complete", True)
+            assert "width=narrow" in picture.evaluate("image => image.currentSrc")
+            assert picture.evaluate("image => image.naturalWidth") < 500
+            assert picture.evaluate("image => image.getBoundingClientRect().right") <= 390
+        page.goto(f"{lab}/lab/coins")
+        page.locator("#people").focus()
+        page.keyboard.press("End")
+        expect(page.locator("figcaption")).to_contain_text("100,000 respondents")
+        page.wait_for_function("document.querySelector('img').currentSrc.includes('people=5')")
+
+
+def test_the_marks_of_a_picture_stand_out_on_a_dark_page(lab: str) -> None:
+    for name in ("coins", "linkage", "trials"):
+        for look, is_seen in (("light", True), ("dark", False)):
+            svg = get(f"{lab}/lab/{name}/picture.svg?look={look}")[1].decode()
+            inks = set(re.findall(r'(?:fill|stroke)="(#\w+)"', svg))
+            assert ("#0072B2" in inks) == (is_seen and name != "trials"), (name, look)
+            assert not inks & ({"#555555", "#777777", "#000", "black"} if look == "dark" else set())
 
 
 def test_without_script_a_button_shows(browser: Browser, lab: str) -> None:

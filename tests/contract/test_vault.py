@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 import sfumato
+from bubbles import needs_bubbles
 from served import served
 from sfumato import Refused, col
 from sfumato.client import Vault
@@ -202,6 +205,58 @@ def test_everything_prints_itself_for_people_and_notebooks(vault: Vault) -> None
     for shown in (vault, people, people.card, people.budget, answer, vault.history()):
         assert repr(shown)
         assert "<" in shown._repr_html_()
+
+
+def test_a_twin_is_a_frame_as_a_program_gets_its_rows(vault: Vault) -> None:
+    twin = vault["people"].twin(rows=40, seed="monday")
+    frame = twin.to_pandas()
+    rows = twin.rows("people")
+    assert list(frame.columns) == list(rows[0])
+    assert [str(age) for age in frame["age"]] == [row["age"] for row in rows]
+    kinds = {name: frame[name].dtype.kind for name in ("who", "age", "zip", "salary", "ill")}
+    assert kinds == {"who": "O", "age": "i", "zip": "i", "salary": "f", "ill": "b"}
+    assert twin.to_pandas("people", nulls=[rows[0]["who"]])["who"].isna()[0]
+    with pytest.raises(Refused, match="The twin has: people"):
+        twin.to_pandas("visits")
+
+
+def test_without_pandas_a_twin_says_what_brings_it(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = vault["people"].twin(rows=5, seed="monday")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(Refused, match=r"frames|dev\.done") as refused:
+        twin.to_pandas()
+    assert refused.value.code == "not-installed"
+    assert twin.rows()
+
+
+def mean_age(rows: Any) -> float:
+    return float(rows["age"].mean())
+
+
+def test_what_a_program_and_a_twin_would_cost_is_a_table_for_people(vault: Vault) -> None:
+    people = vault["people"]
+    handed_in = people.submit(mean_age, outputs={"mean": (0, 110)})
+    assert repr(handed_in).startswith(f"Handed in {handed_in['digest']}: waiting.")
+    assert "± mean" in repr(handed_in)
+    priced = people.dp_twin_price(epsilon=1)
+    assert priced["fits"]
+    assert "counted in people: age" in repr(priced)
+    for shown in (handed_in, priced):
+        assert "{" not in repr(shown) + shown._repr_html_()
+
+
+@needs_bubbles
+def test_a_plan_is_a_table_for_people(vault: Vault) -> None:
+    plan = vault["people"].plan(
+        mean_age, outputs={"mean": (0, 110)}, epsilon=1, columns=["age"], people=40
+    )
+    first = plan["at"][0]
+    assert f"± {first['noise']['mean']:.4g}" in repr(plan)
+    assert f"Least of both together: {plan['proposed']} blocks." in repr(plan)
+    assert plan._repr_html_().count("<tr>") == 1 + len(plan["at"])
+    assert "{" not in repr(plan) + plan._repr_html_()
 
 
 def test_a_picture_is_drawn_of_what_came(vault: Vault) -> None:

@@ -14,6 +14,7 @@ import pytest
 import sfumato
 from bubbles import needs_bubbles
 from sfumato.app import OpenVault
+from sfumato.client.shown import BlocksPlan
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxStopped
 from sfumato.engines.duckdb import DuckDBEngine
@@ -54,11 +55,11 @@ def needs_many(rows: Any) -> float:
     return 180.0
 
 
-def planned(vault: OpenVault, function: Callable[[Any], object], **terms: Any) -> dict[str, Any]:
+def planned(vault: OpenVault, function: Callable[[Any], object], **terms: Any) -> BlocksPlan:
     return vault["town"].plan(function, outputs=OUTPUT, epsilon=1, **terms)
 
 
-def by_blocks(found: dict[str, Any]) -> dict[int, dict[str, Any]]:
+def by_blocks(found: BlocksPlan) -> dict[int, dict[str, Any]]:
     return {row["blocks"]: row for row in found["at"]}
 
 
@@ -79,6 +80,22 @@ def test_noise_falls_with_blocks_and_a_program_that_needs_many_people_is_seen_to
     assert rows[10]["bias"]["m"] == 0  # sixty people in each
     assert rows[500]["bias"]["m"] == -80  # one or two: it fails, and the middle is 100
     assert found["proposed"] in (10, 20, 50)
+
+
+def near_the_middle(rows: Any) -> float:
+    if len(rows) < 9:
+        raise ValueError("too few")
+    return 101.0
+
+
+@needs_bubbles
+def test_blocks_that_fail_near_the_truth_by_chance_are_not_proposed(vault: OpenVault) -> None:
+    """The middle is 100: their bias is 1, and their noise the least of all."""
+    found = planned(vault, near_the_middle, people=PEOPLE)
+    rows = by_blocks(found)
+    assert rows[500]["in_the_middle"]["m"] == 8
+    assert rows[500]["together"] == min(row["together"] for row in found["at"])
+    assert found["proposed"] <= 100
 
 
 @needs_bubbles

@@ -49,7 +49,8 @@ def test_what_is_absent_is_named_with_what_it_is_for_and_what_brings_it(
         assert all(module in says for module in modules)
         assert checkup.FOR[extra] in says
         assert get == f'pip install "sfumato[{extra}]"'
-    assert found["flower"][2] == checkup.FLEET
+    fleet = "python3 -m venv fleet && fleet/bin/pip install 'sfumato[flower]'"
+    assert found["flower"][2] == fleet
     one = found["all of it"][2] or ""
     assert "flower" not in found["all of it"][1] + one  # its pins clash with those of the others
     assert one.startswith('pip install "sfumato[serve,frames,plot,lab,postgres,spark]"')
@@ -60,6 +61,7 @@ def test_what_is_absent_is_named_with_what_it_is_for_and_what_brings_it(
 def test_in_a_checkout_the_one_command_is_makes() -> None:
     found = {name: get for name, _, _, get in checkup.checkup(None)}
     assert found["all of it"] == "make .venv/torch.done system"
+    assert f"pip install '{ROOT}[flower]'" in (found["flower"] or "")
     assert (found["serve"], found["federated"]) == ("make .venv/dev.done", "make .venv/torch.done")
 
 

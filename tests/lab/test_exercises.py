@@ -130,6 +130,24 @@ def test_what_keeps_its_promise_is_not_called_broken() -> None:
     assert sum(called) <= 4
 
 
+def test_who_has_it_the_wrong_way_round_is_told_so() -> None:
+    exercise = BreakTheMechanism((0, 1), naked, epsilon=1.0)
+    verdict = exercise.check(lambda x: int(x < 0.5), seed=1)
+    assert not verdict.is_right
+    assert "other way round" in verdict.says
+    fair = BreakTheMechanism((0, 1), ours, epsilon=1.0)
+    assert "other way round" not in fair.check(lambda x: int(x < 1), seed=1).says
+
+
+def test_columns_named_twice_or_not_among_the_known_are_no_answer() -> None:
+    twice = check_quasi_identifiers(medical_rows(), ["age", "age"], of=["age", "zip"])
+    assert not twice.is_right
+    assert "once" in twice.says
+    other = check_quasi_identifiers(medical_rows(), ["age"], of=["zip"])
+    assert not other.is_right
+    assert "age is none of zip" in other.says
+
+
 def test_a_guess_that_is_none_gets_a_hint() -> None:
     exercise = BreakTheMechanism((0, 1), ours, epsilon=1)
     assert "0, 1, or None" in exercise.check(lambda _: "yes", seed=1).says  # type: ignore[arg-type, return-value]  # as typed

@@ -21,6 +21,7 @@ from served import PASSWORD, Service, served, start
 from sfumato import Refused
 from sfumato.client import remote
 from sfumato.client.asynchronous import AsyncDataSet
+from sfumato.client.shown import HandedIn
 from sfumato.client.vault import DataSet
 from sfumato.wire import BY_VERB, ROUTES
 from vaults import PATIENTS_CARD, SFUMATO, patients_vault, write_patients
@@ -72,7 +73,7 @@ def test_whatever_a_data_set_does_can_be_awaited() -> None:
 
 
 def test_a_stream_and_a_program_are_awaited(service: Service) -> None:
-    async def ask() -> tuple[str, dict[str, object], str]:
+    async def ask() -> tuple[str, HandedIn, str]:
         token = service.tokens["ada"]
         async with sfumato.connect_async(service.url, token=token) as vault:
             patients = vault["patients"]

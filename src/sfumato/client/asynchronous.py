@@ -10,7 +10,15 @@ from sfumato.client.answer import Answer
 from sfumato.client.builder import Builder, Steps
 from sfumato.client.pipeline import Ranges, handed_in_body, program_body, run_body
 from sfumato.client.remote import AsyncTransport, check_wire
-from sfumato.client.shown import Budget, CardView, History, Price
+from sfumato.client.shown import (
+    BlocksPlan,
+    Budget,
+    CardView,
+    HandedIn,
+    History,
+    Price,
+    TwinPrice,
+)
 from sfumato.client.terms import (
     AskTerms,
     Json,
@@ -137,9 +145,10 @@ class AsyncDataSet(Steps):
         body = {"data_set": self.name, **terms_body(terms)}
         return Twin(await self._vault.call("dp-twin", body))
 
-    async def dp_twin_price(self, **terms: Unpack[TwinTerms]) -> Json:
+    async def dp_twin_price(self, **terms: Unpack[TwinTerms]) -> TwinPrice:
         """Return what a DP twin would cost and what would be counted; nothing is spent."""
-        return await self._vault.call("dp-twin-price", {"data_set": self.name, **terms_body(terms)})
+        body = {"data_set": self.name, **terms_body(terms)}
+        return TwinPrice(await self._vault.call("dp-twin-price", body))
 
     async def run(
         self,
@@ -165,10 +174,10 @@ class AsyncDataSet(Steps):
         outputs: Ranges,
         columns: Sequence[str] | None = None,
         environment: str = "",
-    ) -> Json:
+    ) -> HandedIn:
         """Hand in a function for the owner to approve; return its digest, state and errors."""
         body = handed_in_body(self.name, program_body(function, outputs), columns, environment)
-        return await self._vault.call("submit-pipeline", body)
+        return HandedIn(await self._vault.call("submit-pipeline", body))
 
     async def plan(
         self,
@@ -178,12 +187,12 @@ class AsyncDataSet(Steps):
         epsilon: Number,
         columns: Sequence[str] | None = None,
         people: int | None = None,
-    ) -> Json:
+    ) -> BlocksPlan:
         """Return a table of blocks, noise and bias, tried on made-up people; nothing is spent."""
         handed_in = await self.submit(function, outputs=outputs, columns=columns)
         said: Json = {} if people is None else {"people": people}
         body = run_body(self.name, handed_in, epsilon, said)
-        return await self._vault.call("plan-pipeline", body)
+        return BlocksPlan(await self._vault.call("plan-pipeline", body))
 
     def begun(self) -> Builder:
         """Return a question that asks nothing yet."""

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sfumato.client.shown import HandedIn
 from sfumato.client.terms import Json, Number
 from sfumato.core.refusal import Refused
 
@@ -29,7 +30,7 @@ def handed_in_body(
     return {"data_set": data_set, **program, **named, **brought}
 
 
-def run_body(data_set: str, handed_in: Json, epsilon: Number, terms: Json) -> Json:
+def run_body(data_set: str, handed_in: HandedIn, epsilon: Number, terms: Json) -> Json:
     """Return the request to run, or to plan, what was handed in at that price."""
     pipeline = handed_in["digest"]
     return {"data_set": data_set, "pipeline": pipeline, "epsilon": epsilon, **terms}

@@ -133,6 +133,88 @@ class Price(_Shown):
         return f"{name}: {sizes} (at 95 %)"
 
 
+class HandedIn(_Shown):
+    """A program as the owner has it to approve, and the noise that its numbers would get."""
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows: blocks, and the noise of each number."""
+        names = list(self["errors"]["at"][0]["noise"])
+        return ["blocks", *(f"± {name}" for name in names)], [
+            [f"{row['blocks']:,}", *(f"{row['noise'][name]:.4g}" for name in names)]
+            for row in self["errors"]["at"]
+        ]
+
+    def lines(self) -> list[str]:
+        """Return where it stands, and the table."""
+        return [*self._head(), *table_text(*self.table())]
+
+    def _head(self) -> list[str]:
+        return [
+            f"Handed in {self['digest']}: {self['state']}.",
+            f"Noise at epsilon {self['errors']['epsilon']:g}, at 95 %:",
+        ]
+
+    def _repr_html_(self) -> str:
+        return f"<p>{'<br>'.join(map(escape, self._head()))}</p>{table_html(*self.table())}"
+
+
+class BlocksPlan(_Shown):
+    """Noise and bias of a program for several numbers of blocks, tried on made-up people."""
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows: a number of blocks, a number that the program gives, its errors.
+
+        The middle is what a block gives that fails: the last column says how many of those tried.
+        """
+        head = ["blocks", "output", "noise at 95 %", "bias", "bias known to", "gave the middle"]
+        return head, [
+            [
+                f"{row['blocks']:,}",
+                name,
+                f"± {noise:.4g}",
+                f"{row['bias'][name]:+.4g}",
+                f"± {row['bias_within'][name]:.2g}",
+                f"{row['in_the_middle'][name]} of {row['tried']}",
+            ]
+            for row in self["at"]
+            for name, noise in row["noise"].items()
+        ]
+
+    def lines(self) -> list[str]:
+        """Return the table, what it proposes, and what it cannot tell."""
+        head, foot = self._words()
+        return [head, *table_text(*self.table()), *foot]
+
+    def _words(self) -> tuple[str, list[str]]:
+        head = f"At epsilon {self['epsilon']:g}, on {self['people']:,} made-up people:"
+        least = f"Least of both together: {self['proposed']} blocks. Nothing is spent."
+        return head, [least, f"Note: {self['says']}."]
+
+    def _repr_html_(self) -> str:
+        head, foot = self._words()
+        words = "<br>".join(map(escape, foot))
+        return f"<p>{escape(head)}</p>{table_html(*self.table())}<p>{words}</p>"
+
+
+class TwinPrice(_Shown):
+    """What a DP twin would cost, what would be counted, and what bins would take of it."""
+
+    def lines(self) -> list[str]:
+        """Return the price in plain words."""
+        bins, error = self["private_bins"], self.shape.get("error_epsilon")
+        return [
+            f"epsilon {self['epsilon']:g}, delta {self['delta']:g}, by {self['method']}; "
+            + ("it fits" if self["fits"] else "more than is left"),
+            *(f"counted in {table}: {', '.join(some)}" for table, some in self["columns"].items()),
+            f"from the card alone: {', '.join(self['from_the_card']) or 'nothing'}",
+            f"private bins: {', '.join(bins['columns']) or 'none'}"
+            + (f", epsilon {bins['epsilon']:.3g} of it" if bins["columns"] else "")
+            + f" (possible: {', '.join(bins['possible']) or 'none'})",
+            *([] if error is None else [f"its error besides: epsilon {error:g}"]),
+            "Nothing is spent.",
+        ]
+
+
 def assumed_words(price: Mapping[str, object]) -> list[str]:
     """Return what size the errors were reckoned with, where one of them hangs on a size."""
     size = price.get("assumed_people")

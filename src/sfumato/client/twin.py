@@ -6,12 +6,16 @@ import csv
 import io
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from sfumato.client.terms import Json
 from sfumato.core.refusal import Refused
+from sfumato.extras import extra_module
+
+if TYPE_CHECKING:
+    import pandas
 
 MOMENT: Final = (1980, 1, 1, 0, 0, 0)  # of every file in an archive, so that a twin has one digest
 
@@ -27,14 +31,29 @@ class Twin:
 
     def rows(self, table: str | None = None) -> list[dict[str, str]]:
         """Return the rows of a table as texts; of the first one if none is named."""
+        text, between = self._text_of(table)
+        return list(csv.DictReader(io.StringIO(text), delimiter=between))
+
+    def to_pandas(self, table: str | None = None, *, nulls: Sequence[str] = ()) -> pandas.DataFrame:
+        """Return a table as a pandas frame, typed as a program in the sandbox gets its rows.
+
+        So codes of digits are numbers, without their leading zeros. `nulls` are texts of the card
+        that mean no value, beside those that pandas knows.
+        """
+        text, between = self._text_of(table)
+        module = extra_module("pandas", "frames")
+        read = module.read_csv(io.StringIO(text), sep=between, na_values=list(nulls))
+        return cast("pandas.DataFrame", read)
+
+    def _text_of(self, table: str | None) -> tuple[str, str]:
+        """Return the text of a table, of the first one if none is named, and what parts values."""
         tables = {_stem(path): path for path in self.files if path.endswith((".csv", ".tsv"))}
         name = next(iter(tables)) if table is None else table
         if name not in tables:
             known = ", ".join(tables)
             raise Refused("unknown-data-set", f"No table {name!r}.", f"The twin has: {known}.")
         path = tables[name]
-        kind = "\t" if path.endswith(".tsv") else ","
-        return list(csv.DictReader(io.StringIO(self.files[path]), delimiter=kind))
+        return self.files[path], "\t" if path.endswith(".tsv") else ","
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the twin, as one archive if the path ends with .zip, else as a folder.

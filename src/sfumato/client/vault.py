@@ -11,7 +11,15 @@ from sfumato.client.answer import Answer
 from sfumato.client.builder import Builder, Steps
 from sfumato.client.pipeline import Ranges, handed_in_body, program_body, run_body
 from sfumato.client.progress import told_by_the_clock
-from sfumato.client.shown import Budget, CardView, History, Price
+from sfumato.client.shown import (
+    BlocksPlan,
+    Budget,
+    CardView,
+    HandedIn,
+    History,
+    Price,
+    TwinPrice,
+)
 from sfumato.client.terms import (
     AskTerms,
     Json,
@@ -128,9 +136,10 @@ class DataSet(Steps):
             body = {"data_set": self.name, **terms_body(terms)}
             return Twin(self._vault.call("dp-twin", body))
 
-    def dp_twin_price(self, **terms: Unpack[TwinTerms]) -> Json:
+    def dp_twin_price(self, **terms: Unpack[TwinTerms]) -> TwinPrice:
         """Return what a DP twin would cost and what would be counted; nothing is spent."""
-        return self._vault.call("dp-twin-price", {"data_set": self.name, **terms_body(terms)})
+        body = {"data_set": self.name, **terms_body(terms)}
+        return TwinPrice(self._vault.call("dp-twin-price", body))
 
     def run(
         self,
@@ -160,10 +169,10 @@ class DataSet(Steps):
         outputs: Ranges,
         columns: Sequence[str] | None = None,
         environment: str = "",
-    ) -> Json:
+    ) -> HandedIn:
         """Hand in a function for the owner to approve; return its digest, state and errors."""
         body = handed_in_body(self.name, program_body(function, outputs), columns, environment)
-        return self._vault.call("submit-pipeline", body)
+        return HandedIn(self._vault.call("submit-pipeline", body))
 
     def plan(
         self,
@@ -173,11 +182,12 @@ class DataSet(Steps):
         epsilon: Number,
         columns: Sequence[str] | None = None,
         people: int | None = None,
-    ) -> Json:
+    ) -> BlocksPlan:
         """Return a table of blocks, noise and bias, tried on made-up people; nothing is spent."""
         handed_in = self.submit(function, outputs=outputs, columns=columns)
         said: Json = {} if people is None else {"people": people}
-        return self._vault.call("plan-pipeline", run_body(self.name, handed_in, epsilon, said))
+        body = run_body(self.name, handed_in, epsilon, said)
+        return BlocksPlan(self._vault.call("plan-pipeline", body))
 
     @property
     def airlock(self) -> AirlockRoom:

@@ -188,9 +188,10 @@ def says(plan: TrainPlan) -> str:
     lesson, agreement = plan.lesson, plan.agreement
     where = "at each site" if lesson.is_of_sites else "of each person's own"
     how = f"{lesson.local} steps {where}" if lesson.local else "one step along all rows"
+    known = "1 column" if len(lesson.features) == 1 else f"{len(lesson.features)} columns"
     return (
-        f"A network of {plan.size:,} numbers learns {lesson.target} from {len(lesson.features)} "
-        f"columns in at most {lesson.rounds} rounds ({how} a round), "
+        f"A network of {plan.size:,} numbers learns {lesson.target} from {known} in at most "
+        f"{lesson.rounds} rounds ({how} a round), "
         f"added up over {len(agreement.members)} sites ({agreement.name})"
     )
 

@@ -39,7 +39,12 @@ class Errors:
     def cells(self, unit: float) -> tuple[str, ...]:
         """Return the row of a table, of errors in that unit."""
         mean, within = self.mean * unit, self.within * unit
-        return (f"{self.epsilon:g}", f"{mean:,.4g}", f"{within:,.4g}", f"{self.odds:,.3g} : 1")
+        return (f"{self.epsilon:g}", f"{mean:,.4g}", f"{within:,.4g}", f"{_short(self.odds)} : 1")
+
+
+def _short(number: float) -> str:
+    """Return three digits of it as people read numbers, however large."""
+    return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
 
 
 def errors(
@@ -85,9 +90,10 @@ def _curve(found: Sequence[Errors], title: str, unit: float) -> Plot:
     columns = ("epsilon", "mean error", "95 % within", "odds move by at most")
     first, last = found[0], found[-1]
     summary = (
-        f"At epsilon {first.epsilon:g} the error is {first.mean * unit:.3g} on average, at "
-        f"{last.epsilon:g} it is {last.mean * unit:.3g}. What anybody believes of a person can "
-        f"move by odds of {first.odds:.3g} to 1 there, and of {last.odds:.3g} to 1 here."
+        f"At epsilon {first.epsilon:g} the error is {_short(first.mean * unit)} on average, at "
+        f"{last.epsilon:g} it is {_short(last.mean * unit)}. What anybody believes of a person can "
+        f"move by odds of {_short(first.odds)} to 1 at epsilon {first.epsilon:g}, and of "
+        f"{_short(last.odds)} to 1 at {last.epsilon:g}."
     )
     cells = tuple(one.cells(unit) for one in found)
     spec = {**_curve_spec(found, title, unit), "description": summary}

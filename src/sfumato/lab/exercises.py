@@ -117,6 +117,10 @@ def check_quasi_identifiers(
         return Verdict(False, "Name at least one column of a table with rows.")
     every = tuple(of) or tuple(rows[0])
     most, here = _alone(rows, every), _alone(rows, tuple(columns))
+    if len(set(columns)) < len(columns):
+        return Verdict(False, "Name each column once.")
+    if other := [name for name in columns if name not in every]:
+        return Verdict(False, f"{other[0]} is none of {', '.join(every)}.")
     share = f"{here:,} of {len(rows):,} people are alone with {' + '.join(columns)}"
     if here < most:
         return Verdict(False, f"{share}; with all columns it would be {most:,}. Add one.")
@@ -187,4 +191,6 @@ class BreakTheMechanism:
         claim = f"at epsilon {self.epsilon:g} nobody is right more than {allowed:.1%}"
         if surely > allowed:
             return Verdict(True, f"{said}; {claim}. The claim is false: the mechanism is broken.")
+        if least(trials - hits, trials, MISS) > allowed:
+            return Verdict(False, f"{said}: less than by chance. Guess the other way round.")
         return Verdict(False, f"{said}, and {claim}. That is no proof yet: look for another sign.")

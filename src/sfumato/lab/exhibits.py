@@ -231,10 +231,13 @@ def _attacked(name: str, dice: np.random.Generator, chosen: Chosen, *, runs: int
     return attack(name).run(Setting(dice, runs, options))
 
 
-def _frame(title: str, rows: Sequence[Json], layers: Sequence[Json]) -> Json:
+def _frame(
+    title: str, rows: Sequence[Json], layers: Sequence[Json], *, under: Sequence[str] = ()
+) -> Json:
     return {
         "$schema": SCHEMA, "config": CONFIG, "width": 560, "height": 280,
-        "title": {"text": title}, "data": {"values": list(rows)}, "layer": list(layers),
+        "title": {"text": title, "subtitle": list(under)},
+        "data": {"values": list(rows)}, "layer": list(layers),
     }  # fmt: skip
 
 
@@ -246,17 +249,16 @@ def _lines_spec(
     rows: Sequence[Json], title: str, axes: tuple[str, str], names: tuple[str, str]
 ) -> Json:
     x, y = axes
-
-    def line(field: str, colour: str, word: str) -> list[Json]:
-        tall: Json = {"field": field, "type": "quantitative", "title": y}
-        drawn: Json = {"type": "line", "color": colour, "size": 3}
-        word_at: Json = {"type": "text", "align": "right", "dy": -16, "color": colour}
-        named: Json = {"x": _log(x), "y": tall, "text": {"value": word}}
-        last: Json = {"data": {"values": [rows[-1]]}, "mark": word_at, "encoding": named}
-        return [{"mark": drawn, "encoding": {"x": _log(x), "y": tall}}, last]
-
-    naive = line("naive", BOUND, names[0])
-    return _frame(title, rows, [*naive, *line("ours", ACCENT, names[1])])
+    fields = dict(zip(("naive", "ours"), names, strict=True))
+    drawn = [{"x": r["x"], "y": r[f], "line": name} for r in rows for f, name in fields.items()]
+    colour: Json = {
+        "field": "line", "type": "nominal", "title": None, "legend": {"orient": "top"},
+        "scale": {"domain": list(names), "range": [BOUND, ACCENT]},
+    }  # fmt: skip
+    tall: Json = {"field": "y", "type": "quantitative", "title": y}
+    line: Json = {"type": "line", "size": 3}
+    encoding: Json = {"x": _log(x), "y": tall, "color": colour}
+    return _frame(title, drawn, [{"mark": line, "encoding": encoding}])
 
 
 def _band_spec(rows: Sequence[Json], title: str, x: str, y: str) -> Json:
@@ -265,11 +267,12 @@ def _band_spec(rows: Sequence[Json], title: str, x: str, y: str) -> Json:
     line: Json = {"x": _log(x), "y": {**tall, "field": "value"}}
     truth: Json = {"y": {**tall, "field": "truth"}}
     rule: Json = {"type": "rule", "strokeDash": [4, 4], "color": "#777777"}
+    under = "Line: what is told back. Soft band: give or take, 95 %. Dashed: the truth."
     return _frame(title, rows, [
         {"mark": {"type": "area", "color": ACCENT, "opacity": 0.25}, "encoding": soft},
         {"mark": {"type": "line", "color": ACCENT, "size": 3, "point": True}, "encoding": line},
         {"data": {"values": [rows[0]]}, "mark": rule, "encoding": truth},
-    ])  # fmt: skip
+    ], under=[under])  # fmt: skip
 
 
 EPSILON: Final = Slider("epsilon", "Price of one answer, ε", EPSILONS, 5)

@@ -88,7 +88,7 @@ def _spec(found: Sequence[Both], title: str) -> Json:
     ]
     log: Json = {"type": "log"}
     colour: Json = {
-        "field": "way", "type": "nominal", "title": None, "legend": {"orient": "top"},
+        "field": "way", "type": "nominal", "title": None, "legend": {"orient": "top", "columns": 1},
         "scale": {"domain": list(names.values()), "range": [BOUND, ACCENT]},
     }  # fmt: skip
     return {

@@ -66,7 +66,7 @@ def _spec(rows: list[Json], panels: list[str], truth: float | None) -> Json:
     if truth is not None:
         mark: Json = {"type": "rule", "color": BOUND, "strokeDash": [6, 4], "strokeWidth": 2}
         layers.append({"mark": mark, "encoding": {"y": {"datum": truth}}})
-        under.append("Red: the truth.")
+        under.append("Orange: the truth.")
     return {
         "$schema": SCHEMA, "config": CONFIG, "data": {"values": rows},
         "title": {"text": TITLE, "subtitle": under},

@@ -31,9 +31,9 @@ class Sensitivity:
     def finding(self) -> str:
         """Return the outcome in plain words."""
         return (
-            f"Of {self.people:,} people, the removal of {self.person!r} moves the query most: "
-            f"by {self.largest:.6g}. The true sensitivity is at least that; these rows cannot say "
-            "how much larger it is."
+            f"Of {self.people:,} people, the removal of person {self.person!r} moves the query "
+            f"most: by {self.largest:.6g}. The true sensitivity is at least that; these rows "
+            "cannot say how much larger it is."
         )
 
 

@@ -112,7 +112,7 @@ def _spec(values: list[Json], panels: list[str], of: str, title: str) -> Json:
         "$schema": SCHEMA, "config": CONFIG, "data": {"values": values},
         "title": {"text": title, "subtitle": [
             "A row for each person. Blue: where the guesses lie, the darker the more.",
-            "Red circle: the truth.",
+            "Orange circle: the truth.",
         ]},
         "facet": {"field": "panel", "type": "nominal", "sort": panels, "title": None},
         "columns": 2 if len(panels) == 4 else COLUMNS,  # no axes below nothing

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from sfumato.client.answer import Answer
+from sfumato.client.shown import BlocksPlan, HandedIn
 from sfumato.faces.cli.environment import environment
 from sfumato.faces.cli.researcher import answer_shape
 from sfumato.faces.cli.shell import Shell, command, number, text_of, working
@@ -68,7 +69,7 @@ def submit(shell: Shell, data_set: str, file: str | None, **given: Any) -> None:
     }
     with shell.open() as vault:
         made = vault.call("submit-pipeline", body)
-    lines = [f"Handed in {made['digest']}: {made['state']}.", _errors(made["errors"])]
+    lines = [repr(HandedIn(made))]
     if made["state"] == "waiting":
         next_ = f"sfumato pipeline approve {data_set} {made['digest']}{shell.named}"
         lines.append(f"Next, the owner: {next_}")
@@ -136,7 +137,7 @@ def plan(shell: Shell, data_set: str, digest: str, **given: Any) -> None:
     }
     with shell.open() as vault, working("Trying"):
         found = vault.call("plan-pipeline", body)
-    shell.show(found, _planned(found))
+    shell.show(found, repr(BlocksPlan(found)))
 
 
 @pipeline.command("run")
@@ -229,34 +230,6 @@ def _of_image(found: Any) -> str:  # Any: of the sandbox, which no face knows
     if found is None or not (found.entry or found.settings):
         return ""
     return f", runs {json.dumps(found.entry)}, settings {json.dumps(found.settings)}"
-
-
-def _planned(found: Any) -> str:  # Any: JSON of the service
-    lines = [f"At epsilon {found['epsilon']:g}, on {found['people']:,} made-up people:"]
-    for row in found["at"]:
-        each = ", ".join(
-            f"{name} noise ± {noise:.4g}, bias {row['bias'][name]:+.4g}"
-            f" ± {row['bias_within'][name]:.2g}{_middle(row, name)}"
-            for name, noise in row["noise"].items()
-        )
-        lines.append(f"  {row['blocks']:>4} blocks: {each}")
-    proposed = f"Least of both together: {found['proposed']} blocks. Nothing is spent."
-    return "\n".join([*lines, proposed, f"Note: {found['says']}."])
-
-
-def _middle(row: Any, name: str) -> str:  # Any: JSON of the service
-    """Return how many of the blocks tried gave but the middle, if any did."""
-    count = row["in_the_middle"][name]
-    return f" ({count} of {row['tried']} the middle)" if count else ""
-
-
-def _errors(table: Any) -> str:  # Any: JSON of the service
-    rows = [
-        f"  {row['blocks']:>4} blocks: "
-        + ", ".join(f"{name} ± {error:.4g}" for name, error in row["noise"].items())
-        for row in table["at"]
-    ]
-    return f"Noise at epsilon {table['epsilon']:g}, at 95 %:\n" + "\n".join(rows)
 
 
 pipeline.add_command(environment)

@@ -21,7 +21,7 @@ from sfumato.wire import Json
 @click.command("twin")
 @click.argument("name")
 @click.option("--for", "question", metavar="SQL", help="Rows that pass this question's filters.")
-@click.option("--rows", type=click.IntRange(1, 10**6), help="Of the data set's own table.")
+@click.option("--rows", type=click.IntRange(1, 10**6), help="About so many in its own table.")
 @click.option("--seed", metavar="TEXT", help="The same seed gives the same twin.")
 @click.option("--epsilon", metavar="E", help="Make a DP twin at this price, from private counts.")
 @click.option("--delta", metavar="D", help="Of a DP twin; left out, it is the card's.")
@@ -121,20 +121,8 @@ def _terms(options: Mapping[str, Any], more: tuple[str, ...] = ()) -> Any:  # An
 def _show_price(shell: Shell, name: str, options: Mapping[str, Any]) -> None:
     """Say what the twin would cost, what would be counted, and what bins would take of it."""
     with shell.open() as vault:
-        told: Any = vault[name].dp_twin_price(**_terms(options))
-    bins, error = told["private_bins"], told.get("error_epsilon")
-    lines = [
-        f"epsilon {told['epsilon']:g}, delta {told['delta']:g}, by {told['method']}; "
-        + ("it fits" if told["fits"] else "more than is left"),
-        *(f"counted in {table}: {', '.join(some)}" for table, some in told["columns"].items()),
-        f"from the card alone: {', '.join(told['from_the_card']) or 'nothing'}",
-        f"private bins: {', '.join(bins['columns']) or 'none'}"
-        + (f", epsilon {bins['epsilon']:.3g} of it" if bins["columns"] else "")
-        + f" (possible: {', '.join(bins['possible']) or 'none'})",
-        *([] if error is None else [f"its error besides: epsilon {error:g}"]),
-        "Nothing is spent.",
-    ]
-    shell.show(told, "\n".join(lines))
+        told = vault[name].dp_twin_price(**_terms(options))
+    shell.show(told.shape, repr(told))
 
 
 COMMANDS = (twin,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -10,8 +10,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from sfumato.client.plot import Plot
+from sfumato.client.terms import Json
 from sfumato.faces.console.page import Page
-from sfumato.faces.console.picture import drawn_alone, looks
+from sfumato.faces.console.picture import drawn_alone, looks, narrowed
 from sfumato.faces.console.visit import Visit, unknown_page, whole_number
 from sfumato.faces.line.turns import Most, Turns
 from sfumato.wire import bad_request
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # the lab is loaded when its pages are looked at
     from sfumato.lab.exhibits import Exhibit
 
 # Drawing is work, and others wait for their pages meanwhile.
+WIDTHS: Final[Mapping[str, Callable[[Json], Json]]] = {"wide": dict, "narrow": narrowed}
 _TURNS: Final = Turns(Most(at_once=1, of_one_user=1, waiting=20, waiting_of_one=4))
 
 
@@ -44,13 +46,14 @@ async def live(visit: Visit) -> Response:
 
 
 async def picture(visit: Visit) -> Response:
-    """Return the picture alone, in light or dark."""
-    look = visit.request.query_params.get("look", "")
-    if look not in looks():
+    """Return the picture alone, in light or dark, wide or for a telephone."""
+    query = visit.request.query_params
+    look, width = query.get("look", ""), query.get("width", "wide")
+    if look not in looks() or width not in WIDTHS:
         raise unknown_page()
     plot = await _drawn(visit, *_asked(visit))
     async with _TURNS.turn(str(visit.me["user"])):
-        svg = await run_in_threadpool(drawn_alone, plot.spec, look)
+        svg = await run_in_threadpool(drawn_alone, WIDTHS[width](plot.spec), look)
     return Response(svg, media_type="image/svg+xml", headers={"Cache-Control": "max-age=3600"})
 
 
@@ -64,7 +67,7 @@ def _asked(visit: Visit) -> tuple[Exhibit, dict[str, int], int]:
 
     query = visit.request.query_params
     found = exhibit(visit.at("exhibit"))
-    known = {*(slider.name for slider in found.sliders), "seed", "look"}
+    known = {*(slider.name for slider in found.sliders), "seed", "look", "width"}
     if set(query) - known:
         raise bad_request("the address has a part that no slider has")
     seed = whole_number(query.get("seed", "0"))

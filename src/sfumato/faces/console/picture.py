@@ -7,6 +7,7 @@ style and no address.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +21,7 @@ from sfumato.wire import Bug, Refused
 Spec = dict[str, Any]  # Any: a Vega-Lite spec
 SHADES: Final = tuple(n / 10 for n in range(10, 0, -1))  # parts of the interval, widest first
 SOLID: Final = 0.62
+NARROW: Final = 240  # what is drawn for a telephone; the names of an axis come beside it
 TAGS: Final = frozenset(
     {"svg", "g", "path", "line", "rect", "text", "tspan", "defs", "linearGradient", "stop",
      "clipPath", "title", "desc", "circle"}
@@ -44,12 +46,16 @@ class Look:
     grid: str
     accent: str
     palette: tuple[str, ...]
+    instead: Mapping[str, str]  # of colours that cannot be seen on this ground
 
 
+# fmt: off
 LOOKS: Final[Mapping[str, Look]] = {
-    "light": Look("#23282b", "#5d666b", "#e4e4df", "#1f6f78", ("#1f6f78", *PALETTE[1:])),
-    "dark": Look("#e6e6e1", "#a3abb0", "#343b40", "#7cc4cb", ("#7cc4cb", *PALETTE[1:7], "#e6e6e1")),
+    "light": Look("#23282b", "#5d666b", "#e4e4df", "#1f6f78", ("#1f6f78", *PALETTE[1:]), {}),
+    "dark": Look("#e6e6e1", "#a3abb0", "#343b40", "#7cc4cb", ("#7cc4cb", *PALETTE[1:7], "#e6e6e1"),
+                 {"#0072B2": "#56B4E9", "#555555": "#a3abb0", "#777777": "#a3abb0"}),
 }
+# fmt: on
 
 
 def looks() -> frozenset[str]:
@@ -88,8 +94,24 @@ def drawn(picture: Picture, look: str) -> bytes:
 def drawn_alone(spec: Mapping[str, object], look: str) -> bytes:
     """Return a picture that is not of an answer, in the page's colours and without its title."""
     bare = {key: value for key, value in spec.items() if key not in ("title", "description")}
-    made = {**bare, "config": _config(LOOKS[look])}
+    made = {**_visible(bare, LOOKS[look]), "config": _config(LOOKS[look])}
     return harmless(extra_module("vl_convert", "serve").vegalite_to_svg(made))
+
+
+def _visible(spec: Spec, look: Look) -> Spec:
+    """Return the spec with colours that stand out on the look's ground."""
+    text = json.dumps(spec)
+    for colour, other in look.instead.items():
+        text = text.replace(f'"{colour}"', f'"{other}"')
+    made: Spec = json.loads(text)
+    return made
+
+
+def narrowed(spec: Mapping[str, Any]) -> Spec:
+    """Return the picture as a telephone has room for it: panels below each other."""
+    if "spec" in spec:
+        return {**spec, "columns": 1, "spec": {**spec["spec"], "width": NARROW}}
+    return {**spec, "width": NARROW}
 
 
 def harmless(svg: str) -> bytes:
@@ -132,13 +154,21 @@ def _config(look: Look) -> Spec:
     lines = {"gridColor": look.grid, "domain": False, "tickColor": look.grid, "titlePadding": 12}
     return {
         "background": None,
-        "padding": {"left": 20, "top": 8, "right": 40, "bottom": 4},  # fonts differ in width
+        "padding": {"left": 28, "top": 8, "right": 40, "bottom": 4},  # fonts differ in width
         "font": "sans-serif",
         "view": {"stroke": None},
-        "axis": {**text, **lines, "labelOverlap": True, "maxExtent": 300, "labelPadding": 6},
+        "axis": {
+            **text,
+            **lines,
+            "labelOverlap": True,
+            "labelSeparation": 8,
+            "maxExtent": 300,
+            "labelPadding": 6,
+        },
         "legend": {**text, "columnPadding": 40},  # as above: names would run into each other
         "header": text,
         "text": {"color": look.ink},
+        "rule": {"color": look.ink},
     }
 
 

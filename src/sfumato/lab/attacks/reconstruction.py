@@ -116,7 +116,7 @@ def _unprotected(subsets: Bits, setting: Setting) -> tuple[Success, ...]:
     successes = [_tried(name, subsets, setting, made) for name, made in releases.items()]
     each = partial(private_sums, sensitivity=1, epsilon=1, dice=dice)
     last = _tried("epsilon = 1 for each count", subsets, setting, each)
-    note = f"no budget, epsilon = {len(subsets)} in all"
+    note = f"no budget: {len(subsets)} in all"
     return (*successes, replace(last, note=note))
 
 

@@ -57,8 +57,17 @@ class Tried:
         """Return it as a line of a table."""
         noise = self.run.margins()
         line: Json = {"blocks": self.run.blocks, "noise": noise, "bias": self.bias}
-        middle: Json = {"in_the_middle": self.middle, "tried": min(SAMPLE, self.run.blocks)}
+        middle: Json = {"in_the_middle": self.middle, "tried": self.count}
         return {**line, "bias_within": self.within, **middle, "together": self.together}
+
+    @property
+    def count(self) -> int:
+        """Return how many blocks were tried."""
+        return min(SAMPLE, self.run.blocks)
+
+    def is_mute(self, silent: Sequence[str]) -> bool:
+        """Return whether most blocks gave but the middle, and everybody together did not."""
+        return any(2 * n > self.count for name, n in self.middle.items() if name not in silent)
 
     @property
     def together(self) -> float:
@@ -79,8 +88,12 @@ class Table:
 
     @property
     def proposed(self) -> int:
-        """Return the number of blocks at which noise and bias together are least."""
-        return min(self.lines, key=lambda line: line.together).run.blocks
+        """Return the number of blocks at which noise and bias together are least.
+
+        Where most blocks failed, the bias is that of the middle, and may be small by chance.
+        """
+        told = [line for line in self.lines if not line.is_mute(self.silent)]
+        return min(told or self.lines, key=lambda line: line.together).run.blocks
 
     def says(self) -> str:
         """Return, in words, what the table can tell and what it cannot."""

@@ -47,7 +47,9 @@ function show(form, said) {
     form.querySelector(`[data-value="${name}"]`).textContent = value;
     form.elements[name].setAttribute("aria-valuetext", value);
   }
-  form.querySelector("source").srcset = `${said.picture}&look=dark`;
+  for (const source of form.querySelectorAll("source")) {
+    source.srcset = said.picture + source.dataset.as;
+  }
   const picture = form.querySelector("img");
   picture.src = `${said.picture}&look=light`;
   picture.alt = said.summary;
