@@ -30,7 +30,7 @@ from sfumato.core.sealed import Sealed
 from sfumato.sandbox.bubble import DONE, STALLED, Bubble, BubbleGone, Ran
 from sfumato.sandbox.environment import Environment, environment_digest, with_own
 from sfumato.sandbox.environments import Environments, missing_environment
-from sfumato.sandbox.machine import FOR_BLOCKS, memory_mb, one_by_one
+from sfumato.sandbox.machine import FOR_BLOCKS, is_too_old, memory_mb, one_by_one
 from sfumato.sandbox.runtimes import Runtime
 
 _AGAIN: Final = 3  # times that a whole job is run again because the host failed it
@@ -106,8 +106,9 @@ class Bubblewrap:
         found = self._found(own)
         each = limits.memory_mb + limits.disk_mb + _OWN_MB + (found.megabytes if found else 0)
         fitting = int(FOR_BLOCKS * memory_mb()) // each
-        most = 1 if one_by_one(os.uname().release) else len(os.sched_getaffinity(0))
-        return min(most, fitting)
+        release = os.uname().release
+        most = 1 if one_by_one(release) else len(os.sched_getaffinity(0))
+        return 0 if is_too_old(release) else min(most, fitting)
 
     def environment(self, own: str = "") -> str:
         """Return the digest of what programs run with here, and with it the name of their own.
