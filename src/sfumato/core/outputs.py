@@ -229,9 +229,7 @@ def read_said(said: bytes, outputs: tuple[Output, ...]) -> list[int]:
     file is read once.
     """
     try:
-        with np.errstate(
-            all="ignore"
-        ):  # of a signalling NaN, numpy would tell whoever reads stderr
+        with np.errstate(all="ignore"):  # or a NaN that signals is told on standard error
             return _read_said(_files(said), outputs)
     except Exception:  # noqa: BLE001  # unknown is the middle, for every output of the block
         return [output.middle for output in outputs for _ in range(output.count)]
