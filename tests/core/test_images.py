@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import struct
+import warnings
 import zlib
 from collections.abc import Callable
 
@@ -180,3 +181,44 @@ def test_one_malformed_file_moves_no_other_output() -> None:
 def test_an_array_is_a_whole_image_or_a_named_one(path: str, at: list[object]) -> None:
     with pytest.raises(Refused):
         output(path, at, (2, 3))
+
+
+SIGNALS = {  # of NaN that signals: numpy says so on the standard error of whoever computes with it
+    "<f2": struct.pack("<H", 0x7C01),
+    "<f4": struct.pack("<I", 0x7F80_0001),
+    "<f8": struct.pack("<Q", 0x7FF0_0000_0000_0001),
+}
+
+
+def as_npy(kind: str, values: bytes) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.frombuffer(values, dtype=kind))
+    return file.getvalue()
+
+
+def as_nifti(kind: str, values: bytes) -> bytes:
+    return nifti([0.0], kind[1:])[: -len(values)] + values
+
+
+def as_matlab(kind: str, values: bytes) -> bytes:
+    plain = matlab(m=np.array([[12.5]], dtype=kind))
+    return plain.replace(struct.pack("<f" if kind == "<f4" else "<d", 12.5), values)
+
+
+@pytest.mark.parametrize(("path", "kind", "at", "written"), [
+    ("a.npy", "<f2", [], as_npy), ("a.npy", "<f4", [], as_npy), ("a.npy", "<f8", [], as_npy),
+    ("a.nii", "<f4", [], as_nifti), ("a.nii", "<f8", [], as_nifti),
+    ("a.mat", "<f4", ["m"], as_matlab), ("a.mat", "<f8", ["m"], as_matlab),
+])  # fmt: skip
+def test_nothing_is_said_aloud_of_a_number_that_signals(
+    path: str, kind: str, at: list[object], written: Callable[[str, bytes], bytes]
+) -> None:
+    of = output(path, at, (1, 1) if path == "a.mat" else (1,))
+    found = written(kind, SIGNALS[kind])
+    assert SIGNALS[kind] in found
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        assert steps(of, found) == [MIDDLE]
+        assert heard == []
+        np.frombuffer(SIGNALS[kind], dtype=kind) - 1  # it does speak where nobody hushes it
+    assert [one.category for one in heard] == [RuntimeWarning]

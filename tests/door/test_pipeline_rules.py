@@ -186,6 +186,21 @@ def test_one_step_outside_a_limit_waits(vault: OpenVault, how: dict[str, Any]) -
     assert handed_in(vault, function=others)["state"] == "approved"
 
 
+def test_one_author_fills_no_place_of_another(vault: OpenVault) -> None:
+    ruled(vault, users=["sue"])
+    for place in range(20):
+        waits = handed_in(vault, outputs={f"n{place}": (0, 100, 1)})
+        assert waits["state"] == "waiting"
+    with pytest.raises(Refused) as refused:
+        handed_in(vault)
+    assert refused.value.code == "too-many"
+    assert handed_in(vault, "gus")["state"] == "waiting"
+    assert handed_in(vault, "sue", others)["state"] == "approved"
+    said = {"data_set": "town", "pipeline": waits["digest"], "state": "declined"}
+    vault.call("decide-pipeline", said)
+    assert handed_in(vault, columns=["name"])["state"] == "waiting"
+
+
 def test_a_rule_can_be_for_a_group_and_only_for_that(vault: OpenVault) -> None:
     ruled(vault, users=None, groups=["guests"])
     assert handed_in(vault, "gus")["state"] == "approved"

@@ -143,6 +143,20 @@ def test_an_app_is_run_for_each_person_with_their_files_and_then_for_the_group(
     assert list((vault.house.folder / "runs").iterdir()) == []
 
 
+@needs_bubbles
+def test_what_was_laid_out_goes_before_the_slot_is_waited_out(vault: OpenVault) -> None:
+    runs, seen = vault.house.folder / "runs", list[set[str]]()
+    sandbox: Any = vault.house.desk.pipelines.door.sandbox
+    sandbox._wait_out = lambda _began, _slot: seen.append(
+        {path.name for path in runs.rglob("*") if path.is_file() and path.suffix != ".lock"}
+    )
+    ran(vault, submitted(vault, APP))
+    turns = {f"turn-{turn}" for turn in range(8)}
+    assert seen[0] == turns  # for people's own runs
+    assert len([name for name in seen[1] if name.endswith(".said")]) == PEOPLE
+    assert seen[2:] == [{"0.tsv", "1.tsv"}, set()]  # for the group's, and behind them
+
+
 LISTS = """
 import glob, os, sys
 source, target, level = sys.argv[1:]

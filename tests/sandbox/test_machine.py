@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from bubbles import ROWS, bubble, needs_bubbles, ran_in
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import SandboxLimits
+from sfumato.core.sandbox import SandboxLimits, SandboxStopped
+from sfumato.dice import SystemDice
+from sfumato.sandbox import Bubblewrap
 from sfumato.sandbox.bubblewrap import turn_s
 from sfumato.sandbox.environment import environment
-from sfumato.sandbox.machine import memory_mb, one_by_one
+from sfumato.sandbox.machine import is_too_old, memory_mb, one_by_one
+from sfumato.sandbox.report import why_not
+from sfumato.sandbox.runtimes import Runtime
 
 
 def written(place: Path, text: str) -> Path:
@@ -48,6 +53,43 @@ def test_blocks_run_one_by_one_where_the_kernel_counts_them_together(
     assert one_by_one("5.10.0-8-amd64", loose)
     assert not one_by_one("5.14.0", loose)
     assert not one_by_one("6.18.44-x", loose)
+
+
+OLD = "5.4.0-216-generic"
+
+
+def test_no_program_is_run_on_a_kernel_that_numbers_all_files_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [is_too_old(one) for one in (OLD, "5.8.18", "4.18.0-553.el8")] == [True] * 3
+    assert [is_too_old(one) for one in ("5.9.0", "5.10.0-8-amd64", "6.18.44-x")] == [False] * 3
+    here, sandbox = os.uname(), Bubblewrap(environment, SystemDice())
+    assert sandbox.lanes(SandboxLimits(memory_mb=256)) > 0
+    assert "5.9" not in why_not(Runtime())
+    old = os.uname_result((here.sysname, here.nodename, OLD, here.version, here.machine))
+    monkeypatch.setattr(os, "uname", lambda: old)
+    with pytest.raises(SandboxStopped):
+        sandbox.check(SandboxLimits(memory_mb=256))
+    assert "Linux 5.9 is the first" in why_not(Runtime())
+
+
+NUMBERS = """
+import os
+def f(rows):
+    for place in range(3000 if rows['height'].max() > 175 else 0):
+        open(f'/work/tmp/{place}', 'w').close()
+    return {'m': os.stat('/work/out').st_ino, 'n': os.stat('/work/tmp').st_ino}
+"""
+
+
+@needs_bubbles
+def test_this_kernel_numbers_the_files_of_each_block_apart() -> None:
+    few, many = ROWS.replace("180", "170"), ROWS
+    made = bubble()
+    said = [ran_in(made, NUMBERS, "f", rows).said for rows in (few, many, few)]
+    made.kill()
+    assert said[0] != b""
+    assert said[0] == said[1] == said[2]
 
 
 def test_a_turn_has_room_for_taking_back_what_a_block_may_have() -> None:

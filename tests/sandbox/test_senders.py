@@ -22,7 +22,7 @@ from sfumato.dice import SystemDice
 from sfumato.door.unseal import unseal
 from sfumato.sandbox import Bubblewrap, environment
 from sfumato.sandbox.bubble import DONE, LATE
-from sfumato.sandbox.bubblewrap import lay_s, slot_s, turn_s
+from sfumato.sandbox.bubblewrap import drop_s, lay_s, slot_s, turn_s
 from sfumato.sandbox.runtimes import read_runtime
 
 pytestmark = needs_bubbles
@@ -272,18 +272,20 @@ def test_a_job_takes_its_slot_or_a_whole_number_of_them() -> None:
 def test_nothing_begins_when_the_engine_is_done_but_when_it_must_be(tmp_path: Path) -> None:
     waited: list[float] = []
     sandbox = Bubblewrap(environment, SystemDice(), sleep=waited.append)
-    (tmp_path / "rows").write_text("id\nx\n")
     program: dict[str, object] = {
         "kind": "function", "source": BURNS, "name": "f", "outputs": ["m"]
     }  # fmt: skip
     for began in (5.0, 250.0):  # seconds ago
+        (tmp_path / "rows").write_text("id\nx\n")
         laid = Laid(time.monotonic() - began, turns=900, megabytes=4_000)
         job = BlockJob(
             program, (str(tmp_path / "rows"),), OUTPUTS, SandboxLimits(cpu_s=1.0), laid
         )  # fmt: skip
         sandbox.run(job)
+        assert not (tmp_path / "rows").exists()
     sandbox.close()
     assert lay_s(laid) == 100
+    assert drop_s(laid) == 0.005 * 4_450
     assert np.allclose([waited[0], waited[-3]], [95.0, 50.0], atol=10.0)
 
 

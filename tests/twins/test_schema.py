@@ -378,3 +378,36 @@ def test_a_thousand_values_of_a_key_are_each_as_likely() -> None:
     (table,) = schema_tables(made, 4000, "s")
     share = sum(row[0] is True for row in table.rows) / 4000
     assert share == pytest.approx(0.5, abs=0.05)
+
+
+TWIN: dict[str, Any] = {
+    "name": "visits.schema-twin",
+    "stamp": {"twin": "schema-twin", "version": "1", "guarantee": "schema-only", "says": "made up"},
+}
+LEADS_OUT = ("../mark", "a/../../mark", "{out}/mark", "a//mark", "./mark", "..\\mark", "C:mark", "")
+
+
+@pytest.mark.parametrize("suffix", ["", ".zip"])
+@pytest.mark.parametrize("path", LEADS_OUT)
+def test_whoever_serves_a_vault_writes_nothing_beside_a_twin(
+    path: str, suffix: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    plain = {"sub-1/anat/sub-1_T1w.json": "{}", ".bidsignore": "TWIN.json\n", "a b..csv": "a\n"}
+    made = Twin({**TWIN, "files": plain})
+    assert made.save(tmp_path / f"good.schema-twin{suffix}").exists()
+    bad = Twin({**TWIN, "files": {**plain, path.format(out=out): "stolen"}})
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(Refused) as refused:
+        bad.save(tmp_path / f"bad.schema-twin{suffix}")
+    assert refused.value.code == "bad-request"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("wrong", [{"name": "../v"}, {"stamp": {**TWIN["stamp"], "twin": "../t"}}])
+def test_nor_does_a_twins_own_name_lead_out(wrong: dict[str, Any], tmp_path: Path) -> None:
+    for place in ("good", "good.zip"):
+        with pytest.raises(Refused):
+            Twin({**TWIN, "files": {"v.csv": "a\n"}, **wrong}).save(tmp_path / place)
+    assert list(tmp_path.iterdir()) == []

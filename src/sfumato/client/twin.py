@@ -60,6 +60,7 @@ class Twin:
 
         Return where: what the twin is stands in the name, so it is put there if it was left out.
         """
+        plain_files(self.shape)
         place = self._stamped(Path(path))
         if Path(path).suffix in (".csv", ".tsv"):
             raise Refused(
@@ -72,7 +73,7 @@ class Twin:
             raise Refused(
                 "not-in-language", f"{place} is there already.", "Name a new folder, or a .zip."
             )
-        for name, text in self.files.items():
+        for name, text in plain_files(self.shape).items():
             file = place / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8", newline="")
@@ -112,7 +113,7 @@ class Twin:
 def archive(shape: Json) -> bytes:
     """Return the twin as one archive, in a folder of its own name; the same bytes each time."""
     made = io.BytesIO()
-    files = cast("Mapping[str, str]", shape["files"])
+    files = plain_files(shape)
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archived:
         archived.comment = f"{shape['name']}: made-up data".encode()
         for name, text in files.items():
@@ -121,6 +122,21 @@ def archive(shape: Json) -> bytes:
             info.external_attr = 0o644 << 16
             archived.writestr(info, text)
     return made.getvalue()
+
+
+def plain_files(shape: Json) -> Mapping[str, str]:
+    """Return the files by path, or refuse: whoever serves a vault writes into the twin's folder."""
+    files = cast("Mapping[str, str]", shape["files"])
+    kind = cast("Json", shape["stamp"])["twin"]
+    if not all(map(_is_plain, files)) or "/" in f"{shape['name']}{kind}":
+        raise Refused("bad-request", "A file of the twin has no plain name.", "Tell the owner.")
+    return files
+
+
+def _is_plain(path: str) -> bool:
+    """Say whether the path names something inside the folder that it is put into, anywhere."""
+    parts = path.split("/")
+    return not set(parts) & {"", ".", ".."} and not set(path) & {"\\", ":", "\0"}
 
 
 def _stem(path: str) -> str:

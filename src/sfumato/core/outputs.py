@@ -225,14 +225,19 @@ def _text_number(text: str) -> Fraction | None:
 def read_said(said: bytes, outputs: tuple[Output, ...]) -> list[int]:
     """Return each number of each output in steps; `said` is a block's, and may be anything at all.
 
-    It never raises: a failure would be one exact bit of the block's rows. Each file is read once.
+    It never raises, and numpy never warns: either would be one exact bit of the block's rows. Each
+    file is read once.
     """
     try:
-        files = _files(said)
-        read = {path: _parsed(files.get(path), path) for path in {one.path for one in outputs}}
-        return [step for output in outputs for step in _steps(read[output.path], output)]
+        with np.errstate(all="ignore"):  # or a NaN that signals is told on standard error
+            return _read_said(_files(said), outputs)
     except Exception:  # noqa: BLE001  # unknown is the middle, for every output of the block
         return [output.middle for output in outputs for _ in range(output.count)]
+
+
+def _read_said(files: Mapping[str, bytes], outputs: tuple[Output, ...]) -> list[int]:
+    read = {path: _parsed(files.get(path), path) for path in {one.path for one in outputs}}
+    return [step for output in outputs for step in _steps(read[output.path], output)]
 
 
 def _steps(parsed: object, output: Output) -> list[int]:

@@ -173,8 +173,8 @@ class Sandbox(Protocol):
         """Return what each block says of each output, in steps: an array of blocks by outputs.
 
         A block that says nothing, too much, or nothing of use says the middle of each range. It
-        takes as long as the limits say, whatever the programs do. `SandboxStopped` says that no
-        sandbox could be had.
+        takes as long as the limits say, whatever the programs do; within that time what an engine
+        has laid out is removed. `SandboxStopped` says that no sandbox could be had.
         """
         ...
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from sfumato.core.outputs import read_said
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import (
+    MOST_KEPT,
     BlockJob,
     Laid,
     SandboxLimits,
@@ -30,7 +31,7 @@ from sfumato.core.sealed import Sealed
 from sfumato.sandbox.bubble import DONE, STALLED, Bubble, BubbleGone, Ran
 from sfumato.sandbox.environment import Environment, environment_digest, with_own
 from sfumato.sandbox.environments import Environments, missing_environment
-from sfumato.sandbox.machine import FOR_BLOCKS, memory_mb, one_by_one
+from sfumato.sandbox.machine import FOR_BLOCKS, is_too_old, memory_mb, one_by_one
 from sfumato.sandbox.runtimes import Runtime
 
 _AGAIN: Final = 3  # times that a whole job is run again because the host failed it
@@ -41,8 +42,10 @@ _REST_S: Final = 0.3  # between a block's last moment and the next one's start,
 _CLEAR_S: Final = 0.1  # and for each gigabyte of its that the kernel takes back
 _READ_S: Final = 0.02  # for reading a file that one block said, at worst
 _LAY_S: Final = 2.0  # for the engine, to lay out what is run,
+_KEPT_MB: Final = MOST_KEPT / (1 << 20)  # of a turn
 _KEPT_S: Final = 0.02  # for what it keeps of each turn, at worst,
 _COPY_S: Final = 0.02  # and for a megabyte of people's files, read twice and written
+_DROP_S: Final = 0.005  # and for taking a megabyte of what was laid out off the disk again
 
 
 def turn_s(limits: SandboxLimits) -> float:
@@ -59,6 +62,18 @@ def slot_s(blocks: int, bubbles: int, limits: SandboxLimits, files: int = 1) -> 
 def lay_s(laid: Laid) -> float:
     """Return how long an engine has to lay out what is run, whatever is kept of earlier runs."""
     return _LAY_S + laid.turns * _KEPT_S + laid.megabytes * _COPY_S
+
+
+def drop_s(laid: Laid | None) -> float:
+    """Return how long removing what an engine has laid out may take: of public numbers as well."""
+    return 0.0 if laid is None else _DROP_S * (laid.megabytes + laid.turns * _KEPT_MB)
+
+
+def _drop(job: BlockJob) -> None:
+    """Remove what was laid out, within the slot: how much it was is not told by when it ends."""
+    for path in () if job.laid is None else job.inputs:
+        with suppress(OSError):  # the run's folder goes with all that is left in it
+            os.unlink(path)
 
 
 @contextmanager
@@ -106,8 +121,9 @@ class Bubblewrap:
         found = self._found(own)
         each = limits.memory_mb + limits.disk_mb + _OWN_MB + (found.megabytes if found else 0)
         fitting = int(FOR_BLOCKS * memory_mb()) // each
-        most = 1 if one_by_one(os.uname().release) else len(os.sched_getaffinity(0))
-        return min(most, fitting)
+        release = os.uname().release
+        most = 1 if one_by_one(release) else len(os.sched_getaffinity(0))
+        return 0 if is_too_old(release) else min(most, fitting)
 
     def environment(self, own: str = "") -> str:
         """Return the digest of what programs run with here, and with it the name of their own.
@@ -138,7 +154,9 @@ class Bubblewrap:
             steps = [read_said(said[block].said, job.outputs) for block in range(len(job.inputs))]
             files = len({output.path for output in job.outputs})
             lanes = self.lanes(job.limits, job.own)
-            self._wait_out(began, slot_s(len(job.inputs), lanes, job.limits, files))
+            _drop(job)
+            slot = slot_s(len(job.inputs), lanes, job.limits, files) + drop_s(job.laid)
+            self._wait_out(began, slot)
             shape = len(job.inputs), sum(output.count for output in job.outputs)
             return Sealed(np.array(steps, dtype=np.int64).reshape(shape))
 

@@ -11,6 +11,7 @@ _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_GROUPS: Final = Path("/proc/self/cgroup")
 _OVERCOMMIT: Final = Path("/proc/sys/vm/overcommit_memory")
 _STRICT: Final = "2"  # whatever is mapped counts at once, so that a block would feel another's maps
+_NUMBERS_APART: Final = (5, 9)  # since then a folder in memory numbers its own files
 _COUNTS_APART: Final = (5, 14)  # since then each user namespace counts its own threads and signals
 
 
@@ -35,12 +36,23 @@ def _limits(groups: Path, own: Path) -> list[int]:
     return [int(text) for text in found if text.isdigit()]
 
 
+def is_too_old(release: str) -> bool:
+    """Say whether the whole host would number the files that blocks make, all blocks' together.
+
+    A block that made many would be read off the number of another's first one.
+    """
+    return _version(release) < _NUMBERS_APART
+
+
 def one_by_one(release: str, overcommit: Path = _OVERCOMMIT) -> bool:
     """Say whether blocks that run at once would feel each other in what the kernel counts."""
     if _read(overcommit).strip() == _STRICT:
         return True
-    version = tuple(int(part) for part in release.split("-", 1)[0].split(".")[:2])
-    return os.geteuid() != 0 and version < _COUNTS_APART
+    return os.geteuid() != 0 and _version(release) < _COUNTS_APART
+
+
+def _version(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("-", 1)[0].split(".")[:2])
 
 
 def _read(place: Path) -> str:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from typing import Final
 
+from sfumato.sandbox.machine import is_too_old
 from sfumato.sandbox.runtimes import BUBBLEWRAP, Runtime, program
 
 _USER_NAMESPACES: Final = "/proc/sys/user/max_user_namespaces"
@@ -25,6 +26,11 @@ def held_in_words(runtime: Runtime) -> str:
 
 def why_not(runtime: Runtime) -> str:
     """Return what keeps it from starting, as far as it can be told."""
+    if is_too_old(os.uname().release):
+        return (
+            "pipelines are refused: this kernel numbers the files of all programs together, so "
+            "that one could read what another did; Linux 5.9 is the first that does not"
+        )
     if runtime.name == BUBBLEWRAP:
         return _why_no_bubblewrap()
     name = program(runtime)

@@ -4,8 +4,8 @@ What is not listed is refused with an error, so that a program goes on and finds
 no fork and no exec: one program is one process, whose memory and time the kernel itself counts.
 Nothing that two blocks share can be marked: no locks and no times on files, no shared futex, no
 look at the free space of the host, no page thrown out or merged, no huge page from the host's pool,
-no number of a mount. Sleeping and bringing to disk take no time, and polling is refused; who waits
-on a lock all the same is stopped by the keeper's clock (inside.py).
+no number of a mount or of a thread. Sleeping and bringing to disk take no time, and polling is
+refused; who waits on a lock all the same is stopped by the keeper's clock (inside.py).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _LOAD, _EQUAL, _HAS, _RETURN = 0x20, 0x15, 0x45, 0x06  # of classic BPF
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _EPERM, _ENOSYS, _ENOTTY, _EAGAIN = 1, 38, 25, 11
 _THREAD: Final = 0x00010000  # CLONE_THREAD; a thread shares its process's memory and limits
+_OF_THREADS: Final = 0x017D0F00  # that flag, and what libraries say with it: VM, FS, FILES,
+# SIGHAND, SYSVSEM, SETTLS, PARENT_SETTID, CHILD_CLEARTID, DETACHED and CHILD_SETTID
 _OPCODE: Final = struct.Struct("=HBBI")
 
 ALLOWED: Final = {
@@ -162,10 +164,15 @@ def _no_look_at_the_voice() -> list[bytes]:
 
 
 def _threads_only() -> list[bytes]:
-    """Let a thread begin, and no process; with that flag no new namespace can be asked for."""
+    """Let a thread begin, and no process; with that flag no new namespace can be asked for.
+
+    Nor a descriptor of the thread (CLONE_PIDFD): its inode is the number of processes and threads
+    that the whole host has begun, so a block could count what another one began.
+    """
     return [
-        _op(_EQUAL, _CLONE, 0, 4),
+        _op(_EQUAL, _CLONE, 0, 5),
         _op(_LOAD, _FIRST_AT),
+        _op(_HAS, 0xFFFFFFFF & ~_OF_THREADS, 2, 0),
         _op(_HAS, _THREAD, 0, 1),
         _op(_RETURN, _ALLOW),
         _op(_RETURN, _ERROR | _EPERM),

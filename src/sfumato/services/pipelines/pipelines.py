@@ -24,7 +24,7 @@ from sfumato.plan.pipeline import BLOCKS, MEAN, MEDIAN, Program, Run, read_progr
 from sfumato.services.pipelines.rules import PipelineRules, by_rule
 from sfumato.services.pipelines.trial import MOST_PEOPLE, check_trial, tried
 
-MOST_WAITING: Final = 100  # of a data set; nobody fills the owner's desk
+MOST_WAITING: Final = 20  # of one author about a data set; nobody fills another's place
 
 
 @dataclass(frozen=True)
@@ -189,10 +189,12 @@ class Pipelines:
 
     def _taken_in(self, listing: Listing, program: Program, asker: Asker) -> Submitted:
         rule = None if asker.user == listing.owner else self.rules.fitting(program, asker)
-        waiting = [one for one in self.store.of(listing.card.name) if one.state == WAITING]
-        if rule is None and len(waiting) >= MOST_WAITING:
+        waiting = [one.by for one in self.store.of(listing.card.name) if one.state == WAITING]
+        if rule is None and waiting.count(asker.user) >= MOST_WAITING:
             raise Refused(
-                "too-many", "Too many programs wait for the owner.", "Wait until some are decided."
+                "too-many",
+                f"{MOST_WAITING} programs of yours wait for the owner.",
+                "Wait until some are decided.",
             )
         text = spelled(program.as_json())
         now = self.clock.now()
