@@ -58,6 +58,7 @@ class Serving:
     max_upload_mb: int = 2000
     head_s: float = 10.0  # how long a request's head may take to come, and its body
     body_s: float = 60.0
+    idle_s: int = 30  # how long an answered connection may say nothing before it is let go of
     connections: int = 2000
     of_one_place: int = 1000
     tensor_rooms: int = 0  # callers whose tensors are held at once; none, unless it is a site
@@ -330,7 +331,12 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for each connection
     hosts = (*LOCAL, *serving.names)
     app = edge_app(Line(line), hosts, SystemDice().draw, is_secure=serving.is_secure)
-    limits = Limits(serving.head_s, serving.body_s, serving.connections, serving.of_one_place)
+    limits = Limits(
+        head_s=serving.head_s,
+        body_s=serving.body_s,
+        connections=serving.connections,
+        of_one_place=serving.of_one_place,
+    )
     # What uvicorn warns of is what strangers send: a log of ours is not theirs to fill.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
@@ -346,7 +352,7 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
         forwarded_allow_ips="127.0.0.1",
         ssl_certfile=serving.tls_cert,
         ssl_keyfile=serving.tls_key,
-        timeout_keep_alive=30,
+        timeout_keep_alive=serving.idle_s,
         timeout_graceful_shutdown=5,
     )
     server = uvicorn.Server(config)

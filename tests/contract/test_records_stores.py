@@ -213,6 +213,48 @@ def test_no_spelling_of_a_name_goes_around_a_freeze(node: Node) -> None:
         assert catalogue.find(name) is None
 
 
+def test_another_nodes_version_is_seen_at_once(node: Node) -> None:
+    first, second = (SqlCatalogue(node(), lambda name, _: _card_of(name)) for _ in range(2))
+    first.put(Listing(_card_of("patients"), "t1", "ada"), "", "people", "")
+    for table in ("t2", "t3"):
+        assert second.find("patients") == first.find("PATIENTS")
+        first.put(Listing(_card_of("patients"), table, "ada"), "", "people", "")
+        found = second.opened("Patients", "ada")
+        assert found is not None
+        assert found.listing.table == table
+        assert second.find("patients") == found.listing
+
+
+def test_an_id_that_a_restored_catalogue_gives_again_shows_nobody_anothers(
+    tmp_path: Path,
+) -> None:
+    """The service runs on while its operator restores a backup: what it knows is not there now."""
+    file, backup = tmp_path / "records.sqlite", tmp_path / "backup.sqlite"
+    kept = SqlCatalogue(sqlite.open_records(file), lambda name, _: _card_of(name))
+    kept.put(Listing(_card_of("wards"), "t1", "ada"), "", "people", "")
+    kept.close()
+    backup.write_bytes(file.read_bytes())
+    kept.put(Listing(_card_of("patients"), "t2", "ada"), "", "people", "")
+    kept.put(Listing(_card_of("wards"), "t3", "ada"), "", "people", "")
+    for name in ("patients", "wards"):
+        assert kept.find(name) is not None
+    for left in tmp_path.glob("records.sqlite-*"):
+        left.unlink()
+    backup.replace(file)
+    other = SqlCatalogue(sqlite.open_records(file), lambda name, _: _card_of(name))
+    other.put(Listing(_card_of("visits"), "t4", "olga"), "", "people", "")
+    other.put(Listing(_card_of("wards"), "t5", "ada"), "", "people", "")
+    for name, seen in (("visits", "t4"), ("wards", "t5")):
+        found = kept.find(name)
+        opened = kept.opened(name, "olga")
+        assert found is not None
+        assert opened is not None
+        assert (found.card.name, found.table, opened.listing) == (name, seen, found)
+    assert kept.find("patients") is None
+    kept.close()
+    other.close()
+
+
 def _card_of(name: str) -> Card:
     x = {"type": "integer", "lower": 0, "upper": 1}
     terms = {"unit": "row", "people": "p", "version": "1", "budget": {"epsilon": 1}}

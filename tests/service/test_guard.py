@@ -18,7 +18,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from peopled import peopled_vault, strays
-from raw_http import raw, replies, request, statuses
+from raw_http import Raw, raw, replies, request, statuses
 from served import Service, served_with
 from sfumato.faces.console.session import COOKIE, csrf_of
 from sfumato.faces.http.guard import Limits, guarded
@@ -104,6 +104,33 @@ def test_blank_lines_keep_no_connection_open(service: Service) -> None:
             opened.send(b"\r\n")
             time.sleep(0.1)
         assert time.monotonic() - begun < HEAD_S + 2
+
+
+def _one_reply(opened: Raw) -> bytes:
+    """Return the reply to `hello`, all of it: the connection stays open."""
+    said = b""
+    while not said.endswith(b"}"):
+        part = opened.link.recv(65536)
+        assert part, said
+        said += part
+    return said
+
+
+def test_an_answered_connection_that_says_nothing_is_let_go_of(
+    service: Service, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Where an idle connection has a second, it is hung up on; here it has thirty."""
+    vault = peopled_vault(tmp_path_factory.mktemp("idle"))
+    with served_with(vault, idle_s=1) as hasty, raw(hasty) as let_go, raw(service) as kept:
+        for opened in (let_go, kept):
+            for _ in range(2):  # between two requests there is time enough
+                opened.send(HELLO)
+                assert statuses(_one_reply(opened)) == [200]
+                assert opened.is_open()
+        assert let_go.ended_within(25) is not None
+        assert kept.is_open()
+        kept.send(LAST)
+        assert statuses(kept.rest()) == [200]
 
 
 def test_a_body_that_does_not_come_ends_the_connection(service: Service) -> None:
@@ -240,6 +267,43 @@ async def _statuses_of_pieces(*pieces: bytes) -> list[int]:
         await asyncio.sleep(0)
         theirs.settimeout(5)
         return statuses(theirs.recv(65536))
+
+
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+@pytest.mark.parametrize("is_read", [True, False])
+def test_whoever_does_not_read_is_let_go_of_too(connection: str, *, is_read: bool) -> None:
+    """What is left of a reply is little: nothing is held up by it, but it would stay for ever."""
+    assert asyncio.run(_left_open(connection, is_read=is_read)) == (0, is_read)
+
+
+async def _left_open(connection: str, *, is_read: bool) -> tuple[int, bool]:
+    """Return how many connections are open after a while, and whether all of a reply was read."""
+    size = 50_000  # more than the system takes, and less than the transport stops at
+
+    async def app(_scope: object, _receive: object, send: Any) -> None:
+        length = (b"content-length", str(size).encode())
+        await send({"type": "http.response.start", "status": 200, "headers": [length]})
+        await send({"type": "http.response.body", "body": b"x" * size})
+
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    config = Config(app, interface="asgi3", lifespan="off", timeout_keep_alive=1)
+    config.load()
+    state, loop = ServerState(), asyncio.get_running_loop()
+    make = partial(guarded(Limits(unread_s=0.5)), config, state, {})
+    with theirs:
+        transport, protocol = await loop.create_connection(make, sock=ours)
+        protocol.data_received(request("GET", "/", f"Connection: {connection}"))
+        await asyncio.sleep(0.2)
+        assert transport.get_write_buffer_size() > 0
+        theirs.setblocking(False)
+        read = 0
+        while is_read and read < size:
+            read += len(await asyncio.wait_for(loop.sock_recv(theirs, 65536), 10))
+        until = loop.time() + 20
+        while state.connections and loop.time() < until:
+            await asyncio.sleep(0.05)
+        return len(state.connections), read >= size
 
 
 def test_a_gap_in_chunks_is_refused(service: Service) -> None:

@@ -6,37 +6,18 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-import requests
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis import APIOperation, GenerationMode
-from schemathesis.core.result import Ok
-from schemathesis.specs.openapi import checks
+from schemathesis import GenerationMode
 
+from described import OPERATIONS, check_described, quick_session
 from peopled import ROLES, peopled, strays
 from served import Service
-from sfumato.faces.http.openapi import openapi
 
 CASES: Final = 8  # and as many that the document does not allow
 REAL: Final = {"data_set": "patients", "user": "spare"}
 CALLERS: Final = ("nobody", *ROLES)
 ENDING: Final = {"sign-out", "revoke-token", "revoke-tokens"}  # with a token of their own
-CHECKS: Final = [
-    checks.status_code_conformance,
-    checks.content_type_conformance,
-    checks.response_schema_conformance,
-    checks.response_headers_conformance,
-]
-
-
-def _operations() -> dict[str, APIOperation[Any, Any, Any, Any]]:
-    schema = schemathesis.openapi.from_dict(openapi("0"))
-    found = [one.ok() for one in schema.get_all_operations() if isinstance(one, Ok)]
-    return {str(one.definition.raw["operationId"]): one for one in found}
-
-
-OPERATIONS: Final = _operations()
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +54,9 @@ def _hold(service: Service, name: str, cases: int, mode: GenerationMode) -> None
             reply = case.call(base_url=service.url, session=session, headers=headers)
             if name in ENDING and reply.status_code == 200:
                 tokens.pop(caller, None)
-            assert reply.status_code < 500, (caller, reply.status_code, reply.text)
-            case.validate_response(reply, checks=CHECKS)
-            if reply.status_code != 200:
-                said = operation.definition.raw["responses"][str(reply.status_code)]["description"]
-                assert f"`{reply.json()['refused']['code']}`:" in said, (caller, reply.text)
+            check_described(name, case, reply, caller)
 
-    with requests.Session() as session:  # one connection for all cases
-        session.trust_env = False  # nor is the machine asked for proxies and passwords each time
+    with quick_session() as session:
         hold()
 
 

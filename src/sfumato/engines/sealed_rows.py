@@ -18,6 +18,7 @@ from sfumato.core.at_rest import PIECE, AtRest, Unsealable
 from sfumato.core.measure import Cells
 from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room
+from sfumato.engines.no_space import is_full
 from sfumato.engines.publishing import is_whole
 
 SEALED: Final = ".sealed"  # how the name of a source ends that was sealed when it came in
@@ -146,6 +147,8 @@ def _known(rest: AtRest, path: str, target: Path) -> str:
     """Return where a sketch can be read; where one is damaged nothing is, so it may be anyone's."""
     try:
         lay_open(rest, path, target)
-    except (OSError, Unsealable):
+    except (OSError, Unsealable) as error:
+        if is_full(error):  # what cannot be read just now is not damaged
+            raise
         target.unlink(missing_ok=True)
     return str(target)

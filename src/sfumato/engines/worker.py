@@ -24,6 +24,7 @@ from sfumato.engines.cold import Cold
 from sfumato.engines.frames import Header, framed, read_frame
 from sfumato.engines.kernel import add_up
 from sfumato.engines.locked import Room, open_locked
+from sfumato.engines.no_space import NO_SPACE, is_full
 from sfumato.engines.sealed_rows import (
     described_sealed,
     in_memory,
@@ -144,10 +145,21 @@ def _measure(worker: Worker, request: Header) -> bytes:
 def _prepare(worker: Worker, request: Header) -> bytes:
     from sfumato.engines.prepare import prepared
 
-    room, salt = worker.room, worker.salt
-    if worker.rest is not None:
-        return framed({"ok": True, **prepared_sealed(worker.rest, room, salt, request)})
-    return framed({"ok": True, **prepared(room, salt, request)})
+    room, salt, rest = worker.room, worker.salt, worker.rest
+    if rest is not None:
+        return _told_of_space(lambda: prepared_sealed(rest, room, salt, request))
+    return _told_of_space(lambda: prepared(room, salt, request))
+
+
+def _told_of_space(work: Callable[[], Header]) -> bytes:
+    """Return what an owner's work gives; that no space was left is no fault of their source."""
+    said = NO_SPACE
+    try:
+        said = work()
+    except (OSError, duckdb.Error) as error:
+        if not is_full(error):
+            raise
+    return framed({"ok": True, **said})
 
 
 def _take(worker: Worker, request: Header) -> bytes:
@@ -205,9 +217,10 @@ def _probe(worker: Worker, _request: Header) -> bytes:
 def _describe(worker: Worker, request: Header) -> bytes:
     from sfumato.engines.describe import described
 
-    if worker.rest is not None:
-        return framed({"ok": True, **described_sealed(worker.rest, worker.room, request)})
-    return framed({"ok": True, **described(worker.room, request)})
+    room, rest = worker.room, worker.rest
+    if rest is not None:
+        return _told_of_space(lambda: described_sealed(rest, room, request))
+    return _told_of_space(lambda: described(room, request))
 
 
 def _count(worker: Worker, request: Header) -> bytes:

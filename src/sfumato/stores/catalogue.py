@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from sfumato.core.card import Card
 from sfumato.core.ports import Grant, Listing, Opened
@@ -31,7 +31,9 @@ _OPENED: Final = (
     " UNION ALL SELECT 'group', team FROM members WHERE person = ?"
     " UNION ALL SELECT 'group', team FROM grants WHERE person = ? AND lower(data_set) = lower(?)"
 )
-_CURRENT: Final = "SELECT name, card, place, owner FROM versions"
+_CURRENT: Final = (
+    "SELECT name, card, place, owner FROM versions WHERE id = ? AND lower(name) = lower(?)"
+)
 
 
 class SqlCatalogue:
@@ -40,7 +42,9 @@ class SqlCatalogue:
     def __init__(self, records: Records, read: Callable[[str, str], Card]) -> None:
         self._records = records
         self._read = read
-        self._last: dict[int, Listing] = {}  # by its id: a version never changes
+        # by name, of which connection and version: a version never changes, but who restores a
+        # backup gives its id to another
+        self._last: dict[str, tuple[int, int, Listing]] = {}
         self._cards: dict[tuple[str, str], Card] = {}  # of all versions, by name and text
         records.make(_TABLES)
 
@@ -58,7 +62,7 @@ class SqlCatalogue:
         rows = self._records.rows(
             "SELECT max(id) FROM versions WHERE lower(name) = lower(?)", (name,)
         )
-        return None if rows[0][0] is None else self._listing(int(rows[0][0]))
+        return None if rows[0][0] is None else self._listing(name, int(rows[0][0]))
 
     def cards(self) -> tuple[Card, ...]:
         """Return every card that was ever signed here, all versions; each is one and the same."""
@@ -98,11 +102,12 @@ class SqlCatalogue:
             return None
         rows = self._records.rows(_OPENED, (name, name.casefold(), user, user, name))
         versions = [text for what, text in rows if what == "version" and text is not None]
-        if not versions:
+        found = self._listing(name, int(versions[0])) if versions else None
+        if found is None:
             return None
         groups = {str(text) for what, text in rows if what == "group"}
         is_frozen = any(what == "frozen" for what, _ in rows)
-        return Opened(self._listing(int(versions[0])), tuple(sorted(groups)), is_frozen)
+        return Opened(found, tuple(sorted(groups)), is_frozen)
 
     def enrol(self, user: str, group: str) -> None:
         """Put the user into the group, for every data set."""
@@ -165,10 +170,17 @@ class SqlCatalogue:
         """Let go of the database."""
         self._records.close()
 
-    def _listing(self, version: int) -> Listing:
-        """Return one version; its card is read once."""
-        if version not in self._last:
-            row: tuple[Any, ...] = self._records.rows(f"{_CURRENT} WHERE id = ?", (version,))[0]
-            name, text, place, owner = map(str, row)
-            self._last[version] = Listing(self._read(name, text), place, owner)
-        return self._last[version]
+    def _listing(self, name: str, version: int) -> Listing | None:
+        """Return this version of the data set; its card is read once."""
+        key = name.casefold()
+        made, known, found = self._last.get(key, (0, 0, None))
+        if found is not None and (made, known) == (self._records.made, version):
+            return found
+        made = self._records.made  # from before the look: a connection made since counts as another
+        rows = self._records.rows(_CURRENT, (version, name))
+        if not rows:  # the database was restored since the version was looked for
+            return None
+        spelled, text, place, owner = map(str, rows[0])
+        listing = Listing(self._read(spelled, text), place, owner)
+        self._last[key] = made, version, listing
+        return listing

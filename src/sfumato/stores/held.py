@@ -24,12 +24,14 @@ class Held:
         self._connect = connect
         self.lock = threading.RLock()
         self.link: Link | None = None
+        self.made = 0  # how often the connection was made: what another saw may be undone
         _HELD.add(self)
 
     def connected(self) -> Link:
         """Return the connection, made if there is none; the lock is held."""
         if self.link is None:
             self.link = self._connect()
+            self.made += 1
         return self.link
 
     def seen(self, look: Callable[[Link], T]) -> T:

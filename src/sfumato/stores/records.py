@@ -25,6 +25,11 @@ class Records:
                 link.change(table.format(integer=self._database.dialect.integer, table_end=whole))
 
     @property
+    def made(self) -> int:
+        """Return how often the connection was made: another may lead to a restored database."""
+        return self._held.made
+
+    @property
     def lock_rows(self) -> str:
         """Return what a SELECT ends with that holds its rows until the transaction is over."""
         return self._database.dialect.lock

@@ -26,7 +26,7 @@ UPLOAD_ROUTES: Final[tuple[Route, ...]] = (
         "proposed", "GET", "/v1/uploads/{upload}",
         "The columns of an upload, their likely types, and a card to be filled in; no value.",
         "own", opened({"upload": text(), "columns": listed(_COLUMN), "card": OBJECT}),
-        refusals=("upload-unknown", "source-unreadable"), is_long=True,
+        refusals=("upload-unknown", "source-too-large", "source-unreadable"), is_long=True,
     ),
     Route(
         "add", "POST", "/v1/data-sets",

@@ -14,7 +14,6 @@ from sfumato.core.network import network_of
 HEAD_BYTES: Final = 16 * 1024
 HEADERS: Final = 100
 RATE_S: Final = 10.0  # over which an upload's rate is counted
-UNREAD_S: Final = 30.0  # for somebody to read on
 BYTES_A_SECOND: Final = 16 * 1024  # of an upload, at least
 
 
@@ -26,6 +25,7 @@ class Limits:
     body_s: float = 60.0  # to send the body of anything but an upload
     connections: int = 2000
     of_one_place: int = 1000
+    unread_s: float = 30.0  # to read on, where the rest of a reply waits for it
 
 
 _PLACES: Final[Counter[str]] = Counter()  # open connections of this process, by network
@@ -80,8 +80,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Count one connection less."""
         self._stop_timer()
-        if self._unread is not None:
-            self._unread.cancel()
+        self._stop_waiting()
         if self.place is not None:
             self.place.let_go()
         super().connection_lost(exc)
@@ -143,13 +142,29 @@ class GuardedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Wait for who does not read what they asked for, but not for long."""
         super().pause_writing()
-        self._unread = self.loop.call_later(UNREAD_S, self.transport.abort)
+        self._wait_for_reader()
 
     def resume_writing(self) -> None:
         """Go on: they read."""
-        if self._unread is not None:
-            self._unread.cancel()
+        if not self.transport.is_closing():
+            self._stop_waiting()
         super().resume_writing()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or wait for the last reply to be read; not for long."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._wait_for_reader()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Let go of who says nothing; what they have not read yet, they are to read now."""
+        super().timeout_keep_alive_handler()
+        self._wait_for_reader()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, to whoever reads it in time."""
+        super().send_400_response(msg)
+        self._wait_for_reader()
 
     def _is_answering(self) -> bool:
         cycle = cast("Any", self.cycle)  # Any: None before a request, whatever the stub says
@@ -177,6 +192,16 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             self._count_bytes()
 
+    def _wait_for_reader(self) -> None:
+        """Hang up in a while, read or not: a connection that is closed stays while it has bytes."""
+        self._stop_waiting()
+        self._unread = self.loop.call_later(self.limits.unread_s, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -193,6 +218,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._is_next():  # else it would be taken for a part of another reply
             self.transport.write(_reply(status, why))
         self.transport.close()
+        self._wait_for_reader()
 
 
 def guarded(limits: Limits) -> type[GuardedProtocol]:
