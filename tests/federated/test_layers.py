@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from sfumato.federated import gradients  # noqa: E402
 from sfumato.federated.frames import decode, encode  # noqa: E402
 from sfumato.federated.gradients import clipped_sum  # noqa: E402
 from sfumato.federated.layers import made_of, words_of  # noqa: E402
+from sfumato.federated.norms import squared_norms  # noqa: E402
 
 Layers = Callable[[], list[Any]]  # Any: modules
 Shape = tuple[int, ...] | None  # of a row; None: tokens
@@ -466,3 +468,21 @@ def test_what_would_mix_rows_is_not_computed_either(layer: Any) -> None:
     model = nn.Sequential(nn.Linear(4, 4), layer(), nn.Flatten(), nn.Linear(20, 3))
     with pytest.raises(Refused, match="remote-refused"):
         clipped_sum(model, torch.rand(5, 5, 4), torch.zeros(5), "cross_entropy", 1.0)
+
+
+@pytest.mark.parametrize(("ins", "outs", "places"), [(40, 40, 2), (40, 40, 12), (3, 2, 30)])
+def test_a_norm_is_never_less_than_the_exact_one(ins: int, outs: int, places: int) -> None:
+    """Of numbers that nearly cancel, beside the same in fractions."""
+    layer = nn.Linear(ins, outs).double()
+    for seed in range(6):
+        torch.manual_seed(seed)
+        into = torch.randn(1, 1, ins) + torch.randn(1, places, ins) * 1e-9
+        signs = torch.tensor([(-1.0) ** place for place in range(places)])
+        back = torch.randn(1, 1, outs) * signs[None, :, None]
+        into, back = into.double(), back.double()
+        x, b = (
+            np.array([[Fraction(v) for v in row] for row in one[0].tolist()])
+            for one in (into, back)
+        )
+        exact = np.square(b.T @ x).sum() + np.square(b.sum(0)).sum()
+        assert Fraction(float(squared_norms(layer, into, back))) >= exact
