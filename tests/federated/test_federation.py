@@ -189,3 +189,26 @@ def test_sites_learn_from_pictures_by_convolutions() -> None:
 def test_a_layer_that_words_would_not_say_is_refused(layer: Any) -> None:
     with pytest.raises(Refused, match="Sites do not train"):
         words_of(nn.Sequential(layer()))
+
+
+def test_a_site_without_rows_takes_part_as_all_others() -> None:
+    """To drop out would tell everyone that it has none."""
+    torch.manual_seed(4)
+    counts = {"east": 30, "north": 0, "south": 30, "west": 30}
+    tables = {
+        name: {"x": torch.rand(count, 4, 3), "y": torch.zeros(count)}
+        for name, count in counts.items()
+    }
+    layer, heard = nn.Linear(3, 3), list[Round]()
+    model = nn.Sequential(
+        layer, nn.GELU(), layer, nn.LayerNorm(3), nn.Conv1d(4, 2, 2), nn.Flatten(), nn.Linear(4, 2)
+    )
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    federation = federate(tables, epsilon=20, delta=1e-5, people=30, floor=4)
+    federation.train(
+        model, data="x", target="y", rate=0.5, loss="cross_entropy", heard=heard.append
+    )
+    assert heard[0].sites == tuple(counts)
+    for old, new in zip(before, model.parameters(), strict=True):
+        assert torch.isfinite(new).all()
+        assert not torch.equal(old, new)
