@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 
 from sfumato.core.refusal import Refused  # noqa: E402
 from sfumato.federated import federate, nn  # noqa: E402
-from sfumato.federated.federation import Federation, Round, layers_of  # noqa: E402
+from sfumato.federated.federation import Federation, Round  # noqa: E402
+from sfumato.federated.layers import words_of  # noqa: E402
 from sfumato.federated.trainee import sum_words  # noqa: E402
 
 WEIGHTS = torch.tensor([[1.0], [-2.0], [0.5]])
@@ -175,18 +176,39 @@ def test_sites_learn_from_pictures_by_convolutions() -> None:
 @pytest.mark.parametrize(
     "layer",
     [
-        lambda: nn.Linear(3, 2, bias=False),
         lambda: nn.Conv2d(1, 1, (2, 3)),
         lambda: nn.Conv2d(1, 1, 3, dilation=2),
-        lambda: nn.Conv2d(2, 2, 3, groups=2),
         lambda: nn.Conv2d(1, 1, 3, padding="same"),
         lambda: nn.Conv2d(1, 1, 3, padding_mode="circular"),
         lambda: nn.Embedding(3, 2, padding_idx=1),
         lambda: nn.MaxPool2d(2, stride=1),
         lambda: nn.Flatten(0),
     ],
-    ids=["bias", "oblong", "dilation", "groups", "same", "round", "padding", "stride", "from rows"],
+    ids=["oblong", "dilation", "same", "round", "padding", "stride", "from rows"],
 )
 def test_a_layer_that_words_would_not_say_is_refused(layer: Any) -> None:
-    with pytest.raises(Refused, match="sites do not train"):
-        layers_of(nn.Sequential(layer()))
+    with pytest.raises(Refused, match="Sites do not train"):
+        words_of(nn.Sequential(layer()))
+
+
+def test_a_site_without_rows_takes_part_as_all_others() -> None:
+    """To drop out would tell everyone that it has none."""
+    torch.manual_seed(4)
+    counts = {"east": 30, "north": 0, "south": 30, "west": 30}
+    tables = {
+        name: {"x": torch.rand(count, 4, 3), "y": torch.zeros(count)}
+        for name, count in counts.items()
+    }
+    layer, heard = nn.Linear(3, 3), list[Round]()
+    model = nn.Sequential(
+        layer, nn.GELU(), layer, nn.LayerNorm(3), nn.Conv1d(4, 2, 2), nn.Flatten(), nn.Linear(4, 2)
+    )
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    federation = federate(tables, epsilon=20, delta=1e-5, people=30, floor=4)
+    federation.train(
+        model, data="x", target="y", rate=0.5, loss="cross_entropy", heard=heard.append
+    )
+    assert heard[0].sites == tuple(counts)
+    for old, new in zip(before, model.parameters(), strict=True):
+        assert torch.isfinite(new).all()
+        assert not torch.equal(old, new)

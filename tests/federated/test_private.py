@@ -197,3 +197,78 @@ def test_the_table_handed_to_a_site_is_copied() -> None:
     clinic = VirtualWorker(id="clinic", tables={"x": held})
     held.fill_(5)
     assert clinic._store._tables["table:x"].item() == 1
+
+
+def stolen_through(view: Callable[[Any], Any], clinic: Worker, ages: Any) -> list[Any]:
+    """A gradient that is a view of the one it began with; the next is added to it in place."""
+    mine = tensor([[1.0, 1.0], [1.0, 1.0]], requires_grad=True).send(clinic)
+    first = tensor([[0.0, 0.0], [0.0, 0.0]]).send(clinic)
+    seen = view(mine)
+    seen.backward(first.view(*seen.shape))
+    loss = (mine * ages).sum()
+    del mine, seen
+    loss.backward()
+    return list(first.get().tolist())
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "view": lambda x: x.view(4),
+    "the same view": lambda x: x.view(2, 2),
+    "turned twice": lambda x: x.t().t(),
+    "a side more": lambda x: x.unsqueeze(0),
+    "another shape": lambda x: x.reshape(1, 4),
+    "itself": lambda x: x,
+    "a sum": lambda x: x + 0,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_gradient_is_added_to_one_that_was_begun_with(clinic: Worker, view: str) -> None:
+    """It came back: the table itself, to the last digit."""
+    found = stolen_through(VIEWS[view], clinic, clinic.table("ages"))
+    assert found == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_a_gradient_that_lies_in_another_is_kept_too(clinic: Worker) -> None:
+    one, two = (tensor([[1.0, 1.0]], requires_grad=True).send(clinic) for _ in range(2))
+    (one.view(2) + two.view(2)).sum().backward()
+    early = one.grad
+    (two * clinic.table("ages")[0:1]).sum().backward()
+    with pytest.raises(Refused, match="remote-private"):
+        early.get()
+
+
+SIZED: dict[str, Callable[[Any, Any], Any]] = {
+    "expanded": lambda x, n: x.expand(n, 2, 3, 4),
+    "expanded by a tuple": lambda x, n: x.expand((n, 2, 3, 4)),
+    "viewed": lambda x, n: x.view(n, -1),
+    "reshaped": lambda x, n: x.reshape((n, -1)),
+    "flattened": lambda x, n: x.flatten(n),
+    "squeezed": lambda x, n: x.squeeze(n),
+    "a side more": lambda x, n: x.unsqueeze(n),
+    "summed along": lambda x, n: x.sum(n),
+    "mean along": lambda x, n: x.mean(dim=n),
+    "turned": lambda x, n: x.transpose(n, 0),
+    "largest along": lambda x, n: x.amax(n),
+    "norm along": lambda x, n: x.norm(2, n),
+    "pooled": lambda x, n: torch.nn.functional.avg_pool2d(x, n),
+    "places and their values": lambda x, n: torch.nn.functional.max_pool2d(x, n),
+    "widened": lambda x, n: torch.nn.functional.conv2d(x, x, None, 1, n),
+}
+
+
+@pytest.mark.parametrize("way", SIZED)
+def test_no_number_of_a_sites_table_becomes_a_size(clinic: Worker, way: str) -> None:
+    """Sizes are told to whoever asks, and PyTorch takes a tensor of one number for one."""
+    number = clinic.table("ages")[0, 0].sign().long()
+    mine = tensor([[[[1.0] * 4] * 3] * 2]).send(clinic)
+    with pytest.raises(Refused, match=r"remote-refused.*cannot be carried out\."):
+        SIZED[way](mine, number)
+
+
+@pytest.mark.parametrize("named", ["retain_graph", "create_graph"])
+def test_no_number_of_a_sites_table_decides_what_is_kept(clinic: Worker, named: str) -> None:
+    mine = tensor([[1.0]], requires_grad=True).send(clinic)
+    said = {named: clinic.table("ages")[0, 0]._ref.word()}
+    with pytest.raises(Refused, match="nothing but gradients"):
+        clinic.ask(do="backward", key=mine.sum()._ref.key, args=(), named=said)

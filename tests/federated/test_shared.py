@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
@@ -15,6 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 from chance import SeededDice  # noqa: E402
 from sfumato.core.refusal import Refused  # noqa: E402
 from sfumato.federated import VirtualWorker, shared, tensor  # noqa: E402
+from sfumato.federated.shared import FixedTensor  # noqa: E402
 from tensor_workers import Make  # noqa: E402
 
 ALARM = 1e-5
@@ -207,11 +211,8 @@ REFUSED: dict[str, Callable[[Any, Any, Any], object]] = {
     "other workers": lambda x, bob, alice: x.share(bob, alice) + x.share(alice, bob),
     "product elsewhere": lambda x, bob, alice: x.share(bob, alice) * x.share(alice, bob),
     "other places": lambda x, bob, alice: x.fix_prec().share(bob, alice) + x.share(bob, alice),
-    "other places here": lambda x, bob, alice: (
-        x.fix_prec() + x.fix_precision(precision_fractional=4)
-    ),
     "float factor": lambda x, bob, alice: x.share(bob, alice) * 0.5,
-    "float added": lambda x, bob, alice: x.fix_prec().share(bob, alice) + 0.5,
+    "float added": lambda x, bob, alice: x.share(bob, alice) + 0.5,
     "compared": lambda x, bob, alice: x.share(bob, alice) == x.share(bob, alice),
     "greater": lambda x, bob, alice: x.share(bob, alice) > 1,
     "divided": lambda x, bob, alice: x.share(bob, alice) / 2,
@@ -241,3 +242,118 @@ def test_what_a_site_owns_is_not_shared_either() -> None:
     clinic.table("ages").sum()
     with pytest.raises(Refused, match="remote-private"):
         (x + x).get()
+
+
+ODD = st.decimals(-1000, 1000, places=4).map(float) | st.integers(-1000, 1000)
+# what is written on either side of a number, and what stays exact
+BESIDE: dict[str, Callable[[Any, Any], Any]] = {
+    "added": lambda x, n: x + n,
+    "to a number": lambda x, n: n + x,
+    "taken away": lambda x, n: x - n,
+    "from a number": lambda x, n: n - x,
+    "times": lambda x, n: x * n,
+    "times a number": lambda x, n: n * x,
+    "negative": lambda x, n: -x + n - +x,
+    "all at once": lambda x, n: (x * n - 1) * 2 + n - x,
+    "total": lambda x, n: (x * n).sum() + n,
+}
+
+
+def exactly(of: FixedTensor) -> list[Fraction]:
+    return [Fraction(int(whole), 10**of.places) for whole in of.child.reshape(-1)]
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["here", "shared"])
+@pytest.mark.parametrize("name", BESIDE)
+@settings(max_examples=8, deadline=None)
+@given(number=ODD)
+def test_numbers_on_either_side_give_what_fractions_give(
+    name: str, is_shared: bool, number: float
+) -> None:
+    fixed = tensor([0.5, -1.25, 3.125]).fix_precision()
+    ours = BESIDE[name](fixed.share(*three()) if is_shared else fixed, number)
+    held = np.array([Fraction(1, 2), Fraction(-5, 4), Fraction(25, 8)])
+    wanted = BESIDE[name](held, Fraction(repr(number)))
+    assert exactly(ours.get() if is_shared else ours) == list(np.atleast_1d(wanted))
+
+
+def test_fixed_numbers_of_several_places_meet_as_they_are() -> None:
+    x = tensor([0.5, -1.25]).fix_precision()
+    y = tensor([2.5, 4.0]).fix_precision(precision_fractional=1)
+    assert (x + y).float_precision().tolist() == [3.0, 2.75]
+    assert (y - x).float_precision().tolist() == [2.0, 5.25]
+    assert ((x * y).places, (x * y).float_precision().tolist()) == (4, [1.25, -5.0])
+    workers = three()
+    there = [one.share(*workers) for one in (x, y)]
+    assert (there[0] + there[1]).get().float_precision().tolist() == [3.0, 2.75]
+    assert (there[1] - there[0]).get().float_precision().tolist() == [2.0, 5.25]
+
+
+UNDONE: dict[str, Callable[[Any], object]] = {
+    "compared": lambda x: x < 1,
+    "equal": lambda x: x == x,
+    "divided": lambda x: x / 2,
+    "divides": lambda x: 2 / x,
+    "whole part": lambda x: 7 // x,
+    "rest": lambda x: x % 2,
+    "both": lambda x: divmod(x, 2),
+    "power": lambda x: x**2,
+    "of a power": lambda x: 2**x,
+    "bits": lambda x: x & 1,
+    "shifted": lambda x: 1 << x,
+    "upside down": lambda x: ~x,
+    "size of it": abs,
+    "rounded": round,
+    "whole": int,
+    "float": float,
+    "place": lambda x: [1, 2][x],
+    "length": len,
+    "loop": list,
+    "index": lambda x: x[0],
+    "within": lambda x: 1 in x,
+    "mean": lambda x: x.mean(),
+    "list": lambda x: x.tolist(),
+    "of PyTorch": lambda x: torch.sum(x),
+    "by PyTorch": lambda x: torch.tensor([1, 2]) + x,
+    "a tensor": lambda x: x + torch.tensor([1, 2]),
+    "a tensor that can be sent": lambda x: x * tensor([0.5, 1.0]),
+    "a word": lambda x: x + "1",
+    "nothing": lambda x: x - None,
+    "from nothing": lambda x: None - x,
+    "yes": lambda x: x * True,
+    "no number": lambda x: x + float("nan"),
+    "without end": lambda x: x * float("inf"),
+    "too much": lambda x: x * 1e30,
+    "too fine": lambda x: x + 1e-30,
+    "too large": lambda x: x + 1e300,
+}
+
+
+@pytest.mark.parametrize("name", UNDONE)
+@pytest.mark.parametrize("kind", ["fixed", "fixed and shared", "shared"])
+def test_no_operator_ends_in_an_error_of_python(kind: str, name: str) -> None:
+    x = tensor([0.0, -1.0]).fix_precision()
+    held = {
+        "fixed": lambda: x,
+        "fixed and shared": lambda: x.share(*three()),
+        "shared": lambda: tensor([2, 3]).share(*three()),
+    }[kind]()
+    with pytest.raises(Refused, match="remote-refused"):
+        UNDONE[name](held)
+
+
+def test_numbers_here_and_shared_ones_do_not_meet() -> None:
+    x = tensor([1.0, 2.0]).fix_precision()
+    there = x.share(*three())
+    for how in (operator.add, operator.sub, operator.mul):
+        for one, two in ((x, there), (there, x)):
+            with pytest.raises(Refused, match="share both"):
+                how(one, two)
+
+
+def test_a_name_that_no_tensor_has_is_an_error_as_of_any_object() -> None:
+    x = tensor([1.0]).fix_precision()
+    for held in (x, x.share(*three())):
+        with pytest.raises(AttributeError, match="no attribute 'meen'"):
+            held.meen  # noqa: B018
+        assert not hasattr(held, "meen")

@@ -25,7 +25,6 @@ from sfumato.core.secure import (
     terms_for,
 )
 from sfumato.dice import SystemDice
-from sfumato.federated.frames import malformed
 from sfumato.federated.layers import words_of
 from sfumato.federated.trainee import Lesson, Offer, sum_words
 from sfumato.federated.virtual import VirtualWorker
@@ -74,7 +73,7 @@ class Federation:
 
         The noise is the least with which all rounds fit what the sites' owners allow.
         """
-        lesson = Lesson(layers_of(model), data, target, loss)
+        lesson = Lesson(words_of(model), data, target, loss)
         plan = self.plan(sum(p.numel() for p in model.parameters()), rounds, clip)
         for number in range(1, rounds + 1):
             total, sites = self._sum(model, lesson, plan, number)
@@ -178,13 +177,6 @@ def federate(  # noqa: PLR0913  # what a card would say
         for name in names
     }
     return Federation(workers, convener, least, colluders, *price, people, dice)
-
-
-def layers_of(model: Any) -> tuple[tuple[Any, ...], ...]:
-    """Return a sequence of plain layers as words; other models are refused."""
-    if not isinstance(model, torch.nn.Sequential):
-        raise malformed("sites train a Sequential of plain layers")
-    return tuple(words_of(layer) for layer in model)
 
 
 def _add(model: Any, update: np.ndarray) -> None:

@@ -1,20 +1,30 @@
-"""The sum over people of gradients, each clipped, without making any person's gradient.
+"""The sum over people of gradients, each clipped, and where possible without making any of them.
 
 A first pass gives what comes back to each layer, from which each person's norm follows
-(`layers.py`); a second product of matrices adds up the gradients, each scaled. That is about the
+(`norms.py`); a second product of matrices adds up the gradients, each scaled. That is about the
 work of one ordinary gradient (`tests/federated/test_gradients.py` holds it against gradients made
-one by one).
+one by one). Where a weight is used more than once, or no norm is known but by making the gradient,
+people's gradients are made, so many at once as there is room for.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 import torch
 
+from sfumato.federated.admission import check, entered
 from sfumato.federated.frames import malformed
-from sfumato.federated.layers import LEARNT, check, entered, squared_norms, summed
+from sfumato.federated.layers import LEARNT
+from sfumato.federated.norms import is_measured, one_by_one, squared_norms, summed
+
+Use = tuple[Any, Any, Any]  # Any: a layer, what goes into it, and what comes back to it
+
+
+MADE_AT_ONCE: Final = 1 << 24  # numbers of people's own gradients
 
 
 def clipped_sum(model: Any, data: Any, target: Any, loss: str, clip: float) -> np.ndarray:
@@ -22,47 +32,106 @@ def clipped_sum(model: Any, data: Any, target: Any, loss: str, clip: float) -> n
 
     In doubles, so that one person moves the others' part by less than half a step of the grid.
     """
-    parts = clipped_parts(model.double(), data.double(), target, loss, clip)
-    return np.asarray(torch.cat([part.reshape(-1) for part in parts]).numpy())
+    whole, rows = model.double(), data.double()
+    at_once = _rows_at_once(whole) or max(len(rows), 1)
+    total = 0.0
+    for start in range(0, max(len(rows), 1), at_once):
+        some = slice(start, start + at_once)
+        parts = clipped_parts(whole, rows[some], target[some], loss, clip)
+        total = total + torch.cat([part.reshape(-1) for part in parts])
+    return np.asarray(torch.as_tensor(total).numpy())
 
 
 def clipped_parts(model: Any, data: Any, target: Any, loss: str, clip: float) -> list[Any]:
     """Return the same for each parameter, in the numbers that the model has.
 
     The model is a sequence of layers of a closed list (`layers.py`). Rows with numbers that are not
-    finite add nothing; nothing here fails because of what a row holds.
+    finite add nothing; nothing here fails because of what a row holds, or of how many there are.
     """
-    layers = check(model)
-    ins, backs = _passed(model, data, target, loss)
-    triples = list(zip(layers, ins, backs, strict=True))
-    squares = sum(squared_norms(layer, into, back) for layer, into, back in triples)
-    norms = torch.sqrt(torch.as_tensor(squares))
+    if len(data) == 0:  # what does not fit fails as it would with rows
+        row, wanted = (one.new_zeros(1, *one.shape[1:]) for one in (data, target))
+        return [torch.zeros_like(p) for p in clipped_parts(model, row, wanted, loss, clip)]
+    uses = _passed(model, data, target, loss)
+    is_shared = _shared(uses)
+    measured = [use for use in uses if is_measured(use[0]) and not is_shared(use[0])]
+    made = _made([use for use in uses if not is_measured(use[0]) or is_shared(use[0])])
+    norms = torch.sqrt(_squares(measured, made))
     whole = torch.isfinite(norms)
     scale = torch.where(norms > clip, clip / norms, torch.ones_like(norms))
-    is_spoilt = not bool(whole.all())
-    parts: list[Any] = []
-    for layer, into, back in triples:
-        scaled = back * _beside(scale, back)
-        if is_spoilt:
-            scaled = torch.where(_beside(whole, back), scaled, 0)
-            into = torch.where(_beside(whole, into), into, 0)  # noqa: PLW2901  # 0 times NaN is NaN
-        parts += summed(layer, into, scaled)
-    return parts
+    parts = {key: _added(each, scale, whole) for key, each in made.items()}
+    for layer, into, back in measured:
+        entered_by, scaled = _kept(into, back, scale, whole)
+        found = summed(layer, entered_by, scaled)
+        parts |= {id(p): part for p, part in zip(layer.parameters(), found, strict=True)}
+    return [parts[id(parameter)] for parameter in model.parameters()]
 
 
-def _passed(model: Any, data: Any, target: Any, loss: str) -> tuple[list[Any], list[Any]]:
-    """Return what goes into each layer that learns, and what comes back to it."""
-    ins: list[Any] = []
+def _passed(model: Any, data: Any, target: Any, loss: str) -> list[Use]:
+    """Return each use of a layer that learns: what goes in there, and what comes back to it."""
+    ins: list[tuple[Any, Any]] = []
     outs: list[Any] = []
     value = data
-    for layer in model:
+    for layer in check(model):
         value = entered(layer, value)
         if isinstance(layer, LEARNT):
-            ins.append(value.detach())
+            ins.append((layer, value.detach()))
         value = layer(value)
         if isinstance(layer, LEARNT):
             outs.append(value)
-    return ins, list(torch.autograd.grad(_loss(value, target, loss), outs))
+    backs = torch.autograd.grad(_loss(value, target, loss), outs)
+    return [(*use, back) for use, back in zip(ins, backs, strict=True)]
+
+
+def _shared(uses: list[Use]) -> Callable[[Any], bool]:
+    """Return what says of a layer whether a weight of it is used more than once.
+
+    Such a weight has one gradient, of which each use would measure a part alone.
+    """
+    times = Counter(id(p) for layer, _, _ in uses for p in layer.parameters())
+    return lambda layer: any(times[id(p)] > 1 for p in layer.parameters())
+
+
+def _made(uses: list[Use]) -> dict[int, Any]:
+    """Return the rows' own gradients of each parameter, of all of its uses together."""
+    found: dict[int, Any] = {}
+    for layer, into, back in uses:
+        for parameter, each in zip(layer.parameters(), one_by_one(layer, into, back), strict=True):
+            found[id(parameter)] = found.get(id(parameter), 0) + each
+    return found
+
+
+def _squares(measured: list[Use], made: dict[int, Any]) -> Any:
+    """Return the squared norms of the rows' gradients."""
+    parts = [squared_norms(*use) for use in measured]
+    parts += [each.square().flatten(1).sum(1) for each in made.values()]
+    return torch.stack(parts).sum(0)
+
+
+def _added(each: Any, scale: Any, whole: Any) -> Any:
+    """Return the sum of rows' gradients, scaled; of those that are whole."""
+    return torch.where(_beside(whole, each), each * _beside(scale, each), 0).sum(0)
+
+
+def _kept(into: Any, back: Any, scale: Any, whole: Any) -> tuple[Any, Any]:
+    """Return what came in and what came back, scaled, with nothing of rows that are not whole."""
+    scaled = back * _beside(scale, back)
+    if bool(whole.all()):
+        return into, scaled
+    zeros = torch.where(_beside(whole, into), into, 0)  # 0 times NaN is NaN
+    return zeros, torch.where(_beside(whole, back), scaled, 0)
+
+
+def _rows_at_once(model: Any) -> int:
+    """Return of how many rows gradients are made at once; none, where none are made."""
+    layers = [layer for layer in check(model) if isinstance(layer, LEARNT)]
+    is_shared = _shared([(layer, None, None) for layer in layers])
+    made = {
+        id(p): p.numel()
+        for layer in layers
+        if not is_measured(layer) or is_shared(layer)
+        for p in layer.parameters()
+    }
+    return max(MADE_AT_ONCE // sum(made.values()), 1) if made else 0
 
 
 def _beside(one_each: Any, many: Any) -> Any:

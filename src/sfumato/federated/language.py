@@ -30,9 +30,11 @@ IN_PLACE: Final = (
 OF_TORCH: Final = ("cat", "full_like", "maximum", "minimum", "ones_like", "stack", "where",
                    "zeros_like")  # fmt: skip
 OF_NETWORKS: Final = (
-    "avg_pool2d", "binary_cross_entropy", "binary_cross_entropy_with_logits", "conv2d",
-    "cross_entropy", "elu", "gelu", "l1_loss", "layer_norm", "leaky_relu", "linear",
-    "max_pool2d", "mse_loss", "nll_loss", "smooth_l1_loss", "softplus",
+    "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "cross_entropy", "elu", "gelu",
+    "group_norm", "hardsigmoid", "hardswish", "hardtanh", "l1_loss", "layer_norm", "leaky_relu",
+    "linear", "logsigmoid", "max_pool1d", "max_pool2d", "mish", "mse_loss", "nll_loss", "prelu",
+    "selu", "silu", "smooth_l1_loss", "softplus", "softsign",
 )  # fmt: skip
 SAME: Final = {  # other names of the same
     "__add__": "add", "__radd__": "add", "__sub__": "sub", "__mul__": "mul", "__rmul__": "mul",
@@ -42,11 +44,14 @@ SAME: Final = {  # other names of the same
     "__eq__": "eq", "__ne__": "ne", "__lt__": "lt", "__le__": "le", "__gt__": "gt",
     "__ge__": "ge", "__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_",
     "clip": "clamp", "concat": "cat", "boolean_dispatch": "max_pool2d", "_max_pool2d": "max_pool2d",
-    "data": "detach",
+    "data": "detach", "log_sigmoid": "logsigmoid",
 }  # fmt: skip
 
 WRITES: Final = frozenset({"inplace", "max_norm", "out"})  # arguments that change other objects
-SAFE_ARGS: Final = {"elu": 2, "leaky_relu": 2}  # by place, before one of those
+SAFE_ARGS: Final = {  # by place, before one of those
+    "celu": 2, "elu": 2, "hardsigmoid": 1, "hardswish": 1, "hardtanh": 3, "leaky_relu": 2,
+    "mish": 1, "selu": 1, "silu": 1,
+}  # fmt: skip
 
 OPERATIONS: Final[dict[str, Operation]] = {
     **{name: getattr(torch.Tensor, name) for name in (*METHODS, *IN_PLACE)},

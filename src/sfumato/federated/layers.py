@@ -1,182 +1,352 @@
-"""The layers that sites train: as words that travel, how long a person's gradient of one is, and
-the sum over people of such gradients, each scaled.
+"""The layers that sites train: a closed list, as words that travel, and what may go into each.
 
-None of it makes a person's gradient where that can be done without. For a linear layer, and for an
-embedding of one token, the gradient is an outer product, whose norm is a product of norms. Where a
-layer is used at several places of a row (convolutions; linear layers and embeddings of sequences)
-the squared norm is the sum over pairs of places of two products: what came in at both, and what
-came back to both. These are the ghost norms of Li et al. (2022). Where there are so many places
-that a person's gradient is the smaller thing, that is made and measured (Bu, Mao, Xu 2022).
+In every one of them a row goes its own way: what comes out of it for a row, and whether anything
+comes out at all, is decided by that row, the weights, and shapes that all rows have alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
 import torch
+from torch.nn import (
+    Conv1d,
+    Conv2d,
+    Embedding,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    PReLU,
+    TransformerEncoderLayer,
+)
 
+from sfumato.core.refusal import Refused
 from sfumato.federated.frames import malformed
 
-Linear, Conv2d, Embedding = torch.nn.Linear, torch.nn.Conv2d, torch.nn.Embedding
-LEARNT: Final = (Linear, Conv2d, Embedding)
-PLAIN: Final = {
-    "relu": torch.nn.ReLU,
-    "tanh": torch.nn.Tanh,
-    "sigmoid": torch.nn.Sigmoid,
+Words = tuple[Any, ...]  # Any: a name, then numbers and further names
+LEARNT: Final = (
+    Linear, Conv1d, Conv2d, Embedding, GroupNorm, LayerNorm, PReLU, TransformerEncoderLayer,
+)  # fmt: skip
+PLAIN: Final[dict[str, type[torch.nn.Module]]] = {
     "flatten": torch.nn.Flatten,
+    "hardsigmoid": torch.nn.Hardsigmoid,
+    "hardswish": torch.nn.Hardswish,
+    "identity": torch.nn.Identity,
+    "logsigmoid": torch.nn.LogSigmoid,
+    "mish": torch.nn.Mish,
+    "relu": torch.nn.ReLU,
+    "relu6": torch.nn.ReLU6,
+    "selu": torch.nn.SELU,
+    "sigmoid": torch.nn.Sigmoid,
+    "silu": torch.nn.SiLU,
+    "softsign": torch.nn.Softsign,
+    "tanh": torch.nn.Tanh,
 }
-POOLS: Final = {"maxpool": torch.nn.MaxPool2d, "avgpool": torch.nn.AvgPool2d}
-KINDS: Final = (*LEARNT, *PLAIN.values(), *POOLS.values())
+POOLS: Final[dict[str, Any]] = {  # by one side of what they look at, or leave
+    "adaptivepool": torch.nn.AdaptiveAvgPool2d,
+    "avgpool": torch.nn.AvgPool2d,
+    "avgpool1d": torch.nn.AvgPool1d,
+    "maxpool": torch.nn.MaxPool2d,
+    "maxpool1d": torch.nn.MaxPool1d,
+}
+BENT: Final[dict[str, tuple[Any, tuple[str, ...]]]] = {  # by numbers, which have these names
+    "celu": (torch.nn.CELU, ("alpha",)),
+    "elu": (torch.nn.ELU, ("alpha",)),
+    "hardtanh": (torch.nn.Hardtanh, ("min_val", "max_val")),
+    "leakyrelu": (torch.nn.LeakyReLU, ("negative_slope",)),
+    "softplus": (torch.nn.Softplus, ("beta", "threshold")),
+}
+SHARES: Final[dict[str, Any]] = {  # by the side along which they add up to one
+    "logsoftmax": torch.nn.LogSoftmax,
+    "softmax": torch.nn.Softmax,
+}
+KINDS: Final = (
+    *LEARNT, *PLAIN.values(), *POOLS.values(), *(kind for kind, _ in BENT.values()),
+    *SHARES.values(), torch.nn.GELU,
+)  # fmt: skip
+BENDS: Final = {"relu": torch.nn.functional.relu, "gelu": torch.nn.functional.gelu}
+
 MOST_SIDE: Final = 64  # of what a convolution or a pool looks at
 MOST_NUMBERS: Final = 1 << 26  # of one layer
+MOST_SIDES: Final = 8  # of what is normalised, or adds up to one
+MOST_BENT: Final = 1e6
+LEAST_EPS: Final = 1e-12  # with none, a row of equal numbers would have no gradient
+
+INSTEAD: Final = {  # what to do where a layer is refused
+    "BatchNorm": "Use GroupNorm or LayerNorm: it looks at one row alone, and batch norms mix rows.",
+    "InstanceNorm": "Use GroupNorm, with as many groups as channels.",
+    "Dropout": "Leave it out, or write Identity: its coins would be PyTorch's, whose generator"
+    " tells afterwards how many rows there were; clipping and noise keep a model from learning"
+    " single rows by heart.",
+    "LSTM": "Use Conv1d, or a TransformerEncoderLayer: of a recurrent layer come several things.",
+    "GRU": "Use Conv1d, or a TransformerEncoderLayer: of a recurrent layer come several things.",
+    "RNN": "Use Conv1d, or a TransformerEncoderLayer: of a recurrent layer come several things.",
+    "MultiheadAttention": "Use TransformerEncoderLayer(..., dropout=0.0, batch_first=True).",
+    "TransformerEncoderLayer": "Make it with dropout=0.0, batch_first=True, relu or gelu.",
+    "LayerNorm": f"Keep its weights and its bias, and an eps of {LEAST_EPS:g} to 1.",
+    "GroupNorm": f"Keep its weights and its bias, and an eps of {LEAST_EPS:g} to 1.",
+    "Softmax": "Say along which side: dim=-1, or 1 and more; side 0 is that of the rows.",
+    "LogSoftmax": "Say along which side: dim=-1, or 1 and more; side 0 is that of the rows.",
+    "Conv": "Use square ones, with zeros around and no dilation.",
+    "Embedding": "Use it as it is made, Embedding(count, width), as the first layer.",
+}
 
 
-def words_of(layer: Any) -> tuple[Any, ...]:
-    """Return the layer as words, or refuse: one that is not of the list, or not as plain."""
-    words = _words(layer)
-    if words:
-        with torch.device("meta"):  # no numbers are drawn for it
-            plain = made_of(words)
-        if repr(plain) == repr(layer).replace("inplace=True", ""):
-            return words
-    raise malformed(f"sites do not train a layer of type {type(layer).__name__}")
+def words_of(model: Any) -> tuple[Words, ...]:
+    """Return a sequence of layers of the list as words; other models are refused."""
+    layers = list(flat(model))
+    return tuple(_words_at(place, layers) for place in range(len(layers)))
 
 
-def _words(layer: Any) -> tuple[Any, ...]:
-    """Return what of the layer goes into words; none for one that is not of the list."""
-    match layer:
-        case torch.nn.Linear():
-            return ("linear", layer.in_features, layer.out_features)
-        case torch.nn.Embedding():
-            return ("embedding", layer.num_embeddings, layer.embedding_dim)
-        case torch.nn.Conv2d() if isinstance(layer.padding, tuple):
-            sides = (layer.kernel_size, layer.stride, layer.padding)
-            return ("conv", layer.in_channels, layer.out_channels, *(one[0] for one in sides))
-    for name, kind in PLAIN.items():
-        if isinstance(layer, kind):
-            return (name,)
-    for name, kind in POOLS.items():
-        if isinstance(layer, kind):
-            return (name, layer.kernel_size)
-    return ()
+def made_of(words: Sequence[Any]) -> torch.nn.Sequential:
+    """Return the model of which these are the words, layer by layer, or refuse."""
+    layers: list[torch.nn.Module] = []
+    for one in words:
+        match one:
+            case ("again", int(place)) if 0 <= place < len(layers):
+                layers.append(layers[place])
+            case ("tied", int(place), *rest) if 0 <= place < len(layers):
+                layers.append(_tied(_layer(tuple(rest)), layers[place]))
+            case _:
+                layers.append(_layer(one))
+    return torch.nn.Sequential(*layers)
 
 
-def made_of(words: Sequence[Any]) -> torch.nn.Module:
-    """Return the layer that the words say, or refuse."""
-    match tuple(words):
-        case ("linear", int(ins), int(outs)) if 0 < ins * outs < MOST_NUMBERS:
-            return Linear(ins, outs)
-        case ("embedding", int(count), int(outs)) if 0 < count * outs < MOST_NUMBERS:
-            return Embedding(count, outs)
-        case ("conv", int(ins), int(outs), int(side), int(stride), int(edge)) if (
-            0 < ins * outs * side * side < MOST_NUMBERS
-            and 0 < side <= MOST_SIDE
-            and 0 < stride <= MOST_SIDE
-            and 0 <= edge <= MOST_SIDE
-        ):
-            return Conv2d(ins, outs, side, stride, edge)
-        case ("maxpool" | "avgpool" as name, int(side)) if 0 < side <= MOST_SIDE:
-            return POOLS[name](side)
-        case ("relu" | "tanh" | "sigmoid" | "flatten" as name,):
-            return PLAIN[name]()
-    raise malformed("a layer is not one that it knows")
-
-
-def check(model: Any) -> list[Any]:
-    """Return the layers that learn, in their order, or refuse what would mix rows or hide a part.
-
-    A layer that is used twice has one gradient, of which each use would measure a part alone.
-    """
-    learnt: list[Any] = []
+def flat(model: Any) -> Iterator[Any]:
+    """Return the layers of a sequence, and of the sequences in it, in their order."""
+    if not isinstance(model, torch.nn.Sequential):
+        raise malformed("sites train a Sequential of plain layers")
     for layer in model:
-        if not any(_is(layer, kind) for kind in KINDS) or getattr(layer, "inplace", False):
-            raise malformed(f"sites do not train a layer of type {type(layer).__name__}")
-        if isinstance(layer, Embedding) and (learnt or layer.max_norm is not None):
-            raise malformed("an embedding comes first, and keeps its rows as they are")
-        if isinstance(layer, torch.nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
-            raise malformed("rows are flattened one by one")
-        if isinstance(layer, Conv2d) and (layer.groups != 1 or layer.padding_mode != "zeros"):
-            raise malformed("a convolution is of one group, with zeros around")
-        learnt += [layer] if isinstance(layer, LEARNT) else []
-    held = [id(parameter) for layer in learnt for parameter in layer.parameters()]
-    if len(held) != len(set(held)):
-        raise malformed("a layer or a weight is used twice")
-    return learnt
+        if is_kind(layer, torch.nn.Sequential):
+            yield from flat(layer)
+        else:
+            yield layer
 
 
-def _is(layer: Any, kind: Any) -> bool:
+def is_kind(layer: Any, kind: Any) -> bool:
     """Say whether it computes as that kind does; a layer that can be sent is of a class below."""
     return isinstance(layer, kind) and type(layer).forward is kind.forward
 
 
-def entered(layer: Any, value: Any) -> Any:
-    """Return what goes into a layer: itself, or tokens, of which one that is none is the nearest.
-
-    To fail would tell of the row. Three sides would be taken for one picture, its rows for colours.
-    """
-    if isinstance(layer, (Conv2d, *POOLS.values())) and value.dim() != 4:
-        raise malformed("pictures are rows of colours, heights and widths")
-    if not isinstance(layer, Embedding):
-        return value
-    return torch.nan_to_num(value).clamp(0, layer.num_embeddings - 1).long()
-
-
-def squared_norms(layer: Any, into: Any, back: Any) -> Any:
-    """Return, for each row, the squared norm of its gradient of the layer's weights and bias."""
-    if isinstance(layer, Embedding):
-        return _embedded(layer, into, back)
-    places, backs = _places(layer, into, back)
-    weight = _pairs(places, backs)
-    if layer.bias is None:
-        return weight
-    return weight + backs.sum(1).square().sum(1)
+def refused(layer: Any) -> Refused:
+    """Return the refusal of a layer that sites do not train, with what to do."""
+    name = type(layer).__name__
+    found = next((text for word, text in INSTEAD.items() if word in name), None)
+    return Refused(
+        "remote-refused",
+        f"Sites do not train such a layer of type {name}.",
+        found or "Use layers that docs/federated.md lists.",
+    )
 
 
-def summed(layer: Any, into: Any, back: Any) -> list[Any]:
-    """Return the sum over rows of the gradients of the layer's parameters, in their order."""
-    if isinstance(layer, Embedding):
-        total = torch.zeros_like(layer.weight)
-        total.index_add_(0, into.reshape(-1), _unpadded(layer, into, back).flatten(0, -2))
-        return [total]
-    places, backs = _places(layer, into, back)
-    flat = backs.flatten(0, 1)
-    whole = (flat.T @ places.flatten(0, 1)).reshape(layer.weight.shape)
-    return [whole] if layer.bias is None else [whole, flat.sum(0)]
+# --- words ------------------------------------------------------------------------------------
 
 
-def _places(layer: Any, into: Any, back: Any) -> tuple[Any, Any]:
-    """Return what came in and what came back as rows x places x numbers."""
-    if isinstance(layer, Conv2d):
-        unfolded = torch.nn.functional.unfold(
-            into, layer.kernel_size, layer.dilation, layer.padding, layer.stride
-        )
-        return unfolded.transpose(1, 2), back.flatten(2).transpose(1, 2)
-    rows = len(into)
-    return into.reshape(rows, -1, into.shape[-1]), back.reshape(rows, -1, back.shape[-1])
+def _words_at(place: int, layers: list[Any]) -> Words:
+    """Return the words of one layer, which may be an earlier one or have its weights."""
+    layer = layers[place]
+    own = {id(parameter) for parameter in layer.parameters()}
+    for earlier, other in enumerate(layers[:place]):
+        if own and other is layer:
+            return ("again", earlier)
+        common = own & {id(parameter) for parameter in other.parameters()}
+        if common:
+            weights = [id(getattr(one, "weight", None)) for one in (layer, other)]
+            if [*common] != weights[:1] or weights[0] != weights[1]:
+                raise malformed("two layers share their weights alone, or are one used twice")
+            return ("tied", earlier, *words_alone(layer))
+    return words_alone(layer)
 
 
-def _pairs(places: Any, backs: Any) -> Any:
-    """Return the squared norms of the sums over places of outer products."""
-    count, ins, outs = places.shape[1], places.shape[2], backs.shape[2]
-    if count == 1:
-        return places.square().sum((1, 2)) * backs.square().sum((1, 2))
-    if count * (ins + outs) <= ins * outs:
-        return ((places @ places.transpose(1, 2)) * (backs @ backs.transpose(1, 2))).sum((1, 2))
-    return (backs.transpose(1, 2) @ places).square().sum((1, 2))
+def words_alone(layer: Any) -> Words:
+    """Return the layer as words, or refuse: one that is not of the list, or not as plain."""
+    words = _words(layer)
+    is_hooked = layer._forward_hooks or layer._forward_pre_hooks
+    if words and not is_hooked and any(is_kind(layer, kind) for kind in KINDS):
+        with torch.device("meta"):  # no numbers are drawn for it
+            plain = _layer_or_none(words)
+        if plain is not None and _traits(plain) == _traits(layer):
+            return words
+    raise refused(layer)
 
 
-def _embedded(layer: Any, tokens: Any, back: Any) -> Any:
-    rows = len(tokens)
-    backs = _unpadded(layer, tokens, back).reshape(rows, -1, back.shape[-1])
-    said = tokens.reshape(rows, -1)
-    if said.shape[1] == 1:
-        return backs.square().sum((1, 2))
-    same = (said[:, :, None] == said[:, None, :]).to(backs.dtype)
-    return (same * (backs @ backs.transpose(1, 2))).sum((1, 2))
+def _words(layer: Any) -> Words:
+    """Return what of the layer goes into words; none for one that is not of the list."""
+    if isinstance(layer, LEARNT):
+        bare = () if getattr(layer, "bias", layer) is not None else ("bare",)
+        return (*bare, *_learnt_words(layer))
+    if isinstance(layer, torch.nn.GELU):
+        return ("gelu", layer.approximate)
+    for name, kind in PLAIN.items():
+        if is_kind(layer, kind):
+            return (name,)
+    for name, kind in POOLS.items():
+        if isinstance(layer, kind):
+            return (name, _side(getattr(layer, "kernel_size", getattr(layer, "output_size", 0))))
+    for name, (kind, numbers) in BENT.items():
+        if isinstance(layer, kind):
+            return (name, *(getattr(layer, number) for number in numbers))
+    found = [(name, layer.dim) for name, kind in SHARES.items() if isinstance(layer, kind)]
+    return found[0] if found else ()
 
 
-def _unpadded(layer: Any, tokens: Any, back: Any) -> Any:
-    if layer.padding_idx is None:
-        return back
-    return torch.where((tokens == layer.padding_idx)[..., None], 0, back)
+def _learnt_words(layer: Any) -> Words:
+    match layer:
+        case Linear():
+            return ("linear", layer.in_features, layer.out_features)
+        case Embedding():
+            return ("embedding", layer.num_embeddings, layer.embedding_dim)
+        case Conv1d() | Conv2d():
+            sides = (layer.kernel_size, layer.stride, layer.padding)
+            name = "conv" if isinstance(layer, Conv2d) else "conv1d"
+            groups = () if layer.groups == 1 else (layer.groups,)
+            return (name, layer.in_channels, layer.out_channels, *map(_side, sides), *groups)
+        case LayerNorm():
+            return ("layernorm", layer.eps, *layer.normalized_shape)
+        case GroupNorm():
+            return ("groupnorm", layer.num_groups, layer.num_channels, layer.eps)
+        case PReLU():
+            return ("prelu", layer.num_parameters)
+    names = [name for name, bend in BENDS.items() if bend is layer.activation]
+    inner, ends = layer.linear1, layer.norm1
+    sizes = (layer.self_attn.embed_dim, layer.self_attn.num_heads, inner.out_features)
+    return ("encoder", *sizes, *names, layer.norm_first, ends.eps)
+
+
+def _side(sides: Any) -> Any:
+    """Return one side of what is as long on all of them; anything else is of no layer here."""
+    return sides[0] if isinstance(sides, tuple) else sides
+
+
+def _traits(layer: Any) -> list[Any]:
+    """Return all that decides what a layer computes, besides its numbers, and of its parts too."""
+    kept = (int, float, str, tuple, type(None), FunctionType, BuiltinFunctionType)
+    found: list[Any] = [[(name, p.shape) for name, p in layer.named_parameters()]]
+    for name, part in layer.named_modules():
+        said = {word: value for word, value in vars(part).items() if isinstance(value, kept)}
+        said = {word: value for word, value in said.items() if word not in ("training", "inplace")}
+        found.append((name, said))
+    return found
+
+
+# --- layers -----------------------------------------------------------------------------------
+
+
+def _layer(words: Any) -> torch.nn.Module:
+    made = _layer_or_none(words)
+    if made is None:
+        raise malformed("a layer is not one that it knows")
+    return made
+
+
+def _layer_or_none(words: Any) -> torch.nn.Module | None:
+    match words:
+        case ("bare", "linear" | "conv" | "conv1d", *_):
+            return _weighed(words[1:], bias=False)
+        case (str(name),) if name in PLAIN:
+            return PLAIN[name]()
+        case (str(name), side) if name in POOLS and _are_counts(side, most=MOST_SIDE):
+            return _made(POOLS[name], side)
+        case (str(name), *numbers) if name in BENT:
+            kind, names = BENT[name]
+            fits = len(numbers) == len(names) and _are_numbers(*numbers)
+            return _made(kind, *numbers) if fits else None
+        case (str(name), int(dim)) if name in SHARES and (dim == -1 or 1 <= dim <= MOST_SIDES):
+            return _made(SHARES[name], dim)
+        case ("gelu", "none" | "tanh" as how):
+            return torch.nn.GELU(how)
+        case ("layernorm" | "groupnorm" | "prelu" | "encoder", *_):
+            return _normed(words)
+        case (str(), *_):
+            return _weighed(words, bias=True)
+    return None
+
+
+def _weighed(words: Words, *, bias: bool) -> torch.nn.Module | None:
+    match words:
+        case ("linear", ins, outs) if _are_counts(ins, outs):
+            return Linear(ins, outs, bias=bias)
+        case ("embedding", count, outs) if _are_counts(count, outs):
+            return Embedding(count, outs)
+        case ("conv" | "conv1d" as name, ins, outs, side, stride, edge, *more) if (
+            _are_counts(ins, outs, side, side)
+            and _are_counts(side, most=MOST_SIDE)
+            and _are_counts(stride, most=MOST_SIDE)
+            and type(edge) is int
+            and 0 <= edge <= MOST_SIDE
+        ):
+            return _convolution(name, (ins, outs, side, stride, edge), more, bias=bias)
+    return None
+
+
+def _convolution(
+    name: str, sizes: tuple[int, ...], more: list[Any], *, bias: bool
+) -> torch.nn.Module | None:
+    ins, outs, *sides = sizes
+    groups = more[0] if more else 1
+    if len(more) > 1 or not _are_counts(groups) or ins % groups or outs % groups:
+        return None
+    kind: Callable[..., torch.nn.Module] = Conv2d if name == "conv" else Conv1d
+    return kind(ins, outs, *sides, groups=groups, bias=bias)
+
+
+def _normed(words: Words) -> torch.nn.Module | None:
+    match words:
+        case ("layernorm", eps, *shape) if is_eps(eps) and len(shape) <= MOST_SIDES:
+            return LayerNorm(shape, eps=eps) if _are_counts(*shape) else None
+        case ("groupnorm", groups, channels, eps) if _are_counts(groups, channels):
+            return (
+                GroupNorm(groups, channels, eps) if is_eps(eps) and _fit(channels, groups) else None
+            )
+        case ("prelu", count) if _are_counts(count):
+            return PReLU(count)
+        case ("encoder", width, heads, inner, str(bend), bool(first), eps) if (
+            bend in BENDS and _are_counts(width, inner) and _are_counts(4 * width, width)
+            and _are_counts(heads) and _fit(width, heads) and is_eps(eps)
+        ):  # fmt: skip
+            return TransformerEncoderLayer(
+                width, heads, inner, dropout=0.0, activation=BENDS[bend], layer_norm_eps=eps,
+                batch_first=True, norm_first=first,
+            )  # fmt: skip
+    return None
+
+
+def _made(kind: Callable[..., torch.nn.Module], *numbers: Any) -> torch.nn.Module | None:
+    """Return the layer, or none where it is not made of such or so many numbers."""
+    try:
+        return kind(*numbers)
+    except (TypeError, ValueError, AssertionError):
+        return None
+
+
+def _tied(layer: Any, first: Any) -> Any:
+    """Return the layer with the weights of an earlier one."""
+    mine, theirs = (getattr(one, "weight", None) for one in (layer, first))
+    if mine is None or theirs is None or mine.shape != theirs.shape:
+        raise malformed("only weights of one shape are shared")
+    layer.weight = theirs
+    return layer
+
+
+def _are_counts(*numbers: Any, most: int = MOST_NUMBERS - 1) -> bool:
+    """Say whether they are whole numbers from one on, and their product is not too large."""
+    return (
+        bool(numbers)
+        and all(type(number) is int and 0 < number <= most for number in numbers)
+        and math.prod(numbers) <= most
+    )
+
+
+def _are_numbers(*numbers: Any) -> bool:
+    return all(type(one) in (int, float) and abs(one) <= MOST_BENT for one in numbers)
+
+
+def is_eps(number: Any) -> bool:
+    return type(number) in (int, float) and LEAST_EPS <= number <= 1
+
+
+def _fit(many: int, groups: int) -> bool:
+    return many % groups == 0

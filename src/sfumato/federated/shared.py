@@ -11,11 +11,14 @@ become, and what could pass 2^63 is refused. It says something of the numbers, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import reduce
+from itertools import count
 from operator import add, sub
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import torch
 
@@ -31,18 +34,41 @@ _DICE: Final = StretchedDice()
 
 
 class Uncompared:
-    """What is neither compared nor divided, and says so rather than give a wrong answer."""
+    """What is added and multiplied alone, and says so rather than give a wrong answer."""
 
     def _refuse(self, *_: object) -> NoReturn:
         raise refused(
-            "numbers that are shared or of a fixed precision are not compared, divided or branched"
-            " on; bring them back with .get() and .float_precision() before"
+            "numbers that are shared or of a fixed precision are added, subtracted and multiplied,"
+            " and not compared, divided, indexed or branched on; bring them back before, with"
+            " .get() of what is shared and .float_precision()"
         )
 
-    __lt__ = __le__ = __gt__ = __ge__ = _refuse
-    __truediv__ = __floordiv__ = __mod__ = __bool__ = _refuse
-    __eq__ = __ne__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
+    __truediv__ = __floordiv__ = __mod__ = __divmod__ = __pow__ = _refuse
+    __rtruediv__ = __rfloordiv__ = __rmod__ = __rdivmod__ = __rpow__ = _refuse
+    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __invert__ = _refuse
+    __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = _refuse
+    __bool__ = __int__ = __float__ = __index__ = __round__ = __abs__ = _refuse
+    __len__ = __iter__ = __contains__ = __getitem__ = __setitem__ = _refuse
+    __rmatmul__ = _refuse
     __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse what a tensor has and these have not."""
+        if name.startswith("_") or not hasattr(torch.Tensor, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self._refuse()
+
+    @classmethod
+    def __torch_function__(cls, *_: object, **__: object) -> NoReturn:
+        """Refuse what PyTorch would do with them."""
+        raise refused(
+            "functions of PyTorch do not take numbers that are shared or of a fixed precision;"
+            " write + - * between two of them, and x.fix_precision() of a tensor first"
+        )
+
+
+Fixable: TypeAlias = "FixedTensor | float"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,24 +97,50 @@ class FixedTensor(Uncompared):
         del crypto_provider
         return shared(self.child, workers, self.places)
 
-    def __add__(self, other: FixedTensor) -> FixedTensor:
-        return self._joined(add, other, _size(self.child) + _size(other.child))
+    def __add__(self, other: Fixable) -> FixedTensor:
+        return self._joined(add, other)
 
-    def __sub__(self, other: FixedTensor) -> FixedTensor:
-        return self._joined(sub, other, _size(self.child) + _size(other.child))
+    __radd__ = __add__
 
-    def __mul__(self, factor: int) -> FixedTensor:
-        _check_whole(factor)
-        _check_size(_size(self.child) * abs(factor))
-        return replace(self, child=local(self.child * factor))
+    def __sub__(self, other: Fixable) -> FixedTensor:
+        return self._joined(sub, other)
+
+    def __rsub__(self, other: Fixable) -> FixedTensor:
+        return -self + other
+
+    def __neg__(self) -> FixedTensor:
+        return self * -1
+
+    def __pos__(self) -> FixedTensor:
+        return self
+
+    def __mul__(self, other: Fixable) -> FixedTensor:
+        """Return the product, which has the places of both and is not rounded."""
+        met = _met(other)
+        _check_size(_size(self.child) * _size(met.child))
+        return FixedTensor(local(self.child * met.child), self.places + met.places)
 
     __rmul__ = __mul__
 
-    def _joined(self, how: Callable[..., Any], other: FixedTensor, most: int) -> FixedTensor:
-        _check_size(most)
-        if other.places != self.places:
-            raise refused(f"numbers of {self.places} and of {other.places} places are not added")
-        return replace(self, child=local(how(self.child, other.child)))
+    __matmul__ = Uncompared._refuse
+
+    def sum(self) -> FixedTensor:
+        """Return the sum of all of the numbers."""
+        _check_size(_size(self.child) * max(self.shape.numel(), 1))
+        return replace(self, child=local(self.child.sum()))
+
+    def _joined(self, how: Callable[..., Any], other: Fixable) -> FixedTensor:
+        met = _met(other)
+        places = max(self.places, met.places)
+        one, two = self._raised(places), met._raised(places)
+        _check_size(_size(one) + _size(two))
+        return FixedTensor(local(how(one, two)), places)
+
+    def _raised(self, places: int) -> LocalTensor:
+        """Return the whole numbers that say the same with more places."""
+        more: int = 10 ** (places - self.places)
+        _check_size(max(_size(self.child), 1) * more)
+        return local(self.child * more)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,34 +175,55 @@ class SharedTensor(Uncompared):
         whole = _opened(self)
         return whole if self.places is None else FixedTensor(whole, self.places)
 
-    def __add__(self, other: SharedTensor | int) -> SharedTensor:
+    def __add__(self, other: SharedTensor | float) -> SharedTensor:
         if isinstance(other, SharedTensor):
             return self._joined(add, other)
-        _check_whole(other)
-        more = other * 10 ** (self.places or 0)
-        _check_size(self.most + abs(more))
-        first, *others = self.parts
+        whole, places = self._said(other)
+        one = self._raised(max(_places(self), places))
+        more = whole * 10 ** (_places(one) - places)
+        _check_size(one.most + abs(more))
+        first, *others = one.parts
         parts = (first + more, *(part + 0 for part in others))  # a part is of one number alone
-        return SharedTensor(parts, self.places, self.most + abs(more))
+        return SharedTensor(parts, one.places, one.most + abs(more))
 
     __radd__ = __add__
 
-    def __sub__(self, other: SharedTensor | int) -> SharedTensor:
-        return self._joined(sub, other) if isinstance(other, SharedTensor) else self + -other
+    def __sub__(self, other: SharedTensor | float) -> SharedTensor:
+        return self._joined(sub, other) if isinstance(other, SharedTensor) else -(-self + other)
 
     def __neg__(self) -> SharedTensor:
         return self * -1
 
-    def __rsub__(self, other: int) -> SharedTensor:
+    def __pos__(self) -> SharedTensor:
+        return self
+
+    def __rsub__(self, other: float) -> SharedTensor:
         return -self + other
 
-    def __mul__(self, other: SharedTensor | int) -> SharedTensor:
+    def __mul__(self, other: SharedTensor | float) -> SharedTensor:
+        """Return the product, which has the places of both and is not rounded."""
         if isinstance(other, SharedTensor):
             return self._product(torch.mul, other, 1)
-        _check_whole(other)
-        return self._each(lambda part: part * other, self.most * abs(other))
+        whole, places = self._said(other)
+        made = self._each(lambda part: part * whole, max(self.most, 1) * abs(whole))
+        return made if self.places is None else replace(made, places=self.places + places)
 
     __rmul__ = __mul__
+
+    def _said(self, number: object) -> tuple[int, int]:
+        """Return a number as whole steps and places, of which whole numbers have none."""
+        whole, places = _steps(number)
+        if places and self.places is None:
+            raise refused("whole numbers are shared; write x.fix_precision().share(...)")
+        return whole, places
+
+    def _raised(self, places: int) -> SharedTensor:
+        """Return the same numbers with so many places."""
+        if places == _places(self):
+            return self
+        more: int = 10 ** (places - _places(self))
+        made = self._each(lambda part: part * more, max(self.most, 1) * more)
+        return replace(made, places=places)
 
     def __matmul__(self, other: SharedTensor) -> SharedTensor:
         if len(self.shape) != 2:  # rows and columns
@@ -168,11 +241,13 @@ class SharedTensor(Uncompared):
         return SharedTensor(tuple(how(part) for part in self.parts), self.places, most)
 
     def _joined(self, how: Callable[..., Any], other: SharedTensor) -> SharedTensor:
-        _check_size(self.most + other.most)
-        if (self.location, self.places) != (other.location, other.places):
-            raise refused("numbers are added that are shared among the same, at the same precision")
-        parts = tuple(how(one, two) for one, two in zip(self.parts, other.parts, strict=True))
-        return SharedTensor(parts, self.places, self.most + other.most)
+        are_whole = {self.places is None, other.places is None}
+        if self.location != other.location or len(are_whole) > 1:
+            raise refused("numbers are added that are shared among the same, all whole or none")
+        one, two = (each._raised(max(_places(self), _places(other))) for each in (self, other))
+        _check_size(one.most + two.most)
+        parts = tuple(how(one, two) for one, two in zip(one.parts, two.parts, strict=True))
+        return SharedTensor(parts, one.places, one.most + two.most)
 
     def _product(self, how: Callable[..., Any], other: SharedTensor, terms: int) -> SharedTensor:
         """Return the product by a triple: what is opened is the numbers under uniform masks."""
@@ -227,9 +302,9 @@ def _split(held: torch.Tensor, workers: tuple[Worker, ...]) -> list[RemoteTensor
 
 def _uniform(shape: torch.Size) -> torch.Tensor:
     """Return numbers of 64 bits, each as likely as any."""
-    count = shape.numel()
-    drawn = bytearray(_DICE.draw(8 * count))
-    flat = torch.frombuffer(drawn, dtype=torch.int64) if count else torch.empty(0).long()
+    many = shape.numel()
+    drawn = bytearray(_DICE.draw(8 * many))
+    flat = torch.frombuffer(drawn, dtype=torch.int64) if many else torch.empty(0).long()
     return flat.reshape(shape)
 
 
@@ -258,6 +333,26 @@ def _check_size(most: int) -> None:
         raise refused("a number could pass 2^63, and would come back as another one")
 
 
-def _check_whole(number: object) -> None:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise refused("shared and fixed numbers are multiplied by whole ones; fix the precision")
+def _met(other: object) -> FixedTensor:
+    """Return what fixed numbers are added to, or multiplied by, as fixed numbers."""
+    if isinstance(other, FixedTensor):
+        return other
+    whole, places = _steps(other)
+    _check_size(abs(whole))
+    return FixedTensor(local(torch.tensor(whole)), places)
+
+
+def _steps(number: object) -> tuple[int, int]:
+    """Return a number as whole steps, and the decimal places that it has as it is written."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise refused(
+            "fixed and shared numbers meet numbers, and others of their kind; write"
+            " y.fix_precision() of a tensor, and share both"
+        )
+    if isinstance(number, int):
+        return number, 0
+    if not math.isfinite(number):
+        raise refused("what is no number has no fixed precision")
+    above, below = Decimal(repr(float(number))).as_integer_ratio()
+    places = next(n for n in count() if 10**n % below == 0)
+    return above * (10**places // below), places

@@ -21,6 +21,7 @@ from sfumato.federated.trainee import Offer, Trainee
 from sfumato.federated.worker import TABLE
 
 MOST_OBJECTS: Final = 100_000
+OF_GRADIENTS: Final = ("gradient", "inputs")  # of a backward's terms, those that are tensors
 FAILURES: Final = (  # of an operation that was asked for wrongly, or that there is no room for
     RuntimeError, IndexError, ValueError, TypeError, AttributeError, OverflowError, MemoryError,
 )  # fmt: skip
@@ -194,7 +195,7 @@ class Store:
         if name in IN_PLACE:
             return self._write(operation, args, named, is_free)
         _check_index(name, args)
-        made = self._run(operation, self._held(args), self._held(named))
+        made = self._computed(operation, self._held(args), self._held(named))
         if isinstance(made, torch.Tensor):
             return self._told(self._keep(made, is_free))
         if isinstance(made, tuple | list) and all(isinstance(m, torch.Tensor) for m in made):
@@ -208,7 +209,7 @@ class Store:
                 written = self._find(target.key)
             case _:
                 raise malformed("a site's own table is not written to")
-        self._run(operation, self._held(args), self._held(named))
+        self._computed(operation, self._held(args), self._held(named))
         if not is_free:
             self._keep_back({_memory(written)})
         return self._told(target.key)
@@ -218,14 +219,31 @@ class Store:
         return _memory(held) in {_memory(table) for table in self._tables.values()}
 
     def _backward(self, key: str, args: Any, named: Any) -> None:
-        """Compute gradients; where one is added to, what shares its memory is no longer free."""
-        loss, more, terms = self._find(key), self._held(args), self._held(named)
+        """Compute gradients; where one is added to, what shares its memory is no longer free.
+
+        A gradient may be a view of the one that the caller gave, so that is a copy of its own.
+        """
+        if _references((args[1:], [named[one] for one in named if one not in OF_GRADIENTS])):
+            raise malformed("a tensor decides nothing but gradients here")
+        loss = self._find(key)
+        more, terms = _copied(self._held(args)), _copied(self._held(named))
         if self.is_touched:
-            self._keep_back(self._of_grads)
+            lie_in = {_memory(grad) for grad in _gradients(self._objects.values())}
+            self._keep_back(self._of_grads | lie_in)
         self._run(torch.Tensor.backward, (loss, *more), terms)
 
     def _keep_back(self, memories: set[int]) -> None:
         self._free -= {key for key in self._free if _memory(self._objects[key]) in memories}
+
+    def _computed(self, operation: Any, args: Any, named: Any) -> Any:
+        """Return what the operation gives, if its shape is decided by shapes alone.
+
+        PyTorch takes a tensor of one number for a size, and a table's number would be the shape.
+        """
+        if self.is_touched:
+            with torch.no_grad():
+                self._run(operation, _blank(args), _blank(named))
+        return self._run(operation, args, named)
 
     def _run(self, operation: Any, args: Any, named: Any) -> Any:
         """Return what the operation gives; why it fails is told only where nothing is private."""
@@ -285,6 +303,31 @@ def _references(words: Any) -> list[str]:
         case dict():
             return _references(list(words.values()))
     return []
+
+
+def _blank(words: Any) -> Any:
+    """Return the words with tensors that have shapes and no values."""
+    match words:
+        case torch.Tensor():
+            sides = words.size(), words.stride()
+            return torch.empty_strided(*sides, dtype=words.dtype, device="meta")
+        case tuple():
+            return tuple(_blank(part) for part in words)
+        case list():
+            return [_blank(part) for part in words]
+        case dict():
+            return {key: _blank(part) for key, part in words.items()}
+    return words
+
+
+def _copied(words: Any) -> Any:
+    """Return the terms of a backward with a gradient that lies nowhere else."""
+    match words:
+        case (torch.Tensor() as gradient, *more):
+            return (gradient.clone(), *more)
+        case {"gradient": torch.Tensor() as gradient}:
+            return {**words, "gradient": gradient.clone()}
+    return words
 
 
 def _check_index(name: str, args: tuple[Any, ...]) -> None:

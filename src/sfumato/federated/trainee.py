@@ -157,7 +157,7 @@ class Trainee:
         data, target = self._tables[lesson.data], self._tables[lesson.target]
         try:
             return -clipped_sum(model, data, target, lesson.loss, float(plan.grid.clip))
-        except RuntimeError as wrong:  # shapes do not fit, which no row decides
+        except (RuntimeError, IndexError, ValueError) as wrong:  # of shapes alone
             said = type(wrong).__name__
         raise malformed(f"the rows and the layers do not fit ({said})")
 
@@ -175,10 +175,12 @@ def _model(lesson: Lesson, weights: list[Any]) -> torch.nn.Module:
     """Return the model of the lesson with these weights."""
     if len(lesson.layers) > MOST_LAYERS:
         raise malformed("a model has too many layers")
-    model = torch.nn.Sequential(*(made_of(layer) for layer in lesson.layers))
-    parameters = list(model.parameters())
-    if [tuple(p.shape) for p in parameters] != [tuple(getattr(w, "shape", ())) for w in weights]:
+    with torch.device("meta"):  # no room is taken for layers of which the weights were not sent
+        sizes = [tuple(p.shape) for p in made_of(lesson.layers).parameters()]
+    if sizes != [tuple(getattr(w, "shape", ())) for w in weights]:
         raise malformed("the weights do not fit the layers")
+    model = made_of(lesson.layers)
+    parameters = list(model.parameters())
     with torch.no_grad():
         for parameter, weight in zip(parameters, weights, strict=True):
             parameter.copy_(weight)

@@ -1,0 +1,80 @@
+"""Which layers a row may go through, and in what shape.
+
+Nothing here is decided by what a row holds, or by how many rows there are: what fits one row fits
+any number of them, and none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch.nn import Conv1d, Conv2d, Embedding, GroupNorm, LayerNorm, TransformerEncoderLayer
+
+from sfumato.federated.frames import malformed
+from sfumato.federated.layers import (
+    KINDS,
+    LEARNT,
+    POOLS,
+    flat,
+    is_eps,
+    is_kind,
+    refused,
+    words_alone,
+)
+
+PICTURES: Final = (Conv2d, *(POOLS[name] for name in ("adaptivepool", "avgpool", "maxpool")))
+SEQUENCES: Final = (Conv1d, POOLS["avgpool1d"], POOLS["maxpool1d"])
+
+
+def check(model: Any) -> list[Any]:
+    """Return all layers in their order, or refuse what would mix rows or write over its input."""
+    layers = list(flat(model))
+    for place, layer in enumerate(layers):
+        if not any(is_kind(layer, kind) for kind in KINDS) or getattr(layer, "inplace", False):
+            raise refused(layer)
+        if isinstance(layer, Embedding):
+            _check_embedding(layer, layers[:place])
+        if isinstance(layer, torch.nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
+            raise malformed("rows are flattened one by one")
+        if isinstance(layer, (LayerNorm, GroupNorm)) and not is_eps(layer.eps):
+            raise refused(layer)
+        if isinstance(layer, TransformerEncoderLayer):
+            words_alone(layer)  # which has many parts, and is as plain as its words
+    return layers
+
+
+def _check_embedding(layer: Embedding, before: list[Any]) -> None:
+    as_is = layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse
+    if not as_is or any(isinstance(one, LEARNT) for one in before):
+        raise malformed("an embedding comes first, and keeps its rows as they are")
+
+
+def entered(layer: Any, value: Any) -> Any:
+    """Return what goes into a layer: itself, or tokens, of which one that is none is the nearest.
+
+    To fail would tell of the row, or of how many there are: where a layer would take the rows for
+    something else (places, colours, what is normalised), no number of rows makes it fit.
+    """
+    if isinstance(layer, Embedding):
+        return torch.nan_to_num(value).clamp(0, layer.num_embeddings - 1).long()
+    if isinstance(layer, PICTURES) and value.dim() != 4:
+        raise malformed("pictures are rows of colours, heights and widths")
+    if isinstance(layer, (*SEQUENCES, TransformerEncoderLayer)) and value.dim() != 3:
+        raise malformed("a sequence is rows of two sides: channels and places, or places and width")
+    if value.dim() <= _sides_of_a_row(layer):
+        raise malformed("a row has fewer sides than the layer needs")
+    if isinstance(layer, GroupNorm) and value[0].numel() <= layer.num_groups:
+        raise malformed("a group is of two numbers or more")
+    return value
+
+
+def _sides_of_a_row(layer: Any) -> int:
+    """Return the least sides that a row has, beside that of the rows."""
+    if isinstance(layer, LayerNorm):
+        return len(layer.normalized_shape)
+    if isinstance(layer, (torch.nn.Softmax, torch.nn.LogSoftmax)):
+        if layer.dim is None or layer.dim == 0 or layer.dim < -1:
+            raise refused(layer)
+        return max(layer.dim, 1)
+    return 1
