@@ -12,6 +12,7 @@ from sfumato.core.expression import Json
 from sfumato.core.question import Question, question_json, read_question
 from sfumato.core.refusal import Refused
 from sfumato.plan.earlier import Earlier
+from sfumato.plan.margins import Split, least_price
 from sfumato.plan.placed import placed
 from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.price import Priced, price_at, price_at_rho, price_for_errors
@@ -96,7 +97,25 @@ def _priced(card: Card, request: Request, plan: Plan, earlier: Earlier | None) -
         )
     if request.epsilon is not None:
         return price_at(plan, request.epsilon, delta)
-    return price_for_errors(plan, request.margins or {}, delta, request.people)
+    return _for_errors(card, request, plan, delta)
+
+
+def _for_errors(card: Card, request: Request, plan: Plan, delta: Fraction) -> Priced:
+    """Return the least price for the errors, by the split that was asked for or by the best one."""
+    margins = request.margins or {}
+    best = price_for_errors(plan, margins, delta, request.people)
+    if request.split:
+        return best
+    for allowed in sorted(
+        {delta, Fraction(0)}
+    ):  # what is best for Laplace noise is not for Gaussian
+
+        def at(split: Split, allowed: Fraction = allowed) -> Priced:
+            made = make_plan(card, request.question, split)
+            return price_for_errors(made, margins, allowed, request.people)
+
+        best = least_price(best, margins, request.people, at)
+    return best
 
 
 def _whole(request: Request) -> Fraction:
