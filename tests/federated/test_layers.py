@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 
 from torch import nn  # noqa: E402
 
-from sfumato.core.refusal import Refused  # noqa: E402
+from sfumato.core.refusal import Bug, Refused  # noqa: E402
+from sfumato.core.secure import PeopleGrid  # noqa: E402
 from sfumato.federated import gradients  # noqa: E402
 from sfumato.federated.frames import decode, encode  # noqa: E402
 from sfumato.federated.gradients import clipped_sum  # noqa: E402
@@ -486,3 +487,29 @@ def test_a_norm_is_never_less_than_the_exact_one(ins: int, outs: int, places: in
         )
         exact = np.square(b.T @ x).sum() + np.square(b.sum(0)).sum()
         assert Fraction(float(squared_norms(layer, into, back))) >= exact
+
+
+def test_no_square_is_too_small_for_a_double() -> None:
+    """What came in was taken for nothing, and what came back was as large as a double tells."""
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.fill_(1e-162)
+        model[1].weight.fill_(0.0)
+    target = torch.full((1, 1), -1e153, dtype=torch.float64)
+    found = clipped_sum(model, torch.ones(1, 1), target, "mse", 1e-12)
+    assert 0 < np.linalg.norm(found) <= 1e-12 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("places", [1, 2, 30])
+@pytest.mark.parametrize("sides", [1, 40])
+def test_nor_are_squares_at_many_places(places: int, sides: int) -> None:
+    into, back = (torch.full((1, places, sides), x, dtype=torch.float64) for x in (1e-162, 1e151))
+    found = squared_norms(nn.Linear(sides, sides, bias=False).double(), into, back)
+    assert float(found) >= (places * sides * 1e-11) ** 2
+
+
+@pytest.mark.parametrize("clip", ["0", "1/" + "1" + "0" * 165, "1" + "0" * 165])
+def test_a_clip_of_which_the_square_is_no_double_is_refused(clip: str) -> None:
+    """At 1e-165 a row weighed as much as all of the site's people, for each of them."""
+    with pytest.raises(Bug, match="1e-30"):
+        PeopleGrid(Fraction(clip), 16, 1, 5)

@@ -405,7 +405,10 @@ def test_whoever_serves_a_vault_writes_nothing_beside_a_twin(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("wrong", [{"name": "../v"}, {"stamp": {**TWIN["stamp"], "twin": "../t"}}])
+NAMES_OUT = ({"name": name} for name in ("../v", "..", "..\\v", "C:v"))
+
+
+@pytest.mark.parametrize("wrong", [*NAMES_OUT, {"stamp": {**TWIN["stamp"], "twin": "../t"}}])
 def test_nor_does_a_twins_own_name_lead_out(wrong: dict[str, Any], tmp_path: Path) -> None:
     for place in ("good", "good.zip"):
         with pytest.raises(Refused):

@@ -127,8 +127,8 @@ def archive(shape: Json) -> bytes:
 def plain_files(shape: Json) -> Mapping[str, str]:
     """Return the files by path, or refuse: whoever serves a vault writes into the twin's folder."""
     files = cast("Mapping[str, str]", shape["files"])
-    kind = cast("Json", shape["stamp"])["twin"]
-    if not all(map(_is_plain, files)) or "/" in f"{shape['name']}{kind}":
+    said = [str(shape["name"]), str(cast("Json", shape["stamp"])["twin"])]
+    if not all(map(_is_plain, [*files, *said])) or any("/" in one for one in said):
         raise Refused("bad-request", "A file of the twin has no plain name.", "Tell the owner.")
     return files
 

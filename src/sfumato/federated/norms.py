@@ -9,7 +9,8 @@ person's gradient is the smaller thing, that is made and measured (Bu, Mao, Xu 2
 
 Sums over places can cancel: then rounding would make a norm too short by any factor, whoever chose
 the weights having chosen them so. So what the rounding of such sums can come to is added to each
-norm: a squared norm here is never less than the true one.
+norm: a squared norm here is never less than the true one. Nor is what a square loses that is too
+small for a double (`LEAST`): beside it, what comes back may be as large as a double holds.
 
 Of layers that normalise, gradients are made in closed form: there are few numbers of them. Of all
 others they are made by PyTorch's own `torch.func`, a row at a time but all at once.
@@ -17,11 +18,13 @@ others they are made by PyTorch's own `torch.func`, a row at a time but all at o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.nn import Conv1d, Conv2d, Embedding, GroupNorm, LayerNorm, Linear
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+LEAST: Final = 1e-292  # for each number squared: what is lost below, over a rounding error
 
 
 def is_measured(layer: Any) -> bool:
@@ -106,7 +109,7 @@ def _pairs(places: Any, backs: Any) -> Any:
     """Return the squared norms of the sums over places of outer products."""
     count, ins, outs = places.shape[1], places.shape[2], backs.shape[2]
     if count == 1:
-        return places.square().sum((1, 2)) * backs.square().sum((1, 2))
+        return _squared(places).sum(1) * _squared(backs).sum(1)
     if count * (ins + outs) <= ins * outs:
         found = (places @ places.transpose(1, 2)) * (backs @ backs.transpose(1, 2))
         squares = found.sum((1, 2))
@@ -117,7 +120,12 @@ def _pairs(places: Any, backs: Any) -> Any:
 
 def _lengths(many: Any) -> Any:
     """Return how long what is at each place is."""
-    return torch.linalg.vector_norm(many, dim=2)
+    return _squared(many).sqrt()
+
+
+def _squared(many: Any) -> Any:
+    """Return the square of that, never too small: tiny numbers have squares that are nothing."""
+    return many.square().sum(2) + many.shape[2] * LEAST
 
 
 def _rounding(many: Any, lengths: Any, more: int = 0) -> Any:

@@ -21,6 +21,7 @@ from sfumato.core.secure.participant import bad_update
 
 Numbers = NDArray[np.float64]
 ATTEMPTS: Final = 16
+CLIPS: Final = (Fraction(1, 10**30), Fraction(10**30))  # beyond, numbers' squares are no doubles
 MOST_STEPS: Final = 1 << 40  # the norm in steps: what a float still tells apart from its neighbour
 _COIN_BITS: Final = 53
 _SPARE: Final = 11
@@ -123,8 +124,10 @@ class PeopleGrid:
     people: int  # the most that one site may have, from its card
 
     def __post_init__(self) -> None:
-        if self.clip <= 0 or self.steps < 1 or self.size < 1 or self.people < 1:
-            raise Bug("a grid has a norm above zero, steps, a size and people")
+        if self.steps < 1 or self.size < 1 or self.people < 1:
+            raise Bug("a grid has steps, a size and people")
+        if not CLIPS[0] <= self.clip <= CLIPS[1]:
+            raise Bug("a norm is above zero, from 1e-30 to 1e30")
         if self.steps * self.people > MOST_STEPS:
             raise Bug("the sum of so many people in such small steps is more than a double tells")
 
