@@ -129,6 +129,27 @@ def test_elsewhere_the_default_split_stays(sql: str, margins: dict[str, int]) ->
     assert priced_for(request) == expected
 
 
+def asked_often(verb: str, times: int) -> Request:
+    """Return a request for as many different aggregates, each with an error of its own."""
+    one = 20_000 if verb == "SUM" else 10
+    named = {f"a{place}": Fraction(one * (5 + place), 5) for place in range(times)}
+    listed = ", ".join(f"{verb}(age + {place}) AS a{place}" for place in range(times))
+    question = read_sql(f"SELECT {listed} FROM t", "t")
+    return Request(question, margins=named, delta=Fraction(0), people=1000)
+
+
+@pytest.mark.parametrize(("verb", "most"), [("SUM", 32), ("AVG", 4), ("VARIANCE", 1)])
+def test_no_split_is_looked_for_where_that_would_take_long(verb: str, most: int) -> None:
+    def is_split(times: int) -> bool:
+        request = asked_often(verb, times)
+        made = make_plan(card(), request.question)
+        default = price_for_errors(made, request.margins or {}, Fraction(0), 1000)
+        return priced_for(request) != default
+
+    assert is_split(most) or most == 1
+    assert not is_split(most + 1)
+
+
 def test_the_same_request_has_the_same_price_and_noise() -> None:
     request = request_of(THREE, Fraction(0), n=7, s=5000, a=900)
     assert priced_for(request) == priced_for(request)

@@ -19,6 +19,10 @@ from sfumato.plan.split import LARGEST
 
 Split = Mapping[str, Fraction]
 _TURNS: Final = 8
+_MOST: Final = 32  # of looks: each turn takes some thirty of them at every error
+_LOOKS: Final[Mapping[str, int]] = {  # what one look at an error takes; of what is not here, more
+    "count": 1, "count_values": 1, "count_people": 1, "count_distinct": 1, "sum": 1, "mean": 8,
+}  # fmt: skip
 
 
 def least_price(
@@ -30,7 +34,8 @@ def least_price(
     """Return the least price found: the one that was given, or one by a split for these errors.
 
     A split is looked for where each number of the answer is an aggregate with an error of its own;
-    what has none is not to be paid for by the others' being less sure.
+    what has none is not to be paid for by the others' being less sure. Nor is it looked for where
+    that would take long: a price is free, and whoever asks for one keeps a processor busy.
     """
     named = _named(priced, margins)
     if named is None:
@@ -60,7 +65,9 @@ def _named(
             made[output.name] = output.of, asked[output.name.casefold()]
     found = [of for of, _ in made.values()]
     is_whole = len(made) == len(asked) and {*found} == {*priced.plan.question.aggregates}
-    return made if is_whole and 1 < len(found) == len({*found}) else None
+    if not is_whole or not 1 < len(found) == len({*found}):
+        return None
+    return made if sum(_LOOKS.get(of.verb, _MOST) for of in found) <= _MOST else None
 
 
 def _moved(
