@@ -214,3 +214,15 @@ def test_a_picture_leaves_out_what_has_no_number_and_says_so(vault: OpenVault) -
     assert "1 without a number is left out." in picture.summary
     assert len(picture.cells) == 2
     assert "null" in repr(answer)
+
+
+def test_beside_a_price_for_errors_stands_what_other_epsilons_buy(vault: OpenVault) -> None:
+    """The errors of an epsilon are those that asking for it has, whatever was asked for here."""
+    sql = "SELECT sex, COUNT(*) AS n, SUM(cost) AS s FROM t GROUP BY sex"
+    priced = vault["t"].price(sql, error={"n": 3, "s": 600}, delta=0)
+    assert priced["epsilon"] < vault["t"].price(sql, error={"n": 3, "s": 600}, delta=0,
+                                                split={"n": 1, "s": 1})["epsilon"]  # fmt: skip
+    by_epsilon = {one["epsilon"]: one["error"] for one in priced["at"]}
+    assert by_epsilon[priced["epsilon"]] == priced["error"]
+    for epsilon in (0.5, 1.0):
+        assert by_epsilon[epsilon] == vault["t"].price(sql, epsilon=epsilon, delta=0)["error"]

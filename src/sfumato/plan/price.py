@@ -160,12 +160,15 @@ LADDER: Final = tuple(Fraction(n, 10) for n in (1, 2, 5, 10, 20))  # epsilons to
 
 
 def offers(plan: Plan, priced: Priced) -> tuple[Priced, ...]:
-    """Return the plan at other prices, for an asker who is choosing."""
+    """Return the plan at other prices, for an asker who is choosing, and what is priced.
+
+    The plan is what an epsilon buys: a price for several errors may have a split of its own.
+    """
     if priced.earlier is not None:
         return (priced,)
-    epsilons = sorted({*LADDER, priced.epsilon})
-    made = (_offer(plan, epsilon, priced.delta) for epsilon in epsilons)
-    return tuple(offer for offer in made if _is_drawable(offer))
+    made = [_offer(plan, at, priced.delta) for at in LADDER if at != priced.epsilon]
+    found = [priced, *(offer for offer in made if _is_drawable(offer))]
+    return tuple(sorted(found, key=lambda offer: offer.epsilon))
 
 
 def price_at(plan: Plan, epsilon: Fraction, delta: Fraction) -> Priced:

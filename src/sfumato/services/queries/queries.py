@@ -44,6 +44,7 @@ from sfumato.door import (
     top_up_json,
 )
 from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, split_in_words
+from sfumato.plan.plan import make_plan
 from sfumato.plan.price import Priced, offers
 from sfumato.plan.request import Request, read_request
 from sfumato.plan.top_up import one_draw_at
@@ -144,7 +145,7 @@ class Queries:
         request = self._request(listing.card, asked)
         door = self.door
         priced = priced_for(door.ledger, door.plans, asker.user, listing.card, request)
-        return self._price_json(listing.card, priced, asked.people, asker)
+        return self._price_json(listing.card, priced, request, asker)
 
     def budget(self, caller: Caller, data_set: str) -> Json:
         """Return the caps, what is spent and what is left, of the data set and whom it touches."""
@@ -246,8 +247,9 @@ class Queries:
             )
         return op
 
-    def _price_json(self, card: Card, priced: Priced, people: int | None, asker: Asker) -> Json:
-        plan = priced.plan
+    def _price_json(self, card: Card, priced: Priced, request: Request, asker: Asker) -> Json:
+        plan, people = priced.plan, request.people
+        by_epsilon = make_plan(card, request.question, request.split)
         accounts = accounts_paying(self.door.ledger, card, asker)
         debt = debt_of(priced.event)
         after = accounts[0].spent + debt
@@ -272,7 +274,7 @@ class Queries:
                     "error": {name: _margin(offer, of, people) for name, of in named.items()},
                     "sure": sure_at(accounts[0].spent.epsilon, offer.epsilon),
                 }
-                for offer in offers(plan, priced)
+                for offer in offers(by_epsilon, priced)
             ],
             "assumed_people": (people or card.size)
             if any(priced.assumes_size(of, people) for of in named.values())
