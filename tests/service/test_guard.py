@@ -276,9 +276,23 @@ def test_whoever_does_not_read_is_let_go_of_too(connection: str, *, is_read: boo
     assert asyncio.run(_left_open(connection, is_read=is_read)) == (0, is_read)
 
 
-async def _left_open(connection: str, *, is_read: bool) -> tuple[int, bool]:
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+@pytest.mark.parametrize(("each", "is_whole"), [(65_536, True), (64, False)])
+def test_a_large_reply_may_be_read_slowly(connection: str, each: int, *, is_whole: bool) -> None:
+    """It takes several times what somebody has to read on; but who only sips is let go of."""
+    found = _left_open(connection, is_read=True, size=200_000, each=each, pause_s=0.1)
+    assert asyncio.run(found) == (0, is_whole)
+
+
+async def _left_open(
+    connection: str,
+    *,
+    is_read: bool,
+    size: int = 50_000,  # more than the system takes, and less than the transport stops at
+    each: int = 65_536,
+    pause_s: float = 0.0,
+) -> tuple[int, bool]:
     """Return how many connections are open after a while, and whether all of a reply was read."""
-    size = 50_000  # more than the system takes, and less than the transport stops at
 
     async def app(_scope: object, _receive: object, send: Any) -> None:
         length = (b"content-length", str(size).encode())
@@ -299,7 +313,11 @@ async def _left_open(connection: str, *, is_read: bool) -> tuple[int, bool]:
         theirs.setblocking(False)
         read = 0
         while is_read and read < size:
-            read += len(await asyncio.wait_for(loop.sock_recv(theirs, 65536), 10))
+            came = await asyncio.wait_for(loop.sock_recv(theirs, each), 10)
+            if not came:
+                break
+            read += len(came)
+            await asyncio.sleep(pause_s)
         until = loop.time() + 20
         while state.connections and loop.time() < until:
             await asyncio.sleep(0.05)

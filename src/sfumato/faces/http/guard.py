@@ -14,7 +14,7 @@ from sfumato.core.network import network_of
 HEAD_BYTES: Final = 16 * 1024
 HEADERS: Final = 100
 RATE_S: Final = 10.0  # over which an upload's rate is counted
-BYTES_A_SECOND: Final = 16 * 1024  # of an upload, at least
+BYTES_A_SECOND: Final = 16 * 1024  # of an upload, at least, and of a large reply
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Limits:
     body_s: float = 60.0  # to send the body of anything but an upload
     connections: int = 2000
     of_one_place: int = 1000
-    unread_s: float = 30.0  # to read on, where the rest of a reply waits for it
+    unread_s: float = 30.0  # to read on, where the rest of a reply waits for it; and again
 
 
 _PLACES: Final[Counter[str]] = Counter()  # open connections of this process, by network
@@ -70,6 +70,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._came_whole = False  # whether a head or a request has ended in what came just now
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self._left = 0  # how much of the reply had to be read yet when that timer began
         if self.place is None:
             self.place = Place(self.client[0] if self.client else "?")
         if self.place.has_too_many(self.limits):
@@ -193,9 +194,18 @@ class GuardedProtocol(HttpToolsProtocol):
             self._count_bytes()
 
     def _wait_for_reader(self) -> None:
-        """Hang up in a while, read or not: a connection that is closed stays while it has bytes."""
+        """Look in a while what was read: a connection that is closed stays while it has bytes."""
         self._stop_waiting()
-        self._unread = self.loop.call_later(self.limits.unread_s, self.transport.abort)
+        self._left = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(self.limits.unread_s, self._check_reader)
+
+    def _check_reader(self) -> None:
+        """Hang up, read or not; but not while a large reply is read as fast as uploads come."""
+        read = self._left - self.transport.get_write_buffer_size()
+        if read < self.limits.unread_s * BYTES_A_SECOND:
+            self.transport.abort()
+        else:
+            self._wait_for_reader()
 
     def _stop_waiting(self) -> None:
         if self._unread is not None:
