@@ -172,7 +172,21 @@ class Everybody(RuleBasedStateMachine):
         self.bearers = [
             Bearer(user, service.tokens[user], self.actions_of(user)) for user in self.roles
         ]
+        for one in self.bearers:
+            self.let_end(one)
         self.bring("owner")
+
+    def let_end(self, by: Bearer) -> None:
+        """Wait until nothing of theirs is going on: of jobs that are not over one has so many."""
+        until = time.monotonic() + 120
+        while self.open_jobs(by):
+            assert time.monotonic() < until, self.open_jobs(by)
+            time.sleep(0.02)
+
+    def open_jobs(self, by: Bearer) -> list[Any]:
+        jobs = self.does(by, "jobs", 200)
+        every = [] if jobs is None else jobs["jobs"]  # an auditor has none
+        return [one for one in every if one["state"] in ("waiting", "running")]
 
     def by(self, user: str) -> Bearer:
         """Return the session that somebody began with."""
@@ -181,6 +195,7 @@ class Everybody(RuleBasedStateMachine):
     def bring(self, owner: str) -> None:
         """Upload people whom no other data set has, and add them; wait until they are there."""
         by, name = self.by(owner), f"set{next(NAMES)}"
+        self.let_end(by)
         rows = "".join(f"{name}-{n},2026-01-0{1 + n % 5},{n % 90}\n" for n in range(60))
         sent = self.does(by, "upload", 200, f"who,day,age\n{rows}".encode(), name="rows.csv")
         for other in self.bearers:

@@ -324,7 +324,6 @@ def _run(world: World, runs: int, steps: int) -> None:
     run_state_machine_as_test(machine, settings=how)
 
 
-@pytest.mark.slow  # on a busy machine its draws are not the same twice
 def test_every_order_is_answered_as_the_model_says(world: World) -> None:
     _run(world, FEW, 40)
 
