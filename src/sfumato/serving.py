@@ -335,7 +335,8 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
         head_s=serving.head_s,
         body_s=serving.body_s,
         connections=serving.connections,
-        of_one_place=serving.of_one_place,
+        # a proxy is the place of all: whom it lets in is its own to limit
+        of_one_place=serving.connections if serving.is_behind_proxy else serving.of_one_place,
     )
     # What uvicorn warns of is what strangers send: a log of ours is not theirs to fill.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -213,6 +213,15 @@ def test_a_price_spends_nothing_and_says_what_it_assumes(vault: OpenVault) -> No
     assert "evenly" in repr(two)
 
 
+@pytest.mark.parametrize("people", [0, -1, 1.5, True, "9"])
+def test_a_price_for_no_number_of_people_is_refused(vault: OpenVault, people: object) -> None:
+    said: Any = {"epsilon": 1, "people": people}
+    for price, y in ((vault["t"].price_linear, "cost"), (vault["t"].price_logistic, "sick")):
+        with pytest.raises(Refused) as refused:
+            price(y, ["age"], **said)
+        assert "people is a whole number from 1" in refused.value.cause
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 

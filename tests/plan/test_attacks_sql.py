@@ -174,6 +174,16 @@ def test_an_aggregate_without_all_its_arguments_is_refused(aggregate: str) -> No
     assert refused(lambda: plan(f"SELECT {aggregate} FROM t")) is not None
 
 
+@pytest.mark.parametrize(
+    "share", ["NULL", "[NULL]", "age", "0.1 + 0.2", "'0.5'", "2", "-0.5", "TRUE"]
+)
+def test_a_share_that_is_none_is_told_as_one(share: str) -> None:
+    text = f"SELECT QUANTILE_CONT(pay, {share}) FROM t"
+    found = refused(lambda: plan(text))
+    assert found is not None
+    assert "A quantile is a number from 0 to 1" in found.cause
+
+
 def test_a_list_of_nothing_is_refused() -> None:
     assert refused(lambda: plan("SELECT COUNT(*) FROM t WHERE zip IN ()")) is not None
 

@@ -100,6 +100,18 @@ def test_who_sends_is_whom_the_connection_or_its_proxy_names(service: Service) -
         assert networks == [401] * 5 + [429] * 2
 
 
+@pytest.mark.parametrize("is_behind_proxy", [False, True])
+def test_a_proxy_is_not_taken_for_one_place(vault: Path, *, is_behind_proxy: bool) -> None:
+    """All come from there: what one of them may open is the proxy's to say."""
+    how = {"is_behind_proxy": is_behind_proxy, "connections": 40, "of_one_place": 3}
+    with served_with(vault, **how) as service, ExitStack() as opened:
+        links = [opened.enter_context(raw(service)) for _ in range(6)]
+        for link in links:
+            link.send(request("GET", "/v1/hello"))
+        told = [statuses(link.rest(5)) for link in links]
+    assert told == ([[200]] * 6 if is_behind_proxy else [[200]] * 3 + [[503]] * 3)
+
+
 def test_a_handshake_that_does_not_end_is_cut(vault: Path, tmp_path: Path) -> None:
     kept, secret = write_certificate(tmp_path / "keys")
     with served_with(vault, tls_cert=str(kept), tls_key=str(secret), head_s=1.0) as service:

@@ -8,12 +8,12 @@ from typing import Final
 
 from sqlglot import exp
 
-from sfumato.core.expression import Case, Expr, Predicate, one_where
+from sfumato.core.expression import Case, Constant, Expr, Predicate, one_where
 from sfumato.core.question import Aggregate, Reduce, Reduction, Verb
 from sfumato.core.refusal import Refused
 from sfumato.plan.sql_expressions import expression, predicate
 from sfumato.plan.sql_functions import TOTALS
-from sfumato.plan.sql_leaves import constant_of, found_at, nodes_of, only, outside
+from sfumato.plan.sql_leaves import constant_of, found_at, is_constant, nodes_of, only, outside
 from sfumato.plan.sql_places import noted
 
 _WHAT_IS: Final = "Ask for COUNT, SUM, AVG of columns, or a column that stands in GROUP BY."
@@ -174,7 +174,7 @@ def _count_if(node: exp.Expr) -> tuple[Aggregate, ...]:
 
 
 def _share(node: exp.Expr) -> Fraction:
-    constant = constant_of(node)
+    constant = constant_of(node) if is_constant(node) else Constant.of(False)
     if constant.kind != "number" or not 0 <= constant.number <= 1:
         raise outside(node, "a quantile is a number from 0 to 1", "Write QUANTILE_CONT(x, 0.9).")
     return constant.number

@@ -58,7 +58,7 @@ def fit_price(
     """Return the price of all questions; the last one's noise says what error to expect."""
     shapes = [
         cast("dict[str, Any]", s.question.price(  # Any: JSON of the wire
-            epsilon=s.share.epsilon, delta=s.share.delta
+            epsilon=s.share.epsilon, delta=s.share.delta, people=people
         ).shape)
         for s in stages
     ]  # fmt: skip
