@@ -212,3 +212,51 @@ def test_a_site_without_rows_takes_part_as_all_others() -> None:
     for old, new in zip(before, model.parameters(), strict=True):
         assert torch.isfinite(new).all()
         assert not torch.equal(old, new)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"clip": 1e-40}, {"clip": 1e40}, {"clip": 0}, {"clip": float("nan")}, {"clip": None},
+        {"clip": True}, {"rounds": 0}, {"rounds": -1}, {"rounds": 1.5}, {"rounds": None},
+        {"rounds": 10**9}, {"rate": float("nan")}, {"rate": float("inf")}, {"rate": -1},
+        {"rate": "much"},
+    ],
+)  # fmt: skip
+def test_a_lesson_by_numbers_that_are_none_is_refused_and_costs_nothing(
+    said: dict[str, Any],
+) -> None:
+    federation = sites()
+    with pytest.raises(Refused) as refused:
+        federation.train(model_of(3, 1), data="x", target="y", **said)
+    assert refused.value.code == "bad-federation"
+    assert next(iter(said)) in refused.value.cause
+    assert set(federation.spent().values()) == {0.0}
+
+
+def test_a_model_without_weights_has_nothing_to_learn() -> None:
+    with pytest.raises(Refused, match="nothing to learn"):
+        sites().train(nn.Sequential(nn.ReLU()), data="x", target="y")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"epsilon": 0}, {"epsilon": float("nan")}, {"epsilon": 1e9}, {"epsilon": "much"},
+        {"delta": 0}, {"delta": 1}, {"delta": -1}, {"people": 0}, {"people": 1.5},
+        {"people": 10**30}, {"people": None}, {"floor": 0}, {"floor": 1}, {"floor": 4},
+        {"colluders": -1}, {"colluders": 2},
+    ],
+)  # fmt: skip
+def test_a_federation_of_numbers_that_are_none_is_not_made(said: dict[str, Any]) -> None:
+    rows = {"x": torch.zeros(5, 1)}
+    terms = {"epsilon": 1, "delta": 1e-5, "people": 5, **said}
+    with pytest.raises(Refused) as refused:
+        federate(dict.fromkeys("abc", rows), **terms)
+    assert refused.value.code == "bad-federation"
+    assert next(iter(said)) in refused.value.cause
+
+
+def test_one_site_is_no_federation() -> None:
+    with pytest.raises(Refused, match="number of sites"):
+        federate({"a": {"x": torch.zeros(5, 1)}}, epsilon=1, delta=1e-5, people=5)

@@ -24,7 +24,10 @@ from sfumato.core.secure import (
     noisy_sum_for,
     terms_for,
 )
+from sfumato.core.secure.rounding import CLIPS, MOST_STEPS
 from sfumato.dice import SystemDice
+from sfumato.federated.asked import count, number
+from sfumato.federated.frames import malformed
 from sfumato.federated.layers import words_of
 from sfumato.federated.trainee import Lesson, Offer, sum_words
 from sfumato.federated.virtual import VirtualWorker
@@ -32,6 +35,11 @@ from sfumato.federated.virtual import VirtualWorker
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
 STEPS_OF_ROOT: Final = 16  # of the clip: rounding then moves a person by an eighth more
 KEY_BYTES: Final = 32
+MOST_SITES: Final = 1000
+MOST_ROUNDS: Final = 10**6
+MOST_RATE: Final = 1e6
+MOST_EPSILON: Final = 1000
+MOST_DELTA: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -74,18 +82,22 @@ class Federation:
         The noise is the least with which all rounds fit what the sites' owners allow.
         """
         lesson = Lesson(words_of(model), data, target, loss)
+        step = float(number("rate", rate, 0, MOST_RATE))
         plan = self.plan(sum(p.numel() for p in model.parameters()), rounds, clip)
-        for number in range(1, rounds + 1):
-            total, sites = self._sum(model, lesson, plan, number)
-            _add(model, plan.grid.numbers(total) * (rate / (len(sites) * self.people)))
+        for place in range(1, rounds + 1):
+            total, sites = self._sum(model, lesson, plan, place)
+            _add(model, plan.grid.numbers(total) * (step / (len(sites) * self.people)))
             if heard is not None:
-                heard(Round(number, sites))
+                heard(Round(place, sites))
         return model
 
     def plan(self, size: int, rounds: int, clip: float) -> NoisySum:
         """Return how each round's sum is made, if so many rounds are to use up the price."""
+        if size == 0:
+            raise malformed("the model has nothing to learn")
         steps = STEPS_OF_ROOT * (math.isqrt(size - 1) + 1)
-        grid = PeopleGrid(Fraction(str(clip)), steps, size, self.people)
+        most = count("people", self.people, 1, MOST_STEPS // steps)
+        grid = PeopleGrid(number("clip", clip, *map(float, CLIPS)), steps, size, most)
         return noisy_sum_for(
             grid,
             sites=len(self.workers),
@@ -95,7 +107,7 @@ class Federation:
             delta=self.delta
             * Fraction(99, 100)
             / len(ORDERS),  # as sites count it: see trainee._cost
-            rounds=rounds,
+            rounds=count("rounds", rounds, 1, MOST_ROUNDS),
             moves=1,
         )
 
@@ -105,10 +117,10 @@ class Federation:
         return {name: float(Fraction(spent)) for name, spent in said.items()}
 
     def _sum(
-        self, model: Any, lesson: Lesson, plan: NoisySum, number: int
+        self, model: Any, lesson: Lesson, plan: NoisySum, place: int
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return the noisy sum of the sites' updates, and whose it is."""
-        collector = self._collector(plan, number)
+        collector = self._collector(plan, place)
         weights = [parameter.detach() for parameter in model.parameters()]
         task = {"sum": sum_words(plan), "lesson": lesson.words(), "weights": weights}
         box: Mapping[str, bytes] = dict.fromkeys(self.workers, collector.invitation())
@@ -132,7 +144,7 @@ class Federation:
                 refusals.append(refusal)
         return refusals
 
-    def _collector(self, plan: NoisySum, number: int) -> Collector:
+    def _collector(self, plan: NoisySum, place: int) -> Collector:
         keys = {n: w.ask(do="train", stage="identity", said={}) for n, w in self.workers.items()}
         terms = terms_for(
             [Member(name, key) for name, key in keys.items()],
@@ -141,7 +153,7 @@ class Federation:
             bits=plan.bits,
             floor=self.floor,
             colluders=self.colluders,
-            about=f"round {number}",
+            about=f"round {place}",
         )
         return Collector(terms, self.convener)
 
@@ -163,13 +175,19 @@ def federate(  # noqa: PLR0913  # what a card would say
     """
     dice = SystemDice()
     names = sorted(tables)
+    count("the number of sites", len(names), 2, MOST_SITES)
+    count("colluders", colluders, 0, len(names) - 2)
     keys = {n: Ed25519PrivateKey.from_private_bytes(dice.draw(KEY_BYTES)) for n in names}
     convener = Ed25519PrivateKey.from_private_bytes(dice.draw(KEY_BYTES))
     known = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
     least = max(-(-2 * len(names) // 3), (len(names) + colluders) // 2 + 1, colluders + 2)
-    least = least if floor is None else floor
+    least = least if floor is None else count("floor", floor, colluders + 2, len(names))
+    count("people", people, 1, MOST_STEPS)
     trust = Trust(convener.public_key().public_bytes_raw(), known, least, colluders)
-    price = Fraction(str(epsilon)), Fraction(str(delta))
+    price = (
+        number("epsilon", epsilon, 1e-6, MOST_EPSILON),
+        number("delta", delta, 1e-30, MOST_DELTA),
+    )
     workers = {
         name: VirtualWorker(
             name, tables=tables[name], offer=Offer(name, keys[name], trust, *price, people, dice)

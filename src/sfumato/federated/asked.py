@@ -1,0 +1,32 @@
+"""What the asker of a federation in this process says in numbers, or why it is none."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from sfumato.core.refusal import Refused
+
+
+def number(name: str, said: object, least: float, most: float) -> Fraction:
+    """Return the number as it was written, or refuse what is none from `least` to `most`."""
+    try:
+        found = Decimal(str(said))
+    except InvalidOperation:
+        found = Decimal("NaN")
+    if not found.is_finite() or not Decimal(str(least)) <= found <= Decimal(str(most)):
+        raise _refused(f"{name} is a number from {least:g} to {most:g}")
+    return Fraction(found)
+
+
+def count(name: str, said: object, least: int, most: int) -> int:
+    """Return the whole number, or refuse what is none from `least` to `most`."""
+    if isinstance(said, bool) or not isinstance(said, int) or not least <= said <= most:
+        raise _refused(f"{name} is a whole number from {least:,} to {most:,}")
+    return said
+
+
+def _refused(what: str) -> Refused:
+    return Refused(
+        "bad-federation", f"Sites do not train so: {what}.", "Say it so; no site was asked."
+    )
