@@ -175,6 +175,17 @@ def test_an_error_out_of_reach_is_refused() -> None:
             "SELECT COUNT(*) FROM t WHERE pay IN (1, 2)",
             "SELECT COUNT(*) FROM t WHERE pay IN (2.0, 1, 2)",
         ),
+        ("SELECT COUNT(*) FROM t WHERE NOT sick", "SELECT COUNT(*) FROM t WHERE sick = FALSE"),
+        ("SELECT COUNT(*) FROM t WHERE sick != TRUE", "SELECT COUNT(*) FROM t WHERE NOT sick"),
+        ("SELECT COUNT(*) FROM t WHERE sick != FALSE", "SELECT COUNT(*) FROM t WHERE sick"),
+        ("SELECT COUNT(*) FROM t WHERE NOT pay < 3", "SELECT COUNT(*) FROM t WHERE pay >= 3"),
+        ("SELECT COUNT(*) FROM t WHERE NOT (pay >= 3)", "SELECT COUNT(*) FROM t WHERE pay < 3"),
+        ("SELECT COUNT(*) FROM t WHERE NOT pay > 3", "SELECT COUNT(*) FROM t WHERE pay <= 3"),
+        ("SELECT COUNT(*) FROM t WHERE NOT zip = 'a'", "SELECT COUNT(*) FROM t WHERE zip != 'a'"),
+        (
+            "SELECT SUM(CASE WHEN NOT sick THEN 1 ELSE 0 END) FROM t",
+            "SELECT SUM(CASE WHEN sick = FALSE THEN 1 ELSE 0 END) FROM t",
+        ),
     ],
 )
 def test_the_same_question_has_the_same_canonical_form(one: str, other: str) -> None:

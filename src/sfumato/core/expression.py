@@ -19,6 +19,9 @@ from sfumato.core.refusal import Refused
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 OPERATORS: Final[tuple[Operator, ...]] = ("=", "!=", "<", "<=", ">", ">=")
+OPPOSITE: Final[dict[Operator, Operator]] = {
+    "=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
+}  # fmt: skip
 Kind = Literal["number", "text", "boolean", "date", "timestamp"]  # the last two in measures only
 Sign = Literal["+", "-", "*", "/"]
 SIGNS: Final[tuple[Sign, ...]] = ("+", "-", "*", "/")
@@ -333,17 +336,29 @@ def _renamed(value: Predicate, names: Mapping[str, str]) -> Predicate:
 def canonical(predicate: Predicate) -> Predicate:
     """Return the predicate flattened, sorted and without doubles; it means the same."""
     match predicate:
+        case Compare(of=of, operator="!=", constant=constant) if constant.kind == "boolean":
+            return Compare(of, "=", Constant.of(constant == Constant.of(False)))
         case Among(of=of, constants=constants):
             return Among(of, tuple(sorted(set(constants), key=lambda c: (c.kind, c.text))))
         case Not(predicate=inner):
-            made = canonical(inner)
-            return made.predicate if isinstance(made, Not) else Not(made)
+            return _denied(canonical(inner))
         case All(predicates=parts):
             return _joined(All, parts)
         case AnyOf(predicates=parts):
             return _joined(AnyOf, parts)
         case _:
             return predicate
+
+
+def _denied(predicate: Predicate) -> Predicate:
+    """Return what holds where the predicate does not; of null, neither does."""
+    match predicate:
+        case Not(predicate=inner):
+            return inner
+        case Compare(of=of, operator=operator, constant=constant):
+            return canonical(Compare(of, OPPOSITE[operator], constant))
+        case _:
+            return Not(predicate)
 
 
 def _joined(kind: type[All] | type[AnyOf], parts: Sequence[Predicate]) -> Predicate:
