@@ -49,16 +49,8 @@ def run(entries: int = ENTRIES) -> list[dict[str, object]]:
         vault, token = made(Path(folder), entries)
         taken = [_started(vault, token, number) for number in range(4)]
         begun = time.monotonic()
-        sfumato_command = [
-            sys.executable,
-            "-m",
-            "sfumato",
-            "ledger",
-            "verify",
-            "--vault",
-            str(vault),
-        ]
-        subprocess.run(sfumato_command, check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "sfumato", "ledger", "verify", "--vault", str(vault)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         verified_s = time.monotonic() - begun
     what = f"ready, {entries:,} entries"
     return [
