@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sfumato.client import Vault, case, col, remote
 from sfumato.client.asynchronous import AsyncVault
 from sfumato.client.builder import Builder
+from sfumato.client.card_file import CardOrFile, card_of
 from sfumato.client.surveys import LocalSurvey
 from sfumato.client.terms import Number
 from sfumato.clock import SystemClock
@@ -131,7 +132,7 @@ class OpenVault(Vault):
         self,
         name: str,
         source: str | os.PathLike[str],
-        card: Mapping[str, object],
+        card: CardOrFile,
         *,
         inner_table: str | None = None,
         different_people: str | None = None,
@@ -139,13 +140,14 @@ class OpenVault(Vault):
     ) -> Card:
         """Add a data set, or a new version of one; the owner's act.
 
-        A table of a connection is `connection:NAME/SCHEMA.TABLE`. `tables` names the sources of
+        The card is a table, or the TOML file that it stands in. A table of a connection is
+        `connection:NAME/SCHEMA.TABLE`. `tables` names the sources of
         the card's other tables, if it has any.
         """
-        named = {"": source, **(tables or {})}
+        shape, named = card_of(card), {"": source, **(tables or {})}
         with taken(self.owner.desk, self._caller, named) as files:
             where = Source(files.pop(""), inner_table, different_people, files)
-            return self.owner.data_sets.add(name, where, card)
+            return self.owner.data_sets.add(name, where, shape)
 
     def open_stream(  # noqa: PLR0913  # an owner's words
         self,

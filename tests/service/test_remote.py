@@ -284,6 +284,7 @@ def test_an_owner_brings_rows_over_http_and_from_the_command_line(
     with sfumato.connect(service.url, token=service.owner()) as vault:
         assert vault.grant("again", "ada", "researchers")["group"] == "researchers"
         assert "again" in [data_set.name for data_set in vault]
+        assert vault.add("third", rows, tmp_path / "guests.toml").name == "third"
 
 
 def test_nobody_takes_an_owners_account_by_inviting_them_anew(service: Service) -> None:

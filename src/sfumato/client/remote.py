@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 
 from sfumato.client import owning
 from sfumato.client.builder import Builder
+from sfumato.client.card_file import CardOrFile, card_of
 from sfumato.client.owning import Added
 from sfumato.client.terms import Json, Number
 from sfumato.client.vault import Vault
@@ -243,17 +244,18 @@ class RemoteVault(Vault):
         self,
         name: str,
         source: str | os.PathLike[str],
-        card: Mapping[str, object],
+        card: CardOrFile,
         *,
         different_people: str | None = None,
         tables: Mapping[str, str | os.PathLike[str]] | None = None,
     ) -> Added:
         """Send rows, and add them as a data set or a new version of one; the owner's act.
 
-        A table of a connection of the service is `connection:NAME/SCHEMA.TABLE`.
+        The card is a table, or the TOML file that it stands in. A table of a connection of the
+        service is `connection:NAME/SCHEMA.TABLE`.
         """
         files = {"": source, **(tables or {})}
-        return owning.add(self, name, card, files, different_people)
+        return owning.add(self, name, card_of(card), files, different_people)
 
     def describe(self, source: str | os.PathLike[str]) -> list[tuple[str, str]]:
         """Return the names and likely types of a file's columns, for the owner's proposed card."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,9 +102,8 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
             rows = Path(source, "participants.tsv") if Path(source).is_dir() else source
             guided_card(shell, vault, name, str(rows), options["table"])
             return
-        shape = read_toml(card)
         with working("Preparing the rows"):
-            signed = vault.add(name, source, shape, **_where(shell, options))
+            signed = vault.add(name, source, card, **_where(shell, options))
     shell.show(
         {"added": signed.name, "version": signed.version, "people": signed.people},
         f"Added {signed.name}, version {signed.version}, charged to the people "
@@ -147,15 +144,6 @@ def _tables(pairs: tuple[str, ...]) -> dict[str, str]:
     if len({name.casefold() for name, _, _ in read}) < len(read):
         raise click.BadParameter("a table is named twice", param_hint="--with")
     return {name: path for name, _, path in read}
-
-
-def read_toml(path: str) -> dict[str, Any]:
-    """Return a card as its file says, or refuse."""
-    try:
-        return tomllib.loads(Path(path).read_text("utf-8"), parse_float=Decimal)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ArithmeticError) as wrong:
-        what = str(wrong) if isinstance(wrong, tomllib.TOMLDecodeError) else "not a text"
-    raise Refused("bad-card", f"The card is not TOML: {what}.", "Mend it and add again.")
 
 
 @click.command("enrol")

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from sfumato.faces.cli.owner import read_toml
 from sfumato.faces.cli.shell import Shell, command, working
 from sfumato.wire import Refused
 
@@ -66,7 +65,7 @@ def _add(shell: Shell, folder: str, data: str, card: str) -> None:
         shell.app.create(folder)
     with shell.open() as vault, working("Preparing the rows"):
         if name.casefold() not in {one.name.casefold() for one in vault}:
-            vault.add(name, source, read_toml(card))
+            vault.add(name, source, card)
 
 
 COMMANDS = (site,)

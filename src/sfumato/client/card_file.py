@@ -1,0 +1,41 @@
+"""A card as its owner gives it: a table, or the TOML file that it stands in."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sfumato.core.refusal import Refused
+
+CardOrFile: TypeAlias = "Mapping[str, object] | str | os.PathLike[str]"
+
+
+def card_of(card: CardOrFile) -> Mapping[str, object]:
+    """Return the card, read from its file if that is what was given; or refuse."""
+    if isinstance(card, Mapping):
+        return card
+    if isinstance(card, str | os.PathLike):
+        return read_toml(os.fspath(card))
+    raise Refused(
+        "bad-card",
+        "The card is neither a table nor a file.",
+        'Write add("t", "t.csv", "t.card.toml").',
+    )
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """Return a card as its file says, or refuse."""
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"), parse_float=Decimal)
+    except OSError as wrong:
+        what = f"cannot be read ({type(wrong).__name__})"
+    except ValueError as wrong:
+        is_toml = isinstance(wrong, tomllib.TOMLDecodeError)
+        what = f"is not TOML: {wrong}" if is_toml else "is not TOML: not a text"
+    except (ArithmeticError, RecursionError):
+        what = "is not TOML: not a text"
+    raise Refused("bad-card", f"The card {path[:200]!r} {what}.", "Mend it and add again.")
