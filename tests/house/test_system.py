@@ -1,0 +1,26 @@
+"""What tests look for on the machine is what `make system` brings: else a new machine skips them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BROUGHT_BY = {  # a program, and the package that has it
+    "bwrap": "bubblewrap",
+    "java": "default-jre-headless",
+    **{name: name for name in ("curl", "podman", "runc", "strace", "umoci")},
+}
+NOT_IN_DEBIAN = {"apptainer"}  # run where it is; nothing is skipped where it is not
+
+
+def test_make_system_brings_whatever_a_test_looks_for() -> None:
+    (listed,) = re.findall(r'^packages="(.*)"$', (ROOT / ".ci/system").read_text(), re.MULTILINE)
+    looked_for = {
+        name
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r'which\("([^"]+)"\)', path.read_text())
+    }
+    assert looked_for > {"bwrap", "podman"}
+    assert looked_for - NOT_IN_DEBIAN <= set(BROUGHT_BY)
+    assert {BROUGHT_BY[name] for name in looked_for - NOT_IN_DEBIAN} <= set(listed.split())
