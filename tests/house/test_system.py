@@ -1,4 +1,4 @@
-"""What tests look for on the machine is what `make system` brings: else a new machine skips them."""
+"""What tests look for is what `make system` brings: else a new machine would skip them."""
 
 from __future__ import annotations
 
