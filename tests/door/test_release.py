@@ -230,6 +230,14 @@ def test_a_refused_question_reads_no_row_and_pays_nothing(shared: OpenVault) -> 
     assert (engine.reads, spent(shared)) == (0, before)
 
 
+def test_that_nobody_meets_a_condition_is_not_told_by_a_failure(shared: OpenVault) -> None:
+    far = 10**18  # from zero, and the two next to each other: the mean's noise is as for 0 and 1
+    for age in (20, 109):  # which some have, and nobody has
+        one_of_two = f"CASE WHEN age = {age} THEN {far} WHEN age > 109 THEN {far + 1} END"
+        sql = f"SELECT AVG({one_of_two}) AS m FROM clinic WHERE zip IN ('10001', '10002')"
+        assert shared["clinic"].ask(sql, epsilon=1).rows
+
+
 def test_an_answer_of_the_wrong_shape_fails_like_any_other(shared: OpenVault) -> None:
     def narrow(_measure: Measure) -> Sealed[Cells]:
         return Sealed(Cells((np.zeros(3, dtype=np.int64),)))

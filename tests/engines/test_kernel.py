@@ -300,7 +300,7 @@ def added(left: Answer, right: Answer) -> Answer:
     }
 
 
-def of_rows(rows: Sequence[tuple[int, int]], measure: Measure, salt: bytes = SALT) -> Answer:
+def of_rows(rows: Sequence[tuple[int, int | None]], measure: Measure, salt: bytes = SALT) -> Answer:
     """Return what the kernel says of a little table of (person, v0), made here."""
     cold = lower_cold(measure, Known(MANY, True, ("integer",), (False,)))
     assert cold is not None
@@ -454,6 +454,14 @@ def test_a_sum_beyond_what_fits_stops_the_kernel_and_one_below_is_exact() -> Non
     assert total(-(2**53) + 1, 1, 5) == {(0,): (5 * (1 - 2**53),)}
     with pytest.raises(OverflowError):
         total(2**52, 2**10, 3)
+
+
+def test_no_value_at_all_fits_however_far_from_zero_its_bounds_lie() -> None:
+    """Else a question over one person's values would fail exactly where they have none."""
+    tally = Tally("sum", Ref("v0"), 2, -(2**61))
+    for clamp in (None, (-5, 5)):
+        measure = Measure(None, (), (Tally("rows"), replace(tally, clamp=clamp)), True, 1, MANY)
+        assert of_rows([(who, None) for who in range(40)], measure) == {(0,): (40, 0)}
 
 
 def test_a_private_text_that_is_no_column_is_left_to_plain_sql(
