@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -246,6 +247,19 @@ def test_an_answer_of_the_wrong_shape_fails_like_any_other(shared: OpenVault) ->
     with pytest.raises(Refused) as refused:
         release(door, order_of(shared, "narrow"))
     assert refused.value.code == "question-failed"
+
+
+def test_a_part_beyond_what_was_proved_fails_to_either_side(shared: OpenVault) -> None:
+    for place, beyond in enumerate((2**62 + 1, -(2**62) - 1, -(2**63))):  # abs of the last is it
+        door, _ = door_of(shared, partial(only, beyond))
+        with pytest.raises(Refused) as refused:
+            release(door, order_of(shared, f"beyond {place}"))
+        assert refused.value.code == "question-failed"
+
+
+def only(number: int, measure: Measure) -> Sealed[Cells]:
+    cells = np.full(measure.cells, number, dtype=np.int64)
+    return Sealed(Cells(tuple(cells for _ in measure.tallies)))
 
 
 def test_a_price_is_the_same_whatever_the_rows_are(tmp_path: Path) -> None:
