@@ -620,6 +620,23 @@ def test_a_sum_at_the_edge_of_what_is_allowed_is_exact(engine: Engine, tmp_path:
     assert answers(engine, table, measure) == [[850 * top], [900 * 2 * top]]
 
 
+def test_a_sum_of_nothing_is_nothing_however_far_from_zero_its_bounds_lie(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """A failure would tell whether anybody has a value: of one person, if the question is so."""
+    card = card_of("who", {"v": {"type": "integer", "lower": 0, "upper": 9}})
+    rows = [[f"p{who}", str(who % 9)] for who in range(40)]
+    table, _ = prepare(engine, write_source(tmp_path / "s.csv", ["who", "v"], rows), card)
+    of_nobody = Case(
+        ((Compare(Ref("v0"), "=", Constant.of(9)), Literally(Constant.of(10**18))),), None
+    )
+    centred = Tally("sum", of_nobody, 2, -2 * 10**18)
+    for where in (None, Compare(Ref("v0"), ">=", Constant.of(0))):
+        for tally in (centred, replace(centred, clamp=(-5, 5))):
+            measure = Measure(where, (), (Tally("rows"), tally), True, 1, 1)
+            assert answers(engine, table, measure) == [[40], [0]]
+
+
 def test_a_table_that_is_not_there_stops_the_engine_and_not_the_next_question(
     engine: Engine, tmp_path: Path, visited: str
 ) -> None:

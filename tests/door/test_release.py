@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +231,14 @@ def test_a_refused_question_reads_no_row_and_pays_nothing(shared: OpenVault) -> 
     assert (engine.reads, spent(shared)) == (0, before)
 
 
+def test_that_nobody_meets_a_condition_is_not_told_by_a_failure(shared: OpenVault) -> None:
+    far = 10**18  # from zero, and the two next to each other: the mean's noise is as for 0 and 1
+    for age in (20, 109):  # which some have, and nobody has
+        one_of_two = f"CASE WHEN age = {age} THEN {far} WHEN age > 109 THEN {far + 1} END"
+        sql = f"SELECT AVG({one_of_two}) AS m FROM clinic WHERE zip IN ('10001', '10002')"
+        assert shared["clinic"].ask(sql, epsilon=1).rows
+
+
 def test_an_answer_of_the_wrong_shape_fails_like_any_other(shared: OpenVault) -> None:
     def narrow(_measure: Measure) -> Sealed[Cells]:
         return Sealed(Cells((np.zeros(3, dtype=np.int64),)))
@@ -238,6 +247,19 @@ def test_an_answer_of_the_wrong_shape_fails_like_any_other(shared: OpenVault) ->
     with pytest.raises(Refused) as refused:
         release(door, order_of(shared, "narrow"))
     assert refused.value.code == "question-failed"
+
+
+def test_a_part_beyond_what_was_proved_fails_to_either_side(shared: OpenVault) -> None:
+    for place, beyond in enumerate((2**62 + 1, -(2**62) - 1, -(2**63))):  # abs of the last is it
+        door, _ = door_of(shared, partial(only, beyond))
+        with pytest.raises(Refused) as refused:
+            release(door, order_of(shared, f"beyond {place}"))
+        assert refused.value.code == "question-failed"
+
+
+def only(number: int, measure: Measure) -> Sealed[Cells]:
+    cells = np.full(measure.cells, number, dtype=np.int64)
+    return Sealed(Cells(tuple(cells for _ in measure.tallies)))
 
 
 def test_a_price_is_the_same_whatever_the_rows_are(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from sfumato.engines import duckdb as engine_module
 from sfumato.engines import kernel, kernel_order, kernel_sums
 from sfumato.engines.cold import Cold, ColdKey, lower_cold
 from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.kernel_types import ORDER_BITS, Columns
+from sfumato.engines.kernel_types import ORDER_BITS, PERSON_BITS, Columns
 from sfumato.engines.known import CROWD_BITS, Known, read_known
 from sfumato.plan.lower import lower
 
@@ -91,6 +91,7 @@ KEYS: dict[str, tuple[Key, ...]] = {
     "computed and public": (Key(EVEN, 2),),
     "computed and private": (Key(Part("month", Ref("v3")), None),),
 }
+ONE_OF_THREE = Measure(None, (key("v0", 3),), (Tally("people"), Tally("rows")), True, 1, 1)
 WHERES = {"everything": None, "some": Compare(Ref("v1"), ">", Constant("number", "0"))}
 
 
@@ -299,7 +300,7 @@ def added(left: Answer, right: Answer) -> Answer:
     }
 
 
-def of_rows(rows: Sequence[tuple[int, int]], measure: Measure, salt: bytes = SALT) -> Answer:
+def of_rows(rows: Sequence[tuple[int, int | None]], measure: Measure, salt: bytes = SALT) -> Answer:
     """Return what the kernel says of a little table of (person, v0), made here."""
     cold = lower_cold(measure, Known(MANY, True, ("integer",), (False,)))
     assert cold is not None
@@ -386,6 +387,39 @@ def test_more_rows_of_a_person_than_a_card_allows_stop_the_kernel(
         in_process(table, Measure(None, (key("v1"),), TALLIES, True, 2, 2))
 
 
+def test_people_whose_numbers_lie_far_apart_are_not_taken_for_one() -> None:
+    """Few of a card's people may have rows in one of its tables: their numbers have gaps."""
+    far = 1 << PERSON_BITS
+    cold = lower_cold(ONE_OF_THREE, Known(MANY, True, ("integer",), (False,)))
+    assert cold is not None
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE TABLE people AS SELECT CAST(range AS UINTEGER) AS person,"
+            f" hash(range) AS person_key FROM range({2 * far + 40})"
+        )
+        connection.execute(
+            'CREATE TABLE "rows" AS SELECT person, person_key, 1 AS v0, CAST(1 AS USMALLINT) AS rr'
+            f" FROM people WHERE person IN (5, 7, {far + 5}, {2 * far + 5}) ORDER BY person"
+        )
+        connection.execute(
+            f"CREATE TABLE crowds AS SELECT person >> {CROWD_BITS} AS few, count(*) AS n"
+            ' FROM "rows" GROUP BY few'
+        )
+        found = kernel.add_up(connection, cold, SALT.hex(), 2)
+    assert as_answer(found, cold) == {(1,): (4, 4)}
+
+
+def test_people_whose_numbers_do_not_fit_stop_the_kernel() -> None:
+    far = 1 << PERSON_BITS
+    columns: Columns = {
+        "person": np.array([0, far]), "rr": np.array([1, 1]), "cell": np.array([1, 1]),
+    }  # fmt: skip
+    cold = lower_cold(ONE_OF_THREE, Known(MANY, True, ("integer",), (False,)))
+    assert cold is not None
+    with pytest.raises(Bug):
+        kernel.parts_of(columns, cold, 3, (0, far + 1), lambda _: np.zeros(2, np.uint64))
+
+
 def test_a_table_without_rows_has_no_cells_or_empty_ones() -> None:
     tallies = (Tally("rows"), Tally("people"))
     private = Measure(None, (Key(Ref("v0"), None),), tallies, True, 2, 2)
@@ -420,6 +454,14 @@ def test_a_sum_beyond_what_fits_stops_the_kernel_and_one_below_is_exact() -> Non
     assert total(-(2**53) + 1, 1, 5) == {(0,): (5 * (1 - 2**53),)}
     with pytest.raises(OverflowError):
         total(2**52, 2**10, 3)
+
+
+def test_no_value_at_all_fits_however_far_from_zero_its_bounds_lie() -> None:
+    """Else a question over one person's values would fail exactly where they have none."""
+    tally = Tally("sum", Ref("v0"), 2, -(2**61))
+    for clamp in (None, (-5, 5)):
+        measure = Measure(None, (), (Tally("rows"), replace(tally, clamp=clamp)), True, 1, MANY)
+        assert of_rows([(who, None) for who in range(40)], measure) == {(0,): (40, 0)}
 
 
 def test_a_private_text_that_is_no_column_is_left_to_plain_sql(

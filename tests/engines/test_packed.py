@@ -9,7 +9,7 @@ import pytest
 
 from kernel_rows import place_of_cell
 from sfumato.engines.cold import Cold
-from sfumato.engines.kernel_types import PLACE_BITS
+from sfumato.engines.kernel_types import PERSON_BITS, PLACE_BITS
 from sfumato.engines.packed import Extent, needs_keys, ordered_by, slices
 
 
@@ -20,6 +20,11 @@ def test_ranges_hold_everybody_once(persons: int, rows: int) -> None:
         assert [p for low, high in ranges for p in range(low, min(high, persons))] == [
             *range(persons)
         ]
+
+
+def test_no_range_holds_more_people_than_the_kernel_tells_apart() -> None:
+    ranges = Extent(5 << PERSON_BITS, 1000, 0).ranges(10**6)
+    assert max(high - low for low, high in ranges) == 1 << PERSON_BITS
 
 
 @pytest.mark.parametrize("shuffled", [False, True])

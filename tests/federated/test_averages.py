@@ -186,6 +186,33 @@ def test_a_note_that_comes_second_is_counted_and_not_read(
     assert len(reads) < len(NAMES)  # the site where it came second has read nothing
 
 
+def test_a_freeze_that_holds_before_the_note_lets_nothing_be_read(
+    fresh: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner freezes between the look before the note and the note: they were told it holds."""
+    west, note, measure = fresh.vaults["west"], Ledger.note, DuckDBEngine.measure
+    listing = west.house.catalogue.find("patients")
+    assert listing is not None
+    froze: list[object] = []
+    reads: list[str] = []
+
+    def late(self: Ledger, kind: str, body: Any) -> Any:
+        if self is west.house.desk.sites.door.ledger and kind == "not-dp-release":
+            froze.append(west.call("freeze", {"data_set": "patients"}))
+        return note(self, kind, body)
+
+    def reading(self: Any, table: str, asked: Any) -> Any:
+        reads.append(table)
+        return measure(self, table, asked)
+
+    monkeypatch.setattr(Ledger, "note", late)
+    monkeypatch.setattr(DuckDBEngine, "measure", reading)
+    with refused("data-set-frozen"):
+        fresh.together().secure_average("patients", COUNT)
+    assert len(froze) == 1
+    assert listing.table not in reads
+
+
 @pytest.mark.parametrize("stage", ["share", "mask", "agree", "reveal"])
 def test_a_site_that_is_lost_leaves_no_sum_of_the_rest(sites: Sites, stage: str) -> None:
     """With noise the floor of three would do; without, the difference would be one site."""

@@ -1,11 +1,13 @@
-"""Who may ask a data set, and when nobody may: one look for every service."""
+"""Who may ask a data set, what, and when nobody may: one look for every service."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from sfumato.core.access import Caller
+from sfumato.core.card import Card
 from sfumato.core.ports import Catalogue, Listing
+from sfumato.core.question import Question, read_question
 from sfumato.core.refusal import Refused
 
 
@@ -65,3 +67,21 @@ def data_set_frozen(listing: Listing, user: str) -> Refused:
         f"{whose} frozen {name!r}, so nobody asks it. What is refused for this pays nothing.",
         then,
     )
+
+
+def question_of(card: Card, shape: object) -> Question:
+    """Return the question that the JSON spells, which is of this card's data set; or refuse."""
+    question = read_question(shape)
+    if question.data_set.casefold() != card.name.casefold():
+        raise Refused(
+            "not-in-language",
+            "The question names another data set.",
+            f"Build it from {card.name!r}.",
+        )
+    return question
+
+
+def earlier_card(catalogue: Catalogue, name: str, version: str) -> Card | None:
+    """Return the card of that version of a data set, or None if there was none."""
+    found = (one for one in catalogue.cards() if (one.name, one.version) == (name, version))
+    return next(found, None)

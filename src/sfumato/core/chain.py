@@ -32,7 +32,7 @@ from typing import Any, Final
 from sfumato.core.account import Account, AnchorMark, Cap, Entry, Head
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug
+from sfumato.core.refusal import Bug, Refused
 
 GENESIS: Final = "0" * 64  # what the first entry names as the one before
 MOST: Final = (
@@ -95,6 +95,15 @@ def disagreement(mark: AnchorMark, head: Head, marked: Entry | None) -> str | No
     if marked is None:
         return "the ledger ends before the anchor's mark"
     return None if marked.hash == mark.hash else "the ledger's history is not the anchor's"
+
+
+def ledger_frozen(reason: str) -> Refused:
+    """Return the refusal of a ledger that takes no charge."""
+    return Refused(
+        "ledger-frozen",
+        f"The ledger is frozen: {reason}.",
+        "Restore the newest ledger, or, as owner, run `sfumato ledger acknowledge`.",
+    )
 
 
 @dataclass(frozen=True)

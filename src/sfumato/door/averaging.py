@@ -8,6 +8,7 @@ is read, and every later receipt of the people says how many there are.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -45,6 +46,7 @@ class AverageOrder:
     sum: AveragePlan
     asker: Asker
     nonce: bytes
+    may_still: Callable[[], None] = lambda: None  # refuses a round that may not be read now
 
     @property
     def agreement(self) -> Agreement:
@@ -82,11 +84,14 @@ def price_of_average(door: SumDoor, card: Card, asker: Asker, sum_: AveragePlan)
 def average_part(door: SumDoor, order: AverageOrder, participant: Participant) -> SumPart:
     """Return this site's part, which stood in the chain, durably, before a row was read; or refuse.
 
-    It is noted first and counted then, so that two rounds at one time are not both the last one.
+    It is noted first and counted then, so that two rounds at one time are not both the last one;
+    and whether it may still be read is looked at then: who is told of a freeze has waited for the
+    ledger, and so for every note that came before.
     """
     can_average(door, order)
     head = door.ledger.note(NOT_DP, _body(order, participant))
     _check_limit(door.ledger, order, before=head.seq)
+    order.may_still()
     message = _read(door, order, participant)
     at = stands_at(head.ledger, head)
     signed: Json = {**at, "op": _operation(order.nonce), "charged": []}

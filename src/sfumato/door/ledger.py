@@ -25,7 +25,7 @@ from sfumato.core.account import (
     ShapeFrozen,
     Standing,
 )
-from sfumato.core.chain import disagreement
+from sfumato.core.chain import disagreement, ledger_frozen
 from sfumato.core.expression import Json, spelled
 from sfumato.core.ports import Anchor, LedgerStore, Signer
 from sfumato.core.refusal import Refused
@@ -63,7 +63,7 @@ class Ledger:
                 return
             self.store.freeze(why)
             frozen = self.store.frozen() or why
-        raise _frozen(frozen)
+        raise ledger_frozen(frozen)
 
     def _mark(self) -> AnchorMark:
         """Return the anchor's mark, read before the ledger is looked at; refuse without one."""
@@ -71,7 +71,7 @@ class Ledger:
         if mark is not None:
             return mark
         frozen = self.store.frozen()
-        raise _anchor_missing() if frozen is None else _frozen(frozen)
+        raise _anchor_missing() if frozen is None else ledger_frozen(frozen)
 
     def charge(self, charge: Charge) -> Charged | Standing | Pending:
         """Return when every debtor has paid, durably; or what stands; or refuse.
@@ -183,7 +183,7 @@ class Ledger:
         why = disagreement(mark, head, marked)
         if why is not None:
             self.store.freeze(why)
-            raise _frozen(frozen or why)
+            raise ledger_frozen(frozen or why)
 
     def not_dp(self, people: str, head: Head | None = None) -> int:
         """Return how many tables of these people were handed out without DP, by that head or now.
@@ -284,14 +284,6 @@ def question_frozen() -> Refused:
         "question-frozen",
         "A question of this shape was stopped once, so it waits for the owner.",
         "Ask it in another shape, or ask the owner to thaw it.",
-    )
-
-
-def _frozen(reason: str) -> Refused:
-    return Refused(
-        "ledger-frozen",
-        f"The ledger is frozen: {reason}.",
-        "Restore the newest ledger, or, as owner, run `sfumato ledger acknowledge`.",
     )
 
 

@@ -25,6 +25,7 @@ from sfumato.engines.kernel_slots import by_bits, by_stored_slot
 from sfumato.engines.kernel_sums import by_cell, part_of
 from sfumato.engines.kernel_types import (
     MOST,
+    PERSON_BITS,
     PLACE_BITS,
     Columns,
     Part,
@@ -77,15 +78,20 @@ def _codes(connection: duckdb.DuckDBPyConnection, cold: Cold) -> int | None:
 
 
 def person_ranges(connection: duckdb.DuckDBPyConnection, crowds: str) -> list[tuple[int, int]]:
-    """Return ranges of persons, from and below, with about RANGE_ROWS rows each."""
+    """Return ranges of persons, from and below, with about RANGE_ROWS rows each.
+
+    None is wider than a word can number: of a card's people, few may have rows in this table.
+    """
     found = connection.execute(f"SELECT few, n FROM {crowds} ORDER BY few").fetchnumpy()
     few = np.asarray(found["few"], np.int64)
     if not len(few):
         return []
-    which = (np.cumsum(np.asarray(found["n"], np.int64)) - 1) // RANGE_ROWS
-    last = np.flatnonzero(np.append(which[1:] != which[:-1], True))
-    ends = (few[last] + 1) << CROWD_BITS
-    return list(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True))
+    by_rows = (np.cumsum(np.asarray(found["n"], np.int64)) - 1) // RANGE_ROWS
+    by_person = few >> (PERSON_BITS - CROWD_BITS)
+    is_new = (by_rows[1:] != by_rows[:-1]) | (by_person[1:] != by_person[:-1])
+    begins = few[np.append(True, is_new)] << CROWD_BITS
+    ends = (few[np.append(is_new, True)] + 1) << CROWD_BITS
+    return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
 # --- one range -----------------------------------------------------------------------------------
@@ -164,6 +170,8 @@ def _in_order(columns: Columns) -> Columns:
 def _slices(rows: Rows) -> list[Rows]:
     """Cut the rows between persons, so that every place fits its bits."""
     begins, begin = [0], 0
+    if len(rows) and int(rows.person[-1]) >> PERSON_BITS:
+        raise Bug("a range has more persons than a word can number")
     while len(rows) - begin > 1 << PLACE_BITS:
         begin = int(np.searchsorted(rows.person, rows.person[begin + (1 << PLACE_BITS)]))
         if begin == begins[-1]:

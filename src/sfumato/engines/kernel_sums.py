@@ -150,8 +150,7 @@ def amount_of(tally: ColdTally, values: Sequence[Summed], sizes: Places) -> tupl
         case "sum":
             value = values[tally.value]
             amount = value.total * np.int64(tally.scale) + value.count * np.int64(tally.offset)
-            edges = [tally.scale * v + tally.offset for v in (value.least, value.largest)]
-            bound = max(1, *(abs(edge) for edge in edges))
+            bound = _most_of_a_row(tally, value)
             if tally.low is None or tally.high is None:
                 return amount, bound
             if bound * int(sizes.max(initial=0)) > MOST:
@@ -161,6 +160,16 @@ def amount_of(tally: ColdTally, values: Sequence[Summed], sizes: Places) -> tupl
             return clamped, max(1, abs(tally.low), abs(tally.high))
         case _:
             raise Bug("a kernel cannot add this up")
+
+
+def _most_of_a_row(tally: ColdTally, value: Summed) -> int:
+    """Return how far a row moves the sum; where none has a value, its middle moves nothing.
+
+    Else whoever asks of one person's values would be told by a failure that there are none.
+    """
+    if not value.count.any():
+        return 1
+    return max(1, *(abs(tally.scale * v + tally.offset) for v in (value.least, value.largest)))
 
 
 def by_cell(

@@ -17,6 +17,7 @@ Columns = dict[str, NDArray[Any]]
 
 PLACE_BITS: Final = 20  # a row's place in its range; a person has at most 10**6 rows
 ORDER_BITS: Final = 24  # a cell's place in its person's order: fixed, or widths would couple people
+PERSON_BITS: Final = 64 - ORDER_BITS - PLACE_BITS  # a person's number in their range
 MOST: Final = 2**63 - 1
 
 

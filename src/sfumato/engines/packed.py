@@ -23,7 +23,7 @@ from sfumato.engines.assembled import Columns as Answer
 from sfumato.engines.cold import Cold
 from sfumato.engines.kernel import MOST_CODES, dense, inhabited, merged, parts_of
 from sfumato.engines.kernel_order import Hashing
-from sfumato.engines.kernel_types import PLACE_BITS, Columns, Part, Words, chooses
+from sfumato.engines.kernel_types import PERSON_BITS, PLACE_BITS, Columns, Part, Words, chooses
 
 Ordered = Callable[[Columns], Words]  # rows -> the secret order of their cells
 
@@ -40,8 +40,11 @@ class Extent:
     codes: int
 
     def ranges(self, rows: int) -> list[tuple[int, int]]:
-        """Return ranges of persons, from and below, with about so many rows each."""
-        many = max(1, self.persons * rows // max(1, self.rows))
+        """Return ranges of persons, from and below, with about so many rows each.
+
+        None has more persons than the kernel can number: few of them may have rows here.
+        """
+        many = min(max(1, self.persons * rows // max(1, self.rows)), 1 << PERSON_BITS)
         return [(low, low + many) for low in range(0, self.persons, many)]
 
     def cells(self, cold: Cold) -> int | None:

@@ -227,7 +227,7 @@ class SqlLedger:
 
     def _lost(self, reason: str) -> Refused:
         self.freeze(reason)  # an act of its own, for that of whoever looked was undone
-        return steps.frozen(self.frozen() or reason)
+        return chain.ledger_frozen(self.frozen() or reason)
 
     def _ending(self, ended: Ended[Settled]) -> Settled | Exception:
         if isinstance(ended.error, HistoryLost):

@@ -26,7 +26,7 @@ from sfumato.core.account import (
 )
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt
-from sfumato.core.refusal import Bug, Refused
+from sfumato.core.refusal import Bug
 from sfumato.stores import rows
 from sfumato.stores.rows import Operation
 from sfumato.stores.tables import SUMS
@@ -42,7 +42,7 @@ def charge(work: Work, asked: Charge, mark: Mark = None) -> Outcome:
     history can slip in between the look and the debit.
     """
     if work.frozen is not None:
-        raise frozen(work.frozen)
+        raise chain.ledger_frozen(work.frozen)
     if mark is not None:
         work.check_mark(mark)
     asked.may_still()
@@ -71,15 +71,6 @@ def held_to(mark: Mark, act: Callable[[Work], object]) -> Callable[[Work], objec
         return act(work)
 
     return done
-
-
-def frozen(reason: str) -> Refused:
-    """Return the refusal of a ledger that takes no charge."""
-    return Refused(
-        "ledger-frozen",
-        f"The ledger is frozen: {reason}.",
-        "Restore the newest ledger, or, as owner, run `sfumato ledger acknowledge`.",
-    )
 
 
 def _reading(work: Work, asked: Charge) -> Pending | None:

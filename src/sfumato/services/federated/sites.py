@@ -18,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.core.access import Caller
-from sfumato.core.asked import asked_listing, check_thawed, no_data_set
+from sfumato.core.asked import asked_listing, check_thawed, no_data_set, question_of
 from sfumato.core.averaging import GUARANTEE
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import Card
@@ -34,7 +34,7 @@ from sfumato.core.federation import (
 )
 from sfumato.core.learning import read_lesson, unpacked
 from sfumato.core.ports import Catalogue, Listing
-from sfumato.core.question import Question, read_question
+from sfumato.core.question import Question
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Participant
 from sfumato.core.secure.terms import not_trusted
@@ -230,7 +230,7 @@ class Sites:
             now = replace(order, table=listing.table, may_still=may_still)
             part = training_part(self._trainer(), now, found.participant)
         elif isinstance(order, AverageOrder):
-            exact = replace(order, table=listing.table)
+            exact = replace(order, table=listing.table, may_still=may_still)
             part = average_part(self.door, exact, found.participant)
         else:
             noisy = replace(order, table=listing.table, may_still=may_still)
@@ -307,13 +307,7 @@ class Sites:
     def _question(self, card: Card, asked: Asked) -> Question:
         if asked.sql is not None:
             return self.plans.question(asked.sql, card.name, asked.max_groups, asked.max_rows)
-        question = read_question(asked.question)
-        if question.data_set.casefold() != card.name.casefold():
-            raise Refused(
-                "not-in-language",
-                "The question names another data set.",
-                f"Build it from {card.name!r}.",
-            )
+        question = question_of(card, asked.question)
         return replace(
             question,
             max_groups=asked.max_groups or question.max_groups,

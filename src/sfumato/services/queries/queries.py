@@ -11,7 +11,13 @@ from functools import partial
 
 from sfumato.core.access import Caller
 from sfumato.core.account import Account
-from sfumato.core.asked import data_set_frozen, groups_that_ask, no_data_set
+from sfumato.core.asked import (
+    data_set_frozen,
+    earlier_card,
+    groups_that_ask,
+    no_data_set,
+    question_of,
+)
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
 from sfumato.core.card import Card
 from sfumato.core.card_shown import card_json
@@ -19,7 +25,7 @@ from sfumato.core.expression import Json, columns_of
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt, debt_of
 from sfumato.core.ports import Catalogue, Dice, Listing, Opened
-from sfumato.core.question import Aggregate, Formula, Question, read_question
+from sfumato.core.question import Aggregate, Formula, Question
 from sfumato.core.refusal import Refused
 from sfumato.door import (
     Asker,
@@ -128,7 +134,7 @@ class Queries:
             request=self._request(listing.card, asked),
             asker=asker,
             op=self._operation(asked.op),
-            earlier=partial(self._card_of, listing.card.name),
+            earlier=partial(earlier_card, self.catalogue, listing.card.name),
             fresh=asked.fresh,
         )
 
@@ -175,7 +181,7 @@ class Queries:
             request=read_request(body["request"]),
             asker=asker,
             op=op,
-            earlier=partial(self._card_of, listing.card.name),
+            earlier=partial(earlier_card, self.catalogue, listing.card.name),
             fresh=bool(body["request"]["fresh"]),
         )
         return release(self.door, order)
@@ -208,13 +214,6 @@ class Queries:
             top_up=asked.top_up,
             split={name: read_positive(x, f"share of {name}") for name, x in split.items()},
         )
-
-    def _card_of(self, name: str, version: str) -> Card | None:
-        """Return the card of an earlier version, under which an answer was given."""
-        for card in self.catalogue.cards():
-            if (card.name, card.version) == (name, version):
-                return card
-        return None
 
     def _listing(self, caller: Caller, data_set: str) -> tuple[Asker, Listing]:
         """Return the data set and its asker, with the groups that let them ask; or refuse."""
@@ -375,11 +374,4 @@ def _bounded(question: Question, asked: Asked) -> Question:
 def _question(plans: Plans, card: Card, asked: Asked) -> Question:
     if asked.sql is not None:
         return plans.question(asked.sql, card.name, asked.max_groups, asked.max_rows)
-    question = _bounded(read_question(asked.question), asked)
-    if question.data_set.casefold() != card.name.casefold():
-        raise Refused(
-            "not-in-language",
-            "The question names another data set.",
-            f"Build it from {card.name!r}.",
-        )
-    return question
+    return _bounded(question_of(card, asked.question), asked)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from sfumato.core.access import Caller
-from sfumato.core.asked import asked_listing, check_thawed
+from sfumato.core.asked import asked_listing, check_thawed, question_of
 from sfumato.core.budget import read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.columns import read_constant
 from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue, Clock, Listing
-from sfumato.core.question import Question, read_question
+from sfumato.core.question import Question
 from sfumato.core.refusal import Refused
 from sfumato.door import (
     StreamDoor,
@@ -131,14 +131,7 @@ class Streams:
 def _question(card: Card, opening: Opening) -> Question:
     if opening.sql is not None:
         return read_sql(opening.sql, card.name)
-    question = read_question(opening.question)
-    if question.data_set.casefold() != card.name.casefold():
-        raise Refused(
-            "not-in-language",
-            "The question names another data set.",
-            f"Build it from {card.name!r}.",
-        )
-    return question
+    return question_of(card, opening.question)
 
 
 def _unknown(name: str, data_set: str) -> Refused:

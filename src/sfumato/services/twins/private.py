@@ -14,7 +14,7 @@ from typing import Final
 
 from sfumato.core.access import Caller
 from sfumato.core.account import Account
-from sfumato.core.asked import asked_listing, check_thawed
+from sfumato.core.asked import asked_listing, check_thawed, earlier_card
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
@@ -93,7 +93,7 @@ class PrivateTwins:
         devices = {
             one.table.name: AtTheDoor(
                 self.door, listing, asker, op, price, one.columns, one.table.name,
-                partial(self._card_of, card.name),
+                partial(earlier_card, self.catalogue, card.name),
                 partial(self._check_still, caller, wanted.data_set),
                 _may if is_of_now else partial(self._check_answered, caller.user),
             )
@@ -154,7 +154,7 @@ class PrivateTwins:
         """Return the listing with the card of the version whose rows the first look was at."""
         if begun is None:
             return listing
-        card = self._card_of(listing.card.name, answer_version(begun))
+        card = earlier_card(self.catalogue, listing.card.name, answer_version(begun))
         return listing if card is None else replace(listing, card=card)
 
     def _check_answered(self, user: str, op: str) -> None:
@@ -166,10 +166,6 @@ class PrivateTwins:
                 "counted while that was the version of now.",
                 "Choose a new operation id: that is a twin of the version of now, and is paid.",
             )
-
-    def _card_of(self, name: str, version: str) -> Card | None:
-        found = (c for c in self.catalogue.cards() if (c.name, c.version) == (name, version))
-        return next(found, None)
 
     def _op(self, op: str | None) -> str:
         if op is None:

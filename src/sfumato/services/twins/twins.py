@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from sfumato.core.access import Caller
-from sfumato.core.asked import asked_listing
+from sfumato.core.asked import asked_listing, question_of
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue, Dice
-from sfumato.core.question import Question, question_json, read_question
-from sfumato.core.refusal import Refused
+from sfumato.core.question import Question, question_json
 from sfumato.core.twins.schema import Beside, schema_tables
 from sfumato.core.twins.seeded import Seeded
 from sfumato.core.twins.written import Stamp, twin_json
@@ -68,11 +67,4 @@ def _question(card: Card, wanted: Wanted) -> Question | None:
         return read_sql(wanted.sql, card.name)
     if wanted.question is None:
         return None
-    question = read_question(wanted.question)
-    if question.data_set.casefold() != card.name.casefold():
-        raise Refused(
-            "not-in-language",
-            "The question names another data set.",
-            f"Build it from {card.name!r}.",
-        )
-    return question
+    return question_of(card, wanted.question)
