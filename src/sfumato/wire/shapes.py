@@ -124,7 +124,7 @@ def _count(body: Mapping[str, object], key: str) -> int | None:
 def read_card_shape(value: object) -> Json:
     """Return a card as it travels, its fractions exact; what it means is checked by its reader."""
     if not isinstance(value, dict):
-        raise _malformed("card is an object")
+        raise _malformed("card is an object", "Give what its file says: `tomllib.loads(text)`.")
     return {str(key): _exact(part) if key in _EXACT else part for key, part in value.items()}
 
 
@@ -138,5 +138,5 @@ def _exact(value: object) -> object:
     return read_number(value)
 
 
-def _malformed(what: str, instead: str = "See the reference.") -> Refused:
+def _malformed(what: str, instead: str = "See `/openapi.json` for what there is.") -> Refused:
     return Refused("not-in-language", f"The request is malformed: {what}.", instead)
