@@ -24,6 +24,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from sfumato.core.card import Card, read_card
@@ -64,6 +65,7 @@ from sfumato.core.question import (
 )
 from sfumato.core.refusal import Refused
 from sfumato.engines.assembled import Assembly, Layout
+from sfumato.plan import scope
 from sfumato.plan.keys import plan_key
 from sfumato.plan.known import Scope, Typed
 from sfumato.plan.lower import lower
@@ -749,3 +751,13 @@ def planned(made: Card, question: Question) -> Plan | None:
         return make_plan(made, question)
     except Refused:
         return None
+
+
+def as_posed(made: Card, question: Question) -> Plan | None:
+    """Return the plan of the question with its conditions as they were said, none of them turned.
+
+    What is read plainly is this one: that a condition means the same when it is turned is judged.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scope, "canonical", lambda predicate: predicate)
+        return planned(made, question)

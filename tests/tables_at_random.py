@@ -17,6 +17,7 @@ from plain_reading import (
     Person,
     Public,
     added_up,
+    as_posed,
     card,
     disagreement,
     planned,
@@ -272,11 +273,14 @@ def read_many(count: int, deal: Callable[[], Dealt], pose: Callable[[Dealt], Pos
             for _ in range(25):
                 posed = pose(dealt)
                 plan = planned(dealt.made, posed.question)
-                if plan is None:
+                said = as_posed(dealt.made, posed.question)
+                if plan is None or said is None:
                     read.refused += 1
                     continue
                 found = added_up(database, plan, tables)
-                wrong = disagreement(plan, found, posed.rows, posed.others, public=posed.public)
+                wrong = disagreement(
+                    plan, found, posed.rows, posed.others, said=said, public=posed.public
+                )
                 assert not wrong, (wrong, question_json(posed.question), dealt.rows)
                 read.answered += 1
                 read.met += bool(found)

@@ -55,6 +55,13 @@ def test_cells_are_summed_over_the_keys_that_are_not_kept(vault: OpenVault) -> N
     assert "paid for" in repr(by_sex)
 
 
+def test_a_sum_of_one_cell_keeps_the_interval_of_the_cell(vault: OpenVault) -> None:
+    answer = vault["town"].group_by("sex").count().ask(epsilon=1)
+    same = answer.total("sex")
+    assert same.rows == answer.rows
+    assert same.interval == answer.interval
+
+
 def test_the_deviation_of_a_sum_is_that_of_its_noises(vault: OpenVault) -> None:
     answer = vault["town"].group_by("sex", "zip").count(name="n").ask(epsilon=1)
     cell, total = answer.std[0][2], answer.total().std[0][0]

@@ -273,6 +273,9 @@ def test_rows_chosen_by_their_noisy_values_say_so(vault: OpenVault) -> None:
 NO_VALUES: list[Callable[[], object]] = [
     lambda: of_column("zip", ["10001", None]),
     lambda: of_column("zip", b"10001"),
+    lambda: of_column("age", float("nan")),
+    lambda: col("age") < float("inf"),
+    lambda: col("age") == np.float64("nan"),
     lambda: of_column("zip", col("town")),
     lambda: of_column("zip", {"10001": 1}),
     lambda: of_column("zip", (["a"], None)),
@@ -290,6 +293,20 @@ def test_what_is_no_value_is_refused_and_not_compared_as_its_spelling(
     with pytest.raises(Refused, match="no value to compare with") as refused:
         say()
     assert "is_null()" in refused.value.next_step
+
+
+@pytest.mark.parametrize("given", [[], set(), frozenset()])
+def test_a_list_of_nothing_says_what_it_lacks(given: object) -> None:
+    for say in (lambda: of_column("zip", given), lambda: col("zip").is_in(given)):  # type: ignore[arg-type]  # any of them
+        with pytest.raises(Refused, match="Name at least one value"):
+            say()
+
+
+@pytest.mark.parametrize("share", [1.5, -0.1, "0.5", True])
+def test_a_share_that_is_none_says_how_one_is_written(vault: OpenVault, share: object) -> None:
+    with pytest.raises(Refused, match="is no share of the rows") as refused:
+        vault["town"].quantile("age", share)  # type: ignore[arg-type]  # no share
+    assert "quantile(" in refused.value.next_step
 
 
 def test_a_value_is_one_whatever_library_made_it() -> None:

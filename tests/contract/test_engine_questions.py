@@ -29,7 +29,7 @@ from engine_rows import (
     write_source,
 )
 from kernel_rows import kernel_order, orders_by_kernel
-from plain_reading import card, disagreement, found_by, planned
+from plain_reading import as_posed, card, disagreement, found_by, planned
 from removals import tight
 from sfumato.core.card import Card
 from sfumato.core.expression import Expr
@@ -124,14 +124,17 @@ def _sayable(of: Aggregate | Expr | Formula) -> Aggregate | Expr | Formula:
 
 def plans_of(rng: random.Random, made: Card, question: Question) -> tuple[Plan, Plan, str] | None:
     """Return the plan of what is posed, that of what is asked, and how it is; None if refused."""
+    text = ""
     try:
         if rng.random() < 0.5:
             question, text = as_text(rng, question)
-            return make_plan(made, question), make_plan(made, read_sql(text, "t")), text
-        read = read_question(question_json(question))
-        return make_plan(made, question), make_plan(made, read), ""
+            plan = make_plan(made, read_sql(text, "t"))
+        else:
+            plan = make_plan(made, read_question(question_json(question)))
     except Refused:
         return None
+    said = as_posed(made, question)
+    return None if said is None else (said, plan, text)
 
 
 Check = Callable[[], Asked]  # asks an engine, and fails if its answer is not as plainly read

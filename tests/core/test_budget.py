@@ -279,6 +279,7 @@ def test_what_is_not_a_delta_within_reach_is_refused(value: object) -> None:
     with pytest.raises(Refused) as refused:
         read_delta(value)
     assert code_of(refused) == "bad-budget"
+    assert refused.value.next_step == "Give delta as a plain number such as 1e-6."
 
 
 @pytest.mark.parametrize("value", [*NO_NUMBERS, *NOT_FINITE, *TOO_MANY_DIGITS], ids=kind_of)

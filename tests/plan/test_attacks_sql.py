@@ -175,7 +175,7 @@ def test_an_aggregate_without_all_its_arguments_is_refused(aggregate: str) -> No
 
 
 @pytest.mark.parametrize(
-    "share", ["NULL", "[NULL]", "age", "0.1 + 0.2", "'0.5'", "2", "-0.5", "TRUE"]
+    "share", ["NULL", "[NULL]", "age", "0.1 + 0.2", "'0.5'", "2", "-0.5", "TRUE", "[]"]
 )
 def test_a_share_that_is_none_is_told_as_one(share: str) -> None:
     text = f"SELECT QUANTILE_CONT(pay, {share}) FROM t"

@@ -176,6 +176,12 @@ def test_an_error_out_of_reach_is_refused() -> None:
             "SELECT COUNT(*) FROM t WHERE pay IN (2.0, 1, 2)",
         ),
         ("SELECT COUNT(*) FROM t WHERE NOT sick", "SELECT COUNT(*) FROM t WHERE sick = FALSE"),
+        ("SELECT COUNT(*) FROM t WHERE sick IN (FALSE)", "SELECT COUNT(*) FROM t WHERE NOT sick"),
+        (
+            "SELECT COUNT(*) FROM t WHERE zip IN ('a', 'a')",
+            "SELECT COUNT(*) FROM t WHERE zip = 'a'",
+        ),
+        ("SELECT COUNT(*) FROM t WHERE pay NOT IN (1)", "SELECT COUNT(*) FROM t WHERE pay <> 1"),
         ("SELECT COUNT(*) FROM t WHERE sick != TRUE", "SELECT COUNT(*) FROM t WHERE NOT sick"),
         ("SELECT COUNT(*) FROM t WHERE sick != FALSE", "SELECT COUNT(*) FROM t WHERE sick"),
         ("SELECT COUNT(*) FROM t WHERE NOT pay < 3", "SELECT COUNT(*) FROM t WHERE pay >= 3"),

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,6 +125,33 @@ def test_a_token_never_travels_in_clear_text_to_another_machine() -> None:
     with pytest.raises(Refused) as refused:
         sfumato.connect("http://example.org", token="sfm1_x")  # noqa: S106
     assert refused.value.code == "serve-unsafe"
+
+
+def test_a_token_read_from_a_file_is_one_and_what_is_none_is_refused(service: Service) -> None:
+    with sfumato.connect(service.url, token=f" {service.owner()}\n") as vault:
+        assert list(vault)
+    for token in ("\u00e9", "a\nb", "a b", "\ud800"):
+        with pytest.raises(Refused) as refused:
+            sfumato.connect(service.url, token=token)
+        assert refused.value.code == "not-signed-in"
+
+
+def test_a_file_that_is_not_there_is_refused_as_in_a_folder(
+    service: Service, tmp_path: Path
+) -> None:
+    card = tomllib.loads(PATIENTS_CARD)
+    assert command(tmp_path, "init", str(tmp_path / "vault")).returncode == 0
+    with (
+        sfumato.connect(service.url, token=service.owner()) as there,
+        sfumato.open(tmp_path / "vault") as here,
+    ):
+        for vault in (there, here):
+            with pytest.raises(Refused) as refused:
+                vault.add("patients", tmp_path / "nowhere.csv", card)
+            assert refused.value.code == "source-unreadable"
+            assert "There is no file" in refused.value.cause
+            with pytest.raises(Refused, match=r"[Cc]ard is (an object|missing or not a table)"):
+                vault.add("patients", write_patients(tmp_path / "rows.csv"), "card.toml")  # type: ignore[arg-type]  # a path
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"a":' * 100_000], ids=["none", "a list", "deep"])

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sfumato.client.narrowing import value_of
+from sfumato.client.narrowing import among, value_of
 from sfumato.core.expression import (
     FIELDS,
     UNITS,
     All,
-    Among,
     AnyOf,
     Arithmetic,
     Case,
@@ -191,7 +190,7 @@ class Column:
 
     def is_in(self, values: Iterable[object]) -> Condition:
         """Say that it is one of the values."""
-        return Condition(Among(self.expr, tuple(value_of(value) for value in values)))
+        return Condition(among(self.expr, values))
 
     def between(self, low: object, high: object) -> Condition:
         """Say that it is from low to high, both included."""

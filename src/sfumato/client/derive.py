@@ -58,7 +58,8 @@ def _line(
         margin = margin_of_sum(std, len(rows), _kind(answer))
         values.append(total)
         stds.append(std * math.sqrt(len(rows)))
-        bars.append((total - margin, total + margin))
+        of_one = answer.interval[rows[0]][place] if len(rows) == 1 else None  # its own stands
+        bars.append(of_one or (total - margin, total + margin))
     nothing: list[None] = [None] * len(key)
     return (*key, *values), (*nothing, *stds), (*nothing, *bars)
 

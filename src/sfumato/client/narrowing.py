@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -15,6 +15,7 @@ from sfumato.core.expression import (
     Among,
     Compare,
     Constant,
+    Expr,
     IsNull,
     Not,
     Predicate,
@@ -37,10 +38,13 @@ def joined(conditions: tuple[Predicate, ...]) -> Predicate | None:
 def value_of(value: object) -> Constant:
     """Return the constant that a plain value is; what is none would be compared as its spelling."""
     plain = value if isinstance(value, _VALUES) else _item_of(value)
-    if not isinstance(plain, _VALUES):
+    if not isinstance(plain, _VALUES) or (
+        isinstance(plain, float | Decimal) and not Decimal(plain).is_finite()
+    ):
+        what = plain if isinstance(plain, float | Decimal) else type(value).__name__
         raise Refused(
             "not-in-language",
-            f"{type(value).__name__} is no value to compare with or to give.",
+            f"{what} is no value to compare with or to give.",
             "Give a number, a text, a date, True or False; for null write is_null(), for several "
             "is_in([...]).",
         )
@@ -62,8 +66,16 @@ def of_column(name: str, value: object) -> Predicate:
     if isinstance(value, tuple):
         return _between(name, value)
     if isinstance(value, list | set | frozenset):
-        return Among(Ref(name), tuple(value_of(v) for v in value))
+        return among(Ref(name), value)
     return Compare(Ref(name), "=", value_of(value))
+
+
+def among(of: Expr, values: Iterable[object]) -> Among:
+    """Return that it is one of the values; of none nothing is."""
+    constants = tuple(value_of(value) for value in values)
+    if not constants:
+        raise Refused("not-in-language", "This list is empty.", "Name at least one value.")
+    return Among(of, constants)
 
 
 def ends_of(within: object) -> tuple[Constant, Constant]:
@@ -80,13 +92,14 @@ def ends_of(within: object) -> tuple[Constant, Constant]:
 
 def share_of(share: object) -> Fraction:
     """Return the share of the rows below a quantile; the question says which there are."""
-    if isinstance(share, str) or value_of(share).kind != "number":
+    constant = value_of(share)
+    if constant.kind != "number" or not 0 <= constant.number <= 1:
         raise Refused(
             "not-in-language",
             f"{share!r} is no share of the rows.",
             'Write quantile("x", 0.9).',
         )
-    return value_of(share).number
+    return constant.number
 
 
 def order_of(name: object) -> Order:

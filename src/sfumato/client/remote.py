@@ -280,6 +280,10 @@ class RemoteVault(Vault):
 
     def send(self, path: str | os.PathLike[str]) -> str:
         """Return the id of a file that was sent to the service."""
+        if not os.path.isfile(path) or not os.access(path, os.R_OK):
+            raise Refused(
+                "source-unreadable", f"There is no file {os.fspath(path)!r}.", "Give a file's path."
+            )
         answer = self._remote.send(Path(path))
         refused = read_refusal(answer)
         if refused is not None:
@@ -334,10 +338,20 @@ def _settings(url: str, token: str) -> dict[str, Any]:  # Any: httpx's own words
         )
     return {
         "base_url": url,
-        "headers": {"Authorization": f"Bearer {token}"} if token else {},
+        "headers": {"Authorization": f"Bearer {_plain(token)}"} if token else {},
         "timeout": TIMEOUT_S,
         "follow_redirects": False,
     }
+
+
+def _plain(token: str) -> str:
+    """Return the token without the line's end of the file that it was read from, or refuse."""
+    plain = str(token).strip()
+    if not all("!" <= letter <= "~" for letter in plain):
+        raise Refused(
+            "not-signed-in", "That is no token: none has such letters.", "Give it as handed to you."
+        )
+    return plain
 
 
 def _arguments(sent: Sent) -> dict[str, Any]:  # Any: httpx's own words

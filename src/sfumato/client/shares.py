@@ -59,10 +59,11 @@ def _exact(value: object, name: str) -> Fraction:
 
 
 def _bad(name: str) -> Refused:
+    some = "1e-6" if name == "delta" else "0.5"
     return Refused(
         "bad-budget",
         f"{name} must be a plain number that is not below zero.",
-        f"Give {name} as a plain number such as 0.5.",
+        f"Give {name} as a plain number such as {some}.",
     )
 
 

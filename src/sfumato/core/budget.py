@@ -98,7 +98,10 @@ def _check_spelling(value: Decimal, name: str) -> None:
 
 
 def _bad(name: str, what: str) -> Refused:
-    return Refused("bad-budget", f"{name} {what}.", f"Give {name} as a plain number such as 0.5.")
+    some = "1e-6" if name.endswith("delta") else "0.5"
+    return Refused(
+        "bad-budget", f"{name} {what}.", f"Give {name} as a plain number such as {some}."
+    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sfumato.core.airlock_card import AirlockTerms, read_airlock
 from sfumato.core.averaging import AverageTerms, read_averages
 from sfumato.core.bids import Folders, read_bids
 from sfumato.core.budget import Budget, read_delta, read_epsilon
-from sfumato.core.card_fields import as_count, as_table, as_text, as_texts, bad_card, check_known
+from sfumato.core.card_fields import as_count, as_table, as_text, as_texts, bad_card
 from sfumato.core.columns import Column, read_columns
 from sfumato.core.refusal import Refused
 
@@ -136,7 +136,7 @@ _CARD_KEYS: Final = {
 def read_card(name: str, shape: Mapping[str, object]) -> Card:
     """Return the card that the owner wrote, or refuse: nothing unknown, nothing contradictory."""
     _check_name(name)
-    check_known(shape, _CARD_KEYS, "card")
+    as_table(shape, "card", _CARD_KEYS)
     budget = _budget(shape.get("budget"), "budget", Fraction(0))
     caps = as_table(shape.get("caps", {}), "caps", {"user", "group", "raise"})
     ask = as_table(shape.get("ask", {}), "ask", {"who"})

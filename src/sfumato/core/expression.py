@@ -339,7 +339,8 @@ def canonical(predicate: Predicate) -> Predicate:
         case Compare(of=of, operator="!=", constant=constant) if constant.kind == "boolean":
             return Compare(of, "=", Constant.of(constant == Constant.of(False)))
         case Among(of=of, constants=constants):
-            return Among(of, tuple(sorted(set(constants), key=lambda c: (c.kind, c.text))))
+            few = tuple(sorted(set(constants), key=lambda c: (c.kind, c.text)))
+            return canonical(Compare(of, "=", few[0])) if len(few) == 1 else Among(of, few)
         case Not(predicate=inner):
             return _denied(canonical(inner))
         case All(predicates=parts):

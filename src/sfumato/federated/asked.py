@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from typing import Final
 
 from sfumato.core.refusal import Refused
+
+LEAST_DIGIT: Final = -400  # no float has one further down; written out, it would fill the memory
 
 
 def number(name: str, said: object, least: float, most: float) -> Fraction:
@@ -14,7 +17,11 @@ def number(name: str, said: object, least: float, most: float) -> Fraction:
         found = Decimal(str(said))
     except InvalidOperation:
         found = Decimal("NaN")
-    if not found.is_finite() or not Decimal(str(least)) <= found <= Decimal(str(most)):
+    if (
+        not found.is_finite()
+        or found.adjusted() < LEAST_DIGIT
+        or not Decimal(str(least)) <= found <= Decimal(str(most))
+    ):
         raise _refused(f"{name} is a number from {least:g} to {most:g}")
     return Fraction(found)
 

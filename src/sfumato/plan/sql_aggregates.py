@@ -129,7 +129,7 @@ def _quantile(node: exp.Expr) -> tuple[Aggregate, ...]:
     points = node.expression
     listed = points.expressions if type(points) is exp.Array else [points]
     of = (expression(node.this),)
-    return tuple(Aggregate("quantile", of, at=_share(point)) for point in listed)
+    return tuple(Aggregate("quantile", of, at=_share(point)) for point in listed or [points])
 
 
 def _quantile_of(node: exp.Expr) -> tuple[Aggregate, ...]:
@@ -159,7 +159,7 @@ def _within_group(node: exp.Expr) -> tuple[Aggregate, ...]:
     only(called, {"this"})
     points = called.this
     listed = points.expressions if type(points) is exp.Array else [points]
-    shares = [1 - _share(point) if is_falling else _share(point) for point in listed]
+    shares = [1 - _share(point) if is_falling else _share(point) for point in listed or [points]]
     return tuple(Aggregate("quantile", of, at=share) for share in shares)
 
 

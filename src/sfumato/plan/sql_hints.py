@@ -21,6 +21,7 @@ _CAST: Final = "Leave the cast out: every column has the type that its card decl
 _GROUPINGS: Final = "Ask each grouping as a question of its own; it pays for itself alone."
 
 HINTS: Final[Mapping[type[exp.Expr], str]] = {
+    exp.Null: "Nothing is equal to NULL, or less: write x IS NULL, or x IS NOT NULL.",
     exp.IntDiv: "Write FLOOR(a / b).",
     exp.Trunc: "Write FLOOR(x), or CASE WHEN x < 0 THEN CEIL(x) ELSE FLOOR(x) END.",
     exp.Mod: "Write a - FLOOR(a / b) * b.",

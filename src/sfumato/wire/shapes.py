@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 from sfumato.core.refusal import CODES, Refused
 
@@ -108,19 +109,22 @@ def _numbers(body: Mapping[str, object], key: str) -> Mapping[str, object] | Non
     return None if pairs is None else {name: read_number(value) for name, value in pairs.items()}
 
 
+_MOST: Final = 10**10  # of people, groups and rows
+
+
 def _count(body: Mapping[str, object], key: str) -> int | None:
     value = body.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**10:
-        raise _malformed(f"{key} is a whole number from 1")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+        raise _malformed(f"{key} is a whole number from 1 to {_MOST:,}", f"Say {key} so.")
     return value
 
 
 def read_card_shape(value: object) -> Json:
     """Return a card as it travels, its fractions exact; what it means is checked by its reader."""
     if not isinstance(value, dict):
-        raise _malformed("card is an object")
+        raise _malformed("card is an object", "Give what its file says: `tomllib.loads(text)`.")
     return {str(key): _exact(part) if key in _EXACT else part for key, part in value.items()}
 
 
@@ -134,5 +138,5 @@ def _exact(value: object) -> object:
     return read_number(value)
 
 
-def _malformed(what: str) -> Refused:
-    return Refused("not-in-language", f"The request is malformed: {what}.", "See the reference.")
+def _malformed(what: str, instead: str = "See `/openapi.json` for what there is.") -> Refused:
+    return Refused("not-in-language", f"The request is malformed: {what}.", instead)
