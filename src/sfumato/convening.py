@@ -85,11 +85,14 @@ def federation(
     key: str | os.PathLike[str],
     sites: Mapping[str, Vault],
     heard: Callable[[Progress], None] = lambda _: None,
+    patience_s: float = 300.0,
 ) -> FederatedVault:
     """Return several sites' data sets, to be asked as if they were one.
 
     `agreement` is what the sites' owners have joined, or its file; `key` the convener's key file;
     `sites` are vaults by the names of the agreement, each connected with a token of yours there.
+    Once a floor of them has answered, the others have `patience_s` seconds, and at least ten times
+    as long as these took; who is later has left the round.
     """
     if isinstance(agreement, Mapping):
         shape: object = dict(agreement)
@@ -97,7 +100,8 @@ def federation(
         shape = _read(Path(agreement))
     if not isinstance(shape, dict):
         shape = {}
-    return FederatedVault(Convener(read_agreement(shape), _key(key), sites, SystemDice(), heard))
+    read = read_agreement(shape)
+    return FederatedVault(Convener(read, _key(key), sites, SystemDice(), heard, patience_s))
 
 
 class FederatedVault(Vault):
