@@ -383,6 +383,28 @@ def test_a_lesson_that_no_site_can_pay_is_refused_before_it_begins(sites: Sites)
     assert sites.spent() == spent
 
 
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [({"rate": float("nan")}, "bad-federation"), ({"rate": float("inf")}, "bad-federation"),
+     ({"rate": -1}, "bad-federation"), ({"momentum": float("nan")}, "bad-federation"),
+     ({"momentum": 1.5}, "bad-federation"), ({"people": 0}, "bad-federation"),
+     ({"people": -480}, "bad-federation"), ({"people": 0.5}, "bad-federation"),
+     ({"public": [{"age": 40, "salary": 100}]}, "bad-request"),
+     ({"public": [{"age": 40, "salary": "much", "ill": True}]}, "bad-request"),
+     ({"public": [{"age": 40, "salary": 100, "ill": "perhaps"}]}, "bad-request")],
+    ids=["rate none", "rate endless", "rate back", "momentum none", "momentum grows", "nobody",
+         "fewer than nobody", "half", "no target", "no number", "no class"],
+)  # fmt: skip
+def test_numbers_of_ones_own_that_are_none_cost_no_site_anything(
+    sites: Sites, said: dict[str, Any], code: str
+) -> None:
+    """All sites had paid when the model was divided by nobody, or became what is no number."""
+    before = sites.spent()
+    with pytest.raises(Refused, match=f"^{code}:"):
+        train(sites, **said)
+    assert sites.spent() == before
+
+
 def test_lessons_go_on_without_a_site_at_its_cap_and_stop_below_the_floor(tmp_path: Path) -> None:
     """Of four sites two have less to give: after the first of them there is a floor of three."""
     less = {"south": "50.0", "west": "30.0"}
