@@ -23,7 +23,13 @@ from sfumato.door import Door, SumDoor, TrainDoor
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated.averaging import average
 from sfumato.federated.convener import Convener, Progress
-from sfumato.federated.quantiles import BinnedQuantile, Bins, check_shares, quantiles_of
+from sfumato.federated.quantiles import (
+    BinnedQuantile,
+    Bins,
+    check_shares,
+    check_width,
+    quantiles_of,
+)
 from sfumato.federated.rooms import RoomLimits, Rooms
 from sfumato.federated.trained import TrainedModel
 from sfumato.federated.training import Course, Step, train
@@ -123,6 +129,7 @@ class FederatedVault(Vault):
         One sum over the sites, of each bin's count with its noise; it is paid as any question is.
         """
         check_shares(at)
+        check_width(width)
         binned = self[data_set].group_by(start=col(column).bins(width)).count(name="rows")
         counts = binned.ask(**terms)
         told = [place for place, row in enumerate(counts.rows) if row[0] is not None]
