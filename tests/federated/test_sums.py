@@ -210,7 +210,10 @@ def test_the_ledger_says_what_was_asked_of_whom_and_against_whom(sites: Sites) -
     assert sheet["mechanism"] == "skellam"
     entries: Any = sheet["entries"]
     body = json.loads(entries[0]["body"])["body"]
-    assert body["against"] == "whoever sees the sum, and the convener together with any one site"
+    assert body["against"] == (
+        "whoever sees the sum, and the convener together with any one site; "
+        "somebody at several of the sites pays at each of them"
+    )
     assert body["secure-sum"]["federation"] == sites.terms.as_json()
 
 

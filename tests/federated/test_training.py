@@ -87,6 +87,7 @@ def test_the_model_file_is_safetensors_and_names_its_guarantee(
     assert header["0.weight"] == {"dtype": "F32", "shape": [4, 2], "data_offsets": [0, 32]}
     card = json.loads(header["__metadata__"]["card"])
     assert (card["guarantee"], card["epsilon"]) == ("central-dp", 20.0)
+    assert card["against"].endswith("somebody at several of the sites pays at each of them")
     assert header["__metadata__"]["guarantee"] == "central-dp"
     again = TrainedModel.load(path)
     assert again.foretell(public_rows()[:50]) == model.foretell(public_rows()[:50])
