@@ -303,6 +303,31 @@ def test_a_site_that_is_lost_half_way_is_left_out_and_comes_back(sites: Sites) -
     assert model.card["rounds"] == 3
 
 
+def test_all_rounds_are_paid_and_this_one_is_put_down_before_a_row_is_read(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the moment of reading; a lesson whose first reading fails is paid, and over there."""
+    before, learn = sites.spent(), DuckDBEngine.learn
+    seen: dict[str, list[tuple[float, int]]] = {name: [] for name in NAMES}
+
+    def looking(engine: DuckDBEngine, order: LearnOrder) -> Any:
+        (name,) = (n for n, v in sites.vaults.items() if v.house.engine is engine)
+        vault = sites.vaults[name]
+        spent: Any = vault.call("budget", {"data_set": "patients"})["spent"]
+        newest: Any = vault.call("lessons", {"data_set": "patients"})["lessons"]
+        seen[name].append((spent["epsilon"] - before[name], newest[0]["used"]))
+        if name == "west" and len(seen[name]) == 1:
+            raise RuntimeError("a cell of the rows")
+        return learn(engine, order)
+
+    monkeypatch.setattr(DuckDBEngine, "learn", looking)
+    train(sites, hidden=[5])  # of a shape of its own
+    both = [(20, 1), (20, 2)]
+    found = {name: [(round(paid, 6), used) for paid, used in seen[name]] for name in NAMES}
+    assert found == {**dict.fromkeys(NAMES[:3], both), "west": both[:1]}
+    assert sites.spent() == {name: pytest.approx(paid + 20) for name, paid in before.items()}
+
+
 def test_a_lesson_that_was_stopped_in_one_round_reads_no_row_in_the_next(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
