@@ -23,7 +23,13 @@ from sfumato.door import Door, SumDoor, TrainDoor
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated.averaging import average
 from sfumato.federated.convener import Convener, Progress
-from sfumato.federated.quantiles import BinnedQuantile, Bins, check_shares, quantiles_of
+from sfumato.federated.quantiles import (
+    BinnedQuantile,
+    Bins,
+    check_shares,
+    check_width,
+    quantiles_of,
+)
 from sfumato.federated.rooms import RoomLimits, Rooms
 from sfumato.federated.trained import TrainedModel
 from sfumato.federated.training import Course, Step, train
@@ -85,11 +91,14 @@ def federation(
     key: str | os.PathLike[str],
     sites: Mapping[str, Vault],
     heard: Callable[[Progress], None] = lambda _: None,
+    patience_s: float = 300.0,
 ) -> FederatedVault:
     """Return several sites' data sets, to be asked as if they were one.
 
     `agreement` is what the sites' owners have joined, or its file; `key` the convener's key file;
     `sites` are vaults by the names of the agreement, each connected with a token of yours there.
+    Once a floor of them has answered, the others have `patience_s` seconds, and at least ten times
+    as long as these took; who is later has left the round.
     """
     if isinstance(agreement, Mapping):
         shape: object = dict(agreement)
@@ -97,7 +106,8 @@ def federation(
         shape = _read(Path(agreement))
     if not isinstance(shape, dict):
         shape = {}
-    return FederatedVault(Convener(read_agreement(shape), _key(key), sites, SystemDice(), heard))
+    read = read_agreement(shape)
+    return FederatedVault(Convener(read, _key(key), sites, SystemDice(), heard, patience_s))
 
 
 class FederatedVault(Vault):
@@ -119,6 +129,7 @@ class FederatedVault(Vault):
         One sum over the sites, of each bin's count with its noise; it is paid as any question is.
         """
         check_shares(at)
+        check_width(width)
         binned = self[data_set].group_by(start=col(column).bins(width)).count(name="rows")
         counts = binned.ask(**terms)
         told = [place for place, row in enumerate(counts.rows) if row[0] is not None]

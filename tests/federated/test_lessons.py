@@ -154,8 +154,10 @@ def test_others_see_their_own_lessons_alone(sites: Sites) -> None:
 @pytest.mark.parametrize(
     "told",
     [{"loss": float("nan")}, {"loss": -1}, {"loss": "low"}, {"loss": True}, {"rows": 3}, [1],
+     {"loss": 10**400}, {"paid": {"east": 10**400}},
      {"paid": [1]}, {"paid": {"east": "much"}}, {"paid": {"east": -1}}, {"paid": {"east": True}}],
     ids=["no number", "below zero", "a word", "yes", "another name", "a list",
+         "longer than a float", "paid longer than a float",
          "paid a list", "paid a word", "paid below zero", "paid yes"],
 )  # fmt: skip
 def test_what_is_told_are_plain_numbers(sites: Sites, told: object) -> None:

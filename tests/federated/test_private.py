@@ -238,6 +238,36 @@ def test_a_gradient_that_lies_in_another_is_kept_too(clinic: Worker) -> None:
         early.get()
 
 
+def test_where_a_gradient_lay_that_is_gone_others_lie_and_come_back(clinic: Worker) -> None:
+    """Whatever lay where a gradient had once been was taken for one, and kept."""
+    for _ in range(20):
+        mine = tensor([[1.0, 1.0], [1.0, 1.0]], requires_grad=True).send(clinic)
+        (mine * 2).sum().backward()
+        assert mine.grad.get().tolist() == [[2.0, 2.0], [2.0, 2.0]]
+        mine.grad = None
+    ages = clinic.table("ages")
+    sent = [tensor([[float(n), 1.0], [1.0, 1.0]]).send(clinic) for n in range(40)]
+    mine = tensor([[1.0, 1.0], [1.0, 1.0]], requires_grad=True).send(clinic)
+    (mine * ages).sum().backward()
+    assert [float(one.get()[0, 0]) for one in sent] == [*map(float, range(40))]
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("nll_loss", ([[1.0, 2.0]], [[1, 1]])), ("group_norm", ([[1.0, 2.0]], 0))],
+    ids=["a target of two sides", "no group"],
+)
+def test_whatever_pytorch_says_no_with_is_a_refusal(
+    clinic: Worker, name: str, args: tuple[Any, Any]
+) -> None:
+    """A failed assertion, or a division by zero, ended the process at a site, and all it held."""
+    kept = tensor([1.0]).send(clinic)
+    sent = [tensor(one).send(clinic) if isinstance(one, list) else one for one in args]
+    with pytest.raises(Refused, match="remote-refused"):
+        getattr(torch.nn.functional, name)(*sent)
+    assert kept.get().tolist() == [1.0]
+
+
 SIZED: dict[str, Callable[[Any, Any], Any]] = {
     "expanded": lambda x, n: x.expand(n, 2, 3, 4),
     "expanded by a tuple": lambda x, n: x.expand((n, 2, 3, 4)),

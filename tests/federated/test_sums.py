@@ -135,10 +135,18 @@ def test_without_noise_a_quantile_lies_in_the_pooled_ones_bin(sites: Sites) -> N
     assert said.counts.receipt["guarantee"] == "central-dp"
 
 
-def test_a_quantile_beyond_all_rows_is_refused_before_it_is_paid(sites: Sites) -> None:
+@pytest.mark.parametrize(
+    ("shares", "width"),
+    [([1.5], 5), ([float("nan")], 5), (["half"], 5), (0.5, 5), ([], 5), ([True], 5),
+     ([0.5], -1), ([0.5], 0), ([0.5], float("nan")), ([0.5], "5"), ([0.5], True)],
+)  # fmt: skip
+def test_a_quantile_beyond_all_rows_is_refused_before_it_is_paid(
+    sites: Sites, shares: Any, width: Any
+) -> None:
+    """By bins of a width below zero a quantile's bin ended before it began, and was paid."""
     before = sites.spent()
     with refused("not-in-language"):
-        sites.together().quantiles("patients", "age", [1.5], width=5, **ASK)
+        sites.together().quantiles("patients", "age", shares, width=width, **ASK)
     assert sites.spent() == before
 
 
@@ -202,7 +210,10 @@ def test_the_ledger_says_what_was_asked_of_whom_and_against_whom(sites: Sites) -
     assert sheet["mechanism"] == "skellam"
     entries: Any = sheet["entries"]
     body = json.loads(entries[0]["body"])["body"]
-    assert body["against"] == "whoever sees the sum, and the convener together with any one site"
+    assert body["against"] == (
+        "whoever sees the sum, and the convener together with any one site; "
+        "somebody at several of the sites pays at each of them"
+    )
     assert body["secure-sum"]["federation"] == sites.terms.as_json()
 
 

@@ -87,6 +87,7 @@ def test_the_model_file_is_safetensors_and_names_its_guarantee(
     assert header["0.weight"] == {"dtype": "F32", "shape": [4, 2], "data_offsets": [0, 32]}
     card = json.loads(header["__metadata__"]["card"])
     assert (card["guarantee"], card["epsilon"]) == ("central-dp", 20.0)
+    assert card["against"].endswith("somebody at several of the sites pays at each of them")
     assert header["__metadata__"]["guarantee"] == "central-dp"
     again = TrainedModel.load(path)
     assert again.foretell(public_rows()[:50]) == model.foretell(public_rows()[:50])
@@ -302,6 +303,31 @@ def test_a_site_that_is_lost_half_way_is_left_out_and_comes_back(sites: Sites) -
     assert model.card["rounds"] == 3
 
 
+def test_all_rounds_are_paid_and_this_one_is_put_down_before_a_row_is_read(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the moment of reading; a lesson whose first reading fails is paid, and over there."""
+    before, learn = sites.spent(), DuckDBEngine.learn
+    seen: dict[str, list[tuple[float, int]]] = {name: [] for name in NAMES}
+
+    def looking(engine: DuckDBEngine, order: LearnOrder) -> Any:
+        (name,) = (n for n, v in sites.vaults.items() if v.house.engine is engine)
+        vault = sites.vaults[name]
+        spent: Any = vault.call("budget", {"data_set": "patients"})["spent"]
+        newest: Any = vault.call("lessons", {"data_set": "patients"})["lessons"]
+        seen[name].append((spent["epsilon"] - before[name], newest[0]["used"]))
+        if name == "west" and len(seen[name]) == 1:
+            raise RuntimeError("a cell of the rows")
+        return learn(engine, order)
+
+    monkeypatch.setattr(DuckDBEngine, "learn", looking)
+    train(sites, hidden=[5])  # of a shape of its own
+    both = [(20, 1), (20, 2)]
+    found = {name: [(round(paid, 6), used) for paid, used in seen[name]] for name in NAMES}
+    assert found == {**dict.fromkeys(NAMES[:3], both), "west": both[:1]}
+    assert sites.spent() == {name: pytest.approx(paid + 20) for name, paid in before.items()}
+
+
 def test_a_lesson_that_was_stopped_in_one_round_reads_no_row_in_the_next(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +407,28 @@ def test_a_lesson_that_no_site_can_pay_is_refused_before_it_begins(sites: Sites)
     with pytest.raises(Refused, match="budget-exceeded"):
         train(sites, epsilon=900)
     assert sites.spent() == spent
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [({"rate": float("nan")}, "bad-federation"), ({"rate": float("inf")}, "bad-federation"),
+     ({"rate": -1}, "bad-federation"), ({"momentum": float("nan")}, "bad-federation"),
+     ({"momentum": 1.5}, "bad-federation"), ({"people": 0}, "bad-federation"),
+     ({"people": -480}, "bad-federation"), ({"people": 0.5}, "bad-federation"),
+     ({"public": [{"age": 40, "salary": 100}]}, "bad-request"),
+     ({"public": [{"age": 40, "salary": "much", "ill": True}]}, "bad-request"),
+     ({"public": [{"age": 40, "salary": 100, "ill": "perhaps"}]}, "bad-request")],
+    ids=["rate none", "rate endless", "rate back", "momentum none", "momentum grows", "nobody",
+         "fewer than nobody", "half", "no target", "no number", "no class"],
+)  # fmt: skip
+def test_numbers_of_ones_own_that_are_none_cost_no_site_anything(
+    sites: Sites, said: dict[str, Any], code: str
+) -> None:
+    """All sites had paid when the model was divided by nobody, or became what is no number."""
+    before = sites.spent()
+    with pytest.raises(Refused, match=f"^{code}:"):
+        train(sites, **said)
+    assert sites.spent() == before
 
 
 def test_lessons_go_on_without_a_site_at_its_cap_and_stop_below_the_floor(tmp_path: Path) -> None:

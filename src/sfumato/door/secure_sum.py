@@ -223,10 +223,13 @@ def says(sum_: SumPlan) -> str:
 
 
 def against(agreement: Agreement) -> str:
-    """Return against whom the guarantee holds, in words."""
+    """Return against whom the guarantee holds, and whom it does not cover once, in words."""
     t = agreement.colluders
     who = "one site" if t == 1 else f"{t} sites"
-    return f"whoever sees the sum, and the convener together with any {who}"
+    return (
+        f"whoever sees the sum, and the convener together with any {who}; "
+        "somebody at several of the sites pays at each of them"
+    )
 
 
 def noise_json(sum_: SumPlan) -> Sequence[Json]:

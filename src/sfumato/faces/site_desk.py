@@ -61,14 +61,22 @@ def _paid(body: Body) -> tuple[tuple[str, float], ...]:
 
 
 def _numbers(said: Mapping[str, object]) -> tuple[tuple[str, float], ...]:
-    numbers = [
-        (name, float(one))
-        for name, one in said.items()
-        if isinstance(one, int | float | Decimal) and not isinstance(one, bool)
-    ]
-    if len(numbers) < len(said) or not all(0 <= number <= MOST for _, number in numbers):
+    read = {name: _number_told(one) for name, one in said.items()}
+    numbers = tuple((name, one) for name, one in read.items() if one is not None)
+    if len(numbers) < len(said):
         raise bad_request("what is told are numbers between 0 and 10,000,000,000")
-    return tuple(numbers)
+    return numbers
+
+
+def _number_told(one: object) -> float | None:
+    """Return what is told, if it is a number that may be; it may be longer than a float holds."""
+    if isinstance(one, bool) or not isinstance(one, int | float | Decimal):
+        return None
+    try:
+        number = float(one)
+    except (OverflowError, ValueError):
+        return None
+    return number if 0 <= number <= MOST else None
 
 
 def _join(desk: Desk, caller: Caller, body: Body) -> Json:

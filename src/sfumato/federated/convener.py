@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,6 +21,7 @@ from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Collector
 from sfumato.core.secure.terms import NONCE_BYTES
+from sfumato.federated.hearing import PATIENCE_S, heard
 from sfumato.federated.replies import (
     Json,
     is_answer,
@@ -74,6 +75,7 @@ class Convener:
     sites: Mapping[str, Site]
     dice: Dice
     heard: Callable[[Progress], None] = lambda _: None
+    patience_s: float = PATIENCE_S
 
     def __post_init__(self) -> None:
         if self.key.public_key().public_bytes_raw() != self.agreement.convener:
@@ -284,21 +286,20 @@ class Convener:
     def _everywhere(
         self, verb: str, bodies: Mapping[str, Json]
     ) -> tuple[dict[str, Json], dict[str, Refused]]:
-        """Return what each site answers, all asked at one time, and the refusals of the others."""
+        """Return what each site answers, all asked at one time, and the refusals of the others.
+
+        A site that is much later than a floor of others is taken for one that refuses.
+        """
         said: dict[str, Json] = {}
         gone: dict[str, Refused] = {}
-        with ThreadPoolExecutor(max(1, len(bodies))) as pool:
-            asked = {pool.submit(self.sites[n].call, verb, b): n for n, b in bodies.items()}
-            for future, name in _done(asked):
-                try:
-                    reply: object = future.result()
-                except Refused as refused:
-                    gone[name] = refused
-                    continue
-                if is_reply(reply):
-                    said[name] = cast("Json", reply)
-                else:
-                    gone[name] = malformed()
+        calls = {name: partial(self.sites[name].call, verb, body) for name, body in bodies.items()}
+        for name, reply in heard(calls, self.agreement.floor, self.patience_s):
+            if isinstance(reply, Refused):
+                gone[name] = reply
+            elif is_reply(reply):
+                said[name] = cast("Json", reply)
+            else:
+                gone[name] = malformed()
         return said, gone
 
 
@@ -310,11 +311,6 @@ def _wrong(collector: Collector) -> Json:
 
 def _next_of(receipt: Json) -> float:
     return float(receipt["left"]["next_epsilon"])
-
-
-def _done(asked: Mapping[Future[Json], str]) -> Iterator[tuple[Future[Json], str]]:
-    for future in as_completed(asked):
-        yield future, asked[future]
 
 
 def _text(message: bytes) -> str:

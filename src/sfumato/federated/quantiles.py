@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import accumulate
 from typing import Final
 
@@ -51,12 +52,29 @@ def quantiles_of(bins: Bins, shares: Sequence[float]) -> tuple[BinnedQuantile, .
 
 def check_shares(shares: Sequence[float]) -> None:
     """Refuse what is no share; looked at before anything is paid."""
-    if not shares or not all(0 <= share <= 1 for share in shares):
+    is_list = isinstance(shares, Sequence) and not isinstance(shares, str)
+    if not is_list or not shares or not all(_is_share(share) for share in shares):
         raise Refused(
             "not-in-language",
             "A quantile is a share from 0 to 1 of the rows.",
             "Give shares such as 0.25, 0.5 and 0.75.",
         )
+
+
+def check_width(width: object) -> None:
+    """Refuse a bin that ends where it begins, or before; looked at before anything is paid."""
+    is_number = isinstance(width, int | float | Decimal) and not isinstance(width, bool)
+    if not is_number or not float(str(width)) > 0:
+        raise Refused(
+            "not-in-language",
+            "A bin has a width above zero.",
+            "Give a width such as 5, in the column's own units.",
+        )
+
+
+def _is_share(share: object) -> bool:
+    is_number = isinstance(share, int | float | Decimal) and not isinstance(share, bool)
+    return is_number and 0 <= float(str(share)) <= 1
 
 
 def _quantile(bins: Bins, share: float) -> BinnedQuantile:

@@ -23,7 +23,8 @@ from sfumato.federated.worker import TABLE
 MOST_OBJECTS: Final = 100_000
 OF_GRADIENTS: Final = ("gradient", "inputs")  # of a backward's terms, those that are tensors
 FAILURES: Final = (  # of an operation that was asked for wrongly, or that there is no room for
-    RuntimeError, IndexError, ValueError, TypeError, AttributeError, OverflowError, MemoryError,
+    RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError,
+    AssertionError,
 )  # fmt: skip
 
 
@@ -36,7 +37,7 @@ class Store:
         self._objects: dict[str, torch.Tensor] = {}
         self._free: set[str] = set()
         self.is_touched = False
-        self._of_grads: set[int] = set()  # memory in which gradients have been
+        self._of_grads: set[int] = set()  # memory of objects in which gradients have been
         self._labels = Labels()
         self.last = 0  # the number of the newest object
 
@@ -57,9 +58,11 @@ class Store:
 
     def sharing(self, key: str) -> list[str]:
         """Return the keys of all that lies where the object does."""
-        memory = _memory(self._find(key))
+        return self._sharing_with(self._find(key))
+
+    def _sharing_with(self, found: torch.Tensor) -> list[str]:
         held = {**self._tables, **self._objects}
-        return [one for one, value in held.items() if _memory(value) == memory]
+        return [one for one, value in held.items() if _memory(value) == _memory(found)]
 
     def handle(self, message: bytes) -> bytes:
         """Return the answer to a message: words, or a refusal."""
@@ -164,15 +167,14 @@ class Store:
         grad = self._find(key).grad
         if grad is None:
             return None
+        made = self._keep(grad, key in self._free and not self.is_touched)
         self._of_grads.add(_memory(grad))
-        return self._told(self._keep(grad, key in self._free and not self.is_touched))
+        return self._told(made)
 
     def _set_grad(self, key: str, to: Reference | None) -> None:
         grad = None if to is None else self._find(to.key)
         if grad is not None and self._is_of_table(grad):
             grad = grad.clone()  # the next gradient is added to it
-        if grad is not None:
-            self._of_grads.add(_memory(grad))
         try:
             self._find(key).grad = grad
         except (RuntimeError, TypeError):
@@ -181,6 +183,8 @@ class Store:
             fits = True
         if not fits:
             raise malformed("a gradient has the shape of its tensor")
+        if grad is not None and to is not None and grad is self._objects.get(to.key):
+            self._of_grads.add(_memory(grad))
 
     def _call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         operation = OPERATIONS.get(name)
@@ -287,7 +291,9 @@ class Store:
         return held.detach().requires_grad_(held.requires_grad and held.is_leaf)
 
     def _forget(self, key: str) -> None:
-        self._objects.pop(key, None)
+        gone = self._objects.pop(key, None)
+        if gone is not None and _memory(gone) in self._of_grads and not self._sharing_with(gone):
+            self._of_grads.discard(_memory(gone))  # where it lay, something else may lie next
         self._free.discard(key)
         self._labels.forget(key)
 

@@ -21,6 +21,7 @@ import numpy as np
 from sfumato.core.learning.lesson import CLASSES, SITE
 from sfumato.core.learning.network import Network, Numbers
 from sfumato.core.refusal import Refused
+from sfumato.federated.asked import count, number
 from sfumato.federated.convener import Convener, Round
 from sfumato.federated.replies import Json, is_number, said_by_most
 from sfumato.federated.trained import Scale, TrainedModel, scale_json, scale_of
@@ -28,6 +29,8 @@ from sfumato.federated.trained import Scale, TrainedModel, scale_json, scale_of
 NAME_BYTES: Final = 32
 PATIENCE: Final = 3  # rounds that fail one after the other, and then the training stops
 MOST: Final = 32.0
+MOST_RATE: Final = 10**6
+MOST_PEOPLE: Final = 10**12
 MOST_PAID: Final = 10**10  # epsilon that a site takes down as another's
 WORDS: Final = ("against", "says", "bounding", "mechanism")  # of a price, which a card quotes
 
@@ -96,6 +99,7 @@ def train(
     A lesson is paid in full at each site in the first round that the site is in. Before there is a
     sum of any round, what goes wrong is raised.
     """
+    _check_numbers(course)
     name = convener.dice.draw(NAME_BYTES).hex()
     body = {
         "data_set": course.data_set,
@@ -108,15 +112,40 @@ def train(
     unit = _unit(priced)
     network, scales = _network(convener, course)
     pupil = _Pupil(convener, course, network, scales, first_weights(network, name), priced)
+    _check_public(pupil.model(None), course.public)
     failed: Refused | None = None
-    for number in range(1, course.rounds + 1):
-        failed = pupil.learn(body, priced, gone, unit, number)
-        heard(pupil.step(number, failed))
+    for place in range(1, course.rounds + 1):
+        failed = pupil.learn(body, priced, gone, unit, place)
+        heard(pupil.step(place, failed))
         if failed is not None and (pupil.done == 0 or pupil.failures >= PATIENCE):
             break
     if pupil.done == 0 and failed is not None:
         raise failed
     return pupil.model(failed)
+
+
+def _check_numbers(course: Course) -> None:
+    """Refuse numbers of one's own by which the sites would pay for a model that is none."""
+    number("rate", course.rate, 0, MOST_RATE)
+    number("momentum", course.momentum, 0, 1)
+    count("people", course.people, 1, MOST_PEOPLE)
+
+
+def _check_public(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse public rows on which no model could be looked at, before any site is charged."""
+    if not public:
+        return
+    try:
+        told_of(model, public)
+    except (KeyError, TypeError, ValueError, OverflowError) as wrong:
+        fault = f"{type(wrong).__name__}: {wrong}"[:200]
+    else:
+        return
+    raise Refused(
+        "bad-request",
+        f"The model cannot be looked at on the public rows ({fault}).",
+        "Give every row each feature as a number, and the target as the card has it.",
+    )
 
 
 @dataclass

@@ -1,0 +1,64 @@
+"""Many sites asked at one time, of which none is waited for for ever.
+
+A site may take a question and never answer it, or drip its reply, a byte a minute. Once enough
+others have answered, whoever takes much longer than they did is late, and has left the round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Final
+
+from sfumato.core.refusal import Refused
+
+PATIENCE_S: Final = 300.0  # the least that the others are waited for, once enough have answered
+LATE: Final = 10  # and so many times as long as these took
+
+
+def heard(
+    calls: Mapping[str, Callable[[], object]], enough: int, patience_s: float
+) -> Iterator[tuple[str, object]]:
+    """Yield each site's reply, or its refusal, as it comes; of those that are late a refusal.
+
+    What answers late is left behind with its thread, and its reply is heard by nobody.
+    """
+    came: SimpleQueue[tuple[str, object]] = SimpleQueue()
+    for name, call in calls.items():
+        Thread(target=_ask, args=(name, call, came), daemon=True).start()
+    begun, waited_for, answers = time.monotonic(), set(calls), 0
+    until: float | None = None
+    while waited_for:
+        try:
+            left_s = None if until is None else max(0.0, until - time.monotonic())
+            name, reply = came.get(timeout=left_s)
+        except Empty:
+            break
+        if isinstance(reply, BaseException) and not isinstance(reply, Refused):
+            raise reply
+        waited_for.remove(name)
+        answers += not isinstance(reply, Refused)
+        if until is None and answers >= enough:
+            now = time.monotonic()
+            until = now + max(patience_s, LATE * (now - begun))
+        yield name, reply
+    for name in sorted(waited_for):
+        yield name, _late()
+
+
+def _ask(name: str, call: Callable[[], object], came: SimpleQueue[tuple[str, object]]) -> None:
+    try:
+        reply = call()
+    except BaseException as wrong:  # noqa: BLE001  # raised to whoever asked for it
+        reply = wrong
+    came.put((name, reply))
+
+
+def _late() -> Refused:
+    return Refused(
+        "service-down",
+        "The site was waited for, and was not heard; the others went on.",
+        "Ask its owner what runs there.",
+    )
