@@ -176,6 +176,8 @@ class _Keeper:
     def _greet(self, link: str) -> None:
         address = self._serving.address
         self._say(f"sfumato serves {self._serving.vault} at {address}")
+        if self._serving.is_secure and not self._serving.names:
+            self._say("sfumato serves no name but localhost: add --name NAME for what browsers use")
         if link:
             self._say(f"First owner: open {address}/welcome/{link} once, within seven days.")
 

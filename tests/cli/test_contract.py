@@ -231,6 +231,9 @@ def test_a_receipt_that_the_ledger_does_not_hold_freezes_it(vault: Path, tmp_pat
     receipt.write_text(json.dumps(ok(asked)))
     verified = run(vault, "ledger", "verify", "--receipt", str(receipt), "--json")
     assert ok(verified)["receipt"] is True
+    said = run(vault, "ledger", "verify", "--receipt", str(receipt)).stdout
+    assert "The receipt's entry stands in it" in said
+    assert "receipt's entry" not in run(vault, "ledger", "verify").stdout
     shutil.rmtree(vault)
     old.rename(vault)
     anchor.write_bytes(old_anchor)  # rolled back together with the ledger

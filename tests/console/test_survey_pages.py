@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
 from browser import Watched
 from served import Service, served
-from sfumato.client.respondent import read, shown
+from sfumato.client.respondent import in_words, read, shown
 from sfumato.core.ballot import make_report, mark_of, read_published, token_digest, words_for
 from sfumato.core.blind import _nobodys
 from sfumato.faces.console.respond import csv_of
@@ -418,6 +418,30 @@ def test_an_invitation_on_another_device_is_told_that_it_was_used(
             page.wait_for_selector(box, state="visible")
             if box == "#trouble":
                 expect(page.locator("#trouble")).to_contain_text("given its ballot already")
+
+
+def test_whoever_looks_for_a_mark_reads_in_words_what_was_sent(
+    browser: Browser, service: Service
+) -> None:
+    survey = published(service, questions=QUESTIONS, minimum=10)
+    with visiting(browser, service, f"/s/{survey}") as page:
+        page.wait_for_selector("#flip")
+        made = page.evaluate(ANSWERING, [invited(service, survey, 12), TRUTHS])
+        asked = published_of(service, survey)
+        counted(service, survey)  # closed: all of them show
+        page.goto(f"{service.url}/s/{survey}/reports")
+        for _, _, said, _, mark in made:
+            words = "; ".join(one for _, one in words_for(asked, said))
+            expect(page.locator("tr", has_text=mark)).to_contain_text(words)
+        expect(page.locator("caption")).to_contain_text("12 reports")
+        expect(page.locator("caption")).not_to_contain_text("more")
+
+
+def test_a_report_of_one_drawn_question_says_which(service: Service) -> None:
+    made = published_of(service, published(service, budget="sampled"))
+    said = make_report(made, {"smokes": True}, bytes(32))
+    number = int(said.split(".")[0]) + 1
+    assert in_words(made.text, [said])[0].startswith(f"{number}. ")
 
 
 def test_a_file_that_is_cut_says_so() -> None:

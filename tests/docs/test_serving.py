@@ -55,12 +55,28 @@ def shell(folder: Path, house: str, script: str) -> list[Any]:
     return [json.loads(line) if line[0] == "{" else line for line in ran.stdout.splitlines()]
 
 
+def test_a_certificate_of_your_own_is_made_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl")
+    make = only("sh")[1]
+    subprocess.run(["bash", "-ec", make], cwd=tmp_path, check=True, capture_output=True)
+    kept, secret = tmp_path / "cert.pem", tmp_path / "key.pem"
+    assert secret.stat().st_mode & 0o077 == 0
+    options = ("--tls-cert", str(kept), "--tls-key", str(secret), "--name", "teacher.local")
+    with served(make_vault(tmp_path), *options) as running_:
+        monkeypatch.setenv("SSL_CERT_FILE", str(kept))
+        port = running_.url.rpartition(":")[2]
+        sfumato.connect(f"https://localhost:{port}", token="").close()
+
+
 def test_a_researcher_with_curl_alone_prices_asks_is_refused_and_verifies(
     service: Service, tmp_path: Path
 ) -> None:
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
-    _, _, coming_in, asking = only("sh")
+    _, _, _, coming_in, asking = only("sh")
     invited = {"user": "alice", "roles": ["researcher"]}
     made = service.call("POST", "/v1/users", invited, token=service.owner())[1]
     own = coming_in.replace("' INVITATION ", f"' {made['invitation']} ")
@@ -91,7 +107,7 @@ def test_the_page_starts_a_service_as_the_tests_do() -> None:
 
 
 def test_the_sealed_vault_of_the_page_is_made(tmp_path: Path) -> None:
-    make, _, serve = only("sh")[1].splitlines()
+    make, _, serve = only("sh")[2].splitlines()
     words = shlex.split(
         make.replace("~", str(tmp_path)).replace("clinic-vault", str(tmp_path / "v"))
     )

@@ -97,6 +97,8 @@ def test_policies_tell_who_may_do_what(service: Service) -> None:
     policies = service.call("GET", "/v1/policies", token=service.tokens["vera"])[1]
     assert policies["owners"] == {"patients": "owner"}
     assert {"user": "vera", "roles": ["auditor"], "blocked": False} in policies["users"]
+    asking = [(one["user"], one["group"]) for one in policies["enrolled"]]
+    assert asking == [("ada", "researchers"), ("bob", "researchers")]
 
 
 def test_a_sheet_holds_offline(service: Service, tmp_path: Path) -> None:

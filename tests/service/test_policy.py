@@ -41,6 +41,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         rows = write_patients(folder / "patients.csv")
         opened.add("patients", rows, card(PATIENTS_CARD))
         opened.add("guarded", rows, card(TWO), different_people="the board")
+        opened.enrol("eva", "researchers")
+        opened.enrol("emil", "gardeners")  # whom neither card lets ask
     with served(vault) as running:
         running.owner()
         for name, role in (
@@ -101,6 +103,12 @@ def test_a_token_for_another_data_set_decides_nothing(service: Service) -> None:
     _, made = call(service, "POST", "/v1/tokens", asked)
     assert service.call("GET", AT + "/grants", token=made["token"])[0] == 404
     assert service.call("GET", "/v1/data-sets/guarded/grants", token=made["token"])[0] == 200
+
+
+def test_an_owner_sees_who_may_ask_by_being_enrolled(service: Service) -> None:
+    """Whoever was granted nothing here may ask all the same, where they are in a card's group."""
+    found = call(service, "GET", AT + "/grants")[1]
+    assert found["enrolled"] == [{"user": "eva", "group": "researchers"}]
 
 
 def test_a_grant_lets_a_user_ask_that_data_set_until_it_is_revoked(service: Service) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,6 +34,11 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return peopled_vault(tmp_path_factory.mktemp("tls"))
 
 
+async def _met(url: str) -> None:
+    async with sfumato.connect_async(url, token=""):
+        pass
+
+
 def test_a_client_checks_whose_certificate_it_is(
     vault: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,13 +55,31 @@ def test_a_client_checks_whose_certificate_it_is(
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         sfumato.connect(service.url, token="").close()
         monkeypatch.setenv("SSL_CERT_FILE", str(another))
-        monkeypatch.setattr("sfumato.client.remote.PAUSES_S", ())
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refused, match="none that this machine trusts") as refused:
             sfumato.connect(service.url, token="")
-        assert refused.value.code == "service-down"
+        assert refused.value.code == "serve-unsafe"
+        assert "SSL_CERT_FILE" in refused.value.next_step
+        with pytest.raises(Refused, match="none that this machine trusts"):
+            asyncio.run(_met(service.url))
         with raw(service) as opened:  # in clear text nothing is said
             opened.send(request("GET", "/v1/hello"))
             assert statuses(opened.rest(5)) == []
+
+
+def test_who_serves_is_told_by_which_names_nobody_is_let_in(vault: Path, tmp_path: Path) -> None:
+    certificate, key = write_certificate(tmp_path / "own")
+    options = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    with served(vault, *options) as service:
+        assert any("--name NAME" in line for line in service.said)
+        hello, named = f"{service.url}/v1/hello", {"Host": "school.example"}
+        asked = urllib.request.Request(hello, headers=named)  # noqa: S310
+        trusts = ssl.create_default_context(cafile=str(certificate))
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked, timeout=10, context=trusts)  # noqa: S310
+        with refused.value as reply:
+            assert "sfumato serve --name NAME" in json.load(reply)["refused"]["next"]
+    with served(vault, *options, "--name", "school.example") as service:
+        assert not any("--name NAME" in line for line in service.said)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", "", "localhost.x"])  # noqa: S104

@@ -48,6 +48,7 @@ class Came:
     status: int
     body: bytes
     retry_after_s: float | None = None
+    is_untrusted: bool = False  # nothing came, as nothing was sent: its certificate was not taken
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def conversation(verb: str, body: Json, draw: Draw) -> Conversation:
         came = yield request
         if came is None:
             raise _unreachable()
+        if came.is_untrusted:  # by the next try it would not be another one
+            raise _untrusted()
         if came.status not in (0, 429, 503):
             return _read(came)
         last = _read(came) if came.body else {}
@@ -144,6 +147,15 @@ def _unreachable() -> Refused:
     )
 
 
+def _untrusted() -> Refused:
+    return Refused(
+        "serve-unsafe",
+        "The service's certificate is none that this machine trusts for that address.",
+        "If it is the service's own, get its file from whoever serves it, by another way, and set "
+        "SSL_CERT_FILE to it; and use an address that it names.",
+    )
+
+
 class HttpTransport:
     """Speaks to a service, and waits for it."""
 
@@ -194,8 +206,8 @@ class HttpTransport:
             return None
         try:
             return _came(self._http.request(**_arguments(step)))
-        except self._lost:
-            return Came(0, b"")
+        except self._lost as error:
+            return _lost(error)
 
 
 class AsyncTransport:
@@ -229,8 +241,8 @@ class AsyncTransport:
             return None
         try:
             return _came(await self._http.request(**_arguments(step)))
-        except self._lost:
-            return Came(0, b"")
+        except self._lost as error:
+            return _lost(error)
 
 
 class RemoteVault(Vault):
@@ -364,3 +376,8 @@ def _arguments(sent: Sent) -> dict[str, Any]:  # Any: httpx's own words
 def _came(reply: Any) -> Came:  # Any: httpx's response
     after = reply.headers.get("retry-after", "")
     return Came(reply.status_code, reply.content, float(after) if after.isdecimal() else None)
+
+
+def _lost(error: Exception) -> Came:
+    """Return that nothing came, and whether that was for the service's certificate."""
+    return Came(0, b"", is_untrusted="CERTIFICATE_VERIFY_FAILED" in str(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -279,6 +279,19 @@ def _power(made: Published, signed: bytes) -> int:
 
 def _whole(value: bytes) -> int:
     return int.from_bytes(value, "big")
+
+
+def in_words(text: str, reports: Sequence[str]) -> list[str]:
+    """Return in words what each report says, of the survey whose published text this is."""
+    made = read_published(text)
+    is_whole = made.survey.asked_each == len(made.survey.questions)
+    found = []
+    for report in reports:
+        words = [words for _, words in words_for(made, report)]
+        numbers = [one.question + 1 for one in read_report(made, report)]
+        named = zip(numbers, words, strict=True)
+        found.append("; ".join(words if is_whole else (f"{n}. {word}" for n, word in named)))
+    return found
 
 
 def shown(value: bytes) -> str:

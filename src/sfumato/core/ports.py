@@ -361,40 +361,33 @@ class Catalogue(Protocol):
 
     def groups_of(self, user: str, data_set: str = "") -> tuple[str, ...]:
         """Return the groups that the user is in: enrolled in, or granted on this data set."""
-        ...
 
     def opened(self, name: str, user: str) -> Opened | None:
         """Return what `find`, `groups_of` and `is_frozen` say, as of one moment."""
-        ...
 
     def enrol(self, user: str, group: str) -> None:
         """Put the user into the group, for every data set."""
-        ...
 
     def grant(self, grant: Grant) -> None:
         """Put the user into the group, for one data set."""
-        ...
 
     def revoke(self, data_set: str, user: str) -> bool:
         """Take from the user every grant on the data set; say whether there was one."""
-        ...
 
     def grants(self, data_set: str) -> tuple[Grant, ...]:
         """Return who was granted what on the data set."""
-        ...
+
+    def enrolled(self) -> tuple[tuple[str, str], ...]:
+        """Return who was enrolled, and in which group, for every data set."""
 
     def freeze(self, data_set: str, by: str, at: str) -> bool:
         """Let the data set be asked nothing; say whether it was free before."""
-        ...
 
     def thaw(self, data_set: str) -> bool:
         """Let the data set be asked again; say whether it was frozen."""
-        ...
 
     def is_frozen(self, data_set: str) -> bool:
         """Say whether the data set is asked nothing, on whatever node."""
-        ...
 
     def people(self, owner: str | None = None) -> tuple[tuple[str, str], ...]:
         """Return people domains, of one owner or all, with the sketch file of each table."""
-        ...

@@ -21,7 +21,9 @@ def _name(body: Body) -> str:
 
 
 def _grants(desk: Desk, caller: Caller, body: Body) -> Json:
-    return {"grants": desk.policy.grants(caller, _name(body))}
+    name = _name(body)
+    enrolled = desk.policy.enrolled(caller, name)
+    return {"grants": desk.policy.grants(caller, name), "enrolled": enrolled}
 
 
 def _grant(desk: Desk, caller: Caller, body: Body) -> Json:

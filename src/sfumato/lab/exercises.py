@@ -2,6 +2,7 @@
 
 person = find_the_person(seed=7)
 print(person.heard)          # what the neighbour says
+print(person.rows[0])        # the first row of the table
 person.check(place)          # the row that you think it is, counted from 0
 """
 

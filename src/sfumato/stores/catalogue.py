@@ -141,6 +141,11 @@ class SqlCatalogue:
         )
         return tuple(sorted((Grant(*map(str, row)) for row in rows), key=lambda g: (g.user, g.at)))
 
+    def enrolled(self) -> tuple[tuple[str, str], ...]:
+        """Return who was enrolled, and in which group, for every data set."""
+        rows = self._records.rows("SELECT person, team FROM members")
+        return tuple(sorted((str(person), str(team)) for person, team in rows))
+
     def freeze(self, data_set: str, by: str, at: str) -> bool:
         """Let the data set be asked nothing; say whether it was free before."""
         sql = (

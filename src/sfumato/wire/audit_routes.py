@@ -44,6 +44,7 @@ AUDIT_ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         "policies", "GET", "/v1/policies", "Cards, grants, caps, and who has which role.",
-        "audit", opened({"cards": listed(OBJECT), "grants": listed(OBJECT)}),
+        "audit",
+        opened({"cards": listed(OBJECT), "grants": listed(OBJECT), "enrolled": listed(OBJECT)}),
     ),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from sfumato.wire.schemas import BUDGET, FLAG, NUMBER, OBJECT, Schema, listed, o
 _AT: Final = "/v1/data-sets/{data_set}"
 _OWN: Final = ("unknown-data-set",)
 _GRANT: Final = opened({"user": text(), "group": text(), "by": text(), "at": text()})
+_MEMBER: Final = opened({"user": text(), "group": text()})
 _ACCOUNT: Final = opened(
     {"of": text(), "name": text(), "cap": BUDGET, "spent": OBJECT, "left": OBJECT}
 )
@@ -25,7 +26,7 @@ _OF: Final[Schema] = {"type": "string", "enum": ["people", "data-set", "group", 
 OWNER_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "grants", "GET", f"{_AT}/grants", "Who was let ask your data set, and in which group.",
-        "own", opened({"grants": listed(_GRANT)}), refusals=_OWN,
+        "own", opened({"grants": listed(_GRANT), "enrolled": listed(_MEMBER)}), refusals=_OWN,
     ),
     Route(
         "grant", "PUT", f"{_AT}/grants/{{user}}",

@@ -65,6 +65,8 @@ def verify(shell: Shell, receipt: str | None) -> None:
         verdict["fault"] or verdict["frozen"] or ("" if stands else "the receipt is unknown to it")
     )
     text = f"{said}: {verdict['entries']} entries, head {str(verdict['head'])[:16]}"
+    if whole and receipt is not None:
+        text += "\n  The receipt's entry stands in it"
     if whole:
         text += f"\n  The vault's key, by which receipts and sheets are verified: {verdict['key']}"
     if not whole:

@@ -101,6 +101,7 @@ async def _page(visit: Visit, refused: Refused | None) -> Response:
         accounts=spending["accounts"],
         questions=spending["questions"],
         grants=grants["grants"],
+        enrolled=grants["enrolled"],
         stopped=stopped["questions"],
         frozen=spending["frozen"],
         kinds=KINDS,

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from sfumato.client.respondent import in_words
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.qr import address_of, qr_of
 from sfumato.faces.console.visit import Said, Visit
@@ -30,7 +31,9 @@ async def reports(visit: Visit) -> Response:
     """Show the randomised reports, which anybody may read."""
     listed, is_more = await _reports(visit, 1)
     shown = await _shown(visit)
-    return visit.page("survey_reports.html", reports=listed, is_more=is_more, **shown)
+    words = in_words(shown["text"], [one["said"] for one in listed])
+    told = list(zip(listed, words, strict=True))
+    return visit.page("survey_reports.html", reports=told, is_more=is_more, **shown)
 
 
 async def as_csv(visit: Visit) -> Response:
@@ -68,17 +71,15 @@ async def sheet(visit: Visit) -> Response:
 async def _reports(visit: Visit, most: int) -> tuple[list[Said], bool]:
     """Return the shown reports, and whether there are more than a page here holds."""
     listed: list[Said] = []
-    after: str | None = None
+    asked: dict[str, object] = {"survey": visit.at("survey")}
     for _ in range(most):
-        asked: dict[str, object] = {"survey": visit.at("survey")}
-        if after is not None:
-            asked["after"] = after
         found = await visit.call("survey-reports", asked)
         listed += found["reports"]
-        after = found["next"]
-        if after is None:
+        if found["next"] is None:
             return listed, False
-    return listed, True
+        asked["after"] = found["next"]
+    rest = await visit.call("survey-reports", asked)  # a last page may be full, or not
+    return listed, bool(rest["reports"])
 
 
 async def _shown(visit: Visit) -> Said:

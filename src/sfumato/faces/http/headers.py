@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfumato.faces.http.replies import not_there, refusal_reply
-from sfumato.wire import RETRY_AFTER_S, bad_request
+from sfumato.wire import RETRY_AFTER_S, Refused
 
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -63,10 +63,17 @@ class Headed:
             await refusal_reply(not_there())(scope, receive, headed)
             return
         if len(hosts) != 1 or _name_of(hosts[0]) not in self._hosts:
-            refused = bad_request("it is addressed to a host that this is not")
-            await refusal_reply(refused)(scope, receive, headed)
+            await refusal_reply(_another_host())(scope, receive, headed)
             return
         await self._app(scope, receive, headed)
+
+
+def _another_host() -> Refused:
+    return Refused(
+        "bad-request",
+        "The request is malformed: it is addressed to a host that this is not.",
+        "Use a name that it is served by; who serves it adds one by `sfumato serve --name NAME`.",
+    )
 
 
 def _name_of(host: str) -> str:

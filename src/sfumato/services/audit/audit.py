@@ -88,6 +88,7 @@ class Audit:
                 for name in self.catalogue.names()
                 for g in self.catalogue.grants(name)
             ],
+            "enrolled": [{"user": user, "group": team} for user, team in self.catalogue.enrolled()],
             "accounts": [
                 _account_json(account)
                 for account in self.ledger.store.accounts()

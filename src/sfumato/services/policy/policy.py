@@ -33,6 +33,15 @@ class Policy:
             for grant in self.catalogue.grants(name)
         ]
 
+    def enrolled(self, caller: Caller, data_set: str) -> list[Json]:
+        """Return who may ask it because they were enrolled in a group of its card."""
+        who = own_listing(self.catalogue, caller, data_set).card.who
+        return [
+            {"user": user, "group": group}
+            for user, group in self.catalogue.enrolled()
+            if group in who
+        ]
+
     def grant(self, caller: Caller, data_set: str, user: str, group: str | None) -> Json:
         """Put a known user into a group that the card lets ask, for this data set only."""
         card = own_listing(self.catalogue, caller, data_set).card
