@@ -150,8 +150,8 @@ def test_a_file_that_is_not_there_is_refused_as_in_a_folder(
                 vault.add("patients", tmp_path / "nowhere.csv", card)
             assert refused.value.code == "source-unreadable"
             assert "There is no file" in refused.value.cause
-            with pytest.raises(Refused, match=r"[Cc]ard is (an object|missing or not a table)"):
-                vault.add("patients", write_patients(tmp_path / "rows.csv"), "card.toml")  # type: ignore[arg-type]  # a path
+            with pytest.raises(Refused, match="cannot be read"):
+                vault.add("patients", write_patients(tmp_path / "rows.csv"), "card.toml")
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"a":' * 100_000], ids=["none", "a list", "deep"])
