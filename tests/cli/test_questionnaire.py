@@ -23,6 +23,8 @@ NUMBERS = question("choice", "2", "1", "more")
 TYPED: list[tuple[Question, str, object]] = [
     (question("yes-no"), "Yes", True),
     (question("yes-no"), "no", False),
+    (question("yes-no"), "Y", True),
+    (question("yes-no"), "n", False),
     (question("yes-no"), "", None),
     (question("yes-no"), "1", WRONG),
     (WAY, "by bus", "by bus"),

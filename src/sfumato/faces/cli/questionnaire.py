@@ -42,7 +42,7 @@ def truth_of(question: Any, typed: str) -> Any:  # Any: as above
         return None
     match question.kind:
         case "yes-no":
-            return {"yes": True, "no": False}.get(typed.lower(), WRONG)
+            return {"yes": True, "y": True, "no": False, "n": False}.get(typed.lower(), WRONG)
         case "number":
             digits = typed.removeprefix("-")
             is_number = digits.isdecimal() and len(digits) <= _LONGEST

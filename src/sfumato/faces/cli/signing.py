@@ -71,8 +71,9 @@ def sign_out(shell: Shell, all_devices: bool) -> None:
 
 def _invited(one: Mapping[str, object]) -> str:
     """Return a line of an invitation: one that was not asked for lets somebody else in."""
-    until = "open: revoke it in the console" if one["is_open"] else f"over {one['until']}"
-    return f"\n  invited by {one['by']} {one['made']}, {until}"
+    made, over = (str(one[name])[:16].replace("T", " ") for name in ("made", "until"))
+    until = "open: revoke it in the console" if one["is_open"] else f"over {over}"
+    return f"\n  invited by {one['by']} {made}, {until}"
 
 
 def _service(shell: Shell) -> str:
