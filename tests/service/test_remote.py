@@ -20,7 +20,7 @@ import pytest
 import sfumato
 from served import PASSWORD, Service, served, start
 from sfumato import Refused
-from sfumato.client import remote
+from sfumato.client import remote, replies
 from sfumato.client.asynchronous import AsyncDataSet
 from sfumato.client.shown import HandedIn
 from sfumato.client.vault import DataSet
@@ -239,7 +239,7 @@ def test_a_conversation_repeats_what_was_lost_with_the_same_operation() -> None:
     talk = remote.conversation("ask", {"data_set": "d", "sql": "x"}, lambda _: next(drawn))
     first = next(talk)
     assert isinstance(first, remote.Sent)
-    pause = talk.send(remote.Came(0, b""))
+    pause = talk.send(replies.Came(0, b""))
     assert isinstance(pause, remote.Pause)
     second = talk.send(None)
     assert second == first
@@ -258,7 +258,7 @@ def test_whatever_can_be_paid_twice_is_repeated_as_the_same_operation(verb: str)
     first = next(talk)
     assert isinstance(first, remote.Sent)
     assert json.loads(str(first.body))["op"] == (b"7" * 16).hex()
-    talk.send(remote.Came(0, b""))
+    talk.send(replies.Came(0, b""))
     assert talk.send(None) == first
 
 
@@ -266,7 +266,7 @@ def test_a_conversation_waits_as_long_as_it_is_told() -> None:
     talk = remote.conversation("me", {}, lambda count: b"0" * count)
     next(talk)
     busy = {"refused": {"code": "too-many", "cause": "c", "next": "n"}}
-    pause = talk.send(remote.Came(429, json.dumps(busy).encode(), 7.0))
+    pause = talk.send(replies.Came(429, json.dumps(busy).encode(), 7.0))
     assert pause == remote.Pause(7.0)
 
 
@@ -274,7 +274,7 @@ def test_a_conversation_ends_with_the_refusal_that_was_said_last() -> None:
     talk = remote.conversation("me", {}, lambda count: b"0" * count)
     next(talk)
     busy = json.dumps({"refused": {"code": "too-many", "cause": "c", "next": "n"}}).encode()
-    came = remote.Came(429, busy)
+    came = replies.Came(429, busy)
     for _ in remote.PAUSES_S:
         talk.send(came)
         talk.send(None)

@@ -22,6 +22,7 @@ from sfumato.client import owning
 from sfumato.client.builder import Builder
 from sfumato.client.card_file import CardOrFile, card_of
 from sfumato.client.owning import Added
+from sfumato.client.replies import PLAIN, Came, lost, read_whole, read_whole_later
 from sfumato.client.terms import Json, Number
 from sfumato.client.vault import Vault
 from sfumato.core.refusal import Refused
@@ -39,16 +40,6 @@ class Sent:
     path: str
     body: str | None
     query: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Came:
-    """What came back: a status and a body, or nothing (status 0)."""
-
-    status: int
-    body: bytes
-    retry_after_s: float | None = None
-    is_untrusted: bool = False  # nothing came, as nothing was sent: its certificate was not taken
 
 
 @dataclass(frozen=True)
@@ -183,18 +174,16 @@ class HttpTransport:
         kind = {"Content-Type": "application/octet-stream"}
         with path.open("rb") as file:
             try:
-                came = _came(
-                    self._http.request(
-                        route.method,
-                        route.path,
-                        params={"name": path.name},
-                        content=iter(lambda: file.read(1 << 20), b""),
-                        headers={**kind, "Content-Length": str(path.stat().st_size)},
-                    )
-                )
+                with self._http.stream(
+                    route.method,
+                    route.path,
+                    params={"name": path.name},
+                    content=iter(lambda: file.read(1 << 20), b""),
+                    headers={**kind, "Content-Length": str(path.stat().st_size)},
+                ) as reply:
+                    return _read(read_whole(reply))
             except self._lost:
-                came = Came(0, b"")
-        return _read(came)
+                return _read(Came(0, b""))
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -205,9 +194,10 @@ class HttpTransport:
             time.sleep(step.seconds)
             return None
         try:
-            return _came(self._http.request(**_arguments(step)))
+            with self._http.stream(**_arguments(step)) as reply:
+                return read_whole(reply)
         except self._lost as error:
-            return _lost(error)
+            return lost(error)
 
 
 class AsyncTransport:
@@ -240,9 +230,10 @@ class AsyncTransport:
             await asyncio.sleep(step.seconds)
             return None
         try:
-            return _came(await self._http.request(**_arguments(step)))
+            async with self._http.stream(**_arguments(step)) as reply:
+                return await read_whole_later(reply)
         except self._lost as error:
-            return _lost(error)
+            return lost(error)
 
 
 class RemoteVault(Vault):
@@ -350,7 +341,7 @@ def _settings(url: str, token: str) -> dict[str, Any]:  # Any: httpx's own words
         )
     return {
         "base_url": url,
-        "headers": {"Authorization": f"Bearer {_plain(token)}"} if token else {},
+        "headers": PLAIN | ({"Authorization": f"Bearer {_plain(token)}"} if token else {}),
         "timeout": TIMEOUT_S,
         "follow_redirects": False,
     }
@@ -371,13 +362,3 @@ def _arguments(sent: Sent) -> dict[str, Any]:  # Any: httpx's own words
     if sent.body is not None:
         made |= {"content": sent.body, "headers": {"Content-Type": "application/json"}}
     return made
-
-
-def _came(reply: Any) -> Came:  # Any: httpx's response
-    after = reply.headers.get("retry-after", "")
-    return Came(reply.status_code, reply.content, float(after) if after.isdecimal() else None)
-
-
-def _lost(error: Exception) -> Came:
-    """Return that nothing came, and whether that was for the service's certificate."""
-    return Came(0, b"", is_untrusted="CERTIFICATE_VERIFY_FAILED" in str(error))
