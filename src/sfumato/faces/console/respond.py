@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from sfumato.client.respondent import in_words
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.qr import address_of, qr_of
 from sfumato.faces.console.visit import Said, Visit
@@ -31,6 +30,8 @@ async def reports(visit: Visit) -> Response:
     """Show the randomised reports, which anybody may read."""
     listed, is_more = await _reports(visit, 1)
     shown = await _shown(visit)
+    from sfumato.client.respondent import in_words  # which an edge has no use for otherwise
+
     words = in_words(shown["text"], [one["said"] for one in listed])
     told = list(zip(listed, words, strict=True))
     return visit.page("survey_reports.html", reports=told, is_more=is_more, **shown)
