@@ -1,4 +1,4 @@
-"""What the asker of a federation in this process says in numbers, or why it is none."""
+"""What whoever trains over sites says in numbers, or why it is none."""
 
 from __future__ import annotations
 

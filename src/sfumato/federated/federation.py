@@ -84,11 +84,11 @@ class Federation:
         lesson = Lesson(words_of(model), data, target, loss)
         step = float(number("rate", rate, 0, MOST_RATE))
         plan = self.plan(sum(p.numel() for p in model.parameters()), rounds, clip)
-        for place in range(1, rounds + 1):
-            total, sites = self._sum(model, lesson, plan, place)
+        for turn in range(1, rounds + 1):
+            total, sites = self._sum(model, lesson, plan, turn)
             _add(model, plan.grid.numbers(total) * (step / (len(sites) * self.people)))
             if heard is not None:
-                heard(Round(place, sites))
+                heard(Round(turn, sites))
         return model
 
     def plan(self, size: int, rounds: int, clip: float) -> NoisySum:
@@ -117,10 +117,10 @@ class Federation:
         return {name: float(Fraction(spent)) for name, spent in said.items()}
 
     def _sum(
-        self, model: Any, lesson: Lesson, plan: NoisySum, place: int
+        self, model: Any, lesson: Lesson, plan: NoisySum, turn: int
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return the noisy sum of the sites' updates, and whose it is."""
-        collector = self._collector(plan, place)
+        collector = self._collector(plan, turn)
         weights = [parameter.detach() for parameter in model.parameters()]
         task = {"sum": sum_words(plan), "lesson": lesson.words(), "weights": weights}
         box: Mapping[str, bytes] = dict.fromkeys(self.workers, collector.invitation())
@@ -144,7 +144,7 @@ class Federation:
                 refusals.append(refusal)
         return refusals
 
-    def _collector(self, plan: NoisySum, place: int) -> Collector:
+    def _collector(self, plan: NoisySum, turn: int) -> Collector:
         keys = {n: w.ask(do="train", stage="identity", said={}) for n, w in self.workers.items()}
         terms = terms_for(
             [Member(name, key) for name, key in keys.items()],
@@ -153,7 +153,7 @@ class Federation:
             bits=plan.bits,
             floor=self.floor,
             colluders=self.colluders,
-            about=f"round {place}",
+            about=f"round {turn}",
         )
         return Collector(terms, self.convener)
 
