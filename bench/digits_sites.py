@@ -27,6 +27,7 @@ import numpy as np
 from bench.digits import (
     CLIP,
     DELTA,
+    EPSILONS,
     RATE,
     ROUNDS,
     SEEDS,
@@ -65,7 +66,7 @@ class Learnt:
     seconds: float
 
 
-def run(seeds: int = SEEDS, epsilons: Sequence[int] = (3, 8)) -> list[dict[str, object]]:
+def run(seeds: int = SEEDS, epsilons: Sequence[int] = EPSILONS) -> list[dict[str, object]]:
     """Return a line for each price: mean accuracies over the seeds, in percent."""
     inks, shown, where = read_pictures()
     parts = [split(inks, shown, seed) for seed in range(seeds)]
