@@ -210,13 +210,13 @@ def _sum(  # noqa: PLR0913, PLR0917  # what the noise of a lesson hangs on
                 rounds=lesson.rounds,
                 moves=moves,
                 chance=lesson.sample,
+                most=skellam.MOST_VARIANCE if is_last else Fraction(FINE),
             )
         except Refused:
             if is_last:
                 raise
             continue
-        if found.variance <= FINE:
-            break
+        break
     if found is None or not _fits(found):
         raise too_wide()
     return found

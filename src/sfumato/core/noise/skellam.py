@@ -160,9 +160,13 @@ def variance_for(  # noqa: PLR0913, PLR0917  # as above
     delta: Fraction,
     rounds: int = 1,
     chance: Fraction = ALWAYS,
+    most: Fraction = MOST_VARIANCE,
 ) -> Fraction:
-    """Return the least whole variance with which so many rounds cost at most that epsilon."""
-    low, high = 0, int(MOST_VARIANCE)
+    """Return the least whole variance with which so many rounds cost at most that epsilon.
+
+    What would be wider than `most` is refused; so is, whatever that says, what cannot be drawn.
+    """
+    low, high = 0, int(min(most, MOST_VARIANCE))
     if epsilon_of(l1, l2_squared, Fraction(high), delta, rounds, chance) > epsilon:
         check_variance(MOST_VARIANCE + 1)
     while high - low > 1:

@@ -106,12 +106,14 @@ def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
     rounds: int = 1,
     moves: int = 2,
     chance: Fraction = skellam.ALWAYS,
+    most: Fraction = skellam.MOST_VARIANCE,
 ) -> NoisySum:
     """Return the round with the least noise that so many of them may have at that price."""
     failing = delta / FAILS
     failure = failure_within(epsilon, failing) / rounds
     l1, l2_squared = _sensitivity(grid, moves)
-    variance = skellam.variance_for(l1, l2_squared, epsilon, delta - failing, rounds, chance)
+    rest = delta - failing
+    variance = skellam.variance_for(l1, l2_squared, epsilon, rest, rounds, chance, most)
     return NoisySum(grid, sites, floor, colluders, variance, failure, moves, chance)
 
 
