@@ -24,6 +24,7 @@ import numpy as np
 
 from bench.federated import cohort
 from bench.local_sites import federated, parquet
+from bench.samples import lines as samples
 from sfumato import app
 from sfumato.convening import FederatedVault
 from sfumato.core.learning import Network
@@ -48,6 +49,7 @@ def run() -> list[dict[str, object]]:
     return [
         *_with_torch(),
         *_sites(),
+        *samples(),
         cohort("secure sum, 10 sites, a million parameters", SITES, 10**6, gone=0, target_s=3.0),
     ]
 
@@ -114,7 +116,7 @@ def _dp_sgd(torch: Any) -> list[dict[str, object]]:  # Any: the module, which my
 def multiplier_for(people: int, batch: int, *, epochs: int) -> tuple[float, int]:
     """Return the least noise, in clips, of so many epochs at the price, and how many steps that is.
 
-    By an accountant that is not ours: Poisson sampling is no part of what a site charges for.
+    By an accountant that is not ours: what this measures is time, and no site charges for it.
     """
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
     from dp_accounting.pld import PLDAccountant

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import numpy as np
 import pytest
 
 import warm
+from chance import SeededDice
 from engine_rows import prepare, write_source
 from sfumato import piped
 from sfumato.core.card import Card, read_card
 from sfumato.core.federation import Agreement
-from sfumato.core.learning import read_lesson
+from sfumato.core.learning import Coins, read_lesson
 from sfumato.core.learning.network import SUM_BITS
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Member
@@ -185,6 +187,111 @@ def test_parts_on_threads_add_up_to_the_same(
             )
             assert alone.any()
             assert (alone == parted).all()
+
+
+SAMPLED: list[dict[str, Any]] = [
+    {}, {"max_rows": 1}, {"local": 3, "rate": 1, "each": "person"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", ["who", "row"])
+def test_a_round_is_of_those_whose_coins_say_yes_and_of_all_their_rows(
+    tmp_path: Path, unit: str
+) -> None:
+    """Everybody's part alone, by coins for one person each: the sum is that of those who are in."""
+    card = a_card(unit=unit, limits={"rows": 1000}, **({"max_rows": 1} if unit == "row" else {}))
+    engine = DuckDBEngine(bytes(32))
+    try:
+        table, _ = prepare(engine, write_source(tmp_path / "rows.csv", HEADER, ROWS), card)
+    finally:
+        engine.close()
+    key = "person" if unit == "who" else "rowid"
+    for course in SAMPLED:
+        course = {**course, **({"max_rows": 1} if unit == "row" else {})}
+        plan = a_plan(card, sample=Fraction(1, 2), **course)
+        flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
+        seen: set[int] = set()
+        with duckdb.connect(table, read_only=True) as connection:
+            everybody = learning._last(connection, key) + 1
+            alone = [
+                learnt(connection, replace(plan.order(table, flat, a_coin()), coins=One(who)), {})
+                for who in range(everybody)
+            ]
+            kept: learning.Kept = {}
+            for seed in range(6):
+                whole = learnt(connection, a_plan(card, **course).order(table, flat), kept)
+                assert (whole == np.sum(alone, axis=0)).all()
+                coins = plan.coins(SeededDice(seed))
+                assert coins is not None
+                is_in = coins.tossed(everybody)
+                found = learnt(connection, plan.order(table, flat, coins), kept)
+                wanted = sum((alone[who] for who in np.flatnonzero(is_in)), np.zeros_like(alone[0]))
+                assert (found == wanted).all()
+                seen.add(int(is_in.sum()))
+        assert len(seen) > 1
+        assert sum(map(np.any, alone)) > 5
+
+
+class One(Coins):
+    """Coins by which one person alone is in."""
+
+    def __init__(self, who: int) -> None:
+        super().__init__(bytes(32), 1)
+        object.__setattr__(self, "who", who)
+
+    def tossed(self, people: int) -> Any:
+        found = np.zeros(people, dtype=np.bool_)
+        found[vars(self)["who"]] = True
+        return found
+
+
+def a_coin() -> Coins:
+    return Coins.fresh(Fraction(1, 2), SeededDice(0))
+
+
+def test_a_persons_rows_are_in_or_out_together(tmp_path: Path) -> None:
+    """Two rows of each: what a coin of p0's moves is both of them, never one."""
+    rows = [(f"p{n}", "40", str(n), "true") for n in range(40) for _ in range(2)]
+    card, engine = a_card(), DuckDBEngine(bytes(32))
+    try:
+        table, _ = prepare(engine, write_source(tmp_path / "rows.csv", HEADER, rows), card)
+        one, two = (a_plan(card, sample=Fraction(1, 2), max_rows=most) for most in (1, 2))
+        flat = np.random.default_rng(1).normal(size=one.size).astype("<f4").tobytes()
+        for seed in range(5):
+            orders = [plan.order(table, flat, plan.coins(SeededDice(seed))) for plan in (one, two)]
+            orders = [replace(order, clip=4.0) for order in orders]  # so that no row is cut
+            first, both = (unseal(engine.learn(order)) for order in orders)
+            assert first.any()
+            assert (both == 2 * first).all()
+    finally:
+        engine.close()
+
+
+def test_coins_that_say_no_to_all_leave_an_empty_sum(tmp_path: Path) -> None:
+    """And the worker goes on: the next round is read."""
+    card, engine = a_card(), DuckDBEngine(bytes(32))
+    try:
+        table, _ = prepare(engine, write_source(tmp_path / "rows.csv", HEADER, ROWS), card)
+        for course in SAMPLED:
+            plan = a_plan(card, sample=Fraction(1, 2), **course)
+            flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
+            order = plan.order(table, flat, plan.coins(SeededDice(1)))
+            for below, is_somebody in ((1, False), ((1 << 64) - 1, True)):
+                found = unseal(engine.learn(replace(order, coins=Coins(bytes(32), below))))
+                assert found.shape == (plan.size,)
+                assert found.any() == is_somebody
+    finally:
+        engine.close()
+
+
+def test_a_sample_has_the_time_of_everybody() -> None:
+    """What a round may take, in seconds and megabytes, is a function of the card (rules 13)."""
+    card = a_card(limits={"rows": 10**9})
+    whole, few = a_plan(card), a_plan(card, sample=Fraction(1, 1000))
+    flat = bytes(4 * whole.size)
+    orders = whole.order("", flat), few.order("", flat, few.coins(SeededDice(1)))
+    times = {Limits().deadline_of(one.most_rows, one.row_s) for one in orders}
+    assert len(times) == 1
 
 
 def test_matrices_are_multiplied_on_no_thread_that_waits_for_more(

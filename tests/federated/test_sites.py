@@ -282,6 +282,10 @@ def test_the_command_line_trains_too(sites: Federation, tmp_path: Path) -> None:
     assert "east has paid epsilon 20." in said.stdout, said.stderr
     assert "round 2: 4 sites; loss" in said.stderr
     assert b"central-dp" in out.read_bytes()
+    assert "sample" not in said.stdout
+    said = run(tmp_path, *asked, "--sample", "0.1", XDG_CONFIG_HOME=str(tmp_path))
+    assert "everybody is in it with chance 0.1" in said.stdout, said.stderr
+    assert b'\\"sample\\": 0.1' in out.read_bytes()
 
 
 def test_who_was_not_granted_at_a_site_cannot_ask_it_there(sites: Federation) -> None:

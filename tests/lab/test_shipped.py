@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy.stats import binom
 
@@ -14,6 +15,7 @@ import sfumato.client.regression
 import sfumato.core.local
 import sfumato.core.noise
 import sfumato.plan.verbs
+from sfumato.core.learning import Coins
 from sfumato.core.noise import laplace, selection
 from sfumato.core.noise.kind import Noise
 from sfumato.core.ports import Dice
@@ -148,6 +150,25 @@ def test_noise_that_repeats_is_accused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Noise, "sample", stuck)
     assert bare(by_name("discrete Laplace"), seed=1).audited.is_violated
+
+
+def everybody(coins: Coins, people: int) -> object:
+    """A coin that is left out: whoever is there is in."""
+    del coins
+    return np.ones(people, dtype=np.bool_)
+
+
+def biased(coins: Coins, people: int) -> object:
+    """Coins that say yes more often than they are priced for."""
+    return np.frombuffer(np.random.default_rng(coins.key[0]).bytes(people), np.uint8) < 240
+
+
+@pytest.mark.parametrize("toss", [everybody, biased])
+def test_coins_that_are_left_out_or_biased_are_accused(
+    toss: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Coins, "tossed", toss)
+    assert bare(by_name("Skellam shares over a secret sample"), seed=1).audited.is_violated
 
 
 def test_keys_shown_by_their_true_count_are_accused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
+from chance import SeededDice
 from sfumato.core.card import Card, read_card
 from sfumato.core.federation import Agreement
 from sfumato.core.learning import read_lesson
 from sfumato.core.noise import skellam
-from sfumato.core.refusal import Refused
+from sfumato.core.refusal import Bug, Refused
 from sfumato.core.secure import DitheredGrid, Member
 from sfumato.plan.training import TrainPlan, plan_training
 
@@ -84,6 +86,66 @@ def test_a_lesson_of_sites_is_spelled_as_before_there_was_another() -> None:
     assert plan(local=2, rate=1).about != plan(local=2, rate=1, each="person").about
 
 
+def test_a_lesson_of_everybody_is_spelled_and_priced_as_before_there_were_samples() -> None:
+    whole, everybody = plan(), plan(sample=1)
+    assert "sample" not in str(whole.lesson.as_json())
+    assert (everybody.about, everybody.sum) == (whole.about, whole.sum)
+    assert everybody.lesson.as_json() == whole.lesson.as_json()
+    # as it was before there were samples
+    before = "cb8044fb1f1ba65a6a993f95146ce4e9c5a7b3bd9369b295eb2d8f6adcc89515"
+    assert whole.about == f"training-at-sites/1 {before}"
+    assert plan(sample=Fraction(1, 10)).about != whole.about
+    assert plan(sample=Fraction(1, 10)).lesson.as_json()["sample"] == "1/10"
+
+
+def test_a_sample_needs_less_noise_and_has_all_else_of_everybodys() -> None:
+    """Grid, width, clip and room are those of all rows: who was drawn decides none of them."""
+    whole, tenth = plan(), plan(sample=Fraction(1, 10))
+    assert 10 * tenth.sum.variance < whole.sum.variance
+    assert tenth.sum.variance * 100 > whole.sum.variance  # beside what is added up: more of it
+    assert isinstance(tenth.sum.grid, DitheredGrid)
+    assert isinstance(whole.sum.grid, DitheredGrid)
+    assert (tenth.sum.grid.people, tenth.sum.grid.clip) == (whole.sum.grid.people, Fraction(1))
+    assert tenth.sum.failure == whole.sum.failure
+    weights = bytes(4 * whole.size)
+    both = whole.order("", weights), tenth.order("", weights, tenth.coins(SeededDice(1)))
+    assert both[0].row_s == both[1].row_s
+    assert (both[0].most_rows, both[0].clip) == (both[1].most_rows, both[1].clip)
+
+
+def test_what_a_sample_is_charged_covers_all_rounds_dithers_and_widths() -> None:
+    made = plan(sample=Fraction(1, 10))
+    rest, grid = made.delta * 99 / 100 - 10 * made.sum.failure, made.sum.grid
+    assert isinstance(grid, DitheredGrid)
+    terms = grid.most_absolute, grid.most_squared, made.sum.variance
+    assert skellam.epsilon_of(*terms, rest, 10, Fraction(1, 10)) <= 3
+    assert skellam.epsilon_of(*terms, rest, 10, Fraction(11, 100)) > 3
+    assert made.sum.epsilon(made.delta * 99 / 100, 10) <= 3
+    assert made.sum.renyi(8) < skellam.renyi(8, *terms)
+
+
+def test_no_round_of_a_sample_is_read_without_coins_or_with_others() -> None:
+    tenth, whole = plan(sample=Fraction(1, 10)), plan()
+    assert whole.coins(SeededDice(1)) is None
+    for the, coins in (
+        (tenth, None), (tenth, plan(sample=Fraction(1, 5)).coins(SeededDice(1))),
+        (whole, tenth.coins(SeededDice(1))),
+    ):  # fmt: skip
+        with pytest.raises(Bug):
+            the.order("", bytes(1), coins)
+
+
+def test_a_persons_own_steps_are_sampled_and_a_whole_sites_are_not() -> None:
+    by_person, local = card(unit="who", max_rows=4), {"local": 2, "rate": 1}
+    own = plan(by_person, **local, each="person", max_rows=4, sample=Fraction(1, 10))
+    one = plan(by_person, max_rows=4, sample=Fraction(1, 10))
+    assert own.sum.variance == one.sum.variance
+    with pytest.raises(Refused, match="protected as a whole"):
+        plan(by_person, **local, sample=Fraction(1, 10))
+    with pytest.raises(Bug):
+        replace(plan(by_person, **local).sum, chance=Fraction(1, 10))
+
+
 def test_a_person_with_several_rows_moves_no_more_than_one_with_one() -> None:
     by_person = card(unit="who", max_rows=4)
     one, four = plan(by_person), plan(by_person, max_rows=4)
@@ -95,7 +157,7 @@ def test_a_person_with_several_rows_moves_no_more_than_one_with_one() -> None:
 @pytest.mark.parametrize(
     "change",
     [{"rounds": 9}, {"clip": 2}, {"hidden": [6]}, {"features": ["smoker", "age"]}, {"epsilon": 4},
-     {"name": "cd" * 32}, {"activation": "tanh"}],
+     {"name": "cd" * 32}, {"activation": "tanh"}, {"sample": Fraction(1, 10)}],
     ids=lambda change: "-".join(change),
 )  # fmt: skip
 def test_whatever_counts_changes_what_the_sites_compare(change: dict[str, Any]) -> None:
@@ -137,6 +199,12 @@ def test_budgets_limits_and_people_of_a_card_do_not() -> None:
         ({"features": ["age", "age"]}, "bad-request"),
         ({"activation": "sigmoid"}, "bad-request"),
         ({"more": 1}, "bad-request"),
+        ({"sample": 0}, "bad-request"),
+        ({"sample": Fraction(1, 10**7)}, "bad-request"),
+        ({"sample": Fraction(11, 10)}, "bad-request"),
+        ({"sample": "0.1"}, "bad-budget"),
+        ({"sample": True}, "bad-budget"),
+        ({"sample": Fraction(1, 2), "local": 1, "rate": 1}, "bad-request"),
     ],
     ids=lambda value: str(value) if value is None or isinstance(value, str) else None,
 )

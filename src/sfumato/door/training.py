@@ -18,7 +18,7 @@ from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.filters import accepts
-from sfumato.core.learning import LearnEngine
+from sfumato.core.learning import LearnEngine, LearnOrder
 from sfumato.core.loss import debt_of
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Refused
@@ -114,9 +114,11 @@ def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan
 def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) -> SumPart:
     """Return this site's part of a round: the lesson is paid, the round put down, then it reads.
 
-    The share is drawn before, so that how long that takes hangs on no row.
+    The share is drawn before, so that how long that takes hangs on no row; and coins anew for this
+    look, which is the only one: a round that was put down is never read for again.
     """
     share = learning_share(order.plan, door.dice)
+    learn = order.plan.order(order.table, order.weights, order.plan.coins(door.dice))
     charge = _charge(door, order)
     outcome = door.ledger.charge(charge)
     if isinstance(outcome, Pending) or not door.is_new(order.round):
@@ -128,7 +130,7 @@ def training_part(door: TrainDoor, order: TrainOrder, participant: Participant) 
     _note(door.ledger, order)
     with door.turn:
         _check_shape(door.ledger, charge)
-        message = _read(door, order, charge, participant, share)
+        message = _read(door, order, charge, participant, share, learn)
     stands = spelled({"format": FORMAT, "version": order.card.version, "about": order.plan.about})
     settled = door.ledger.settle(charge.user, charge.op, stands)
     paid_now = isinstance(outcome, Charged) and not outcome.paid_before
@@ -158,17 +160,18 @@ def _check_shape(ledger: Ledger, charge: Charge) -> None:
         raise question_frozen()
 
 
-def _read(
+def _read(  # noqa: PLR0913, PLR0917  # what one look at the rows needs
     door: TrainDoor,
     order: TrainOrder,
     charge: Charge,
     participant: Participant,
     share: IntegerArray,
+    learn: LearnOrder,
 ) -> bytes:
     """Return the masked numbers; whatever goes wrong with the rows is one constant code."""
 
     def look() -> bytes:
-        sealed = door.engine.learn(order.plan.order(order.table, order.weights))
+        sealed = door.engine.learn(learn)
         return learning_masked(sealed, order.plan, participant, share, door.dice)
 
     message, is_stopped = tried(look)
@@ -187,11 +190,15 @@ def says(plan: TrainPlan) -> str:
     """Return what is learnt, in words."""
     lesson, agreement = plan.lesson, plan.agreement
     where = "at each site" if lesson.is_of_sites else "of each person's own"
-    how = f"{lesson.local} steps {where}" if lesson.local else "one step along all rows"
+    along, drawn = "all rows", ""
+    if lesson.sample < 1:
+        along = "the rows of a sample"
+        drawn = f"; everybody is in it with chance {float(lesson.sample):g}"
+    how = f"{lesson.local} steps {where}" if lesson.local else f"one step along {along}"
     known = "1 column" if len(lesson.features) == 1 else f"{len(lesson.features)} columns"
     return (
         f"A network of {plan.size:,} numbers learns {lesson.target} from {known} in at most "
-        f"{lesson.rounds} rounds ({how} a round), "
+        f"{lesson.rounds} rounds ({how} a round{drawn}), "
         f"added up over {len(agreement.members)} sites ({agreement.name})"
     )
 

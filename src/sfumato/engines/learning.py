@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.learning import Field, LearnOrder, Network, People, Walk, Weights, unpacked
+from sfumato.core.learning import Coins, Field, LearnOrder, Network, People, Walk, Weights, unpacked
 from sfumato.core.learning.lesson import CLASSES, MOST_CELLS
 from sfumato.core.learning.network import (
     SUM_BITS,
@@ -37,7 +37,12 @@ _LONG: Final = 1 << 28  # rows times numbers, for which a thread is worth its wh
 _MOST: Final = 1 << 20  # of an update's number, which is clipped again where it is rounded
 # What was fetched of a table, by what of it was asked for; one lesson's at a time.
 Slice = tuple[Inputs, Numbers]
-Kept = dict[tuple[object, ...], tuple[Slice, ...]]
+Columns = dict[str, NDArray[Any]]  # Any: whole steps of some width
+Whose = NDArray[Any]  # Any: as above; which person's each row is, where not everybody is in
+Fetched = tuple[Inputs, Numbers, Whose]
+_NOBODYS: Final = np.empty(0, dtype=np.int64)
+Kept = dict[tuple[object, ...], tuple[Fetched, ...]]
+Chosen = NDArray[np.bool_] | None  # who is in this round, by number; None where everybody is
 
 
 def learn_header(order: LearnOrder, table: str) -> Header:
@@ -57,6 +62,7 @@ def learn_header(order: LearnOrder, table: str) -> Header:
         "local": order.local,
         "rate": order.rate,
         "proximal": order.proximal,
+        "coins": None if order.coins is None else [order.coins.key.hex(), order.coins.below],
     }
 
 
@@ -67,6 +73,9 @@ def read_learn(request: Header) -> LearnOrder:
     body["target"] = Field(*body["target"])
     body["hidden"] = tuple(body["hidden"])
     body["weights"] = base64.b64decode(body["weights"])
+    if body["coins"] is not None:
+        key, below = body["coins"]
+        body["coins"] = Coins(bytes.fromhex(key), below)
     return LearnOrder(**body)
 
 
@@ -93,8 +102,10 @@ def learnt(
     if order.is_of_people:
         return _of_people(connection, network, begin, order)
 
+    chosen = _chosen(connection, order)
+
     def slices() -> Iterable[Slice]:
-        return _fetched_once(connection, order, kept)
+        return (_rows_of(chosen, *some) for some in _fetched_once(connection, order, kept))
 
     if order.local:
         return _update(network, begin, order, slices, threads)
@@ -105,6 +116,21 @@ def learnt(
 
     parts = (_added(summed, rows, network.size, threads) for rows in slices())
     return np.asarray(sum(parts, np.zeros(network.size, dtype=np.int64)))
+
+
+def _chosen(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Chosen:
+    """Return who is in this round, by a coin for each person of the table, or row without one."""
+    if order.coins is None:
+        return None
+    return order.coins.tossed(_last(connection, _unit(order)) + 1)
+
+
+def _rows_of(chosen: Chosen, inputs: Inputs, target: Numbers, whose: Whose) -> Slice:
+    """Return the rows of those who are in: all of a person's, or none."""
+    if chosen is None:
+        return inputs, target
+    places = np.flatnonzero(chosen[whose])
+    return inputs[places], target[places]
 
 
 def _added(
@@ -171,14 +197,17 @@ def _update(
 
 def _fetched_once(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder, kept: Kept
-) -> Iterable[Slice]:
+) -> Iterable[Fetched]:
     """Return what `_slices` gives; from memory, where a step or a round has fetched it before.
 
     It is kept where the card says that there cannot be much of it: no row decides.
     """
     if order.most_rows * (len(order.features) + 1) > _HELD:
         return _slices(connection, order)
-    wanted: tuple[object, ...] = (order.features, order.target, order.loss, order.max_rows)
+    wanted: tuple[object, ...] = (
+        *(order.features, order.target, order.loss, order.max_rows),
+        order.coins is not None,
+    )
     if wanted not in kept:
         kept.clear()
         kept[wanted] = tuple(_slices(connection, order))
@@ -193,18 +222,20 @@ def _mean(network: Network, weights: Weights, slices: Iterable[Slice], threads: 
     return np.asarray(total / (max(1, count) * 2.0**SUM_BITS))
 
 
-def _slices(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[Slice]:
+def _slices(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[Fetched]:
     """Yield features on the grid of inputs, and targets; rows that lack a value are left out."""
     at_once = min(AT_ONCE, _CELLS // len(order.features))
     for columns in _fetched(connection, order, "rowid", at_once):
-        yield packed_inputs(_features(columns, order)), _target(columns, order)
+        whose = _NOBODYS if order.coins is None else columns[_unit(order)]
+        yield packed_inputs(_features(columns, order)), _target(columns, order), whose
 
 
 def _people(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[People]:
     """Yield rows by person: nobody is in two of them, and rows in excess fill up with nothing."""
-    key = "rowid" if order.max_rows is None else "person"
+    key, chosen = _unit(order), _chosen(connection, order)
     at_once = max(1, _CELLS // (len(order.features) * (order.max_rows or 1)))
-    for columns in _fetched(connection, order, key, min(AT_ONCE, at_once)):
+    for found in _fetched(connection, order, key, min(AT_ONCE, at_once)):
+        columns = found if chosen is None else _of_those(chosen[found[key]], found)
         whose = columns[key]
         if not len(whose):
             continue
@@ -219,30 +250,43 @@ def _people(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterato
         yield People(rows, target, counts.astype(np.float64))
 
 
+def _of_those(is_in: NDArray[np.bool_], columns: Columns) -> Columns:
+    return {name: column[is_in] for name, column in columns.items()}
+
+
 def _fetched(
     connection: duckdb.DuckDBPyConnection, order: LearnOrder, key: str, at_once: int
-) -> Iterator[dict[str, NDArray[Any]]]:  # Any: whole steps of some width
+) -> Iterator[Columns]:
     """Yield the columns of so many keys at a time: rows that count, with a value everywhere."""
     fields = (*order.features, order.target)
     names = sorted({field.column for field in fields})
+    told = ", ".join((*({key} if order.coins is None else {key, _unit(order)}), *names))
     known = " AND ".join(f"{name} IS NOT NULL" for name in names)
     counted, bound = ("true", []) if order.max_rows is None else ("rr <= ?", [order.max_rows])
     table = table_name("duckdb", 0)
-    found = connection.execute(f"SELECT max({key}) FROM {table}").fetchone()
-    last = -1 if found is None or found[0] is None else int(found[0])
-    for start in range(0, last + 1, at_once):
+    for start in range(0, _last(connection, key) + 1, at_once):
         yield connection.execute(
-            f"SELECT {key}, {', '.join(names)} FROM {table}"
-            f" WHERE {key} >= ? AND {key} < ? AND {counted} AND {known}",
+            f"SELECT {told} FROM {table} WHERE {key} >= ? AND {key} < ? AND {counted} AND {known}",
             [start, start + at_once, *bound],
         ).fetchnumpy()
 
 
-def _features(columns: dict[str, NDArray[Any]], order: LearnOrder) -> Numbers:  # Any: as above
+def _unit(order: LearnOrder) -> str:
+    """Return the column that says whose a row is: its own, where a card knows no other person."""
+    return "rowid" if order.max_rows is None else "person"
+
+
+def _last(connection: duckdb.DuckDBPyConnection, key: str) -> int:
+    """Return the largest number of that column, or -1."""
+    found = connection.execute(f"SELECT max({key}) FROM {table_name('duckdb', 0)}").fetchone()
+    return -1 if found is None or found[0] is None else int(found[0])
+
+
+def _features(columns: Columns, order: LearnOrder) -> Numbers:
     return np.stack([_scaled(columns[one.column], one) for one in order.features], axis=1)
 
 
-def _target(columns: dict[str, NDArray[Any]], order: LearnOrder) -> Numbers:  # Any: as above
+def _target(columns: Columns, order: LearnOrder) -> Numbers:
     target = columns[order.target.column]
     if order.loss == CLASSES:
         return np.asarray(target.astype(np.float64) - order.target.lower)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.learning.lesson import CLASSES, SITE
+from sfumato.core.learning.lesson import CLASSES, LEAST_SAMPLE, SITE
 from sfumato.core.learning.network import Network, Numbers
 from sfumato.core.refusal import Refused
 from sfumato.federated.asked import count, number
@@ -58,6 +58,7 @@ class Course:
     proximal: Any = 0
     weights: Mapping[str, Any] = field(default_factory=dict)
     each: str = SITE  # or "person": whose local steps are clipped
+    sample: Any = 1  # the chance of each person to be in a round; below 1, by their site's coins
     public: Sequence[Mapping[str, Any]] = ()  # rows on which sites are told how the model does
 
     def lesson(self, name: str) -> Json:
@@ -77,6 +78,7 @@ class Course:
             "max_rows": self.max_rows,
             "weights": dict(self.weights),
             **({} if self.each == SITE else {"each": self.each}),
+            **({} if self.sample == 1 else {"sample": self.sample}),
         }
 
 
@@ -129,6 +131,7 @@ def _check_numbers(course: Course) -> None:
     number("rate", course.rate, 0, MOST_RATE)
     number("momentum", course.momentum, 0, 1)
     count("people", course.people, 1, MOST_PEOPLE)
+    number("sample", course.sample, float(LEAST_SAMPLE), 1)
 
 
 def _check_public(model: TrainedModel, public: Sequence[Mapping[str, Any]]) -> None:
@@ -214,7 +217,7 @@ class _Pupil:
             whole = sum(float(course.weights.get(site, 1)) for site in survivors)
             step = total / whole
         else:
-            step = total * (course.rate / course.people)
+            step = total * (course.rate / (course.people * float(course.sample)))
         self.moving = course.momentum * self.moving + step
         moved = np.clip(self.flat + self.moving, -MOST, MOST)
         self.flat = moved.astype("<f4").astype(np.float64)

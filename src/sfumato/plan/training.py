@@ -1,7 +1,8 @@
 """A lesson over several sites, priced: all its rounds at once, before any of them.
 
 As with questions, everything here is a function of the lesson, the card, the agreement and the
-price, so every site finds the same noise by itself. Proof: core/learning/exact.proof.md.
+price, so every site finds the same noise by itself. Proofs: core/learning/exact.proof.md and
+core/sampled.proof.md.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from sfumato.core.card import Card
 from sfumato.core.columns import Column
 from sfumato.core.expression import Json, spelled
 from sfumato.core.federation import Agreement
-from sfumato.core.learning import Field, Lesson
+from sfumato.core.learning import Coins, Field, Lesson
+from sfumato.core.learning.coins import most_below
 from sfumato.core.learning.lesson import CLASSES, MOST_SIZE, MOST_WIDTH, bad_lesson
 from sfumato.core.learning.network import Network
 from sfumato.core.learning.order import LearnOrder
 from sfumato.core.loss import ApproximateEvent
 from sfumato.core.noise import skellam
-from sfumato.core.refusal import Refused
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Bug, Refused
 from sfumato.core.secure import DitheredGrid, Grid, NoisySum, noisy_sum_for
 from sfumato.core.secure.dithered import MOST_UNITS, UNIT_BITS
 from sfumato.core.secure.terms import MOST_BITS
@@ -95,15 +98,22 @@ class TrainPlan:
         """Return what stands for one round: its number, and the model that all begin with."""
         return f"{self.about} {number} {hashlib.sha256(weights).hexdigest()}"
 
-    def order(self, table: str, weights: bytes) -> LearnOrder:
+    def coins(self, dice: Dice) -> Coins | None:
+        """Return fresh coins that say who is in one round; None where everybody is."""
+        return None if self.lesson.sample == 1 else Coins.fresh(self.lesson.sample, dice)
+
+    def order(self, table: str, weights: bytes, coins: Coins | None = None) -> LearnOrder:
         """Return what the engine is to do for one round."""
         lesson = self.lesson
+        wanted = None if lesson.sample == 1 else most_below(lesson.sample)
+        if wanted != (None if coins is None else coins.below):
+            raise Bug("who is in a round is drawn with the lesson's own chance")
         clip = float(lesson.clip) if lesson.local else self.row_clip
         return LearnOrder(
             table, self.features, self.target, lesson.loss, lesson.hidden, lesson.activation,
             weights, lesson.max_rows if self.card.by_person else None, self.card.limits.rows,
             0.0 if lesson.is_of_sites else clip,
-            lesson.local, float(lesson.rate), float(lesson.proximal),
+            lesson.local, float(lesson.rate), float(lesson.proximal), coins,
         )  # fmt: skip
 
 
@@ -199,13 +209,14 @@ def _sum(  # noqa: PLR0913, PLR0917  # what the noise of a lesson hangs on
                 delta=delta * (FAILS - 1) / FAILS,
                 rounds=lesson.rounds,
                 moves=moves,
+                chance=lesson.sample,
+                most=skellam.MOST_VARIANCE if is_last else Fraction(FINE),
             )
         except Refused:
             if is_last:
                 raise
             continue
-        if found.variance <= FINE:
-            break
+        break
     if found is None or not _fits(found):
         raise too_wide()
     return found

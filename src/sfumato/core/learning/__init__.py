@@ -1,10 +1,12 @@
 """Learning from rows that stay: what sites are to learn, and exact arithmetic to learn it with."""
 
+from sfumato.core.learning.coins import Coins
 from sfumato.core.learning.lesson import Lesson, read_lesson
 from sfumato.core.learning.network import Network, People, Walk, Weights, unpacked
 from sfumato.core.learning.order import Field, LearnEngine, LearnOrder
 
 __all__ = [
+    "Coins",
     "Field",
     "LearnEngine",
     "LearnOrder",

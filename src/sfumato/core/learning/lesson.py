@@ -25,12 +25,14 @@ MOST_SIZE: Final = 60_000  # numbers of a model: what fits a message of a servic
 MOST_ROUNDS: Final = 10_000
 MOST_LOCAL: Final = 1000
 MOST_CLIP: Final = 4
+LEAST_SAMPLE: Final = Fraction(1, 10**6)
 MOST_OF_ONE: Final = 4096  # rows of a person who takes steps of their own
 MOST_CELLS: Final = 1 << 22  # numbers of such a person: what an engine fetches at once
 NAME_DIGITS: Final = 64
 _KEYS: Final = {
     "name", "features", "target", "hidden", "activation", "loss", "rounds", "clip", "local",
     "rate", "proximal", "max_rows", "weights", "each",
+    "sample",
 }  # fmt: skip
 
 
@@ -43,6 +45,9 @@ class Lesson:
     FedAvg; FedProx where `proximal` draws it back to the model that all began with); or, where
     `each` is a person, so many steps are taken on each person's rows alone, each person's whole
     update is clipped, and a site sends their sum.
+
+    With a `sample` below 1 each person is in a round with that chance only, by a coin that their
+    site draws anew for it and tells nobody.
     """
 
     name: str  # 64 digits in hex, drawn anew for each training
@@ -59,6 +64,7 @@ class Lesson:
     max_rows: int = 1
     weights: tuple[tuple[str, Fraction], ...] = ()  # of sites in an average, at most 1, public
     each: str = SITE  # whose whole update is clipped, where there are local steps
+    sample: Fraction = Fraction(1)  # the chance of each person to be in a round
 
     def weight_of(self, site: str) -> Fraction:
         """Return how much of the site's update counts."""
@@ -70,11 +76,13 @@ class Lesson:
         return bool(self.local) and self.each == SITE
 
     def as_json(self) -> Json:
-        """Return the lesson as it travels and as it is signed; `each` only where it is a person.
+        """Return the lesson as it travels and as it is signed.
 
-        A lesson of sites is then spelled as it was before there was another.
+        `each` stands there only where it is a person, and `sample` where it is not everybody: other
+        lessons are spelled as they were before there were these.
         """
         each = {} if self.each == SITE else {"each": self.each}
+        sample = {} if self.sample == 1 else {"sample": str(self.sample)}
         return {
             "name": self.name,
             "features": list(self.features),
@@ -90,6 +98,7 @@ class Lesson:
             "max_rows": self.max_rows,
             "weights": {site: str(weight) for site, weight in self.weights},
             **each,
+            **sample,
         }
 
 
@@ -115,11 +124,17 @@ def read_lesson(shape: object) -> Lesson:
         max_rows=_count(shape.get("max_rows", 1), "max_rows", 1, 10**6),
         weights=_weights(shape.get("weights", {})),
         each=_one_of(shape.get("each", SITE), (SITE, PERSON), "each"),
+        sample=_number(shape.get("sample", 1), "sample", LEAST_SAMPLE, Fraction(1)),
     )
     if bool(made.local) != bool(made.rate):
         raise bad_lesson("a rate is of local steps; a convener's own rate is no part of a lesson")
     if (made.proximal or made.weights) and not made.local:
         raise bad_lesson("proximal and weights are of local steps")
+    if made.sample < 1 and made.is_of_sites:
+        raise bad_lesson(
+            "people are drawn for gradients, or for steps of each person's own; a site's whole"
+            " update is protected as a whole, whoever of its people was drawn"
+        )
     if made.each == PERSON:
         _check_person(made)
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from sfumato.core.learning.coins import Coins
 from sfumato.core.learning.lesson import CLASSES
 from sfumato.core.ports import IntegerArray
 from sfumato.core.sealed import Sealed
@@ -41,6 +42,7 @@ class LearnOrder:
     local: int = 0
     rate: float = 0.0
     proximal: float = 0.0
+    coins: Coins | None = None  # who is in this round; None where everybody is
 
     @property
     def is_of_people(self) -> bool:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -22,10 +22,12 @@ from sfumato.core.noise.table import Integers, Law, Table, draw_from, in_chunks,
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.renyi import epsilon_at
+from sfumato.core.sampled import Curve, sampled
 
 MOST_VARIANCE: Final = Fraction(1 << 26)  # beyond it a draw is the sum of too many
 LARGEST_MEAN: Final = 1 << 14  # of one table
 LEAST_ORDER: Final = 2
+ALWAYS: Final = Fraction(1)  # the chance that somebody is in, where nobody is drawn
 _MARGIN: Final = Decimal("1e-9")
 
 
@@ -132,23 +134,44 @@ def renyi(order: int, l1: int, l2_squared: int, variance: Fraction) -> Fraction:
     return Fraction(order * l2_squared) / (2 * variance) + min(narrow, wide)
 
 
-def epsilon_of(
-    l1: int, l2_squared: int, variance: Fraction, delta: Fraction, rounds: int = 1
+def curve_of(l1: int, l2_squared: int, variance: Fraction, chance: Fraction = ALWAYS) -> Curve:
+    """Return those bounds, by order; where everybody is in with that chance only, of that."""
+    own = partial(renyi, l1=l1, l2_squared=l2_squared, variance=variance)
+    return own if chance == 1 else sampled(own, chance)
+
+
+def epsilon_of(  # noqa: PLR0913, PLR0917  # what a price hangs on
+    l1: int,
+    l2_squared: int,
+    variance: Fraction,
+    delta: Fraction,
+    rounds: int = 1,
+    chance: Fraction = ALWAYS,
 ) -> Fraction:
     """Return the epsilon at delta of so many rounds, rounded up."""
-    return epsilon_at(lambda order: rounds * renyi(order, l1, l2_squared, variance), delta)
+    curve = curve_of(l1, l2_squared, variance, chance)
+    return epsilon_at(lambda order: rounds * curve(order), delta)
 
 
-def variance_for(
-    l1: int, l2_squared: int, epsilon: Fraction, delta: Fraction, rounds: int = 1
+def variance_for(  # noqa: PLR0913, PLR0917  # as above
+    l1: int,
+    l2_squared: int,
+    epsilon: Fraction,
+    delta: Fraction,
+    rounds: int = 1,
+    chance: Fraction = ALWAYS,
+    most: Fraction = MOST_VARIANCE,
 ) -> Fraction:
-    """Return the least whole variance with which so many rounds cost at most that epsilon."""
-    low, high = 0, int(MOST_VARIANCE)
-    if epsilon_of(l1, l2_squared, Fraction(high), delta, rounds) > epsilon:
+    """Return the least whole variance with which so many rounds cost at most that epsilon.
+
+    What would be wider than `most` is refused; so is, whatever that says, what cannot be drawn.
+    """
+    low, high = 0, int(min(most, MOST_VARIANCE))
+    if epsilon_of(l1, l2_squared, Fraction(high), delta, rounds, chance) > epsilon:
         check_variance(MOST_VARIANCE + 1)
     while high - low > 1:
         middle = (low + high) // 2
-        is_enough = epsilon_of(l1, l2_squared, Fraction(middle), delta, rounds) <= epsilon
+        is_enough = epsilon_of(l1, l2_squared, Fraction(middle), delta, rounds, chance) <= epsilon
         low, high = (low, middle) if is_enough else (middle, high)
     return Fraction(high)
 

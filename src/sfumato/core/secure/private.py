@@ -13,6 +13,7 @@ from sfumato.core.noise import skellam
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
 from sfumato.core.renyi import epsilon_beside, failure_within
+from sfumato.core.sampled import Curve
 from sfumato.core.secure.dithered import DitheredGrid
 from sfumato.core.secure.rounding import Grid, Numbers, PeopleGrid
 from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
@@ -38,12 +39,15 @@ class NoisySum:
     variance: Fraction  # of the noise that the honest of a floor draw together, in steps squared
     failure: Fraction  # the chance that some site's noisy numbers do not fit the width
     moves: int = 2
+    chance: Fraction = skellam.ALWAYS  # that somebody is in, by a secret coin in each round
 
     def __post_init__(self) -> None:
         if not 0 <= self.colluders < self.floor <= self.sites or not 0 < self.failure < 1:
             raise Bug("a floor lies above the colluders and within the cohort")
         if self.moves not in (1, 2):
             raise Bug("a unit's absence moves one update, by its clip or by twice that")
+        if not 0 < self.chance <= 1 or (self.chance < 1 and self.moves > 1):
+            raise Bug("people are drawn with a chance, and only for parts of a sum")
         skellam.check_variance(self.variance)
 
     @property
@@ -68,17 +72,20 @@ class NoisySum:
 
     def epsilon(self, delta: Fraction, rounds: int = 1) -> Fraction:
         """Return what so many rounds cost at delta, the failures of all rounds counted in it."""
-        found = epsilon_beside(
-            lambda order: rounds * self.renyi(order), delta, rounds * self.failure
-        )
+        curve = self._curve()
+        found = epsilon_beside(lambda order: rounds * curve(order), delta, rounds * self.failure)
         if found is None:
             raise Bug("delta is less than the chance that a round does not fit")
         return found
 
     def renyi(self, order: int) -> Fraction:
         """Return a bound of the divergence that one round costs at that order."""
-        l1, l2_squared = _sensitivity(self.grid, self.moves)
-        return skellam.renyi(order, l1, l2_squared, self.variance)
+        return self._curve()(order)
+
+    def _curve(self) -> Curve:
+        return skellam.curve_of(
+            *_sensitivity(self.grid, self.moves), self.variance, chance=self.chance
+        )
 
     def noisy(self, update: Numbers, dice: Dice) -> NDArray[np.int64]:
         """Return the update clipped and rounded, with this site's share of the noise."""
@@ -98,13 +105,16 @@ def noisy_sum_for(  # noqa: PLR0913  # what a card says of a federation
     delta: Fraction,
     rounds: int = 1,
     moves: int = 2,
+    chance: Fraction = skellam.ALWAYS,
+    most: Fraction = skellam.MOST_VARIANCE,
 ) -> NoisySum:
     """Return the round with the least noise that so many of them may have at that price."""
     failing = delta / FAILS
     failure = failure_within(epsilon, failing) / rounds
     l1, l2_squared = _sensitivity(grid, moves)
-    variance = skellam.variance_for(l1, l2_squared, epsilon, delta - failing, rounds)
-    return NoisySum(grid, sites, floor, colluders, variance, failure, moves)
+    rest = delta - failing
+    variance = skellam.variance_for(l1, l2_squared, epsilon, rest, rounds, chance, most)
+    return NoisySum(grid, sites, floor, colluders, variance, failure, moves, chance)
 
 
 def _sensitivity(grid: AnyGrid, moves: int) -> tuple[int, int]:

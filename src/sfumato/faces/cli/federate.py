@@ -190,6 +190,13 @@ def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any)
     help="Whose own steps these are, and whose update is clipped.",
 )
 @click.option("--proximal", default="0", help="What draws them back (FedProx).")
+@click.option(
+    "--sample",
+    default="1",
+    show_default=True,
+    metavar="Q",
+    help="The chance of each person to be in a round.",
+)
 @_convened
 @command
 def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any) -> None:
@@ -213,7 +220,7 @@ def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any
     shell.show({"out": given["out"], **card}, "\n".join(lines))
 
 
-_NUMBERS: Final = ("epsilon", "delta", "clip", "local_rate", "proximal")
+_NUMBERS: Final = ("epsilon", "delta", "clip", "local_rate", "proximal", "sample")
 _AS_GIVEN: Final = (
     "rounds", "people", "activation", "loss", "rate", "max_rows", "local", "each",
 )  # fmt: skip

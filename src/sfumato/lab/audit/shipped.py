@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.compose import rho_within
+from sfumato.core.learning import Coins
 from sfumato.core.local import TwoCoins
 from sfumato.core.noise import bounds, gaussian, laplace, selection, skellam
 from sfumato.core.noise.above import above, watch_for
@@ -39,6 +40,8 @@ DELTA: Final = Fraction(1, 100)
 TWIN: Final = 2  # times the epsilon that is claimed: an audit that misses it does not count
 FEW: Final = 8192  # runs of what draws one answer at a time
 PERIODS: Final = 8
+HALF: Final = Fraction(1, 2)  # of those who might be in a sample
+PART: Final = 16  # what a person gives there
 
 
 class Bytes:
@@ -100,6 +103,23 @@ def _skellam(rho: Fraction) -> Mechanism:
     def run(data: int, runs: int, dice: Random) -> Integers:
         shares = [skellam.sample(share, runs, Bytes(dice)) for _ in range(3)]
         return np.asarray(data + np.sum(shares, axis=0))
+
+    return run
+
+
+def _drawn(divergence: Fraction) -> Mechanism:
+    """Return the same sum, in which the person is by a secret coin alone, as in a lesson's round.
+
+    Each run has a coin of its own out of many that one key tosses, as each person of a site has.
+    """
+    curves = (skellam.curve_of(PART, PART**2, Fraction(n), HALF) for n in range(1, 10**5))
+    variance = 1 + next(place for place, curve in enumerate(curves) if curve(2) <= divergence)
+    share = skellam.share_of(Fraction(variance), 3, 0)
+
+    def run(data: int, runs: int, dice: Random) -> Integers:
+        is_in = Coins.fresh(HALF, Bytes(dice)).tossed(runs)
+        shares = [skellam.sample(share, runs, Bytes(dice)) for _ in range(3)]
+        return np.asarray(data * is_in + np.sum(shares, axis=0))
 
     return run
 
@@ -279,6 +299,8 @@ SHIPPED: Final[tuple[Shipped, ...]] = (
             is_rho=True),
     Shipped("Skellam shares of three sites", ("skellam",), _skellam, (0, 1), RHO, is_rho=True,
             is_order_2=True),
+    Shipped("Skellam shares over a secret sample", ("skellam",), _drawn, (0, PART), RHO,
+            is_rho=True, is_order_2=True),
     Shipped("topped-up Laplace", ("blend", "laplace"), _topped_up, (0, 1)),
     Shipped("running counts", ("running", "tree", "laplace"), _running, (NOBODY, FIRST_DAY)),
     Shipped("sums over blocks", ("laplace",), _blocks, ((0, 0), (WIDTH, WIDTH))),
