@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.learning import Field, LearnOrder, Network, People, Walk, Weights, unpacked
-from sfumato.core.learning.lesson import CLASSES, MOST_CELLS
-from sfumato.core.learning.network import (
-    SUM_BITS,
-    Inputs,
-    Numbers,
-    inputs_of,
-    packed_inputs,
+from sfumato.core.learning import (
+    Field,
+    LearnOrder,
+    Network,
+    People,
+    Walk,
+    Weights,
+    read_front,
+    unpacked,
 )
+from sfumato.core.learning.front import entered, packed
+from sfumato.core.learning.lesson import CLASSES, MOST_CELLS
+from sfumato.core.learning.network import SUM_BITS, Inputs, Numbers
 from sfumato.engines.frames import Header
 from sfumato.plan.lower_from import table_name
 
@@ -57,6 +61,7 @@ def learn_header(order: LearnOrder, table: str) -> Header:
         "local": order.local,
         "rate": order.rate,
         "proximal": order.proximal,
+        "front": None if order.front is None else order.front.as_json(),
     }
 
 
@@ -67,6 +72,7 @@ def read_learn(request: Header) -> LearnOrder:
     body["target"] = Field(*body["target"])
     body["hidden"] = tuple(body["hidden"])
     body["weights"] = base64.b64decode(body["weights"])
+    body["front"] = read_front(body["front"])
     return LearnOrder(**body)
 
 
@@ -78,7 +84,8 @@ def read_learnt(answer: bytes) -> NDArray[np.int64]:
 def network_of(order: LearnOrder) -> Network:
     """Return the network that the order trains."""
     outs = order.target.upper - order.target.lower + 1 if order.loss == CLASSES else 1
-    return Network((len(order.features), *order.hidden, outs), order.activation, order.loss)
+    ins = len(order.features) if order.front is None else order.front.outs
+    return Network((ins, *order.hidden, outs), order.activation, order.loss, order.front)
 
 
 def learnt(
@@ -146,7 +153,7 @@ def _alike(people: People, network: Network) -> Iterator[People]:
     """
     for count in map(int, np.unique(people.counts)):
         whose = np.flatnonzero(people.counts == count)
-        at_once = max(1, _OWN // max(network.size, count * sum(network.widths)))
+        at_once = max(1, _OWN // max(network.size, count * network.through))
         for start in range(0, len(whose), at_once):
             some = whose[start : start + at_once]
             rows, target = people.rows[some, :count], people.target[some, :count]
@@ -178,7 +185,10 @@ def _fetched_once(
     """
     if order.most_rows * (len(order.features) + 1) > _HELD:
         return _slices(connection, order)
-    wanted: tuple[object, ...] = (order.features, order.target, order.loss, order.max_rows)
+    tables = () if order.front is None else order.front.tables
+    wanted: tuple[object, ...] = (
+        order.features, order.target, order.loss, order.max_rows, tables,
+    )  # fmt: skip
     if wanted not in kept:
         kept.clear()
         kept[wanted] = tuple(_slices(connection, order))
@@ -197,7 +207,7 @@ def _slices(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterato
     """Yield features on the grid of inputs, and targets; rows that lack a value are left out."""
     at_once = min(AT_ONCE, _CELLS // len(order.features))
     for columns in _fetched(connection, order, "rowid", at_once):
-        yield packed_inputs(_features(columns, order)), _target(columns, order)
+        yield packed(_features(columns, order), order.front), _target(columns, order)
 
 
 def _people(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[People]:
@@ -214,7 +224,7 @@ def _people(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterato
         place = np.arange(len(whose)) - np.repeat(starts, counts)
         rows = np.zeros((len(counts), int(counts.max()), len(order.features)))
         target = np.zeros(rows.shape[:2])
-        rows[person, place] = inputs_of(_features(columns, order)[in_order])
+        rows[person, place] = entered(_features(columns, order)[in_order], order.front)
         target[person, place] = _target(columns, order)[in_order]
         yield People(rows, target, counts.astype(np.float64))
 

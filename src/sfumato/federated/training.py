@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import sha256, shake_256
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
+from sfumato.core.learning.front import read_opening
 from sfumato.core.learning.lesson import CLASSES, SITE
 from sfumato.core.learning.network import Network, Numbers
 from sfumato.core.refusal import Refused
@@ -59,6 +59,9 @@ class Course:
     weights: Mapping[str, Any] = field(default_factory=dict)
     each: str = SITE  # or "person": whose local steps are clipped
     public: Sequence[Mapping[str, Any]] = ()  # rows on which sites are told how the model does
+    image: Sequence[int] = ()  # channels, height, width: the first features are its numbers
+    conv: Sequence[Mapping[str, int]] = ()  # over the image, one after the other
+    embed: Mapping[str, int] = field(default_factory=dict)  # columns with tables, and their widths
 
     def lesson(self, name: str) -> Json:
         """Return the part of it that every site signs."""
@@ -77,7 +80,17 @@ class Course:
             "max_rows": self.max_rows,
             "weights": dict(self.weights),
             **({} if self.each == SITE else {"each": self.each}),
+            **self.opening(),
         }
+
+    def opening(self) -> Json:
+        """Return what stands before the linear layers, if anything does."""
+        said: Json = {}
+        if self.image or self.conv:
+            said |= {"image": list(self.image), "conv": [dict(one) for one in self.conv]}
+        if self.embed:
+            said["embed"] = dict(self.embed)
+        return said
 
 
 @dataclass(frozen=True)
@@ -262,10 +275,12 @@ def first_weights(network: Network, name: str) -> Numbers:
     stream = np.frombuffer(shake_256(name.encode()).digest(4 * network.size), dtype="<u4")
     uniform = stream.astype(np.float64) / 2.0**31 - 1.0
     start = 0
-    for ins, outs in pairwise(network.widths):
-        uniform[start : start + ins * outs] *= (6.0 / (ins + outs)) ** 0.5
-        uniform[start + ins * outs : start + (ins + 1) * outs] = 0.0
-        start += (ins + 1) * outs
+    for rows, columns, biases in network.sides:
+        end = start + rows * columns
+        beside = rows if biases else 1  # of a table one entry is chosen, however many there are
+        uniform[start:end] *= (6.0 / (columns + beside)) ** 0.5
+        start = end + biases
+        uniform[end:start] = 0.0
     return uniform.astype("<f4").astype(np.float64)
 
 
@@ -273,10 +288,11 @@ def _network(convener: Convener, course: Course) -> tuple[Network, tuple[Scale, 
     """Return the network that the sites' cards make of the course, and how columns are read."""
     scales = _scales(convener, course)
     target = scales[-1]
-    count = len(target.keys) or round((target.upper - target.lower) / target.step) + 1
-    outs = count if course.loss == CLASSES else 1
-    widths = (len(course.features), *course.hidden, outs)
-    return Network(widths, course.activation, course.loss), scales
+    outs = target.entries if course.loss == CLASSES else 1
+    counts = [one.entries for one in scales[:-1]]
+    front = read_opening(course.opening()).front(course.features, counts)
+    widths = (len(course.features) if front is None else front.outs, *course.hidden, outs)
+    return Network(widths, course.activation, course.loss, front), scales
 
 
 def _scales(convener: Convener, course: Course) -> tuple[Scale, ...]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from sfumato.core.budget import read_number
 from sfumato.core.expression import Json
+from sfumato.core.learning.front import MOST_ADDED, NOTHING, Opening, read_opening
 from sfumato.core.refusal import Refused
 
 CLASSES, SQUARES = "classes", "squares"
@@ -30,7 +31,7 @@ MOST_CELLS: Final = 1 << 22  # numbers of such a person: what an engine fetches 
 NAME_DIGITS: Final = 64
 _KEYS: Final = {
     "name", "features", "target", "hidden", "activation", "loss", "rounds", "clip", "local",
-    "rate", "proximal", "max_rows", "weights", "each",
+    "rate", "proximal", "max_rows", "weights", "each", "image", "conv", "embed",
 }  # fmt: skip
 
 
@@ -59,6 +60,7 @@ class Lesson:
     max_rows: int = 1
     weights: tuple[tuple[str, Fraction], ...] = ()  # of sites in an average, at most 1, public
     each: str = SITE  # whose whole update is clipped, where there are local steps
+    opening: Opening = NOTHING  # what stands before the linear layers
 
     def weight_of(self, site: str) -> Fraction:
         """Return how much of the site's update counts."""
@@ -72,7 +74,7 @@ class Lesson:
     def as_json(self) -> Json:
         """Return the lesson as it travels and as it is signed; `each` only where it is a person.
 
-        A lesson of sites is then spelled as it was before there was another.
+        And an opening only where there is one: a lesson without is spelled as it always was.
         """
         each = {} if self.each == SITE else {"each": self.each}
         return {
@@ -90,6 +92,7 @@ class Lesson:
             "max_rows": self.max_rows,
             "weights": {site: str(weight) for site, weight in self.weights},
             **each,
+            **self.opening.as_json(),
         }
 
 
@@ -115,17 +118,19 @@ def read_lesson(shape: object) -> Lesson:
         max_rows=_count(shape.get("max_rows", 1), "max_rows", 1, 10**6),
         weights=_weights(shape.get("weights", {})),
         each=_one_of(shape.get("each", SITE), (SITE, PERSON), "each"),
+        opening=read_opening(shape),
     )
+    places = made.opening.places(features)
     if bool(made.local) != bool(made.rate):
         raise bad_lesson("a rate is of local steps; a convener's own rate is no part of a lesson")
     if (made.proximal or made.weights) and not made.local:
         raise bad_lesson("proximal and weights are of local steps")
     if made.each == PERSON:
-        _check_person(made)
+        _check_person(made, places)
     return made
 
 
-def _check_person(lesson: Lesson) -> None:
+def _check_person(lesson: Lesson, places: int) -> None:
     """Refuse a lesson of which one person alone could need more memory than there is for it."""
     if lesson.weights or not lesson.local or lesson.max_rows > MOST_OF_ONE:
         raise bad_lesson(
@@ -136,6 +141,11 @@ def _check_person(lesson: Lesson) -> None:
         raise bad_lesson(
             f"max_rows times the features are at most {MOST_CELLS:,} where each person's update is"
             " clipped"
+        )
+    if lesson.max_rows * places > MOST_ADDED:
+        raise bad_lesson(
+            f"max_rows times the places of a kernel ({places:,}) are at most {MOST_ADDED:,} where"
+            " each person's update is clipped"
         )
 
 

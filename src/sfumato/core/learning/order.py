@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from sfumato.core.learning.front import Front
 from sfumato.core.learning.lesson import CLASSES
 from sfumato.core.ports import IntegerArray
 from sfumato.core.sealed import Sealed
@@ -41,6 +42,7 @@ class LearnOrder:
     local: int = 0
     rate: float = 0.0
     proximal: float = 0.0
+    front: Front | None = None  # what stands before the linear layers
 
     @property
     def is_of_people(self) -> bool:
@@ -53,7 +55,10 @@ class LearnOrder:
         outs = self.target.upper - self.target.lower + 1 if self.loss == CLASSES else 1
         width = len(self.features) + sum(self.hidden) + outs
         number_s = _OWN_NUMBER_S if self.is_of_people else _NUMBER_S
-        step = number_s * (len(self.weights) // 4) + _WIDTH_S * width
+        numbers = len(self.weights) // 4
+        if self.front is not None:
+            numbers, width = numbers + self.front.again, width + self.front.through
+        step = number_s * numbers + _WIDTH_S * width
         return step * max(1, self.local)
 
 
