@@ -231,7 +231,7 @@ def test_a_rows_gradient_is_what_integers_without_end_give(name: str, kind: str,
     pairs = zip(rows, target, strict=True)
     wanted = [sum(one) for one in zip(*(reference.gradient(*pair) for pair in pairs), strict=True)]
     assert [int(one) for one in found] == wanted
-    assert any(wanted)
+    assert any(wanted) or kind == "zeros"
 
 
 @NAMES
@@ -277,7 +277,8 @@ def test_neither_order_nor_batch_nor_who_is_beside_moves_a_sum_by_one_bit(
         monkeypatch.setattr(network_module, "_CUT", room)
         monkeypatch.setattr(network_module, "_THROUGH", room)
         assert (made.clipped_sum(weights, rows, target, 0.5) == whole).all()
-        assert (made.says(weights, rows) == made.says(weights, rows[:1])[0]).all(axis=1)[0]
+        alone = [made.says(weights, rows[[n]]) for n in range(20)]
+        assert (made.says(weights, rows)[:20] == np.concatenate(alone)).all()
 
 
 def test_random_shapes_add_up_to_their_rows() -> None:
@@ -288,9 +289,7 @@ def test_random_shapes_add_up_to_their_rows() -> None:
         sides = [int(one) for one in drawn.integers(1, 7, 2)]
         image = (int(drawn.integers(1, 3)), *sides)
         convs = tuple(
-            Conv(
-                *(int(drawn.integers(1, most)) for most in (4, 4, 4)), 0, int(drawn.integers(1, 3))
-            )
+            Conv(*map(int, drawn.integers((1, 1, 1, 0, 1), (4, 4, 4, 2, 3))))
             for _ in range(int(drawn.integers(1, 3)))
         )
         count = math.prod(image) + 2

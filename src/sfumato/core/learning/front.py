@@ -74,7 +74,7 @@ class Opening:
 
     def front(self, features: Sequence[str], counts: Sequence[int]) -> Front | None:
         """Return the front over these features, of which each has so many values; or refuse."""
-        if not self.image and not self.embed:
+        if not (self.image or self.conv or self.embed):
             return None
         wide = dict(self.embed)
         tables = tuple(
