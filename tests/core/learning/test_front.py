@@ -33,10 +33,18 @@ FRONTS = {
     "padded": Front(36, (1, 6, 6), (Conv(3, 3, 1, 1),)),
     "strided": Front(51, (1, 7, 7), (Conv(4, 3, 2, 1),), (Table(50, 5, 2),)),
     "pooled": Front(66, (1, 8, 8), (Conv(3, 3, 1, 1, 2), Conv(2, 3, 1, 0)), (Table(64, 9, 3),)),
+    "strided twice": Front(81, (1, 9, 9), (Conv(2, 2, 1, 0), Conv(2, 3, 2, 1))),
     "odd": Front(70, (2, 5, 7), (Conv(2, 2, 1, 0, 3), Conv(3, 1)), ()),
     "tables": Front(4, (), (), (Table(1, 3, 2), Table(3, 300, 4))),
 }
-HIDDEN = {"padded": (5,), "strided": (), "pooled": (4, 3), "odd": (), "tables": (3,)}
+HIDDEN = {
+    "padded": (5,),
+    "strided": (),
+    "pooled": (4, 3),
+    "strided twice": (),
+    "odd": (),
+    "tables": (3,),
+}
 OUTS = 3
 
 
