@@ -27,7 +27,7 @@ VALUES = 6  # of a column with a table
 ROWS = 40
 
 
-class InTorch(nn.Module):  # type: ignore[misc]  # torch has no types here
+class InTorch(nn.Module):
     """The network in doubles, from a flat model in the order in which files have it."""
 
     def __init__(self, made: Network, flat: Numbers) -> None:

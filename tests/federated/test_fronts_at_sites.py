@@ -23,8 +23,8 @@ from vaults import make_vault
 PICTURES = 300  # at each site
 CONV = {"channels": 6, "kernel": 3, "padding": 1, "pool": 2}
 WARDS: dict[str, Any] = {
-    "features": ["age", "zip"], "target": "ill", "embed": {"age": 2, "zip": 1}, "epsilon": 60,
-    "delta": 1e-6, "rounds": 12, "people": 480, "clip": 1, "rate": 4.0,
+    "features": ["age", "zip"], "target": "ill", "embed": {"age": 6, "zip": 1}, "epsilon": 300,
+    "delta": 1e-6, "rounds": 30, "people": 480, "clip": 1, "rate": 3.0, "momentum": 0.5,
 }  # fmt: skip
 
 
@@ -94,12 +94,12 @@ def test_four_vaults_learn_whom_a_table_s_entries_are_of(sites: Sites, tmp_path:
     model.save(path)
     assert TrainedModel.load(path).foretell(rows[:50]) == model.foretell(rows[:50])
     header = path.read_bytes()
-    assert b'"embed.0.weight":{"dtype":"F32","shape":[111,2]' in header
+    assert b'"embed.0.weight":{"dtype":"F32","shape":[111,6]' in header
     assert b'"embed.1.weight":{"dtype":"F32","shape":[2,1]' in header
 
 
 def test_whoever_is_older_than_the_card_allows_is_foretold_as_the_oldest(sites: Sites) -> None:
-    model = sites.together().train("patients", **{**WARDS, "rounds": 1})
+    model = sites.together().train("patients", **{**WARDS, "rounds": 1, "epsilon": 20})
     old, young = [{"age": age, "zip": "10002"} for age in (110, 0)]
     assert (said(model, {**old, "age": 4000}) == said(model, old)).all()
     assert (said(model, {**young, "age": -3}) == said(model, young)).all()
@@ -115,7 +115,7 @@ def said(model: TrainedModel, row: dict[str, Any]) -> np.ndarray:
 @pytest.mark.parametrize("place", [0, 9, 300, 500, -1])
 def test_a_file_with_a_byte_less_is_refused(sites: Sites, tmp_path: Path, place: int) -> None:
     path = tmp_path / "model.safetensors"
-    sites.together().train("patients", **{**WARDS, "rounds": 1}).save(path)
+    sites.together().train("patients", **{**WARDS, "rounds": 1, "epsilon": 20}).save(path)
     found = bytearray(path.read_bytes())
     del found[place]
     path.write_bytes(bytes(found))
@@ -127,11 +127,11 @@ def test_a_file_whose_front_is_another_than_its_numbers_is_refused(
     sites: Sites, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.safetensors"
-    sites.together().train("patients", **{**WARDS, "rounds": 1}).save(path)
+    sites.together().train("patients", **{**WARDS, "rounds": 1, "epsilon": 20}).save(path)
     found = path.read_bytes()
-    assert rb"[0, 111, 2]" in found
-    for wrong in (b"[0, 112, 2]", b"[0, 111, 1]", b"[7, 111, 2]", b'["", 11, 2]'):
-        path.write_bytes(found.replace(b"[0, 111, 2]", wrong))
+    assert rb"[0, 111, 6]" in found
+    for wrong in (b"[0, 112, 6]", b"[0, 111, 1]", b"[7, 111, 6]", b'["", 11, 6]'):
+        path.write_bytes(found.replace(b"[0, 111, 6]", wrong))
         with pytest.raises(Refused, match="bad-request"):
             TrainedModel.load(path)
 

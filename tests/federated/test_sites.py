@@ -285,7 +285,7 @@ def test_the_command_line_trains_too(sites: Federation, tmp_path: Path) -> None:
     assert b"central-dp" in out.read_bytes()
     more = ("--image", "1x1x1", "--conv", "channels=2,kernel=1", "--features", "age,zip")
     said = run(tmp_path, *asked, *more, "--embed", "zip=2", XDG_CONFIG_HOME=str(tmp_path))
-    assert said.returncode == 1  # public.csv has no zip
+    assert said.returncode == 3  # public.csv has no zip
     assert "cannot be looked at on the public rows (KeyError: 'zip')" in said.stderr
     public.write_text("age,zip,ill\n30,10001,false\n70,10002,true\n")
     said = run(tmp_path, *asked, *more, "--embed", "zip=2", XDG_CONFIG_HOME=str(tmp_path))

@@ -115,7 +115,7 @@ class Reference:
     def gradient(self, row: Numbers, target: float) -> Whole:
         self.patches: list[dict[tuple[int, int], Any]] = []
         self.after: list[Any] = []
-        ins, value = [], self.opened(row)
+        ins, value = list[Any](), list[Any](self.opened(row))
         for place, (matrix, bias) in enumerate(self.linear):
             ins.append(value)
             value = [self.left(m, value, b) for m, b in zip(matrix, bias, strict=True)]
@@ -137,7 +137,8 @@ class Reference:
 
     @staticmethod
     def left(matrix: Any, value: Any, bias: int) -> float:
-        return (sum(m * v for m, v in zip(matrix, value, strict=True)) + (bias << 12)) / 2**28
+        whole = sum(int(m) * int(v) for m, v in zip(matrix, value, strict=True))
+        return (whole + (int(bias) << 12)) / 2**28
 
     @staticmethod
     def awake(number: float) -> int:
