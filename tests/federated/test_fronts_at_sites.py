@@ -152,6 +152,8 @@ def test_own_steps_are_taken_with_a_table_and_a_convolution(
     [
         ({"image": [1, 1, 1]}, "conv is a list of 1 to 4"),
         ({"conv": [{"channels": 1, "kernel": 1}]}, "an image is channels, height and width"),
+        ({"conv": [8], "image": (1, 1, 1)}, "a convolution is an object"),
+        ({"conv": (8,), "image": 8}, "an image is channels, height and width"),
         ({"embed": {"salary": 2}}, "a column with a table is one of the features"),
         ({"features": ["salary"], "embed": {"salary": 2}}, "has 2 to 4,096 values by its card"),
     ],

@@ -87,10 +87,14 @@ class Course:
         """Return what stands before the linear layers, if anything does."""
         said: Json = {}
         if self.image or self.conv:
-            said |= {"image": list(self.image), "conv": [dict(one) for one in self.conv]}
+            said |= {"image": _listed(self.image), "conv": _listed(self.conv)}
         if self.embed:
             said["embed"] = dict(self.embed)
         return said
+
+
+def _listed(found: Any) -> Any:  # Any: what somebody gave; a site refuses what is no list
+    return list(found) if isinstance(found, tuple) else found
 
 
 @dataclass(frozen=True)
