@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,14 @@ def test_four_vaults_read_digits_by_a_convolution(readers: FederatedVault, tmp_p
     ]  # fmt: skip
     again = TrainedModel.load(tmp_path / "digits.safetensors")
     assert again.foretell(public) == model.foretell(public)
+    wrong = tmp_path / "wrong.safetensors"
+    assert rb"\"pool\": 2" in found
+    wrong.write_bytes(found.replace(rb"\"pool\": 2", rb"\"pool\": 1"))
+    with pytest.raises(Refused, match="bad-request"):
+        TrainedModel.load(wrong)  # four times as much would go into the first linear layer
+    replace(model, features=model.features[1:]).save(wrong)
+    with pytest.raises(Refused, match="bad-request"):
+        TrainedModel.load(wrong)
 
 
 def test_four_vaults_learn_whom_a_table_s_entries_are_of(sites: Sites, tmp_path: Path) -> None:
