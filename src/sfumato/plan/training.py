@@ -103,7 +103,7 @@ class TrainPlan:
             table, self.features, self.target, lesson.loss, lesson.hidden, lesson.activation,
             weights, lesson.max_rows if self.card.by_person else None, self.card.limits.rows,
             0.0 if lesson.is_of_sites else clip,
-            lesson.local, float(lesson.rate), float(lesson.proximal), self.network.front,
+            lesson.local, float(lesson.rate), float(lesson.proximal), front=self.network.front,
         )  # fmt: skip
 
 

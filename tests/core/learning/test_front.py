@@ -26,6 +26,7 @@ from sfumato.core.learning.front import (
     Table,
 )
 from sfumato.core.learning.network import SUM_BITS, Network, Numbers, People, Walk
+from sfumato.core.learning.passing import Backs, passed
 from sfumato.core.refusal import Refused
 
 Whole = list[int]
@@ -288,6 +289,24 @@ def test_neither_order_nor_batch_nor_who_is_beside_moves_a_sum_by_one_bit(
         assert (made.clipped_sum(weights, rows, target, 0.5) == whole).all()
         alone = [made.says(weights, rows[[n]]) for n in range(20)]
         assert (made.says(weights, rows)[:20] == np.concatenate(alone)).all()
+
+
+def test_what_cancels_over_the_places_of_a_row_adds_nothing_however_short_it_is_made() -> None:
+    """Cut at each place it would: 1024 times 1, where the whole is 3 - 1 - 1 - 1."""
+    front = Front(4096, (1, 64, 64), (Conv(1, 1),))
+    made = Network((front.outs, 2), "relu", "classes", front)
+    through = passed(front, made.weights(np.ones(made.size)), np.full((1, 4096), 4096.0), "relu")
+    kernels = [np.tile([3.0, -1.0, -1.0, -1.0], 1024).reshape(1, 4096, 1)]
+    backs = Backs(through, kernels, [])
+    each = backs.each()
+    assert each.shape == (1, 2)
+    assert not each.any()
+    assert not backs.squares(each).any()
+    assert not backs.shortened(each, np.array([0.5])).any()
+    nearly = Backs(through, [kernels[0] + (np.arange(4096) == 0)[None, :, None]], [])
+    each = nearly.each()
+    assert each.tolist() == [[4096.0, 4096.0]]
+    assert nearly.shortened(each, np.array([0.3])).tolist() == [1228.0, 1228.0]
 
 
 def test_random_shapes_add_up_to_their_rows() -> None:
