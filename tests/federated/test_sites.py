@@ -22,6 +22,7 @@ from several_sites import ASK, NAMES, Between, rows_of, site_card, write_rows
 from sfumato import Refused
 from sfumato.convening import FederatedVault, new_convener
 from sfumato.faces.console.session import COOKIE
+from sfumato.federated.trained import TrainedModel
 from vaults import make_vault, run
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
@@ -286,6 +287,18 @@ def test_the_command_line_trains_too(sites: Federation, tmp_path: Path) -> None:
     said = run(tmp_path, *asked, "--sample", "0.1", XDG_CONFIG_HOME=str(tmp_path))
     assert "everybody is in it with chance 0.1" in said.stdout, said.stderr
     assert b'\\"sample\\": 0.1' in out.read_bytes()
+    more = ("--image", "1x1x1", "--conv", "channels=2,kernel=1", "--features", "age,zip")
+    said = run(tmp_path, *asked, *more, "--embed", "zip=2", XDG_CONFIG_HOME=str(tmp_path))
+    assert said.returncode == 3  # public.csv has no zip
+    assert "cannot be looked at on the public rows (KeyError: 'zip')" in said.stderr
+    public.write_text("age,zip,ill\n30,10001,false\n70,10002,true\n")
+    said = run(tmp_path, *asked, *more, "--embed", "zip=2", XDG_CONFIG_HOME=str(tmp_path))
+    assert "numbers with 1 convolution and 1 table of entries learns ill" in said.stdout, (
+        said.stderr
+    )
+    assert TrainedModel.load(out).network.sides[:2] == ((2, 1, 2), (2, 2, 0))
+    said = run(tmp_path, *asked, "--conv", "kernel=x", XDG_CONFIG_HOME=str(tmp_path))
+    assert "'x' is no whole number" in said.stderr
 
 
 def test_who_was_not_granted_at_a_site_cannot_ask_it_there(sites: Federation) -> None:

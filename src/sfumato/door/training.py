@@ -197,10 +197,21 @@ def says(plan: TrainPlan) -> str:
     how = f"{lesson.local} steps {where}" if lesson.local else f"one step along {along}"
     known = "1 column" if len(lesson.features) == 1 else f"{len(lesson.features)} columns"
     return (
-        f"A network of {plan.size:,} numbers learns {lesson.target} from {known} in at most "
-        f"{lesson.rounds} rounds ({how} a round{drawn}), "
+        f"A network of {plan.size:,} numbers{_front(plan)} learns {lesson.target} from {known} in "
+        f"at most {lesson.rounds} rounds ({how} a round{drawn}), "
         f"added up over {len(agreement.members)} sites ({agreement.name})"
     )
+
+
+def _front(plan: TrainPlan) -> str:
+    """Return, in words, what stands before the linear layers; nothing where nothing does."""
+    front = plan.network.front
+    if front is None:
+        return ""
+    kernels, tables = len(front.convs), len(front.tables)
+    said = [f"{kernels} convolution{'s' * (kernels > 1)}"] if kernels else []
+    said += [f"{tables} table{'s' * (tables > 1)} of entries"] if tables else []
+    return f" with {' and '.join(said)}"
 
 
 def bounding(plan: TrainPlan) -> str:

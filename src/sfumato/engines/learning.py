@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.learning import Coins, Field, LearnOrder, Network, People, Walk, Weights, unpacked
-from sfumato.core.learning.lesson import CLASSES, MOST_CELLS
-from sfumato.core.learning.network import (
-    SUM_BITS,
-    Inputs,
-    Numbers,
-    inputs_of,
-    packed_inputs,
+from sfumato.core.learning import (
+    Coins,
+    Field,
+    LearnOrder,
+    Network,
+    People,
+    Walk,
+    Weights,
+    read_front,
+    unpacked,
 )
+from sfumato.core.learning.front import entered, packed
+from sfumato.core.learning.lesson import CLASSES, MOST_CELLS
+from sfumato.core.learning.network import SUM_BITS, Inputs, Numbers
 from sfumato.engines.frames import Header
 from sfumato.plan.lower_from import table_name
 
@@ -63,6 +68,7 @@ def learn_header(order: LearnOrder, table: str) -> Header:
         "rate": order.rate,
         "proximal": order.proximal,
         "coins": None if order.coins is None else [order.coins.key.hex(), order.coins.below],
+        "front": None if order.front is None else order.front.as_json(),
     }
 
 
@@ -76,6 +82,7 @@ def read_learn(request: Header) -> LearnOrder:
     if body["coins"] is not None:
         key, below = body["coins"]
         body["coins"] = Coins(bytes.fromhex(key), below)
+    body["front"] = read_front(body["front"])
     return LearnOrder(**body)
 
 
@@ -87,7 +94,8 @@ def read_learnt(answer: bytes) -> NDArray[np.int64]:
 def network_of(order: LearnOrder) -> Network:
     """Return the network that the order trains."""
     outs = order.target.upper - order.target.lower + 1 if order.loss == CLASSES else 1
-    return Network((len(order.features), *order.hidden, outs), order.activation, order.loss)
+    ins = len(order.features) if order.front is None else order.front.outs
+    return Network((ins, *order.hidden, outs), order.activation, order.loss, order.front)
 
 
 def learnt(
@@ -172,7 +180,7 @@ def _alike(people: People, network: Network) -> Iterator[People]:
     """
     for count in map(int, np.unique(people.counts)):
         whose = np.flatnonzero(people.counts == count)
-        at_once = max(1, _OWN // max(network.size, count * sum(network.widths)))
+        at_once = max(1, _OWN // max(network.size, count * network.through))
         for start in range(0, len(whose), at_once):
             some = whose[start : start + at_once]
             rows, target = people.rows[some, :count], people.target[some, :count]
@@ -204,8 +212,9 @@ def _fetched_once(
     """
     if order.most_rows * (len(order.features) + 1) > _HELD:
         return _slices(connection, order)
+    tables = () if order.front is None else order.front.tables
     wanted: tuple[object, ...] = (
-        *(order.features, order.target, order.loss, order.max_rows),
+        *(order.features, order.target, order.loss, order.max_rows, tables),
         order.coins is not None,
     )
     if wanted not in kept:
@@ -227,7 +236,7 @@ def _slices(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterato
     at_once = min(AT_ONCE, _CELLS // len(order.features))
     for columns in _fetched(connection, order, "rowid", at_once):
         whose = _NOBODYS if order.coins is None else columns[_unit(order)]
-        yield packed_inputs(_features(columns, order)), _target(columns, order), whose
+        yield packed(_features(columns, order), order.front), _target(columns, order), whose
 
 
 def _people(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterator[People]:
@@ -245,7 +254,7 @@ def _people(connection: duckdb.DuckDBPyConnection, order: LearnOrder) -> Iterato
         place = np.arange(len(whose)) - np.repeat(starts, counts)
         rows = np.zeros((len(counts), int(counts.max()), len(order.features)))
         target = np.zeros(rows.shape[:2])
-        rows[person, place] = inputs_of(_features(columns, order)[in_order])
+        rows[person, place] = entered(_features(columns, order)[in_order], order.front)
         target[person, place] = _target(columns, order)[in_order]
         yield People(rows, target, counts.astype(np.float64))
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from sfumato.core.learning.lesson import CLASSES, SQUARES
-from sfumato.core.learning.model_file import model_bytes, read_model
+from sfumato.core.learning.model_file import front_in, model_bytes, read_model
 from sfumato.core.learning.network import Network, Numbers
 from sfumato.core.refusal import Refused
 
@@ -33,6 +33,20 @@ class Scale:
     def place(self, value: Any) -> float:
         """Return where the value lies between the bounds, from 0 to 1; outside is the edge."""
         return min(1.0, max(0.0, (float(value) - self.lower) / (self.upper - self.lower)))
+
+    @property
+    def entries(self) -> int:
+        """Return how many values there are, by the column's keys, or its bounds and step."""
+        return len(self.keys) or round((self.upper - self.lower) / self.step) + 1
+
+    def entry(self, value: Any) -> float:
+        """Return which of them the value is, from 0 to 1, as `place` does of numbers."""
+        if not self.keys:
+            return self.place(value)
+        same = [n for n, key in enumerate(self.keys) if key == value or str(key) == str(value)]
+        if not same:
+            raise ValueError(f"{value!r} is no key of {self.name!r}")
+        return same[0] / max(1, len(self.keys) - 1)
 
     def keyed(self, place: int) -> Any:
         """Return what the class of that number is called."""
@@ -87,6 +101,8 @@ class TrainedModel:
             "activation": self.network.activation,
             "loss": self.network.loss,
         }
+        if self.network.front is not None:
+            said["front"] = json.dumps(self.network.front.as_json(), sort_keys=True)
         Path(path).write_bytes(model_bytes(self.network.widths, self.flat, said))
 
     @classmethod
@@ -96,7 +112,10 @@ class TrainedModel:
         model = None
         try:
             scales = [_scale(one) for one in json.loads(said["scales"])]
-            network = Network(widths, said["activation"], said["loss"])
+            front = front_in(said)
+            network = Network(widths, said["activation"], said["loss"], front)
+            if len(scales) - 1 != (widths[0] if front is None else front.features):
+                raise ValueError
             model = cls(network, flat, tuple(scales[:-1]), scales[-1], json.loads(said["card"]))
         except (KeyError, ValueError, TypeError):
             model = None
@@ -109,7 +128,13 @@ class TrainedModel:
         return model
 
     def _says(self, rows: Sequence[Row]) -> Numbers:
-        places = [[one.place(row[one.name]) for one in self.features] for row in rows]
+        front = self.network.front
+        tables = () if front is None else {table.place for table in front.tables}
+        read = [
+            one.entry if place in tables else one.place for place, one in enumerate(self.features)
+        ]
+        pairs = list(zip(self.features, read, strict=True))
+        places = [[read(row[one.name]) for one, read in pairs] for row in rows]
         weights = self.network.weights(self.flat)
         return self.network.says(weights, np.array(places).reshape(-1, len(self.features)))
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import sha256, shake_256
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
+from sfumato.core.learning.front import read_opening
 from sfumato.core.learning.lesson import CLASSES, LEAST_SAMPLE, SITE
 from sfumato.core.learning.network import Network, Numbers
 from sfumato.core.refusal import Refused
@@ -60,6 +60,9 @@ class Course:
     each: str = SITE  # or "person": whose local steps are clipped
     sample: Any = 1  # the chance of each person to be in a round; below 1, by their site's coins
     public: Sequence[Mapping[str, Any]] = ()  # rows on which sites are told how the model does
+    image: Sequence[int] = ()  # channels, height, width: the first features are its numbers
+    conv: Sequence[Mapping[str, int]] = ()  # over the image, one after the other
+    embed: Mapping[str, int] = field(default_factory=dict)  # columns with tables, and their widths
 
     def lesson(self, name: str) -> Json:
         """Return the part of it that every site signs."""
@@ -79,7 +82,21 @@ class Course:
             "weights": dict(self.weights),
             **({} if self.each == SITE else {"each": self.each}),
             **({} if self.sample == 1 else {"sample": self.sample}),
+            **self.opening(),
         }
+
+    def opening(self) -> Json:
+        """Return what stands before the linear layers, if anything does."""
+        said: Json = {}
+        if self.image or self.conv:
+            said |= {"image": _listed(self.image), "conv": _listed(self.conv)}
+        if self.embed:
+            said["embed"] = dict(self.embed)
+        return said
+
+
+def _listed(found: Any) -> Any:  # Any: what somebody gave; a site refuses what is no list
+    return list(found) if isinstance(found, tuple) else found
 
 
 @dataclass(frozen=True)
@@ -265,10 +282,12 @@ def first_weights(network: Network, name: str) -> Numbers:
     stream = np.frombuffer(shake_256(name.encode()).digest(4 * network.size), dtype="<u4")
     uniform = stream.astype(np.float64) / 2.0**31 - 1.0
     start = 0
-    for ins, outs in pairwise(network.widths):
-        uniform[start : start + ins * outs] *= (6.0 / (ins + outs)) ** 0.5
-        uniform[start + ins * outs : start + (ins + 1) * outs] = 0.0
-        start += (ins + 1) * outs
+    for rows, columns, biases in network.sides:
+        end = start + rows * columns
+        beside = rows if biases else 1  # of a table one entry is chosen, however many there are
+        uniform[start:end] *= (6.0 / (columns + beside)) ** 0.5
+        start = end + biases
+        uniform[end:start] = 0.0
     return uniform.astype("<f4").astype(np.float64)
 
 
@@ -276,10 +295,11 @@ def _network(convener: Convener, course: Course) -> tuple[Network, tuple[Scale, 
     """Return the network that the sites' cards make of the course, and how columns are read."""
     scales = _scales(convener, course)
     target = scales[-1]
-    count = len(target.keys) or round((target.upper - target.lower) / target.step) + 1
-    outs = count if course.loss == CLASSES else 1
-    widths = (len(course.features), *course.hidden, outs)
-    return Network(widths, course.activation, course.loss), scales
+    outs = target.entries if course.loss == CLASSES else 1
+    counts = [one.entries for one in scales[:-1]]
+    front = read_opening(course.opening()).front(course.features, counts)
+    widths = (len(course.features) if front is None else front.outs, *course.hidden, outs)
+    return Network(widths, course.activation, course.loss, front), scales
 
 
 def _scales(convener: Convener, course: Course) -> tuple[Scale, ...]:

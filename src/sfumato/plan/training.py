@@ -113,7 +113,7 @@ class TrainPlan:
             table, self.features, self.target, lesson.loss, lesson.hidden, lesson.activation,
             weights, lesson.max_rows if self.card.by_person else None, self.card.limits.rows,
             0.0 if lesson.is_of_sites else clip,
-            lesson.local, float(lesson.rate), float(lesson.proximal), coins,
+            lesson.local, float(lesson.rate), float(lesson.proximal), coins, self.network.front,
         )  # fmt: skip
 
 
@@ -137,9 +137,15 @@ def plan_training(
     strangers = dict(lesson.weights).keys() - {member.name for member in agreement.members}
     if strangers:
         raise bad_lesson(f"{sorted(strangers)[0]!r} is no site of the agreement")
-    features = tuple(_feature(card, name) for name in lesson.features)
+    tables = lesson.opening.columns
+    features = tuple(
+        _entry(card, name) if name in tables else _feature(card, name) for name in lesson.features
+    )
     target, outs = _target(card, lesson)
-    network = Network((len(features), *lesson.hidden, outs), lesson.activation, lesson.loss)
+    counts = [one.upper - one.lower + 1 for one in features]
+    front = lesson.opening.front(lesson.features, counts)
+    ins = len(features) if front is None else front.outs
+    network = Network((ins, *lesson.hidden, outs), lesson.activation, lesson.loss, front)
     if network.size > MOST_SIZE:
         raise Refused(
             "question-too-large",
@@ -155,6 +161,14 @@ def _feature(card: Card, name: str) -> Field:
     if column.type == "boolean":
         return Field(f"k{place}", 0, 1)
     return _number(place, column)
+
+
+def _entry(card: Card, name: str) -> Field:
+    """Return the column that chooses an entry of a table: by its declared keys, or its numbers."""
+    place, column = card.index(name), card.column(name)
+    if column.keys is None:
+        return _feature(card, name)
+    return Field(f"k{place}", 0, len(column.keys) - 1)
 
 
 def _number(place: int, column: Column) -> Field:

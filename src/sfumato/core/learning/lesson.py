@@ -13,6 +13,7 @@ from typing import Final
 
 from sfumato.core.budget import read_number
 from sfumato.core.expression import Json
+from sfumato.core.learning.front import MOST_ADDED, NOTHING, Opening, read_opening
 from sfumato.core.refusal import Refused
 
 CLASSES, SQUARES = "classes", "squares"
@@ -31,8 +32,7 @@ MOST_CELLS: Final = 1 << 22  # numbers of such a person: what an engine fetches 
 NAME_DIGITS: Final = 64
 _KEYS: Final = {
     "name", "features", "target", "hidden", "activation", "loss", "rounds", "clip", "local",
-    "rate", "proximal", "max_rows", "weights", "each",
-    "sample",
+    "rate", "proximal", "max_rows", "weights", "each", "sample", "image", "conv", "embed",
 }  # fmt: skip
 
 
@@ -65,6 +65,7 @@ class Lesson:
     weights: tuple[tuple[str, Fraction], ...] = ()  # of sites in an average, at most 1, public
     each: str = SITE  # whose whole update is clipped, where there are local steps
     sample: Fraction = Fraction(1)  # the chance of each person to be in a round
+    opening: Opening = NOTHING  # what stands before the linear layers
 
     def weight_of(self, site: str) -> Fraction:
         """Return how much of the site's update counts."""
@@ -78,8 +79,8 @@ class Lesson:
     def as_json(self) -> Json:
         """Return the lesson as it travels and as it is signed.
 
-        `each` stands there only where it is a person, and `sample` where it is not everybody: other
-        lessons are spelled as they were before there were these.
+        `each` stands there only where it is a person, `sample` where it is not everybody, and an
+        opening where there is one: other lessons are spelled as they were before there were these.
         """
         each = {} if self.each == SITE else {"each": self.each}
         sample = {} if self.sample == 1 else {"sample": str(self.sample)}
@@ -99,6 +100,7 @@ class Lesson:
             "weights": {site: str(weight) for site, weight in self.weights},
             **each,
             **sample,
+            **self.opening.as_json(),
         }
 
 
@@ -125,7 +127,9 @@ def read_lesson(shape: object) -> Lesson:
         weights=_weights(shape.get("weights", {})),
         each=_one_of(shape.get("each", SITE), (SITE, PERSON), "each"),
         sample=_number(shape.get("sample", 1), "sample", LEAST_SAMPLE, Fraction(1)),
+        opening=read_opening(shape),
     )
+    places = made.opening.places(features)
     if bool(made.local) != bool(made.rate):
         raise bad_lesson("a rate is of local steps; a convener's own rate is no part of a lesson")
     if (made.proximal or made.weights) and not made.local:
@@ -136,11 +140,11 @@ def read_lesson(shape: object) -> Lesson:
             " update is protected as a whole, whoever of its people was drawn"
         )
     if made.each == PERSON:
-        _check_person(made)
+        _check_person(made, places)
     return made
 
 
-def _check_person(lesson: Lesson) -> None:
+def _check_person(lesson: Lesson, places: int) -> None:
     """Refuse a lesson of which one person alone could need more memory than there is for it."""
     if lesson.weights or not lesson.local or lesson.max_rows > MOST_OF_ONE:
         raise bad_lesson(
@@ -151,6 +155,11 @@ def _check_person(lesson: Lesson) -> None:
         raise bad_lesson(
             f"max_rows times the features are at most {MOST_CELLS:,} where each person's update is"
             " clipped"
+        )
+    if lesson.max_rows * places > MOST_ADDED:
+        raise bad_lesson(
+            f"max_rows times the places of a kernel ({places:,}) are at most {MOST_ADDED:,} where"
+            " each person's update is clipped"
         )
 
 

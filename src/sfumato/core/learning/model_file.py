@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sfumato.core.learning.front import Front, read_front
 from sfumato.core.learning.network import Numbers
 from sfumato.core.refusal import Refused
 
@@ -18,8 +19,11 @@ _ALIGNED: Final = 8
 
 
 def model_bytes(widths: tuple[int, ...], flat: Numbers, says: Mapping[str, str]) -> bytes:
-    """Return the layers as a safetensors file, with texts about them in its header."""
-    shapes = _shapes(widths)
+    """Return the layers as a safetensors file, with texts about them in its header.
+
+    One of the texts says what stands before the linear layers, if anything does.
+    """
+    shapes = _shapes(widths, front_in(says))
     header: dict[str, Any] = {"__metadata__": dict(says)}  # Any: JSON
     start = 0
     for name, sides in shapes:
@@ -36,7 +40,7 @@ def read_model(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
     model = None
     try:
         model = _read(found)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Refused):
         model = None
     if model is None:
         raise Refused(
@@ -47,14 +51,23 @@ def read_model(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
     return model
 
 
+def front_in(says: Mapping[str, str]) -> Front | None:
+    """Return what stands before the linear layers, by the texts of a model, or refuse."""
+    return read_front(json.loads(says["front"])) if "front" in says else None
+
+
 def _read(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
     size = int.from_bytes(found[:_LENGTH], "little")
     if len(found) < _LENGTH or size > min(_MOST_HEADER, len(found) - _LENGTH):
         raise ValueError
     header = json.loads(found[_LENGTH : _LENGTH + size])
     says = {str(key): str(value) for key, value in header.pop("__metadata__").items()}
-    shapes = [(name, tuple(one["shape"])) for name, one in header.items()]
-    widths = (shapes[0][1][1], *(sides[0] for _, sides in shapes[::2]))
+    front = front_in(says)
+    sides = [tuple(one["shape"]) for one in header.values()]
+    linear = sides if front is None else sides[2 * len(front.stages) + len(front.tables) :]
+    widths = (linear[0][1], *(one[0] for one in linear[::2]))
+    if front is not None and front.outs != widths[0]:
+        raise ValueError
     whole = found[_LENGTH + size :]
     flat = np.frombuffer(whole, dtype="<f4").astype(np.float64)
     if not np.isfinite(flat).all() or model_bytes(widths, flat, says) != found:
@@ -62,9 +75,18 @@ def _read(found: bytes) -> tuple[tuple[int, ...], Numbers, dict[str, str]]:
     return widths, flat, says
 
 
-def _shapes(widths: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
-    """Return names and sides as PyTorch names those of a sequence of layers and activations."""
+def _shapes(widths: tuple[int, ...], front: Front | None) -> list[tuple[str, tuple[int, ...]]]:
+    """Return names and sides as PyTorch names those of a sequence of layers and activations.
+
+    Before them stand `conv.0.weight` and so on, then `embed.0.weight`, each counted in its order.
+    """
     made: list[tuple[str, tuple[int, ...]]] = []
+    for place, stage in enumerate(() if front is None else front.stages):
+        kernel, channels = stage.conv.kernel, stage.conv.channels
+        sides = (channels, stage.enters[0], kernel, kernel)
+        made += [(f"conv.{place}.weight", sides), (f"conv.{place}.bias", (channels,))]
+    for place, table in enumerate(() if front is None else front.tables):
+        made.append((f"embed.{place}.weight", (table.entries, table.width)))
     for place, (ins, outs) in enumerate(pairwise(widths)):
         made += [(f"{2 * place}.weight", (outs, ins)), (f"{2 * place}.bias", (outs,))]
     return made

@@ -9,7 +9,7 @@ number below 2**53. What a row adds is then a function of the row alone, to the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -17,25 +17,44 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.core.learning.front import MOST_ADDED, Front
+from sfumato.core.learning.front import entered as entered_in
+from sfumato.core.learning.front import packed as packed_in
+from sfumato.core.learning.grid import (
+    BACK_BITS,
+    EDGE,
+    FARTHEST,
+    INPUT_BITS,
+    SUM_BITS,
+    WEIGHT_BITS,
+    Inputs,
+    Numbers,
+    Weights,
+    activate,
+    cut,
+    inputs_of,
+    leave,
+    norms_of,
+    on_back_grid,
+    slope_of,
+    squared,
+)
 from sfumato.core.learning.lesson import SQUARES
+from sfumato.core.learning.passing import Backs, Passed, passed
 from sfumato.core.refusal import Refused
 
-Numbers = NDArray[np.float64]
-Inputs = NDArray[np.uint16]  # rows on the grid of inputs, a quarter of what they are as doubles
-Weights = list[tuple[Numbers, Numbers]]  # of each layer: outs x ins, and outs
-INPUT_BITS: Final = 12  # what goes into a layer is counted in 2**-12, up to 2**5
-WEIGHT_BITS: Final = 16  # weights in 2**-16, up to 2**5
-BACK_BITS: Final = 18  # what comes back to a layer in 2**-18, up to 2**2
-SUM_BITS: Final = INPUT_BITS + BACK_BITS  # so gradients are counted in 2**-30
-_FARTHEST: Final = 32.0
-_EDGE: Final = 4.0 * 2.0**BACK_BITS
 AT_ONCE: Final = 4096  # rows: 2**12 products of 2**37 stay below 2**53
 _CACHED: Final = 1 << 16  # numbers of the widest layer at once: they stay in the cache
+_CUT: Final = 1 << 18  # numbers at once that go through a front
 _THROUGH: Final = 1 << 20  # numbers at once that go through people's own layers
 _SHORTER: Final = 1 - 2.0**-40  # more than what a norm in floats can be off by
 _EXP_BITS: Final = 30
 _MOST: Final = 2.0**20  # of a number that moved, before the whole is clipped
-_NORM_BITS: Final = 17  # so many of the largest number: 2**16 squares of 2**34 stay below 2**53
+
+__all__ = [
+    "AT_ONCE", "SUM_BITS", "Inputs", "Network", "Numbers", "People", "Walk", "Weights",
+    "bad_weights", "inputs_of", "unpacked",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,61 +83,142 @@ class Walk:
 
 
 @dataclass(frozen=True)
+class Gradients:
+    """What went into each linear layer and what comes back to it, and to a front, on their grids.
+
+    Of rows, or of people x rows.
+    """
+
+    ins: Sequence[Numbers]
+    backs: Sequence[Numbers]
+    front: Backs | None = None
+
+    def kept(self, kept: Numbers) -> Gradients:
+        """Return the same with nothing coming back where `kept` (people x rows x 1) is 0."""
+        front = None if self.front is None else self.front.kept(kept)
+        return Gradients(self.ins, [back * kept for back in self.backs], front)
+
+    def sums(self) -> Numbers:
+        """Return the gradients, added up over the rows: flat, and of each person if there are."""
+        parts = [] if self.front is None else [self.front.sums()]
+        for into, back in zip(self.ins, self.backs, strict=True):
+            whole = np.swapaxes(back, -1, -2) @ into
+            flat = whole.reshape(*whole.shape[:-2], -1)
+            parts += [flat, back.sum(axis=-2) * 2.0**INPUT_BITS]
+        return np.concatenate(parts, axis=-1)
+
+    def clipped_sums(self, clip: float) -> Numbers:
+        """Return the sum of the rows' gradients, each so much shorter that it is at most `clip`.
+
+        A gradient of a linear layer is an outer product, so its norm is a product of norms; cutting
+        towards zero makes none longer.
+        """
+        squares = np.zeros(len(self.ins[0]))
+        for into, back in zip(self.ins, self.backs, strict=True):
+            squares += squared(back) * (squared(into) + 4.0**INPUT_BITS)
+        if self.front is None:
+            return self._shorter(_scale(squares, clip)).sums()
+        each = self.front.each()
+        scale = _scale(squares + self.front.squares(each), clip)
+        linear = self._shorter(scale).sums()
+        return np.concatenate([self.front.shortened(each, scale), linear])
+
+    def _shorter(self, scale: Numbers) -> Gradients:
+        """Return the linear layers' part, each row so much shorter."""
+        return Gradients(self.ins, [np.trunc(back * scale[:, None]) for back in self.backs])
+
+
+@dataclass(frozen=True)
 class Network:
-    """Layers of these widths, from the features to what is said of them."""
+    """Layers of these widths, from the features, or a front's numbers, to what is said of them."""
 
     widths: tuple[int, ...]
     activation: str
     loss: str
+    front: Front | None = None
+
+    @property
+    def sides(self) -> tuple[tuple[int, int, int], ...]:
+        """Return rows, columns and biases of each layer's numbers, in their order."""
+        linear = tuple((outs, ins, outs) for ins, outs in pairwise(self.widths))
+        return linear if self.front is None else (*self.front.sides, *linear)
 
     @property
     def size(self) -> int:
         """Return how many numbers the model is."""
-        return sum(ins * outs + outs for ins, outs in pairwise(self.widths))
+        return sum(rows * columns + biases for rows, columns, biases in self.sides)
+
+    @property
+    def through(self) -> int:
+        """Return how many numbers of a row there are at once."""
+        return sum(self.widths) + (0 if self.front is None else self.front.through)
 
     def weights(self, flat: Numbers) -> Weights:
         """Return the layers of a flat model, or of several, cut to the grid of weights."""
         made: Weights = []
         start = 0
-        for ins, outs in pairwise(self.widths):
-            matrix = flat[..., start : start + ins * outs]
-            matrix = matrix.reshape(*flat.shape[:-1], outs, ins)
-            start += ins * outs
-            bias = flat[..., start : start + outs]
-            made.append((_cut(matrix, WEIGHT_BITS), _cut(bias, WEIGHT_BITS)))
-            start += outs
+        for rows, columns, biases in self.sides:
+            matrix = flat[..., start : start + rows * columns]
+            matrix = matrix.reshape(*flat.shape[:-1], rows, columns)
+            start += rows * columns
+            bias = flat[..., start : start + biases]
+            made.append((cut(matrix, WEIGHT_BITS), cut(bias, WEIGHT_BITS)))
+            start += biases
         return made
+
+    def entered(self, rows: Numbers) -> Numbers:
+        """Return features from 0 to 1 as they go into the network, in whole numbers."""
+        return entered_in(rows, self.front)
+
+    def packed(self, rows: Numbers) -> Inputs:
+        """Return the same as it is kept."""
+        return packed_in(rows, self.front)
 
     def says(self, weights: Weights, rows: Numbers) -> Numbers:
         """Return what the network says of rows whose features lie from 0 to 1."""
-        return self._forward(weights, inputs_of(rows))[1]
+        found = [self._forward(weights, some)[1] for some in self._few(self.entered(rows))]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def clipped_sum(
         self, weights: Weights, rows: Numbers, target: Numbers, clip: float
     ) -> NDArray[np.int64]:
         """Return the sum of the rows' clipped gradients, in units of 2**-30; exact."""
-        return self.clipped_sum_of(weights, packed_inputs(rows), target, clip)
+        return self.clipped_sum_of(weights, self.packed(rows), target, clip)
 
     def clipped_sum_of(
         self, weights: Weights, inputs: Inputs, target: Numbers, clip: float
     ) -> NDArray[np.int64]:
         """Return the same of rows that are on the grid of inputs already."""
         total = np.zeros(self.size, dtype=np.int64)
-        at_once = min(AT_ONCE, max(1, _CACHED // max(self.widths)))
+        at_once = min(self._at_once(_CUT), max(1, _CACHED // max(self.widths)))
         for start in range(0, len(inputs), at_once):
             part = slice(start, start + at_once)
-            ins, backs = self._gradients(weights, inputs[part].astype(np.float64), target[part])
-            total += self._flat(ins, _clipped(ins, backs, clip))
+            found = self._gradients(weights, inputs[part].astype(np.float64), target[part])
+            total += found.clipped_sums(clip).astype(np.int64)
         return total
 
     def whole_sum(self, weights: Weights, inputs: Inputs, target: Numbers) -> Numbers:
         """Return the sum of the rows' gradients, none of them clipped, in units of 2**-30."""
         total = np.zeros(self.size)
-        for start in range(0, len(inputs), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            ins, backs = self._gradients(weights, inputs[part].astype(np.float64), target[part])
-            total += self._flat(ins, backs)
+        at_once = self._at_once(_THROUGH)
+        for start in range(0, len(inputs), at_once):
+            part = slice(start, start + at_once)
+            found = self._gradients(weights, inputs[part].astype(np.float64), target[part])
+            total += found.sums().astype(np.int64)
         return total
+
+    def _at_once(self, room: int) -> int:
+        """Return how many rows are added up at once: their sums stay exact, and fit the room."""
+        if self.front is None:
+            return AT_ONCE
+        places = MOST_ADDED // self.front.most_places
+        return max(1, min(AT_ONCE, places, room // self.front.through))
+
+    def _few(self, entered: Numbers) -> Iterator[Numbers]:
+        """Yield the rows, as many at a time as there is room for; all where there is no front."""
+        at_once = max(1, len(entered)) if self.front is None else self._at_once(_THROUGH)
+        for start in range(0, max(1, len(entered)), at_once):
+            yield entered[start : start + at_once]
 
     def people_sum(self, weights: Numbers, people: People, walk: Walk) -> NDArray[np.int64]:
         """Return the sum of how far people's own steps go *down*, each clipped; in 2**-30; exact.
@@ -140,87 +240,60 @@ class Network:
         """Return each person's gradients, added up over a few rows at a time: they are whole."""
         kept = people.kept
         total = np.zeros((len(people.counts), self.size))
-        at_once = max(1, _THROUGH // (max(1, len(total)) * sum(self.widths)))
+        at_once = max(1, _THROUGH // (max(1, len(total)) * self.through))
         for start in range(0, people.rows.shape[1], at_once):
             part = slice(start, start + at_once)
-            ins, backs = self._gradients(weights, people.rows[:, part], people.target[:, part])
-            total += self._sums(ins, [back * kept[:, part] for back in backs])
+            found = self._gradients(weights, people.rows[:, part], people.target[:, part])
+            total += found.kept(kept[:, part]).sums()
         return total
 
-    def _forward(self, weights: Weights, entered: Numbers) -> tuple[list[Numbers], Numbers]:
-        """Return what goes into each layer, in 2**-12, and what comes out of the last."""
-        ins, value = [], entered
-        for place, (matrix, bias) in enumerate(weights):
+    def _forward(
+        self, weights: Weights, entered: Numbers
+    ) -> tuple[list[Numbers], Numbers, Passed | None]:
+        """Return what goes into each linear layer, in 2**-12, and what comes out of the last.
+
+        And what went through the front, if there is one.
+        """
+        through, linear = None, weights
+        if self.front is not None:
+            through = passed(self.front, weights, entered, self.activation)
+            linear = weights[len(self.front.sides) :]
+        ins, value = [], entered if through is None else through.out
+        for place, (matrix, bias) in enumerate(linear):
             ins.append(value)
-            value = value @ np.swapaxes(matrix, -1, -2)  # from here on it is changed in place
-            value += bias[..., None, :] * 2.0**INPUT_BITS
-            value *= 2.0 ** -(INPUT_BITS + WEIGHT_BITS)
-            if place < len(weights) - 1:
-                self._activate(value)
-        return ins, np.clip(value, -_FARTHEST, _FARTHEST, out=value)
+            value = leave(value, matrix, bias)
+            if place < len(linear) - 1:
+                activate(self.activation, value)
+        return ins, np.clip(value, -FARTHEST, FARTHEST, out=value), through
 
-    def _activate(self, value: Numbers) -> None:
-        """Put what a layer gives through the activation and on the grid of inputs, in place."""
-        if self.activation == "tanh":
-            np.tanh(value, out=value)
-        else:
-            np.clip(value, 0.0, _FARTHEST, out=value)
-        value *= 2.0**INPUT_BITS
-        np.floor(value, out=value)
-
-    def _gradients(
-        self, weights: Weights, entered: Numbers, target: Numbers
-    ) -> tuple[list[Numbers], list[Numbers]]:
+    def _gradients(self, weights: Weights, entered: Numbers, target: Numbers) -> Gradients:
         """Return what went into each layer and what comes back to it, both on their grids."""
-        ins, said = self._forward(weights, entered)
+        ins, said, through = self._forward(weights, entered)
+        linear = weights[len(weights) - len(ins) :]
         back = self._back(said, target)
         backs = [back]
-        for place in range(len(weights) - 1, 0, -1):
-            back = back @ weights[place][0]
+        for place in range(len(ins) - 1, 0, -1):
+            back = back @ linear[place][0]
             back *= 2.0**-WEIGHT_BITS
-            back *= self._slope(ins[place])
-            np.clip(back, -_EDGE, _EDGE, out=back)
-            np.trunc(back, out=back)
+            back *= slope_of(self.activation, ins[place])
+            on_back_grid(back)
             backs.append(back)
-        return ins, backs[::-1]
-
-    def _slope(self, after: Numbers) -> Numbers | NDArray[np.bool_]:
-        """Return the activation's derivative, from what it gave."""
-        if self.activation == "tanh":
-            return np.asarray(1.0 - np.square(after * 2.0**-INPUT_BITS))
-        return np.asarray(after > 0)
+        front = None
+        if through is not None:
+            back = back @ linear[0][0]
+            back *= 2.0**-WEIGHT_BITS
+            front = through.backs(weights, back, self.activation)
+        return Gradients(ins, backs[::-1], front)
 
     def _back(self, said: Numbers, target: Numbers) -> Numbers:
         """Return the loss's derivative by what was said, in 2**-18."""
         if self.loss == SQUARES:
             off = 2 * (said - inputs_of(target[..., None]) * 2.0**-INPUT_BITS)
-            return np.trunc(np.clip(off * 2.0**BACK_BITS, -_EDGE, _EDGE))
+            return np.trunc(np.clip(off * 2.0**BACK_BITS, -EDGE, EDGE))
         grown = np.floor(np.exp(said - said.max(axis=-1, keepdims=True)) * 2.0**_EXP_BITS)
         share = grown / grown.sum(axis=-1, keepdims=True)  # the sum is of whole numbers
         wanted = np.arange(said.shape[-1]) == target[..., None]
         return np.asarray(np.trunc((share - wanted) * 2.0**BACK_BITS))
-
-    def _flat(self, ins: Sequence[Numbers], backs: Sequence[Numbers]) -> NDArray[np.int64]:
-        return self._sums(ins, backs).astype(np.int64)
-
-    def _sums(self, ins: Sequence[Numbers], backs: Sequence[Numbers]) -> Numbers:
-        """Return the gradients, added up over the rows: flat, and of each person if there are."""
-        parts = []
-        for into, back in zip(ins, backs, strict=True):
-            whole = np.swapaxes(back, -1, -2) @ into
-            flat = whole.reshape(*whole.shape[:-2], -1)
-            parts += [flat, back.sum(axis=-2) * 2.0**INPUT_BITS]
-        return np.concatenate(parts, axis=-1)
-
-
-def inputs_of(rows: Numbers) -> Numbers:
-    """Return features from 0 to 1 on the grid of inputs, in whole numbers."""
-    return np.floor(np.clip(rows, 0.0, 1.0) * 2.0**INPUT_BITS)
-
-
-def packed_inputs(rows: Numbers) -> Inputs:
-    """Return features from 0 to 1 on the grid of inputs, as they are kept: at most 2**12 each."""
-    return inputs_of(rows).astype(np.uint16)
 
 
 def unpacked(message: bytes, size: int) -> Numbers:
@@ -242,38 +315,13 @@ def bad_weights(fault: str) -> Refused:
     )
 
 
-def _cut(numbers: Numbers, bits: int) -> Numbers:
-    """Return the numbers in whole units of 2**-bits, none farther than 2**5."""
-    return np.asarray(np.rint(np.clip(numbers, -_FARTHEST, _FARTHEST) * 2.0**bits))
-
-
-def _clipped(ins: Sequence[Numbers], backs: Sequence[Numbers], clip: float) -> list[Numbers]:
-    """Return what comes back, each row so much shorter that its whole gradient is at most `clip`.
-
-    A gradient of a linear layer is an outer product, so its norm is a product of norms; cutting
-    towards zero makes none longer.
-    """
-    squares = np.zeros(len(ins[0]))
-    for into, back in zip(ins, backs, strict=True):
-        squares += _squared(back) * (_squared(into) + 4.0**INPUT_BITS)
+def _scale(squares: Numbers, clip: float) -> Numbers:
+    """Return by how much each row is shortened, by its squared norm in 2**-60."""
     norms = np.sqrt(squares) * 2.0**-SUM_BITS
-    scale = np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS))
-    return [np.trunc(back * scale[:, None]) for back in backs]
-
-
-def _squared(numbers: Numbers) -> Numbers:
-    """Return each row's sum of squares: whole numbers below 2**53, in whatever order."""
-    return np.asarray(np.einsum("ij,ij->i", numbers, numbers))
+    return np.asarray(np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS)))
 
 
 def _shortened(moved: Numbers, clip: float) -> NDArray[np.int64]:
-    """Return each person's numbers in 2**-30, so much shorter that all are at most `clip` long.
-
-    The norm is of the numbers rounded away from zero, in whole units that follow the largest: it is
-    never too small, and no order of adding up moves it.
-    """
-    _, bits = np.frexp(np.abs(moved).max(axis=1, keepdims=True))
-    units = np.ceil(np.ldexp(np.abs(moved), _NORM_BITS - bits))
-    norms = np.ldexp(np.sqrt(np.square(units).sum(axis=1, keepdims=True)), bits - _NORM_BITS)
-    scale = np.minimum(1.0, clip * _SHORTER / np.maximum(norms, 2.0**-SUM_BITS))
+    """Return each person's numbers in 2**-30, so much shorter that all are at most `clip` long."""
+    scale = np.minimum(1.0, clip * _SHORTER / np.maximum(norms_of(moved), 2.0**-SUM_BITS))
     return np.asarray(np.trunc(moved * scale * 2.0**SUM_BITS), dtype=np.int64)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sfumato.core.learning.coins import Coins
+from sfumato.core.learning.front import Front
 from sfumato.core.learning.lesson import CLASSES
 from sfumato.core.ports import IntegerArray
 from sfumato.core.sealed import Sealed
@@ -43,6 +44,7 @@ class LearnOrder:
     rate: float = 0.0
     proximal: float = 0.0
     coins: Coins | None = None  # who is in this round; None where everybody is
+    front: Front | None = None  # what stands before the linear layers
 
     @property
     def is_of_people(self) -> bool:
@@ -55,7 +57,10 @@ class LearnOrder:
         outs = self.target.upper - self.target.lower + 1 if self.loss == CLASSES else 1
         width = len(self.features) + sum(self.hidden) + outs
         number_s = _OWN_NUMBER_S if self.is_of_people else _NUMBER_S
-        step = number_s * (len(self.weights) // 4) + _WIDTH_S * width
+        numbers = len(self.weights) // 4
+        if self.front is not None:
+            numbers, width = numbers + self.front.again, width + self.front.through
+        step = number_s * numbers + _WIDTH_S * width
         return step * max(1, self.local)
 
 

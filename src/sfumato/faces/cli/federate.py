@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -170,6 +170,17 @@ def average(shell: Shell, agreement: str, data_set: str, sql: str, **given: Any)
     help="A CSV of public rows, to look at each round's model with.",
 )
 @click.option("--hidden", default="", metavar="16,8", help="Widths of layers between.")
+@click.option("--image", metavar="1x8x8", help="The first features are an image.")
+@click.option(
+    "--conv",
+    "convs",
+    multiple=True,
+    metavar="channels=8,kernel=3,...",
+    help="A convolution over it; also stride, padding, and pool (an average).",
+)
+@click.option(
+    "--embed", multiple=True, metavar="COLUMN=WIDTH", help="A column with a table of entries."
+)
 @click.option("--activation", type=click.Choice(("relu", "tanh")), default="relu")
 @click.option("--loss", type=click.Choice(("classes", "squares")), default="classes")
 @click.option("--clip", default="1", show_default=True, help="What a person may move, at most.")
@@ -208,6 +219,9 @@ def train(shell: Shell, agreement: str, data_set: str, target: str, **given: Any
         features=given["features"].split(","),
         target=target,
         hidden=[int(width) for width in given["hidden"].split(",") if width],
+        image=[_whole(side, "--image") for side in (given["image"] or "").split("x") if side],
+        conv=[_pairs(one.split(","), "--conv") for one in given["convs"]],
+        embed=_pairs(given["embed"], "--embed"),
         heard=lambda step: click.echo(told_step(step, rows), err=True),
         public=rows or (),
         **{name: number(given[name], name) for name in _NUMBERS},
@@ -273,6 +287,17 @@ def _way(text: str) -> tuple[str, str]:
     if not (name and sign and url):
         raise click.BadParameter("write NAME=URL", param_hint="--site")
     return name, url
+
+
+def _pairs(texts: Sequence[str], option: str) -> dict[str, int]:
+    pairs = [text.rpartition("=") for text in texts]
+    return {name: _whole(value, option) for name, _, value in pairs}
+
+
+def _whole(text: str, option: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise click.BadParameter(f"{text!r} is no whole number", param_hint=option)
+    return int(text)
 
 
 def _line(one: Json) -> str:
