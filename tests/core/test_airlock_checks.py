@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 import struct
+import subprocess
+import sys
 import time
 import tracemalloc
 import zlib
 from decimal import InvalidOperation
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,7 @@ from sfumato.core.airlock_checks import (
 )
 from sfumato.core.airlock_differences import compared, differences
 from sfumato.core.airlock_files import KINDS, fault_of, joined, unpacked
+from sfumato.core.airlock_programs import PIECES, counting
 from sfumato.core.refusal import Refused
 
 TERMS = AirlockTerms(("rita", "rolf"))
@@ -97,6 +101,22 @@ def test_one_or_two_people_who_are_most_of_a_sum_are_found(
 ) -> None:
     real = Measured(1000, {"t.csv": {**MANY, ("b",): (40, first, second, total)}})
     assert ("dominance" in found(GOOD, real=real)) == is_found
+
+
+@pytest.mark.parametrize("said", [["nan"], ["inf"], ["-inf", "inf"], ["1e308", "1e308"]])
+def test_a_value_that_is_no_number_does_not_hide_who_makes_up_a_sum(
+    said: list[str], tmp_path: Path
+) -> None:
+    """What our own program counts of such rows is held against the table, as it came out."""
+    lines = ["who\tsite\twage", *(f"p{n}\ta\t{100 if n else 90000}" for n in range(40))]
+    lines += [f"q{n}\t{site}\t{one}" for n, one in enumerate(said) for site in ("a", "A")]
+    (tmp_path / "participants.tsv").write_text("\n".join(lines) + "\n")
+    script = tmp_path / "count.py"
+    script.write_text(counting([ASKED]))
+    subprocess.run([sys.executable, script, tmp_path, tmp_path], check=True)
+    pieces = [tmp_path / piece for piece in PIECES]
+    real = read_measured("".join(one.read_text() for one in pieces if one.exists()))
+    assert "dominance" in found(table("a,40,1200"), real=real)
 
 
 @pytest.mark.parametrize("more", [1, 9, 10, 20])

@@ -8,6 +8,7 @@ release a file, and no file of a wrong kind is released at all.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,9 +66,15 @@ def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
     groups: dict[tuple[str, ...], _Group] = {}
     for key, n, first, second, total in lines:
         name = tuple(map(plain, key))
-        one = int(n), float(first), float(second), float(total)
+        one = int(n), *_sized(float(first), float(second), float(total))
         groups[name] = _worse(groups[name], one) if name in groups else one
     return groups
+
+
+def _sized(first: float, second: float, total: float) -> tuple[float, float, float]:
+    """Return the parts of a sum; where somebody's is no number, the first is all of it."""
+    parts = first, second, total
+    return parts if all(map(math.isfinite, parts)) else (math.inf, 0.0, math.inf)
 
 
 def _worse(one: _Group, two: _Group) -> _Group:
@@ -290,7 +297,7 @@ def _is_miscounted(
 def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
     """Say whether two people have too much of a sum, or could tell each other's part of it."""
     _, first, second, total = group
-    if total <= 0:
-        return False
+    if math.isinf(first) or total <= 0:
+        return math.isinf(first)
     rest = total - first - second
     return (first + second) * 100 > total * terms.dominance or rest * 100 < first * _REST
