@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final  # Any: JSON
 
+from sfumato.core.airlock_blanks import NOTHING, unseen_in
 from sfumato.core.airlock_card import AirlockTerms
 from sfumato.core.airlock_differences import STUMBLES, Compared, compared, differences
-from sfumato.core.airlock_files import fault_of, json_of, kind_of, rows_of, text_of
+from sfumato.core.airlock_files import TABLES, fault_of, json_of, kind_of, rows_of, text_of
 from sfumato.core.airlock_numbers import count_of, digits_of, number_of, numbers_in, plain
 from sfumato.core.airlock_tables import LOOK, STOPS, Asked, Earlier, Finding, Table
 from sfumato.core.chain import canonical
@@ -29,7 +30,6 @@ __all__ = [
 ]  # fmt: skip
 _MOST_CELLS: Final = 200_000  # of a file: nobody looks at more
 _REST: Final = 10  # percent of the largest part that all but the two largest must come to
-_NOTHING: Final = ("", "-", "na", "n/a", "nan", "none", "null", "inf", "-inf")
 _CODED: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{16,}")
 
 # people, the largest part, the second, all of it
@@ -149,6 +149,14 @@ def _file_checks(
         yield Finding(
             one.path, "eyes", f"no program can tell what a .{kind} shows; look at all of it"
         )
+    unseen = unseen_in(one.path, file) if kind in {*TABLES, "json", "txt"} else 0
+    if unseen:
+        yield Finding(
+            one.path,
+            "blanks",
+            f"{unseen} places have blanks, ends of lines or quotes unlike the others: nobody sees "
+            "what they could say",
+        )
 
 
 def _cells_of(said: object) -> Iterator[str]:
@@ -226,7 +234,7 @@ def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iter
         for cell in (line[head] for head in rest):
             found = numbers_in(cell)
             numbers += bool(found)
-            words += number_of(cell) is None and cell.strip().casefold() not in _NOTHING
+            words += number_of(cell) is None and cell.strip().casefold() not in NOTHING
             if people is not None:
                 shares += any(_is_share_of_few(cell, n, people, terms) for n in found)
     if shares:

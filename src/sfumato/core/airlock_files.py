@@ -159,6 +159,7 @@ class _Drawing:
         self._inside: list[str] = []
         self._texts: list[str] = []  # as they are put together: no word is looked at in halves
         self._styles: list[str] = []
+        self._values: list[str] = []
 
     def begin(self, name: str, attributes: Mapping[str, str]) -> None:
         tag = name.rsplit(":", 1)[-1]
@@ -166,6 +167,7 @@ class _Drawing:
         if tag not in _SVG_TAGS:
             self._faults.append(f"it has an element {tag[:40]!r}")
         for key, value in attributes.items():
+            self._values.append(value)
             if key == "xmlns" or key.startswith("xmlns:"):
                 self._names(value)
                 continue
@@ -203,7 +205,8 @@ class _Drawing:
         self._faults.append("it has comments, which no picture shows")
 
     def fault(self) -> str | None:
-        """Return the first that is wrong with it, or None."""
+        """Return the first that is wrong with it, or None; raise ValueError as `_seen` does."""
+        _seen("".join((*self._texts, *self._styles, *self._values)))
         texts, styles = "".join(self._texts), "".join(self._styles)
         if _REACHES_OUT.search(texts) or _REACHES_OUT.search(styles) or "://" in styles:
             self._faults.append("it reaches out of itself")
