@@ -360,6 +360,11 @@ def twice(more: bytes) -> bytes:
     return struct.pack("<Q", len(said)) + said + bytes(8)
 
 
+def blank(more: bytes) -> bytes:
+    said = json.dumps({"w": ENTRY}).encode().replace(b'": {', b'": ' + more + b"{")
+    return struct.pack("<Q", len(said)) + said + bytes(8)
+
+
 MODEL = model({"w": ENTRY}, bytes(8))
 
 
@@ -396,6 +401,9 @@ def long_headed() -> bytes:
         ("a.npy", array(np.zeros((2, 3)))),
         ("a.npy", array(np.array([np.nan, -np.nan, np.inf], dtype="<f4"))),
         ("a.safetensors", MODEL),
+        ("a.csv", b"a,b\n(-1.2; -0.3),2\n"),  # the ends of an interval
+        ("a.tsv", b"a\tb\n[-1.2, -0.3]\t2\n"),
+        ("a.csv", b"a;b\n1;-2\n"),
     ],
 )
 def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> None:
@@ -474,6 +482,10 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
         ("a.json", '{"a": "\u202eabc"}'.encode()),
         ("a.npy", long_headed()),
         ("a.csv", b"a,b\n=cmd(),2\n"),
+        ("a.csv", b"a,b\nx;=cmd(),2\n"),  # where a semicolon separates
+        ("a.csv", b'a,b\nx; "=cmd()",2\n'),
+        ("a.csv", b"a,b\nx\t-1+cmd|' /C calc'!A0,2\n"),
+        ("a.tsv", b"a\tb\nx,@sum(a)\t2\n"),
         ("a.csv", b"a,b\n1\n"),
         ("a.csv", b"a,b\n1,\x1b[2J\n"),
         ("a.txt", b"\xff\xfe"),
@@ -492,6 +504,7 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
         ("a.safetensors", model({"w": {**ENTRY, "who": "all the rows"}}, bytes(8))),
         ("a.safetensors", model({"__metadata__": {"who": "all the rows"}})),
         ("a.safetensors", twice(b'"dtype":"all the rows",')),
+        ("a.safetensors", blank(b" \t " * 40)),
         ("a.pkl", b"x"),
         ("a.txt", b""),
     ],

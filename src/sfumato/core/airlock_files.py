@@ -49,6 +49,7 @@ _BLANK: Final = re.compile(
 _MOST_SPACE: Final = 60  # letters of a namespace's name
 _SIGNED: Final = re.compile(r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]inf|-", re.I | re.A)
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a tensor: no row fits there
+_APART: Final = re.compile("[,;\t]")  # cells of whoever's spreadsheet takes other separators
 _MOST_SIGNED: Final = 60  # letters of a number: a longer one is looked at for too long
 _MOST_DEPTH: Final = 32  # of lists in lists: each more makes all that is inside slower to look at
 _TENSOR: Final = frozenset({"dtype", "shape", "data_offsets"})
@@ -247,11 +248,18 @@ def _table(path: str) -> Callable[[bytes], str | None]:
             return "two of its columns have one name"
         for row in rows:
             for cell in row:
-                if _is_formula(cell.strip()):
+                if any(map(_is_formula, _cells_in(cell))):
                     return "a cell of it begins like a formula, which programs would run"
         return None
 
     return check
+
+
+def _cells_in(cell: str) -> Iterator[str]:
+    """Yield a cell, and what it is torn into where others separate; of an interval, its ends."""
+    yield cell.strip()
+    for part in _APART.split(cell)[1:]:
+        yield part.strip(' "').rstrip(")]}% ")
 
 
 def _is_formula(cell: str) -> bool:
@@ -331,9 +339,12 @@ def _safetensors(file: bytes) -> str | None:
     (size,) = struct.unpack_from("<Q", file)
     if size > min(100_000, len(file) - 8):
         return "its head is longer than a model's"
-    head: Any = json.loads(file[8 : 8 + size], object_pairs_hook=_once)  # Any: a stranger's JSON
+    said = file[8 : 8 + size].decode().rstrip(" ")
+    head: Any = json.loads(said, object_pairs_hook=_once)  # Any: a stranger's JSON
     if not isinstance(head, dict):
         return "it is malformed"
+    if said not in (json.dumps(head), json.dumps(head, separators=(",", ":"))):
+        return "its head carries blanks, or letters spelled in more than one way"
     if any(set(one) != _TENSOR for one in head.values()) or not all(map(_NAME.fullmatch, head)):
         return "its head carries texts beside the tensors"
     place = 0
