@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import json
 import struct
+import subprocess
+import sys
 import time
 import tracemalloc
 import zlib
 from decimal import InvalidOperation
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,7 @@ from sfumato.core.airlock_checks import (
 )
 from sfumato.core.airlock_differences import compared, differences
 from sfumato.core.airlock_files import KINDS, fault_of, joined, unpacked
+from sfumato.core.airlock_programs import PIECES, counting
 from sfumato.core.refusal import Refused
 
 TERMS = AirlockTerms(("rita", "rolf"))
@@ -97,6 +101,22 @@ def test_one_or_two_people_who_are_most_of_a_sum_are_found(
 ) -> None:
     real = Measured(1000, {"t.csv": {**MANY, ("b",): (40, first, second, total)}})
     assert ("dominance" in found(GOOD, real=real)) == is_found
+
+
+@pytest.mark.parametrize("said", [["nan"], ["inf"], ["-inf", "inf"], ["1e308", "1e308"]])
+def test_a_value_that_is_no_number_does_not_hide_who_makes_up_a_sum(
+    said: list[str], tmp_path: Path
+) -> None:
+    """What our own program counts of such rows is held against the table, as it came out."""
+    lines = ["who\tsite\twage", *(f"p{n}\ta\t{100 if n else 90000}" for n in range(40))]
+    lines += [f"q{n}\t{site}\t{one}" for n, one in enumerate(said) for site in ("a", "A")]
+    (tmp_path / "participants.tsv").write_text("\n".join(lines) + "\n")
+    script = tmp_path / "count.py"
+    script.write_text(counting([ASKED]))
+    subprocess.run([sys.executable, script, tmp_path, tmp_path], check=True)
+    pieces = [tmp_path / piece for piece in PIECES]
+    real = read_measured("".join(one.read_text() for one in pieces if one.exists()))
+    assert "dominance" in found(table("a,40,1200"), real=real)
 
 
 @pytest.mark.parametrize("more", [1, 9, 10, 20])
@@ -252,7 +272,7 @@ def test_too_many_numbers_to_be_compared_or_looked_at_are_said_so() -> None:
     many = " ".join(["4000"] * 10_001).encode()
     got = checked([Asked("n.txt")], {"n.txt": many}, TERMS, REAL, (released("n.txt", b"40"),))
     assert [one.check for one in got] == ["difference"]
-    more = b"0 " * 200_001
+    more = b" ".join([b"0"] * 200_001)
     got = checked([Asked("n.txt")], {"n.txt": more}, TERMS, REAL, ())
     assert [one.check for one in got] == ["many-lines"]
 
@@ -340,6 +360,11 @@ def twice(more: bytes) -> bytes:
     return struct.pack("<Q", len(said)) + said + bytes(8)
 
 
+def blank(more: bytes) -> bytes:
+    said = json.dumps({"w": ENTRY}).encode().replace(b'": {', b'": ' + more + b"{")
+    return struct.pack("<Q", len(said)) + said + bytes(8)
+
+
 MODEL = model({"w": ENTRY}, bytes(8))
 
 
@@ -376,6 +401,9 @@ def long_headed() -> bytes:
         ("a.npy", array(np.zeros((2, 3)))),
         ("a.npy", array(np.array([np.nan, -np.nan, np.inf], dtype="<f4"))),
         ("a.safetensors", MODEL),
+        ("a.csv", b"a,b\n(-1.2; -0.3),2\n"),  # the ends of an interval
+        ("a.tsv", b"a\tb\n[-1.2, -0.3]\t2\n"),
+        ("a.csv", b"a;b\n1;-2\n"),
     ],
 )
 def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> None:
@@ -454,6 +482,10 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
         ("a.json", '{"a": "\u202eabc"}'.encode()),
         ("a.npy", long_headed()),
         ("a.csv", b"a,b\n=cmd(),2\n"),
+        ("a.csv", b"a,b\nx;=cmd(),2\n"),  # where a semicolon separates
+        ("a.csv", b'a,b\nx; "=cmd()",2\n'),
+        ("a.csv", b"a,b\nx\t-1+cmd|' /C calc'!A0,2\n"),
+        ("a.tsv", b"a\tb\nx,@sum(a)\t2\n"),
         ("a.csv", b"a,b\n1\n"),
         ("a.csv", b"a,b\n1,\x1b[2J\n"),
         ("a.txt", b"\xff\xfe"),
@@ -472,6 +504,7 @@ def test_a_file_that_is_what_it_says_has_no_fault(path: str, file: bytes) -> Non
         ("a.safetensors", model({"w": {**ENTRY, "who": "all the rows"}}, bytes(8))),
         ("a.safetensors", model({"__metadata__": {"who": "all the rows"}})),
         ("a.safetensors", twice(b'"dtype":"all the rows",')),
+        ("a.safetensors", blank(b" \t " * 40)),
         ("a.pkl", b"x"),
         ("a.txt", b""),
     ],

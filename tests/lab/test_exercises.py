@@ -130,6 +130,19 @@ def test_what_keeps_its_promise_is_not_called_broken() -> None:
     assert sum(called) <= 4
 
 
+def test_who_remembers_earlier_outputs_is_not_told_in_which_order_they_come() -> None:
+    exercise = BreakTheMechanism((0, 1), ours, epsilon=1.0)
+    for seed in range(20):
+        seen: list[float] = []
+
+        def guess(one: float, seen: list[float] = seen) -> int | None:
+            """Return the side that the last two hundred outputs lean to."""
+            seen.append(one)
+            return int(np.mean(seen[-200:]) > 0.5) if len(seen) > 50 else None
+
+        assert not exercise.check(guess, seed=seed).is_right
+
+
 def test_who_has_it_the_wrong_way_round_is_told_so() -> None:
     exercise = BreakTheMechanism((0, 1), naked, epsilon=1.0)
     verdict = exercise.check(lambda x: int(x < 0.5), seed=1)

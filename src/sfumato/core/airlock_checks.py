@@ -8,15 +8,17 @@ release a file, and no file of a wrong kind is released at all.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final  # Any: JSON
 
+from sfumato.core.airlock_blanks import NOTHING, unseen_in
 from sfumato.core.airlock_card import AirlockTerms
 from sfumato.core.airlock_differences import STUMBLES, Compared, compared, differences
-from sfumato.core.airlock_files import fault_of, json_of, kind_of, rows_of, text_of
+from sfumato.core.airlock_files import TABLES, fault_of, json_of, kind_of, rows_of, text_of
 from sfumato.core.airlock_numbers import count_of, digits_of, number_of, numbers_in, plain
 from sfumato.core.airlock_tables import LOOK, STOPS, Asked, Earlier, Finding, Table
 from sfumato.core.chain import canonical
@@ -28,7 +30,6 @@ __all__ = [
 ]  # fmt: skip
 _MOST_CELLS: Final = 200_000  # of a file: nobody looks at more
 _REST: Final = 10  # percent of the largest part that all but the two largest must come to
-_NOTHING: Final = ("", "-", "na", "n/a", "nan", "none", "null", "inf", "-inf")
 _CODED: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9+/=_-]{16,}")
 
 # people, the largest part, the second, all of it
@@ -65,9 +66,15 @@ def _groups(lines: Any) -> dict[tuple[str, ...], _Group]:
     groups: dict[tuple[str, ...], _Group] = {}
     for key, n, first, second, total in lines:
         name = tuple(map(plain, key))
-        one = int(n), float(first), float(second), float(total)
+        one = int(n), *_sized(float(first), float(second), float(total))
         groups[name] = _worse(groups[name], one) if name in groups else one
     return groups
+
+
+def _sized(first: float, second: float, total: float) -> tuple[float, float, float]:
+    """Return the parts of a sum; where somebody's is no number, the first is all of it."""
+    parts = first, second, total
+    return parts if all(map(math.isfinite, parts)) else (math.inf, 0.0, math.inf)
 
 
 def _worse(one: _Group, two: _Group) -> _Group:
@@ -141,6 +148,14 @@ def _file_checks(
     else:
         yield Finding(
             one.path, "eyes", f"no program can tell what a .{kind} shows; look at all of it"
+        )
+    unseen = unseen_in(one.path, file) if kind in {*TABLES, "json", "txt"} else 0
+    if unseen:
+        yield Finding(
+            one.path,
+            "blanks",
+            f"{unseen} places have blanks, ends of lines or quotes unlike the others: nobody sees "
+            "what they could say",
         )
 
 
@@ -219,7 +234,7 @@ def _rest_checks(table: Table, rest: Sequence[str], terms: AirlockTerms) -> Iter
         for cell in (line[head] for head in rest):
             found = numbers_in(cell)
             numbers += bool(found)
-            words += number_of(cell) is None and cell.strip().casefold() not in _NOTHING
+            words += number_of(cell) is None and cell.strip().casefold() not in NOTHING
             if people is not None:
                 shares += any(_is_share_of_few(cell, n, people, terms) for n in found)
     if shares:
@@ -290,7 +305,7 @@ def _is_miscounted(
 def _is_dominated(group: _Group, terms: AirlockTerms) -> bool:
     """Say whether two people have too much of a sum, or could tell each other's part of it."""
     _, first, second, total = group
-    if total <= 0:
-        return False
+    if math.isinf(first) or total <= 0:
+        return math.isinf(first)
     rest = total - first - second
     return (first + second) * 100 > total * terms.dominance or rest * 100 < first * _REST

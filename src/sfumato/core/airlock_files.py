@@ -49,6 +49,7 @@ _BLANK: Final = re.compile(
 _MOST_SPACE: Final = 60  # letters of a namespace's name
 _SIGNED: Final = re.compile(r"[+-]([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]inf|-", re.I | re.A)
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a tensor: no row fits there
+_APART: Final = re.compile("[,;\t]")  # cells of whoever's spreadsheet takes other separators
 _MOST_SIGNED: Final = 60  # letters of a number: a longer one is looked at for too long
 _MOST_DEPTH: Final = 32  # of lists in lists: each more makes all that is inside slower to look at
 _TENSOR: Final = frozenset({"dtype", "shape", "data_offsets"})
@@ -159,6 +160,7 @@ class _Drawing:
         self._inside: list[str] = []
         self._texts: list[str] = []  # as they are put together: no word is looked at in halves
         self._styles: list[str] = []
+        self._values: list[str] = []
 
     def begin(self, name: str, attributes: Mapping[str, str]) -> None:
         tag = name.rsplit(":", 1)[-1]
@@ -166,6 +168,7 @@ class _Drawing:
         if tag not in _SVG_TAGS:
             self._faults.append(f"it has an element {tag[:40]!r}")
         for key, value in attributes.items():
+            self._values.append(value)
             if key == "xmlns" or key.startswith("xmlns:"):
                 self._names(value)
                 continue
@@ -203,7 +206,8 @@ class _Drawing:
         self._faults.append("it has comments, which no picture shows")
 
     def fault(self) -> str | None:
-        """Return the first that is wrong with it, or None."""
+        """Return the first that is wrong with it, or None; raise ValueError as `_seen` does."""
+        _seen("".join((*self._texts, *self._styles, *self._values)))
         texts, styles = "".join(self._texts), "".join(self._styles)
         if _REACHES_OUT.search(texts) or _REACHES_OUT.search(styles) or "://" in styles:
             self._faults.append("it reaches out of itself")
@@ -244,11 +248,18 @@ def _table(path: str) -> Callable[[bytes], str | None]:
             return "two of its columns have one name"
         for row in rows:
             for cell in row:
-                if _is_formula(cell.strip()):
+                if any(map(_is_formula, _cells_in(cell))):
                     return "a cell of it begins like a formula, which programs would run"
         return None
 
     return check
+
+
+def _cells_in(cell: str) -> Iterator[str]:
+    """Yield a cell, and what it is torn into where others separate; of an interval, its ends."""
+    yield cell.strip()
+    for part in _APART.split(cell)[1:]:
+        yield part.strip(' "').rstrip(")]}% ")
 
 
 def _is_formula(cell: str) -> bool:
@@ -328,9 +339,12 @@ def _safetensors(file: bytes) -> str | None:
     (size,) = struct.unpack_from("<Q", file)
     if size > min(100_000, len(file) - 8):
         return "its head is longer than a model's"
-    head: Any = json.loads(file[8 : 8 + size], object_pairs_hook=_once)  # Any: a stranger's JSON
+    said = file[8 : 8 + size].decode().rstrip(" ")
+    head: Any = json.loads(said, object_pairs_hook=_once)  # Any: a stranger's JSON
     if not isinstance(head, dict):
         return "it is malformed"
+    if said not in (json.dumps(head), json.dumps(head, separators=(",", ":"))):
+        return "its head carries blanks, or letters spelled in more than one way"
     if any(set(one) != _TENSOR for one in head.values()) or not all(map(_NAME.fullmatch, head)):
         return "its head carries texts beside the tensors"
     place = 0

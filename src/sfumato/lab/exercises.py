@@ -166,22 +166,23 @@ class BreakTheMechanism:
     ) -> Verdict:
         """Say whether guessing from single outputs is right more often than the claim allows.
 
-        A guess is 0, 1, or None for an output that says too little; only guesses are counted.
+        A guess is 0, 1, or None for an output that says too little; only guesses are counted. The
+        outputs come in the order of the coins, so that who remembers earlier ones learns nothing.
         """
         dice = np.random.default_rng(seed)
-        coins = dice.integers(0, 2, size=trials)
-        guesses = hits = 0
-        for which in (0, 1):
-            outputs = self.mechanism(self.pair[which], int((coins == which).sum()), dice)
-            said = [guess(one) for one in outputs]
-            if not all(one is None or one in (0, 1) for one in said):
-                return Verdict(
-                    False, "A guess is 0, 1, or None for an output that says too little."
-                )
-            guesses += sum(one is not None for one in said)
-            hits += said.count(which)
+        coins = dice.integers(0, 2, size=trials).tolist()
+        said = [guess(one) for one in self._outputs(coins, dice)]
+        if not all(one is None or one in (0, 1) for one in said):
+            return Verdict(False, "A guess is 0, 1, or None for an output that says too little.")
+        guesses = sum(one is not None for one in said)
+        hits = sum(one == which for one, which in zip(said, coins, strict=True))
         # Where a delta may give people away at once, it may do so in just the outputs guessed from.
         return self._verdict(hits, guesses if self.delta == 0 else trials)
+
+    def _outputs(self, coins: Sequence[int], dice: np.random.Generator) -> list[Any]:
+        """Return an output for each coin, of the data set that it names."""
+        sides = [iter(self.mechanism(self.pair[w], coins.count(w), dice)) for w in (0, 1)]
+        return [next(sides[which]) for which in coins]
 
     def _verdict(self, hits: int, trials: int) -> Verdict:
         allowed = guessing_bound(self.epsilon, self.delta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from fractions import Fraction
 from itertools import islice
 
@@ -51,6 +52,17 @@ def test_a_wrong_width_does_not_pass_for_the_right_one(
 def test_repeated_noise_does_not_pass_for_fresh_noise(variance: Fraction) -> None:
     draws = np.repeat(skellam.sample(variance, DRAWS // 100, SeededDice(3)), 100)
     assert p_value(draws, *bins_of(variance)) < ALARM
+
+
+def test_the_widest_noise_takes_no_more_memory_than_its_numbers() -> None:
+    """A draw of the widest is a sum of thousands; a hundred thousand of them took gigabytes."""
+    skellam.sample(skellam.MOST_VARIANCE, 1, SeededDice(5))  # makes the tables
+    count = 1 << 12
+    tracemalloc.start()
+    skellam.sample(skellam.MOST_VARIANCE, count, SeededDice(6))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 50 * 8 * count
 
 
 @pytest.mark.parametrize(("floor", "colluders"), [(3, 0), (7, 2)])

@@ -54,8 +54,10 @@ def poisson(mean: Fraction, count: int, dice: Dice) -> Integers:
     """Return that many independent Poisson draws: each the sum of draws of equal smaller means."""
     parts = max(1, math.ceil(mean / LARGEST_MEAN))
     table = _poisson_table(mean / parts)
-    drawn = draw_from(table, parts * count, dice)
-    return np.asarray(drawn.reshape(parts, count).sum(axis=0))
+    total = np.zeros(count, dtype=np.int64)
+    for _ in range(parts):  # all at once they are gigabytes
+        total += draw_from(table, count, dice)
+    return total
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,77 @@
+"""What a text says by letters that nobody looks at: blanks, ends of lines, needless signs.
+
+A letter that no program shows stops a file (`airlock_files.py`). A blank is no such letter, but
+whether there are one or two at the end of a line, or a tab, nobody sees either, and two million of
+them hold every row. Programs write a file alike throughout: what is written otherwise is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from sfumato.core.airlock_files import TABLES, kind_of, text_of
+from sfumato.core.airlock_numbers import number_of
+
+NOTHING: Final = ("", "-", "na", "n/a", "nan", "none", "null", "inf", "-inf")
+_MOST_BLANKS: Final = 100  # of one place of a JSON: deeper than anybody indents
+_IN_A_TEXT: Final = re.compile(r"(?<![ \t])[ \t]+$| \t|\t |\n{4,}", re.MULTILINE)
+_IN_A_CELL: Final = re.compile(r'^"?[ \t]|[ \t]"?$|[ \t]{2}')
+_CELLS: Final = {
+    sep: re.compile(rf'("(?:[^"]|"")*+"|[^{sep}"\n]*+)({sep}|\n|$)|[^{sep}\n]*+({sep}|\n|$)')
+    for sep in TABLES.values()
+}
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s"{}\[\],:]+')
+_NEEDLESS: Final = re.compile(r"\\u00(?!22|5c)[2-7][0-9a-f]", re.IGNORECASE)
+_SLASH: Final = re.compile(r"(?<!\\)/")
+
+
+def unseen_in(path: str, file: bytes) -> int:
+    """Return in how many places a text or a table may say something that nobody sees."""
+    text, kind = text_of(file), kind_of(path)
+    ends = {found[0] for found in re.finditer(r"\r\n|\r|\n", text)}
+    lines = re.sub(r"\r\n?", "\n", text)
+    if kind in TABLES:
+        found = _in_table(lines, TABLES[kind])
+    elif kind == "json":
+        found = _in_json(lines)
+    else:
+        found = (1 for _ in _IN_A_TEXT.finditer(lines))
+    return sum(found) + (len(ends) > 1)
+
+
+def _in_table(lines: str, separator: str) -> Iterator[int]:
+    """Yield a one for each cell with blanks beside it, or with quotes that others do not have."""
+    usual: dict[tuple[object, ...], bool] = {}
+    line = column = 0
+    for found in _CELLS[separator].finditer(lines):
+        if found.start() == len(lines) and not column:
+            break  # behind the last end of a line
+        yield found[1] is None  # a quote in the middle of a cell
+        cell, end = found[1] or "", found[2] or found[3]
+        plain = cell.strip('"')
+        needs = bool({separator, '"', "\n"} & set(cell[1:-1]))
+        kind = number_of(plain) is not None, plain.casefold() in NOTHING, needs
+        is_quoted = cell.startswith('"')
+        yield usual.setdefault((line == 0, column, *kind), is_quoted) != is_quoted
+        yield _IN_A_CELL.search(cell) is not None
+        line, column = (line + 1, 0) if end == "\n" else (line, column + 1)
+
+
+def _in_json(lines: str) -> Iterator[int]:
+    """Yield a one for each place that is spelled otherwise than the places like it."""
+    usual: dict[tuple[str, str, int], str] = {}
+    before, depth, place = "", 0, 0
+    for found in _TOKEN.finditer(lines):
+        token = found[0]
+        sign = token if token in {*"{}[],:"} else "a value"
+        depth -= sign in {"}", "]"}
+        blanks = lines[place : found.start()]
+        is_odd = usual.setdefault((before, sign, depth), blanks) != blanks
+        yield is_odd or len(blanks) > _MOST_BLANKS
+        yield len(_NEEDLESS.findall(token))
+        depth += sign in {"{", "["}
+        before, place = sign, found.end()
+    yield lines[place:] not in {"", "\n"}
+    yield "\\/" in lines and _SLASH.search(lines) is not None
