@@ -21,7 +21,7 @@ from sfumato.core.airlock import Held, Request
 from sfumato.core.at_rest import AtRest
 from sfumato.core.chain import canonical
 from sfumato.core.ports import Dice
-from sfumato.durable import sync, write_new
+from sfumato.durable import make_folder, sync, write_new
 from sfumato.stores.keys import closed, opened
 from sfumato.stores.records import Records
 
@@ -87,7 +87,7 @@ class FileAirlock:
 
     def put(self, held: Held) -> str:
         """Keep a draft, durably; return its place."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(self._folder)
         place = self._dice.draw(16).hex()
         made = self._folder / f"{_DRAFT}{place}"
         made.mkdir(mode=0o700)
@@ -190,7 +190,7 @@ class FileAirlock:
 
     @contextmanager
     def _locked(self, name: str, how: int) -> Iterator[None]:
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(self._folder)
         held = self._taken(self._folder / name, how)
         try:
             yield
