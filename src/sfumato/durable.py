@@ -25,3 +25,14 @@ def sync(path: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that nobody else may read, where there is none; its name is on the disk, too.
+
+    Those above it that are missing are made as well.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+        sync(one.parent)

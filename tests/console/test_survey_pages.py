@@ -19,7 +19,6 @@ from served import Service, served
 from sfumato.client.respondent import in_words, read, shown
 from sfumato.core.ballot import make_report, mark_of, read_published, token_digest, words_for
 from sfumato.core.blind import _nobodys
-from sfumato.faces.console.respond import csv_of
 from surveys import design
 from vaults import make_vault
 
@@ -442,12 +441,6 @@ def test_a_report_of_one_drawn_question_says_which(service: Service) -> None:
     said = make_report(made, {"smokes": True}, bytes(32))
     number = int(said.split(".")[0]) + 1
     assert in_words(made.text, [said])[0].startswith(f"{number}. ")
-
-
-def test_a_file_that_is_cut_says_so() -> None:
-    listed = [{"mark": "ab", "said": "0.0.1"}]
-    assert csv_of(listed, is_cut=False) == "mark,said\r\nab,0.0.1\r\n"
-    assert csv_of(listed, is_cut=True).split("\r\n")[-2].startswith("cut,there are more")
 
 
 def stored_after(browser: Browser, service: Service, truth: int, **changed: Any) -> dict[str, Any]:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sfumato.durable import sync, write_new
+from sfumato.client.kept_device import KeptDevice
+from sfumato.dice import SystemDice
+from sfumato.durable import make_folder, sync, write_new
+from sfumato.stores.airlock import FileAirlock
+from sfumato.stores.ballot_keys import FileBallotKeys
+from sfumato.stores.keys import site_secret
+from sfumato.stores.streams import FileStreams
 
 
 def test_a_new_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
@@ -43,3 +50,62 @@ def test_content_is_on_the_disk_before_anybody_goes_on(
     assert synced == [("a", 3)]
     sync(tmp_path)
     assert [name for name, _ in synced] == ["a", tmp_path.name]
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what is brought to the disk from now on, by its path."""
+    paths: list[str] = []
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        paths.append(os.readlink(f"/proc/self/fd/{file}"))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return paths
+
+
+def test_a_folder_and_those_above_it_are_private_and_their_names_on_the_disk(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    make_folder(tmp_path / "a" / "b")
+    assert synced == [str(tmp_path), str(tmp_path / "a")]
+    for made in (tmp_path / "a", tmp_path / "a" / "b"):
+        assert made.stat().st_mode & 0o777 == 0o700
+    make_folder(tmp_path / "a" / "b")
+    assert len(synced) == 2
+
+
+def _ballot_key(folder: Path) -> None:
+    FileBallotKeys(folder, SystemDice()).make()
+
+
+def _stream(folder: Path) -> None:
+    with FileStreams(folder / "all").alone("one"):
+        pass
+
+
+def _request(folder: Path) -> None:
+    with FileAirlock(folder, SystemDice()).writing():
+        pass
+
+
+def _device(folder: Path) -> None:
+    KeptDevice(folder / "device", SystemDice().draw)._make()
+
+
+@pytest.mark.parametrize("kept", [_ballot_key, _stream, _request, _device])
+def test_the_name_of_a_folder_that_something_is_kept_in_is_on_the_disk(
+    tmp_path: Path, synced: list[str], kept: Callable[[Path], None]
+) -> None:
+    """What was written into a folder whose name is gone after a power cut is gone with it."""
+    kept(tmp_path / "folder")
+    assert str(tmp_path) in synced
+
+
+def test_the_name_of_a_sites_secret_is_on_the_disk_before_its_key_is_told(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    site_secret(tmp_path / "site", SystemDice())
+    assert synced[-1] == str(tmp_path)

@@ -13,6 +13,7 @@ import pytest
 
 import ledgers
 import pg
+from sfumato.core.access import User
 from sfumato.core.airlock import Request
 from sfumato.core.approval import Approval
 from sfumato.core.card import Card, read_card
@@ -23,6 +24,7 @@ from sfumato.core.listing import Listing
 from sfumato.core.pipeline_rule import Range, Rule, Spending
 from sfumato.core.refusal import Bug
 from sfumato.stores import postgres, sqlite
+from sfumato.stores.access import SqlAccess
 from sfumato.stores.airlock import SqlAirlock
 from sfumato.stores.approvals import SqlApprovals
 from sfumato.stores.catalogue import SqlCatalogue
@@ -296,3 +298,19 @@ def test_records_that_were_exchanged_are_looked_at_anew(tmp_path: Path) -> None:
     after.replace(before)
     assert jobs.ready(SOON) == (JOB,)
     here.close()
+
+
+def test_what_two_nodes_change_of_one_user_stands_both(node: Node) -> None:
+    """Each writes what it decides, and not what it saw of the rest before."""
+    first, second = SqlAccess(node()), SqlAccess(node())
+    ada = User("ada", ("researcher", "operator"), SOON)
+    assert first.add_user(ada)
+    assert not second.add_user(replace(ada, roles=("owner",)))
+    assert first.block_user("ada") == replace(ada, is_blocked=True)
+    changed = second.set_password("ada", "a hash")
+    assert changed == replace(ada, is_blocked=True, password="a hash")  # noqa: S106  # of nobody
+    back = first.change_user("ada", ("researcher",), is_blocked=False)
+    assert back == replace(changed, roles=("researcher",), is_blocked=False)
+    assert second.user("ada") == back
+    assert second.change_user("bob", ("owner",), is_blocked=False) is None
+    assert [user.name for user in first.users()] == ["ada"]

@@ -19,11 +19,15 @@ import pytest
 import sfumato
 from bubbles import needs_bubbles
 from sfumato.app import OpenVault
+from sfumato.core.pipeline_rule import Rule
 from sfumato.core.ports import IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped, TrialJob
 from sfumato.core.sealed import Sealed
+from sfumato.door import Asker
 from sfumato.door.pipeline import PipelineDoor
+from sfumato.plan.pipeline import Program
+from sfumato.services.pipelines.rules import PipelineRules
 from vaults import card, make_vault, write_csv
 
 CARD = """
@@ -162,6 +166,27 @@ def test_what_fits_is_approved_and_the_rule_stands_in_the_chain(vault: OpenVault
     assert charge["body"]["rule"] == rule
     (said,) = notes(vault, "pipeline-rule")
     assert (said["rule"], said["most_total"], said["columns"]) == (rule, "5", ["height"])
+
+
+def test_what_was_declined_while_it_was_handed_in_once_more_stays_declined(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who finds none, and is late, must not approve what the owner has declined since."""
+    fitting = PipelineRules.fitting
+
+    def late(own: PipelineRules, program: Program, asker: Asker) -> Rule | None:
+        monkeypatch.undo()
+        first = handed_in(vault)
+        decline = {"data_set": "town", "pipeline": first["digest"], "state": "declined"}
+        vault.call("decide-pipeline", decline)
+        return fitting(own, program, asker)
+
+    ruled(vault)
+    monkeypatch.setattr(PipelineRules, "fitting", late)
+    second = handed_in(vault)
+    assert second["state"] == "declined"
+    assert refusal(vault, second["digest"]) == "pipeline-waits"
+    assert len(notes(vault, "pipeline-approved")) == 1
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,15 @@ def test_a_file_is_passed_on_and_counts_for_nothing(service: Service) -> None:
     assert (status, said["bytes"]) == (200, len(large))
 
 
+def test_a_form_that_is_larger_as_json_breaks_nobodys_line(service: Service) -> None:
+    """The door hangs up on what is too large, and all who wait on the line would hear nothing."""
+    for name in (b"\x01", b"\xc3\xa9"):
+        form = b"user=x&password=" + name * (900_000 // len(name))
+        with closing(opened(service, HERE, len(form), "/sign-in")) as link:
+            link.sendall(form)
+            assert answer(link).startswith(b"HTTP/1.1 413 ")
+
+
 def test_a_small_body_has_room_however_much_is_held() -> None:
     assert asyncio.run(_codes_beside_a_full_place(MB, SMALL, SMALL + MB)) == [429, 200, 429]
 

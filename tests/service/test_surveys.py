@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from sfumato.app import OpenVault
 from sfumato.client.respondent import Prepared, shown
 from sfumato.core.access import Caller
 from sfumato.core.account import Entry
+from sfumato.core.survey_ports import Ballot, SurveyStore, Taken
 from sfumato.services.surveys import Sent
 from sfumato.services.surveys.codes import code_digest
 from surveys import DICE, TRUTHS, day, design, device
@@ -449,3 +450,40 @@ def test_a_key_that_a_fall_has_left_is_destroyed_at_the_next_look(house: OpenVau
     assert [path.stem for path in keys.glob("*.pem")] == [survey]
     assert house.call("survey", {"survey": survey})["state"] == "closed"
     assert not list(keys.glob("*.pem"))
+
+
+class Busy:
+    """A store of surveys that cannot take a ballot, once."""
+
+    def __init__(self, real: SurveyStore) -> None:
+        self._real = real
+        self._is_busy = True
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever the real one has
+        return getattr(self._real, name)
+
+    def take(self, ballot: Ballot) -> Taken:
+        if self._is_busy:
+            self._is_busy = False
+            raise Refused("ledger-busy", "The surveys are held by another process.", "Try again.")
+        return self._real.take(ballot)
+
+
+def test_a_sheet_that_was_paid_and_could_not_be_counted_is_counted_at_the_next_try(
+    house: OpenVault,
+) -> None:
+    """It was said to have been counted before, and was not there."""
+    smokes = [{"id": "smokes", "text": "Do you smoke?", "kind": "yes-no"}]
+    survey = published(house, paper=True, questions=smokes)
+    (code,) = codes(house, survey)
+    real = house.house.desk.surveys
+    surveys = replace(real, store=cast("SurveyStore", Busy(real.store)))
+    with pytest.raises(Refused):
+        surveys.sheet(survey, code, "0.0.0")
+    again = surveys.sheet(survey, code, "0.0.1")
+    assert (again["counted"], bool(again["mark"])) == ("now", True)
+    assert real.store.standing(survey).reports == 1
+    assert surveys.sheet(survey, code, "0.0.1") == {"counted": "before", "mark": ""}
+    assert real.store.standing(survey).reports == 1
+    assert surveys.sheets == {}  # nothing is left that connects an invitation with a report
+    assert len(entries(house, "charged")) == 1

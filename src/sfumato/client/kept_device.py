@@ -39,6 +39,7 @@ from sfumato.client.respondent import (
 from sfumato.client.waves import check_wave, kept_waves, waves_at
 from sfumato.core.ballot import Published, Truth, read_report
 from sfumato.core.refusal import Refused
+from sfumato.durable import make_folder
 
 FOR_GOOD: Final = (  # as the respondent's page (survey.js): the same ballot can never count then
     "bad-report", "bad-request", "ballot-spent", "budget-exceeded", "invitation-unknown",
@@ -136,7 +137,7 @@ class KeptDevice:
 
         Two that each forget what the other wrote would answer two kinds of waves with one device.
         """
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         lock = self.path.with_name(f"{self.path.name}.lock")
         held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -228,7 +229,7 @@ class KeptDevice:
 
     def _make(self) -> None:
         """Write a fresh secret durably: in one step, and never over one that is there."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         secret, name = self.draw(SECRET_BYTES), self.draw(8).hex()  # a draft of nobody else's
         draft = on_disk(self.path.with_name(f"{self.path.name}.{name}"), secret)
         with contextlib.suppress(FileExistsError):  # another process was first: its secret stands

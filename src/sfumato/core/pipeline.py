@@ -28,8 +28,8 @@ class Submitted:
 class PipelineStore(Protocol):
     """The programs of a vault; every change is durable when it returns."""
 
-    def add(self, one: Submitted) -> None:
-        """Remember a program; one that is known stays as it is."""
+    def add(self, one: Submitted) -> bool:
+        """Remember a program; one that is known stays as it is; say whether it was not."""
         ...
 
     def find(self, data_set: str, digest: str) -> Submitted | None:

@@ -18,8 +18,20 @@ class AccessStore(Protocol):
         """Return every user, by name."""
         ...
 
-    def put_user(self, user: User) -> None:
-        """Add the user, or change them."""
+    def add_user(self, user: User) -> bool:
+        """Add the user; say whether nobody had the name before."""
+        ...
+
+    def set_password(self, name: str, password: str) -> User | None:
+        """Change the hash of a user's password and nothing else; return the user as they are."""
+        ...
+
+    def block_user(self, name: str) -> User | None:
+        """Let a user in no more, and change nothing else; return the user as they are."""
+        ...
+
+    def change_user(self, name: str, roles: tuple[str, ...], is_blocked: bool) -> User | None:
+        """Change a user's roles and whether they are blocked; return the user as they are."""
         ...
 
     def token(self, digest: str) -> Token | None:

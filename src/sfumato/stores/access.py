@@ -44,16 +44,31 @@ class SqlAccess:
         rows = self._records.rows(f"SELECT {_USER} FROM users")
         return tuple(sorted(map(_user, rows), key=lambda user: user.name))
 
-    def put_user(self, user: User) -> None:
-        """Add the user, or change them."""
-        values = (user.name, json.dumps(user.roles), user.created, user.password, user.is_blocked)
+    def add_user(self, user: User) -> bool:
+        """Add the user; say whether nobody had the name before."""
+        values = (user.name, json.dumps(user.roles), user.created, user.password)
         with self._records.change() as link:
-            link.change(
-                f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE"
-                " SET roles = excluded.roles, password = excluded.password,"
-                " blocked = excluded.blocked",
-                (*values[:4], int(user.is_blocked)),
-            )
+            sql = f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+            return link.change(sql, (*values, int(user.is_blocked))) == 1
+
+    def set_password(self, name: str, password: str) -> User | None:
+        """Change the hash of a user's password and nothing else; return the user as they are."""
+        return self._changed("password = ?", (password, name))
+
+    def block_user(self, name: str) -> User | None:
+        """Let a user in no more, and change nothing else; return the user as they are."""
+        return self._changed("blocked = 1", (name,))
+
+    def change_user(self, name: str, roles: tuple[str, ...], is_blocked: bool) -> User | None:
+        """Change a user's roles and whether they are blocked; return the user as they are."""
+        values = (json.dumps(roles), int(is_blocked), name)
+        return self._changed("roles = ?, blocked = ?", values)
+
+    def _changed(self, what: str, values: tuple[object, ...]) -> User | None:
+        """Change some columns of one user: what another changes meanwhile in the others stays."""
+        with self._records.change() as link:
+            rows = link.rows(f"UPDATE users SET {what} WHERE name = ? RETURNING {_USER}", values)
+        return _user(rows[0]) if rows else None
 
     def token(self, digest: str) -> Token | None:
         """Return the token whose hash this is, or None; revoked and old ones too."""

@@ -21,7 +21,7 @@ from sfumato.core.airlock import Held, Request
 from sfumato.core.at_rest import AtRest
 from sfumato.core.chain import canonical
 from sfumato.core.ports import Dice
-from sfumato.durable import sync, write_new
+from sfumato.durable import make_folder, sync, write_new
 from sfumato.stores.keys import closed, opened
 from sfumato.stores.records import Records
 
@@ -87,7 +87,7 @@ class FileAirlock:
 
     def put(self, held: Held) -> str:
         """Keep a draft, durably; return its place."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(self._folder)
         place = self._dice.draw(16).hex()
         made = self._folder / f"{_DRAFT}{place}"
         made.mkdir(mode=0o700)
@@ -175,9 +175,9 @@ class FileAirlock:
                     shutil.rmtree(place, ignore_errors=True)
 
     def _swept(self, lock: Path) -> None:
-        """Remove a lock whose holder was killed."""
+        """Remove a lock whose holder was killed; not one that another has made in its place."""
         with self._opened(lock) as held:
-            if _is_free(held, fcntl.LOCK_EX):
+            if _is_free(held, fcntl.LOCK_EX) and _lies_at(held, lock):
                 lock.unlink(missing_ok=True)
 
     @contextmanager
@@ -190,7 +190,7 @@ class FileAirlock:
 
     @contextmanager
     def _locked(self, name: str, how: int) -> Iterator[None]:
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(self._folder)
         held = self._taken(self._folder / name, how)
         try:
             yield
@@ -202,9 +202,17 @@ class FileAirlock:
         while True:
             held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(held, how)
-            if path.exists() and os.path.samestat(os.fstat(held), path.stat()):
+            if _lies_at(held, path):
                 return held
             os.close(held)
+
+
+def _lies_at(held: int, path: Path) -> bool:
+    """Say whether the path leads to the file that is held, and to no other that was made since."""
+    try:
+        return os.path.samestat(os.fstat(held), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _is_free(held: int, how: int) -> bool:

@@ -21,7 +21,7 @@ from typing import Final
 from sfumato.core.account import AnchorMark, Head
 from sfumato.core.chain import canonical
 from sfumato.core.refusal import Refused
-from sfumato.durable import sync
+from sfumato.durable import make_folder, sync
 from sfumato.together import Together
 
 SLOTS: Final = (0, 4096)  # a sector each, whether sectors have 512 or 4096 bytes
@@ -131,17 +131,10 @@ def _opened(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        _make_folders(path.parent)
+        make_folder(path.parent)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     sync(path.parent)
     return file
-
-
-def _make_folders(folder: Path) -> None:
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    for one in reversed(missing):
-        one.mkdir(mode=0o700, exist_ok=True)
-        sync(one.parent)
 
 
 def _read_slots(file: int) -> list[AnchorMark | None]:

@@ -25,7 +25,7 @@ from sfumato.core import blind
 from sfumato.core.at_rest import AtRest
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
-from sfumato.durable import sync
+from sfumato.durable import make_folder, sync
 from sfumato.stores.keys import read_private, write_private
 
 BITS: Final = blind.SMALLEST_KEY
@@ -49,7 +49,7 @@ class FileBallotKeys:
         made = rsa.generate_private_key(blind.EXPONENT, BITS)
         pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
         waiting = f"waiting-{self._dice.draw(8).hex()}"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(self._folder)
         write_private(self._path(waiting), pem, self._rest)
         return _public_of(made), waiting
 

@@ -13,7 +13,7 @@ from typing import Final
 from sfumato.core.at_rest import AtRest, Unsealable
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
-from sfumato.durable import write_new
+from sfumato.durable import sync, write_new
 
 _PRIVATE: Final = "private"  # as what texts are sealed: some are given another name later
 
@@ -58,6 +58,7 @@ def site_secret(path: Path, dice: Dice, rest: AtRest | None = None) -> bytes:
         with contextlib.suppress(FileExistsError):  # another was quicker: theirs is the one
             os.link(draft, path)
         draft.unlink()
+        sync(path.parent)  # or other sites would know this one by a key that is gone
     return read_secret(path, rest)
 
 

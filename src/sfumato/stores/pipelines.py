@@ -29,17 +29,16 @@ class SqlPipelines:
         self._records = records
         records.make(_TABLES)
 
-    def add(self, one: Submitted) -> None:
-        """Remember a program; one that is known stays as it is."""
+    def add(self, one: Submitted) -> bool:
+        """Remember a program; one that is known stays as it is; say whether it was not."""
         values = (
             one.digest, one.data_set, one.program, one.by, one.at, one.state,
             str(one.most_epsilon), one.decided_by, one.decided_at,
         )  # fmt: skip
         marks = ", ".join("?" * len(values))
         with self._records.change() as link:
-            link.change(
-                f"INSERT INTO pipelines ({_KEPT}) VALUES ({marks}) ON CONFLICT DO NOTHING", values
-            )
+            sql = f"INSERT INTO pipelines ({_KEPT}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+            return link.change(sql, values) == 1
 
     def find(self, data_set: str, digest: str) -> Submitted | None:
         """Return one by its digest, or None."""

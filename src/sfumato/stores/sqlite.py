@@ -13,7 +13,7 @@ import apsw
 
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Bug, Refused
-from sfumato.durable import sync
+from sfumato.durable import make_folder, sync
 from sfumato.stores import ledger_made
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Dialect, Fault, FaultCode
@@ -64,7 +64,7 @@ def open_forgetful_records(path: Path, *, wait_s: float = 30) -> Records:
 
 
 def _make_file(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     path.chmod(0o600)
     sync(path.parent)

@@ -20,7 +20,7 @@ from typing import Final
 from sfumato.core.chain import canonical
 from sfumato.core.ports import KeptDay
 from sfumato.core.refusal import Bug
-from sfumato.durable import sync, write_new
+from sfumato.durable import make_folder, sync, write_new
 
 USED: Final = "used.duckdb"
 WORDS: Final = "taken.json"
@@ -37,8 +37,7 @@ class FileStreams:
     def alone(self, stream: str) -> Iterator[None]:
         """Hold the stream, so that no other process closes a period of it meanwhile."""
         folder = self._of(stream)
-        for place in (self._folder, folder):
-            place.mkdir(mode=0o700, exist_ok=True)
+        make_folder(folder)
         file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.qr import address_of, qr_of
@@ -28,29 +30,45 @@ async def results(visit: Visit) -> Response:
 
 async def reports(visit: Visit) -> Response:
     """Show the randomised reports, which anybody may read."""
-    listed, is_more = await _reports(visit, 1)
+    listed = await _listed(visit, None)
+    rest = None if listed["next"] is None else await _listed(visit, listed["next"])
+    is_more = rest is not None and bool(rest["reports"])  # a last page may be full, or not
     shown = await _shown(visit)
     from sfumato.client.respondent import in_words  # which an edge has no use for otherwise
 
-    words = in_words(shown["text"], [one["said"] for one in listed])
-    told = list(zip(listed, words, strict=True))
+    words = in_words(shown["text"], [one["said"] for one in listed["reports"]])
+    told = list(zip(listed["reports"], words, strict=True))
     return visit.page("survey_reports.html", reports=told, is_more=is_more, **shown)
 
 
 async def as_csv(visit: Visit) -> Response:
-    """Return the reports as CSV: marks and what was said, of letters, digits and dots."""
-    listed, is_cut = await _reports(visit, MOST_PAGES)
+    """Return the reports as CSV: marks and what was said, of letters, digits and dots.
+
+    It goes out part by part: whoever asks for many such files holds a few pages of each here.
+    """
+    first = await _listed(visit, None)  # what is refused is refused with a page
     name = f'attachment; filename="survey-{visit.at("survey")}.csv"'
     headers = {"Content-Disposition": name}
-    return Response(csv_of(listed, is_cut), media_type="text/csv", headers=headers)
+    parts = csv_parts(first, partial(_listed, visit))
+    return StreamingResponse(parts, media_type="text/csv", headers=headers)
 
 
-def csv_of(listed: list[Said], is_cut: bool) -> str:
-    """Return the lines of a file, of which the last says so if there are more reports."""
-    lines = ["mark,said", *(f"{one['mark']},{one['said']}" for one in listed)]
-    if is_cut:
-        lines.append("cut,there are more: page through the reports as JSON")
-    return "\r\n".join(lines) + "\r\n"
+async def csv_parts(listed: Said, more: Callable[[str], Awaitable[Said]]) -> AsyncIterator[str]:
+    """Yield the lines of a file, of which the last says so if there are more reports."""
+    yield "mark,said\r\n"
+    for _ in range(MOST_PAGES):
+        yield "".join(f"{one['mark']},{one['said']}\r\n" for one in listed["reports"])
+        if listed["next"] is None:
+            return
+        listed = await more(listed["next"])
+    if listed["reports"]:
+        yield "cut,there are more: page through the reports as JSON\r\n"
+
+
+async def _listed(visit: Visit, after: str | None) -> Said:
+    """Return a page of the reports that are shown."""
+    asked = {"survey": visit.at("survey")} | ({} if after is None else {"after": after})
+    return await visit.call("survey-reports", asked)
 
 
 async def paper(visit: Visit) -> Response:
@@ -67,20 +85,6 @@ async def sheet(visit: Visit) -> Response:
     body = {"survey": survey, "invitation": code, "said": said}
     counted, refused = await visit.tried("survey-sheet", lambda: body)
     return visit.page("survey_paper.html", refused, **shown, counted=counted, code=code)
-
-
-async def _reports(visit: Visit, most: int) -> tuple[list[Said], bool]:
-    """Return the shown reports, and whether there are more than a page here holds."""
-    listed: list[Said] = []
-    asked: dict[str, object] = {"survey": visit.at("survey")}
-    for _ in range(most):
-        found = await visit.call("survey-reports", asked)
-        listed += found["reports"]
-        if found["next"] is None:
-            return listed, False
-        asked["after"] = found["next"]
-    rest = await visit.call("survey-reports", asked)  # a last page may be full, or not
-    return listed, bool(rest["reports"])
 
 
 async def _shown(visit: Visit) -> Said:

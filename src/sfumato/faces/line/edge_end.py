@@ -7,7 +7,7 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.faces.line.frames import MAX_HEADER, Frame, read_frame
+from sfumato.faces.line.frames import MAX_HEADER, MAX_REQUEST, Frame, read_frame
 from sfumato.wire import Json, Refused, bad_request
 
 
@@ -42,6 +42,8 @@ class Line:
         frame = Frame(header, body).as_bytes()
         if len(frame) - len(body) > MAX_HEADER:  # the door would hang up on everybody
             raise bad_request("its address is too long")
+        if len(body) > MAX_REQUEST:  # and here: a form's letters are longer as JSON
+            raise Refused("too-large", "The request is larger than 1 MB as JSON.", "Send less.")
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         try:
             writer = await self._connected()

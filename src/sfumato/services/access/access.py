@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -59,11 +59,12 @@ class Access:
         user = self.store.user(name)
         hashed = user.password if user is not None else ""
         is_right = self.passwords.check(hashed, password[: LONGEST_PASSWORD + 1])
-        if user is None or not is_right or user.is_blocked:
+        now = self.store.user(name)  # a check takes long: they may be sent away meanwhile
+        if user is None or now is None or not is_right or now.is_blocked or now.password != hashed:
             raise Refused(
                 "not-signed-in", "The name or the password is wrong.", "Try again, or ask anew."
             )
-        return self._session(user)
+        return self._session(now)
 
     def take_up(self, invitation: str, password: str, place: str) -> Json:
         """Set the password of whoever was invited, and sign them in; an invitation opens once."""
@@ -80,10 +81,13 @@ class Access:
         if not self.store.take_token(token.id, self.clock.now()):
             raise not_signed_in()
         self._end_tokens(user.name)
-        changed = replace(user, password=self.passwords.hash(password))
+        hashed = self.passwords.hash(password)  # it takes long: they may be sent away meanwhile
         self.ledger.note("password-set", {"user": user.name})
-        self.store.put_user(changed)
+        changed = self.store.set_password(user.name, hashed)
+        self._end_tokens(user.name)  # once more: of who came in by the old password just now
         self.admission.forget()
+        if changed is None or changed.is_blocked:
+            raise not_signed_in()
         return self._session(changed)
 
     def sign_out(self, caller: Caller) -> Json:
@@ -131,7 +135,8 @@ class Access:
             )
         if known is None:
             self.ledger.note("user-added", {"user": name, "roles": list(made), "by": caller.user})
-            self.store.put_user(User(name, made, self.clock.now()))
+            if not self.store.add_user(User(name, made, self.clock.now())):
+                return self.invite(caller, name, roles)  # another was quicker: they are known now
         return self._invitation(name, by=caller.user)
 
     def change(self, caller: Caller, name: str, roles: Sequence[str], is_blocked: bool) -> Json:
@@ -146,14 +151,13 @@ class Access:
             )
         made = tuple(role for role in ROLES if role in roles)
         if is_blocked:  # first: whoever is sent away is out, whatever becomes of the record
-            self.store.put_user(replace(user, is_blocked=True))
+            self.store.block_user(name)
             self.admission.forget()
         self.ledger.note(
             "user-changed",
             {"user": name, "roles": list(made), "blocked": is_blocked, "by": caller.user},
         )
-        changed = replace(user, roles=made, is_blocked=is_blocked)
-        self.store.put_user(changed)
+        changed = self.store.change_user(name, made, is_blocked) or user
         self.admission.forget()
         return _user_json(changed)
 
@@ -163,7 +167,7 @@ class Access:
         if owner is not None and owner.password:
             return None
         if owner is None:
-            self.store.put_user(User(OWNER, ("owner", "operator"), self.clock.now()))
+            self.store.add_user(User(OWNER, ("owner", "operator"), self.clock.now()))
         for token in self.store.tokens(OWNER):
             self.store.revoke_token(token.id, self.clock.now())
         return str(self._invitation(OWNER, by="the first start")["invitation"])

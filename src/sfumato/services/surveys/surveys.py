@@ -66,6 +66,7 @@ class Surveys:
     dice: Dice
     salt: bytes
     published: dict[str, Published] = field(default_factory=dict)
+    sheets: dict[str, Ballot] = field(default_factory=dict)  # paid, not counted yet; on no disk
 
     def preview(self, caller: Caller, shape: object) -> Json:
         """Return what a ballot would give away and how far off the results would be."""
@@ -198,6 +199,7 @@ class Surveys:
 
         This house sees for that moment which invitation it came with, and keeps it nowhere: the
         token that stands beside the report is drawn here. The noise protects them all the same.
+        So a house that falls between the charge and the count has lost the report for good.
         """
         kept, made = self._open(survey)
         read_report(made, said)
@@ -206,10 +208,15 @@ class Surveys:
                 "bad-report", "This survey's chances are none of dice.", "Answer with script."
             )
         invitation = code_digest(code)
-        if self._charge(kept, made, invitation, self._sheet_mark(made, invitation)):
+        has_paid = self._charge(kept, made, invitation, self._sheet_mark(made, invitation))
+        ballot = self.sheets.get(invitation)
+        if ballot is None and has_paid:
             return {"counted": "before", "mark": ""}
-        ballot = Ballot(made.id, token_digest(self.dice.draw(TOKEN_BYTES)), said)
+        if ballot is None:
+            ballot = Ballot(made.id, token_digest(self.dice.draw(TOKEN_BYTES)), said)
+        self.sheets[invitation] = ballot  # it was paid: what fails now is counted at the next try
         ended = outcome(ballot, self.store.take(ballot))
+        self.sheets.pop(invitation, None)
         if isinstance(ended, Refused):
             raise ended
         return ended
