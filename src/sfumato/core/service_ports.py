@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from sfumato.core.access import Token, User
@@ -18,8 +19,16 @@ class AccessStore(Protocol):
         """Return every user, by name."""
         ...
 
-    def put_user(self, user: User) -> None:
-        """Add the user, or change them."""
+    def add_user(self, user: User) -> bool:
+        """Add the user, unless there is one of that name; say whether this call was the one."""
+        ...
+
+    def set_password(self, name: str, hashed: str) -> bool:
+        """Change the password alone, of a user who is not blocked; say whether it was changed."""
+        ...
+
+    def set_roles(self, name: str, roles: Sequence[str], *, is_blocked: bool) -> None:
+        """Change the user's roles, and whether they are let in; their password stays."""
         ...
 
     def token(self, digest: str) -> Token | None:

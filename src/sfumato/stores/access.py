@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sfumato.core.access import Token, User
@@ -44,16 +45,26 @@ class SqlAccess:
         rows = self._records.rows(f"SELECT {_USER} FROM users")
         return tuple(sorted(map(_user, rows), key=lambda user: user.name))
 
-    def put_user(self, user: User) -> None:
-        """Add the user, or change them."""
-        values = (user.name, json.dumps(user.roles), user.created, user.password, user.is_blocked)
+    def add_user(self, user: User) -> bool:
+        """Add the user, unless there is one of that name; say whether this call was the one."""
+        values = (user.name, json.dumps(user.roles), user.created, user.password)
         with self._records.change() as link:
-            link.change(
-                f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE"
-                " SET roles = excluded.roles, password = excluded.password,"
-                " blocked = excluded.blocked",
-                (*values[:4], int(user.is_blocked)),
+            sql = (
+                f"INSERT INTO users ({_USER}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING"
             )
+            return link.change(sql, (*values, int(user.is_blocked))) == 1
+
+    def set_password(self, name: str, hashed: str) -> bool:
+        """Change the password alone, of a user who is not blocked; say whether it was changed."""
+        with self._records.change() as link:
+            sql = "UPDATE users SET password = ? WHERE name = ? AND blocked = 0"
+            return link.change(sql, (hashed, name)) == 1
+
+    def set_roles(self, name: str, roles: Sequence[str], *, is_blocked: bool) -> None:
+        """Change the user's roles, and whether they are let in; their password stays."""
+        with self._records.change() as link:
+            sql = "UPDATE users SET roles = ?, blocked = ? WHERE name = ?"
+            link.change(sql, (json.dumps(list(roles)), int(is_blocked), name))
 
     def token(self, digest: str) -> Token | None:
         """Return the token whose hash this is, or None; revoked and old ones too."""

@@ -77,14 +77,15 @@ class Access:
                 "Ask for a new one.",
             )
         _check_password(password)
+        hashed = self.passwords.hash(password)
         if not self.store.take_token(token.id, self.clock.now()):
             raise not_signed_in()
         self._end_tokens(user.name)
-        changed = replace(user, password=self.passwords.hash(password))
         self.ledger.note("password-set", {"user": user.name})
-        self.store.put_user(changed)
+        if not self.store.set_password(user.name, hashed):  # they were blocked meanwhile
+            raise not_signed_in()
         self.admission.forget()
-        return self._session(changed)
+        return self._session(self._known(user.name))
 
     def sign_out(self, caller: Caller) -> Json:
         """Revoke the token that the caller came in with."""
@@ -131,7 +132,12 @@ class Access:
             )
         if known is None:
             self.ledger.note("user-added", {"user": name, "roles": list(made), "by": caller.user})
-            self.store.put_user(User(name, made, self.clock.now()))
+            if not self.store.add_user(User(name, made, self.clock.now())):
+                raise Refused(
+                    "not-allowed",
+                    f"Somebody has invited {name!r} just now.",
+                    "Look at the users, and invite them anew.",
+                )
         return self._invitation(name, by=caller.user)
 
     def change(self, caller: Caller, name: str, roles: Sequence[str], is_blocked: bool) -> Json:
@@ -146,16 +152,15 @@ class Access:
             )
         made = tuple(role for role in ROLES if role in roles)
         if is_blocked:  # first: whoever is sent away is out, whatever becomes of the record
-            self.store.put_user(replace(user, is_blocked=True))
+            self.store.set_roles(name, user.roles, is_blocked=True)
             self.admission.forget()
         self.ledger.note(
             "user-changed",
             {"user": name, "roles": list(made), "blocked": is_blocked, "by": caller.user},
         )
-        changed = replace(user, roles=made, is_blocked=is_blocked)
-        self.store.put_user(changed)
+        self.store.set_roles(name, made, is_blocked=is_blocked)
         self.admission.forget()
-        return _user_json(changed)
+        return _user_json(replace(user, roles=made, is_blocked=is_blocked))
 
     def owner_link(self) -> str | None:
         """Return an invitation for the first owner, or None if they have come in already."""
@@ -163,7 +168,7 @@ class Access:
         if owner is not None and owner.password:
             return None
         if owner is None:
-            self.store.put_user(User(OWNER, ("owner", "operator"), self.clock.now()))
+            self.store.add_user(User(OWNER, ("owner", "operator"), self.clock.now()))
         for token in self.store.tokens(OWNER):
             self.store.revoke_token(token.id, self.clock.now())
         return str(self._invitation(OWNER, by="the first start")["invitation"])
