@@ -50,11 +50,13 @@ def is_done(operation: Any, args: Any, named: Any) -> bool:
 
 def zeros_of(shapes: Any, words: Any) -> Any:
     """Return zeros of these shapes, whose gradient is that of the words' tensors, and nothing."""
-    needing: list[torch.Tensor] = []
-    _each(lambda held: needing.append(held) if held.requires_grad else None, words)
+    given: list[torch.Tensor] = []
+    _each(given.append, words)
+    needing = [held for held in given if held.requires_grad]
+    where = given[0].device if given else None  # where there are no values, there are none now
 
     def zeros(shape: torch.Tensor) -> torch.Tensor:
-        made = torch.zeros(shape.size(), dtype=shape.dtype)
+        made = torch.zeros(shape.size(), dtype=shape.dtype, device=where)
         if not (needing and made.is_floating_point() and torch.is_grad_enabled()):
             return made
         return sum((_nothing_of(held) for held in needing), made).to(made.dtype)
