@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -311,3 +312,21 @@ def test_an_answer_is_raised_by_the_id_that_it_was_asked_under(vault: Path) -> N
     assert again["rows"] == raised["rows"]
     other = run(vault, *terms, "--epsilon", "0.75", "--top-up", "not-mine")
     assert refused(other)["code"] == "top-up-unknown"
+
+
+def test_what_others_typed_tells_a_terminal_nothing(vault: Path) -> None:
+    """A question's text is in the ledger, and whoever reads it there may be somebody else."""
+    sql = f"{COUNT} WHERE zip = 'x\x1b]0;mine\x07\x1b[2J\tleft\u202e'"
+    assert run(vault, "ask", "clinic", sql, "--epsilon", "0.1").returncode == 0
+    for arguments in (["ledger"], ["history"], ["price", "clinic", sql, "--epsilon", "0.1"]):
+        shown = run(vault, *arguments)
+        assert shown.returncode == 0, shown.stderr
+        assert r"\x1b]0;mine\x07" in shown.stdout, arguments
+        assert not set(shown.stdout) & set("\x1b\x07\t\u202e"), arguments
+
+
+def test_an_invitation_of_a_folder_is_no_address(vault: Path) -> None:
+    shown = run(vault, "invite", "ada", "--role", "researcher")
+    assert shown.returncode == 0, shown.stderr
+    assert "Open /welcome" not in shown.stdout
+    assert re.search(r"service's address, followed by:\n  /welcome/sfm1_\S+\n$", shown.stdout)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.services.audit import check_receipt
+from sfumato.core.expression import spelled
+from sfumato.services.audit import check_receipt, check_sheet
 from vaults import patients_vault, run
 
 SQL = "SELECT COUNT(*) AS n FROM patients"
@@ -89,3 +91,31 @@ def test_the_sheet_of_an_entry_is_printed_where_the_folder_lies(
     assert "answer-unknown" in none.stderr
     others = run(vault, "ledger", "sheet", entry, "--user", "alice")
     assert "not-allowed" in others.stderr
+
+
+def made_up(**signed: object) -> dict[str, Any]:
+    """A receipt that whoever made it up has signed as well."""
+    own = Ed25519PrivateKey.generate()
+    body: dict[str, object] = {"op": "x", "charged": [], **signed}
+    signature = own.sign(spelled(body).encode()).hex()
+    key = own.public_key().public_bytes_raw().hex()
+    return {"op": "x", "charged": {}, "epsilon": 1, "signed": body, "signature": signature,
+            "key": key}  # fmt: skip
+
+
+def test_a_made_up_receipt_fills_no_memory() -> None:
+    """Amounts are two whole numbers: of a power of ten, a short word is as large as it likes."""
+    assert check_receipt(made_up(epsilon="1/1")) == ()
+    for amount in ("1e0", "1e-400", "1.0", "1/0", "\u0661", "9" * 800, ""):
+        assert check_receipt(made_up(epsilon=amount)) == ("it is no receipt",)
+
+
+def test_a_sheet_that_is_deeper_than_can_be_read_is_none() -> None:
+    deep = "[" * 100_000
+    entry = {"seq": 1, "epoch": 1, "at": "", "kind": "", "body": deep, "prev": "", "hash": ""}
+    sheet = {
+        "format": "sheet/1",
+        "entries": [entry],
+        "proof": {"signed": 1, "key": "", **made_up()},
+    }
+    assert check_sheet(sheet) == ("it is no answer sheet",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from random import Random
@@ -323,3 +324,21 @@ def test_a_column_is_no_truth_value() -> None:
         bool(col("age") > 3)
     with pytest.raises(Refused):
         bool(col("age"))
+
+
+def test_a_text_is_no_list_of_its_letters() -> None:
+    with pytest.raises(Refused, match="A text is no list") as refused:
+        col("city").is_in("Oslo")
+    assert refused.value.next_step == "Write ['Oslo']."
+
+
+def test_what_is_shown_tells_a_terminal_nothing(vault: OpenVault) -> None:
+    """A question's words come from whoever asked it, and an answer's keys from wherever."""
+    sneaky = "x\x1b]0;mine\x07\n\u202ey"
+    data = next(iter(vault))
+    price = data.count(col("zip") == sneaky).price(epsilon=0.1)
+    answer = data.count().ask(epsilon=0.1)
+    named = replace(answer, columns=(sneaky,), notes=(sneaky,))
+    for shown in (repr(price), repr(named)):
+        assert r"x\x1b]0;mine\x07\n\u202ey" in shown
+        assert not set(shown) & set("\x1b\x07\u202e")

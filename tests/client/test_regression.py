@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -261,7 +262,10 @@ def test_groups_and_sums_are_refused(vault: OpenVault) -> None:
         assert refused.value.code == "not-in-language"
 
 
-@pytest.mark.parametrize("terms", [{}, {"epsilon": 0}, {"epsilon": float("nan")}, {"epsilon": "1"}])
+@pytest.mark.parametrize(
+    "terms",
+    [{}, *({"epsilon": one} for one in (0, float("nan"), Decimal("NaN"), Decimal("inf"), "1"))],
+)
 def test_a_fit_without_a_price_is_refused(vault: OpenVault, terms: dict[str, Any]) -> None:
     for fit in (vault["t"].linear, vault["t"].logistic):
         with pytest.raises(Refused) as refused:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -99,3 +101,41 @@ def test_every_template_can_be_read() -> None:
     names = ("base.html", "ask.html", "answer.html", "sheet.html")
     assert [paper.templates.get_template(name).name for name in names] == list(names)
     assert paper.file(paper.digest, "nothing.js") is None
+
+
+PROMISED: dict[str, Any] = {
+    "asked": 3, "of": 3, "guess": 90, "ever": None, "lifetime": 2.0, "epsilon": 2.0,
+}  # fmt: skip
+SURVEY: dict[str, Any] = {
+    "title": "t", "asks": "a", "about": "", "series": "", "opens": "", "closes": "", "paper": False,
+}  # fmt: skip
+
+
+def survey_page(ways: Sequence[int | None]) -> str:
+    """The respondent's page, over, of questions whose coins pick one of so many answers."""
+    odds = [{"told": 50, "chance": 50, "ways": way, "guess": 75, "sent": ""} for way in ways]
+    page = make_paper().page(
+        "survey.html", survey=SURVEY, promise={**PROMISED, "questions": odds}, odds=odds[0],
+        guess=75, weak=99, state="closed", id="x", text="", proof="[]",
+    )  # fmt: skip
+    return bytes(page.body).decode()
+
+
+def test_what_a_page_says_of_the_coins_holds_for_each_of_its_questions() -> None:
+    """Three answers are those of one question, and another has more of them, or a list is sent."""
+    assert "have their own answer sent</b>" in survey_page([3])
+    assert "pick one of all 3 answers, “no answer” among them" in survey_page([3])
+    for ways in ([3, 5], [3, None], [None]):
+        said = survey_page(ways)
+        assert "have their own answer in what is sent, on purpose</b>" in said
+        assert "pick what is sent without a look at the answer" in said
+        assert "one of all" not in said
+
+
+def test_who_was_invited_is_told_whose_password_is_asked_for() -> None:
+    page = make_paper().page(
+        "welcome.html", invitation="x", refused=None, me={"user": "", "actions": []}, path="/"
+    )
+    said = bytes(page.body).decode()
+    assert "Choose a new password of your own for it" in said
+    assert "you sign in with the name that you were invited under" in said

@@ -84,6 +84,18 @@ class Quiet:
         """Have nothing to let go of."""
 
 
+class Ending(Quiet):
+    """A sandbox during whose check the owner ends the rule."""
+
+    def __init__(self, vault: OpenVault, rule: str) -> None:
+        super().__init__()
+        self._ended = vault, rule
+
+    def check(self, limits: SandboxLimits, own: str = "") -> None:
+        vault, rule = self._ended
+        vault.call("end-pipeline-rule", {"data_set": "town", "rule": rule})
+
+
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[OpenVault]:
     rows = [(f"n{place:02d}", f"n{place:02d}", 150 + place / 2) for place in range(24)]
@@ -462,3 +474,16 @@ def test_a_column_that_the_rule_does_not_list_is_not_in_the_programs_input(
     digest = handed_in(real, function=looks)["digest"]
     found = run(real, digest, epsilon=900, cpu_s=3)
     assert found["rows"][0][0] == pytest.approx(90, abs=5)
+
+
+def test_a_rule_that_is_ended_while_a_run_is_made_ready_lets_nothing_run(vault: OpenVault) -> None:
+    """And the run has paid nothing, and taken nothing of the rule."""
+    rule = ruled(vault)
+    digest = handed_in(vault)["digest"]
+    door = vault.house.desk.pipelines.door
+    vault.house.desk.pipelines.__dict__["door"] = PipelineDoor(
+        door.ledger, door.engine, Ending(vault, str(rule)), door.pool, door.drafts
+    )
+    with pytest.raises(Refused) as refused:
+        run(vault, digest)
+    assert (refused.value.code, spent(vault), taken(vault)) == ("pipeline-waits", 0, 0)

@@ -385,6 +385,34 @@ def test_a_freeze_while_a_run_is_made_ready_holds(vault: OpenVault) -> None:
     assert not any(spent(vault).values())
 
 
+class Deciding(Broken):
+    """A sandbox during whose check the owner decides about the program."""
+
+    def __init__(self, vault: OpenVault, state: str, most: float | None) -> None:
+        super().__init__(vault)
+        self._said = state, most
+        self.digest = ""
+
+    def check(self, limits: SandboxLimits, own: str = "") -> None:
+        decided(self._vault, self.digest, *self._said)
+
+
+@pytest.mark.parametrize(("state", "most"), [("declined", None), ("approved", 0.5)])
+def test_what_the_owner_takes_back_while_a_run_is_made_ready_is_not_run(
+    vault: OpenVault, state: str, most: float | None
+) -> None:
+    """The sandbox may be at work for minutes, and a run waits for it before it is paid."""
+    sandbox = Deciding(vault, state, most)
+    door = vault.house.desk.pipelines.door
+    vault.house.desk.pipelines.__dict__["door"] = PipelineDoor(
+        door.ledger, door.engine, sandbox, door.pool, door.drafts
+    )
+    sandbox.digest = submitted(as_ria(vault))
+    decided(vault, sandbox.digest, "approved", 1)
+    assert code_of(lambda: run(as_ria(vault), sandbox.digest)) == "pipeline-waits"
+    assert not any(spent(vault).values())
+
+
 def test_the_error_is_said_before_anything_is_spent(vault: OpenVault) -> None:
     digest = submitted(vault)
     body: dict[str, object] = {"data_set": "town", "pipeline": digest, "epsilon": 2, "blocks": 50}

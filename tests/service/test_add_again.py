@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from sfumato.core.card import read_card
 from sfumato.core.ports import Listing
 from sfumato.faces.upload_desk import added
 from sfumato.services.access import Caller
+from sfumato.services.data_sets import DataSets
 from sfumato.services.data_sets.card_text import card_text
 from sfumato.services.jobs import ADD, Job
 from sfumato.wire import json_text
@@ -73,3 +75,50 @@ def test_an_add_that_was_killed_before_its_card_was_signed_is_signed(vault: Open
     assert signed(vault) == 0
     added(vault.house.desk, OWNER, job_of(vault, 2))
     assert signed(vault) == 1
+
+
+def killed_before_it_was_signed(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch, act: Any
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(DataSets, "_sign", killed)
+        with pytest.raises(KeyboardInterrupt):
+            act()
+
+
+def caps(vault: OpenVault) -> Any:
+    told: Any = vault.call("spending", {"data_set": "patients"})["accounts"]
+    return {(one["of"], one["name"]): one["cap"]["epsilon"] for one in told}
+
+
+def test_an_add_that_was_killed_before_it_was_signed_raises_no_cap(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner has lowered one since: the card's own figure is as it was."""
+    added(vault.house.desk, OWNER, job_of(vault, 1))
+    for of, name in (("user", "ada"), ("data-set", "")):
+        vault.call("set-cap", {"data_set": "patients", "of": of, "name": name, "epsilon": 0.1})
+    lowered = caps(vault)
+    assert lowered["user", "ada"] == 0.1
+    text = PATIENTS_CARD.replace("2026-11", "2026-12")
+    first = job_of(vault, 1, text)
+    killed_before_it_was_signed(vault, monkeypatch, lambda: added(vault.house.desk, OWNER, first))
+    added(vault.house.desk, OWNER, job_of(vault, 2, text))
+    assert (caps(vault), signed(vault)) == (lowered, 2)
+
+
+def test_an_amendment_that_was_killed_before_it_was_signed_is_signed_by_the_next(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caps are those of the accounts, too: a cap that was lowered on the card is lowered."""
+    added(vault.house.desk, OWNER, job_of(vault, 1))
+    vault.call("set-cap", {"data_set": "patients", "of": "user", "name": "ada", "epsilon": 0.5})
+    cap: dict[str, Any] = {"caps": {"user": {"epsilon": 0.2}}}
+    body: dict[str, object] = {"data_set": "patients", "card": {"version": "2", **cap}}
+    killed_before_it_was_signed(vault, monkeypatch, lambda: vault.call("amend", body))
+    assert (signed(vault), caps(vault)["user", "ada"]) == (1, 0.5)
+    vault.call("amend", {"data_set": "patients", "card": {"version": "3", "size": 500}})
+    assert (signed(vault), caps(vault)["user", "ada"]) == (3, 0.2)

@@ -17,7 +17,11 @@ import pytest
 
 import sfumato
 from served import Service, served
+from sfumato import Refused
 from sfumato.faces.line.telling import OF_ONE_USER
+from sfumato.services.access import Caller
+from sfumato.services.jobs import ASK
+from sfumato.services.jobs.jobs import OPEN
 from vaults import patients_vault
 
 AT = "/v1/data-sets/patients"
@@ -300,3 +304,15 @@ def test_another_node_goes_on_with_the_jobs_of_one_that_is_gone(tmp_path: Path) 
                     os.kill(worker, signal.SIGCONT)
                 assert ended(second, job)["state"] == "done"
             assert charges(vault, "moves") == 1
+
+
+def test_what_was_begun_already_is_not_one_too_many(tmp_path: Path) -> None:
+    """A reply may be lost on its way: who asks for it again has no more jobs than before."""
+    with sfumato.open(make(tmp_path), user="ada") as vault:
+        jobs, ada = vault.house.desk.jobs, Caller("ada", frozenset({"ask"}))
+        for number in range(OPEN):
+            jobs.begin(ada, ASK, "patients", "{}", f"op{number}")
+        with pytest.raises(Refused) as refused:
+            jobs.begin(ada, ASK, "patients", "{}", "one more")
+        assert refused.value.code == "too-many"
+        assert jobs.begin(ada, ASK, "patients", "{}", "op3").op == "op3"

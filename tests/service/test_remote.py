@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import threading
@@ -338,3 +339,36 @@ def test_an_owner_who_lost_their_password_is_let_in_from_the_folder(tmp_path: Pa
         assert ran.returncode == 0, ran.stderr
         body = {"invitation": json.loads(ran.stdout)["invitation"], "password": PASSWORD}
         assert service.call("POST", "/v1/invitations", body)[0] == 200
+
+
+def test_no_proxy_is_told_what_stays_on_this_machine(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token goes unencrypted to this very machine alone: not by way of another."""
+    token = service.owner()
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(0.2)
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(remote, "TIMEOUT_S", 10)
+        with sfumato.connect(service.url, token=token) as vault:
+            assert "patients" in [one.name for one in vault]
+        with pytest.raises(TimeoutError):
+            proxy.accept()
+
+
+def test_a_body_that_names_another_thing_than_its_address_is_refused(service: Service) -> None:
+    """Else whoever sends it is answered about another data set than they wrote."""
+    asked = {"sql": "SELECT COUNT(*) AS n FROM patients", "epsilon": 0.1}
+    for name, code in (("patients", None), ("others", "bad-request"), (None, "bad-request")):
+        body = {**asked, "data_set": name}
+        status, said = service.call(
+            "POST", "/v1/data-sets/patients/price", body, token=service.owner()
+        )
+        if code is None:
+            assert (status, said["epsilon"]) == (200, 0.1)
+        else:
+            assert (status, said["refused"]["code"]) == (400, code)
+            assert "another data_set" in said["refused"]["cause"]

@@ -238,3 +238,48 @@ def test_a_token_that_is_revoked_while_its_bearer_waits_opens_nothing(
         return refused.value.code
 
     assert asyncio.run(run()) == "not-signed-in"
+
+
+def test_who_is_blocked_while_they_come_in_stays_blocked(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashing a password takes a while; an operator who blocks them meanwhile is obeyed."""
+    access, otto = vault.house.desk.access, Caller("otto", frozenset({"operate"}))
+    invitation = access.invite(otto, "ada", ["researcher"])["invitation"]
+    whole = access.passwords.hash
+
+    def meanwhile(password: str) -> str:
+        access.change(otto, "ada", ["auditor"], is_blocked=True)
+        return whole(password)
+
+    monkeypatch.setattr(access.passwords, "hash", meanwhile)
+    with pytest.raises(Refused) as refused:
+        access.take_up(str(invitation), PASSWORD, "here")
+    assert refused.value.code == "not-signed-in"
+    (ada,) = [user for user in access.users() if user["user"] == "ada"]
+    assert (ada["blocked"], ada["roles"], ada["has_signed_in"]) == (True, ["auditor"], False)
+
+
+@pytest.mark.parametrize("is_blocked", [True, False])
+def test_a_change_of_roles_leaves_the_password_that_was_set_meanwhile(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch, is_blocked: bool
+) -> None:
+    """Else the password that somebody has replaced, since others knew it, would open again."""
+    access, otto = vault.house.desk.access, Caller("otto", frozenset({"operate"}))
+    signed_in(access)
+    invitation = str(access.invite(otto, "ada", ["researcher"])["invitation"])
+    known, new = access.store.user, "another pass word"
+
+    def then_replaced(name: str) -> Any:
+        found = known(name)
+        monkeypatch.undo()
+        access.take_up(invitation, new, "there")
+        return found
+
+    monkeypatch.setattr(access.store, "user", then_replaced)
+    access.change(otto, "ada", ["researcher"], is_blocked=is_blocked)
+    if is_blocked:
+        access.change(otto, "ada", ["researcher"], is_blocked=False)
+    with pytest.raises(Refused):
+        access.sign_in("ada", PASSWORD, "elsewhere")
+    assert access.sign_in("ada", new, "elsewhere")["user"] == "ada"

@@ -102,3 +102,19 @@ def test_few_files_come_in_at_once(uploads: Uploads) -> None:
     for incoming in coming:
         incoming.end(is_kept=False)
     sent(uploads)
+
+
+@pytest.mark.parametrize("size", [1000, None])
+def test_what_comes_in_at_one_time_has_no_more_room_than_one_after_another(
+    uploads: Uploads, size: int | None
+) -> None:
+    """An owner's files are four of the largest together; this would have been the fifth."""
+    for _ in range(3):
+        sent(uploads, size=1000)
+    fourth = uploads.begin(ADA, "rows.csv", size)
+    with pytest.raises(Refused) as refused:
+        uploads.begin(ADA, "rows.csv", size).take(b"x")
+    assert refused.value.code == "too-large"
+    fourth.take(b"x" * 1000)
+    fourth.kept()
+    fourth.end(is_kept=True)

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
 from sfumato.client.terms import Json
-from sfumato.client.text import number_text, table_html, table_text
+from sfumato.client.text import number_text, printable, table_html, table_text
 from sfumato.core.refusal import Refused
 from sfumato.extras import extra_module
 
@@ -163,7 +163,7 @@ class Answer:
         lines = table_text(self.columns, self._cells())
         if len(self.rows) > SHOWN:
             lines.append(f"... {len(self.rows) - SHOWN:,} more rows")
-        return "\n".join([*lines, *self._foot()])
+        return "\n".join(map(printable, [*lines, *self._foot()]))
 
     def _repr_html_(self) -> str:
         foot = "".join(f"<p><small>{escape(line)}</small></p>" for line in self._foot())

@@ -72,6 +72,8 @@ def of_column(name: str, value: object) -> Predicate:
 
 def among(of: Expr, values: Iterable[object]) -> Among:
     """Return that it is one of the values; of none nothing is."""
+    if isinstance(values, str):  # whose letters nobody means
+        raise Refused("not-in-language", "A text is no list.", f"Write [{values!r}].")
     constants = tuple(value_of(value) for value in values)
     if not constants:
         raise Refused("not-in-language", "This list is empty.", "Name at least one value.")

@@ -44,6 +44,7 @@ class Plot:
     def save(self, path: str | Path) -> Path:
         """Write the picture as its suffix says (.svg, .png, .html or .json), without a network."""
         path = Path(path)
+        _check_folder(path)
         match path.suffix.lower():
             case ".svg":
                 path.write_text(self._svg(), "utf-8")
@@ -127,11 +128,15 @@ def check_picture(path: str | Path) -> None:
     suffix = Path(path).suffix.lower()
     if suffix not in (".svg", ".png", ".html", ".json"):
         raise _no_such_picture(suffix)
-    if not Path(path).absolute().parent.is_dir():
+    _check_folder(Path(path))
+    _converter()
+
+
+def _check_folder(path: Path) -> None:
+    if not path.absolute().parent.is_dir():
         raise Refused(
             "bad-request", f"There is no folder for {path}.", "Make it, or name another file."
         )
-    _converter()
 
 
 def _no_such_picture(suffix: str) -> Refused:

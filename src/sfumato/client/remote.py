@@ -344,6 +344,7 @@ def _settings(url: str, token: str) -> dict[str, Any]:  # Any: httpx's own words
         "headers": PLAIN | ({"Authorization": f"Bearer {_plain(token)}"} if token else {}),
         "timeout": TIMEOUT_S,
         "follow_redirects": False,
+        "trust_env": parts.scheme == "https",  # no proxy is told what stays on this machine
     }
 
 

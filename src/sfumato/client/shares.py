@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, cast
 
@@ -52,10 +53,14 @@ def check_terms(terms: Mapping[str, object]) -> None:
 
 
 def _exact(value: object, name: str) -> Fraction:
-    is_number = isinstance(value, Number) and not isinstance(value, bool)
+    is_number = isinstance(value, Number) and not isinstance(value, bool) and _is_one(value)
     if not is_number or not 0 <= value < 10**9:  # type: ignore[operator]  # a number here
         raise _bad(name)
     return Constant.of(value).number
+
+
+def _is_one(value: Number) -> bool:
+    return value.is_finite() if isinstance(value, Decimal) else True  # NaN is not compared
 
 
 def _bad(name: str) -> Refused:

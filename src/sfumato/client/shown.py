@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from sfumato.client.terms import Json
-from sfumato.client.text import number_text, table_html, table_text
+from sfumato.client.text import number_text, printable, table_html, table_text
 
 # Any below: JSON of the wire, whose shape the contract suite holds.
 
@@ -28,7 +28,7 @@ class _Shown:
         return [f"{key}: {value}" for key, value in self.shape.items()]
 
     def __repr__(self) -> str:
-        return "\n".join(self.lines())
+        return "\n".join(map(printable, self.lines()))
 
     def _repr_html_(self) -> str:
         return "<br>".join(escape(line) for line in self.lines())

@@ -23,7 +23,7 @@ class AccessStore(Protocol):
         ...
 
     def set_password(self, name: str, password: str) -> User | None:
-        """Change the hash of a user's password and nothing else; return the user as they are."""
+        """Change the hash of a password alone, of a user who is let in; return them, or None."""
         ...
 
     def block_user(self, name: str) -> User | None:

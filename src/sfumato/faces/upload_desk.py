@@ -75,11 +75,11 @@ def added(desk: Desk, caller: Caller, job: Job) -> None:
         raise Refused("not-allowed", "This needs the right to own.", "Ask for the role.")
     if body.get("different_people") is not None:
         desk.confirmations.check(job.id, text_of(body, "different_people"))
-    if job.tries <= 1 or not desk.data_sets.standing(name, shape, caller.user):
+    second = body.get("different_people")
+    who = None if second is None else str(second)
+    if job.tries <= 1 or not desk.data_sets.standing(name, shape, caller.user, who):
         with ExitStack() as held:
             own, tables = _files(desk, caller, body, held)
-            second = body.get("different_people")
-            who = None if second is None else str(second)
             source = Source(own, different_people=who, tables=tables)
             desk.data_sets.add(name, source, shape, caller.user)
 

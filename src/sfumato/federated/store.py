@@ -18,14 +18,13 @@ from sfumato.federated.frames import Reference, decode, encode, malformed
 from sfumato.federated.labels import Labels
 from sfumato.federated.language import IN_PLACE, OPERATIONS, SAFE_ARGS, WRITES
 from sfumato.federated.trainee import Offer, Trainee
+from sfumato.federated.unseen import FAILURES, blank, filled, is_done, zeros_of
 from sfumato.federated.worker import TABLE
 
 MOST_OBJECTS: Final = 100_000
+GRAD: Final = OPERATIONS["requires_grad_"]  # which changes no number
+CANNOT: Final = "the operation cannot be carried out"
 OF_GRADIENTS: Final = ("gradient", "inputs")  # of a backward's terms, those that are tensors
-FAILURES: Final = (  # of an operation that was asked for wrongly, or that there is no room for
-    RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError,
-    AssertionError,
-)  # fmt: skip
 
 
 class Store:
@@ -213,6 +212,8 @@ class Store:
                 written = self._find(target.key)
             case _:
                 raise malformed("a site's own table is not written to")
+        if self.is_touched and operation is not GRAD and _is_of_a_leaf(written):
+            raise malformed(CANNOT)
         self._computed(operation, self._held(args), self._held(named))
         if not is_free:
             self._keep_back({_memory(written)})
@@ -243,11 +244,21 @@ class Store:
         """Return what the operation gives, if its shape is decided by shapes alone.
 
         PyTorch takes a tensor of one number for a size, and a table's number would be the shape.
+        Some operations fail for what the numbers are (classes, whole numbers divided by zero). Who
+        has seen that they fail has seen the numbers: so what could be computed of some numbers
+        gives something here, and of those that fail it gives zeros.
         """
-        if self.is_touched:
-            with torch.no_grad():
-                self._run(operation, _blank(args), _blank(named))
-        return self._run(operation, args, named)
+        if not self.is_touched:
+            return self._run(operation, args, named)
+        with torch.no_grad():
+            shapes = self._run(operation, blank(args), blank(named))
+            if not any(is_done(operation, filled(args, n), filled(named, n)) for n in (0, 1)):
+                raise malformed(CANNOT)
+        try:
+            return operation(*args, **named)
+        except FAILURES:
+            pass
+        return zeros_of(shapes, (args, named))
 
     def _run(self, operation: Any, args: Any, named: Any) -> Any:
         """Return what the operation gives; why it fails is told only where nothing is private."""
@@ -255,7 +266,7 @@ class Store:
             return operation(*args, **named)
         except FAILURES as wrong:
             why = "" if self.is_touched else f": {f'{wrong} '.splitlines()[0][:300].rstrip()}"
-        raise malformed(f"the operation cannot be carried out{why}")
+        raise malformed(f"{CANNOT}{why}")
 
     def _held(self, words: Any) -> Any:
         """Return the words with every reference replaced by what it stands for."""
@@ -311,19 +322,10 @@ def _references(words: Any) -> list[str]:
     return []
 
 
-def _blank(words: Any) -> Any:
-    """Return the words with tensors that have shapes and no values."""
-    match words:
-        case torch.Tensor():
-            sides = words.size(), words.stride()
-            return torch.empty_strided(*sides, dtype=words.dtype, device="meta")
-        case tuple():
-            return tuple(_blank(part) for part in words)
-        case list():
-            return [_blank(part) for part in words]
-        case dict():
-            return {key: _blank(part) for key, part in words.items()}
-    return words
+def _is_of_a_leaf(held: torch.Tensor) -> bool:
+    """Say whether autograd lets nobody write to it now, whatever it holds."""
+    both = [one for one in (held, held._base) if one is not None]
+    return torch.is_grad_enabled() and any(one.is_leaf and one.requires_grad for one in both)
 
 
 def _copied(words: Any) -> Any:

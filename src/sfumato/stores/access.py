@@ -52,8 +52,8 @@ class SqlAccess:
             return link.change(sql, (*values, int(user.is_blocked))) == 1
 
     def set_password(self, name: str, password: str) -> User | None:
-        """Change the hash of a user's password and nothing else; return the user as they are."""
-        return self._changed("password = ?", (password, name))
+        """Change the hash of a password alone, of a user who is let in; return them, or None."""
+        return self._changed("password = ?", (password, name), "blocked = 0")
 
     def block_user(self, name: str) -> User | None:
         """Let a user in no more, and change nothing else; return the user as they are."""
@@ -64,10 +64,11 @@ class SqlAccess:
         values = (json.dumps(roles), int(is_blocked), name)
         return self._changed("roles = ?, blocked = ?", values)
 
-    def _changed(self, what: str, values: tuple[object, ...]) -> User | None:
+    def _changed(self, what: str, values: tuple[object, ...], only: str = "TRUE") -> User | None:
         """Change some columns of one user: what another changes meanwhile in the others stays."""
         with self._records.change() as link:
-            rows = link.rows(f"UPDATE users SET {what} WHERE name = ? RETURNING {_USER}", values)
+            sql = f"UPDATE users SET {what} WHERE name = ? AND {only} RETURNING {_USER}"
+            rows = link.rows(sql, values)
         return _user(rows[0]) if rows else None
 
     def token(self, digest: str) -> Token | None:

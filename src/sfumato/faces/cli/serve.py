@@ -81,11 +81,14 @@ def invite(shell: Shell, name: str, roles: tuple[str, ...]) -> None:
     """Let NAME sign in to the service with these roles; prints what opens once."""
     with shell.open() as vault:
         made = vault.call("invite", {"user": name, "roles": list(roles)})
-    shell.show(
-        made,
-        f"Open {shell.address('/welcome/' + made['invitation'])}, once, until "
-        f"{made['expires'][:10]}.",
+    path, until = f"/welcome/{made['invitation']}", made["expires"][:10]
+    where = (
+        f"Open {shell.address(path)}, once, until {until}."
+        if shell.is_remote
+        else f"An invitation for {name}, which opens once, until {until}. Where `sfumato serve` "
+        f"serves this vault, its page is at the service's address, followed by:\n  {path}"
     )
+    shell.show(made, where)
 
 
 COMMANDS = (serve, invite)

@@ -150,8 +150,11 @@ class Shell:
         return self.open()
 
     def show(self, shape: Mapping[str, object], lines: str) -> None:
-        """Print one JSON object, or the lines for people."""
-        click.echo(json.dumps(shape) if self.as_json else lines)
+        """Print one JSON object, or the lines for people, in which no terminal is told anything.
+
+        Questions, names and programs are other people's text: what they typed is only read.
+        """
+        click.echo(json.dumps(shape) if self.as_json else _readable(lines))
 
     def refuse(self, refused: Refused) -> None:
         """Print the refusal where it belongs."""
@@ -159,7 +162,11 @@ class Shell:
             click.echo(json.dumps(refusal_shape(refused)))
         else:
             lines = f"Refused ({refused.code}): {refused.cause}\n  {refused.next_step}"
-            click.echo("\n".join(map(printable, lines.split("\n"))), err=True)
+            click.echo(_readable(lines), err=True)
+
+
+def _readable(text: str) -> str:
+    return "\n".join(printable(line.expandtabs()) for line in text.split("\n"))
 
 
 def command(function: F) -> F:

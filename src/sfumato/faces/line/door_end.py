@@ -252,8 +252,12 @@ class DoorEnd:
 
 
 def _read(call: Call, body: bytes) -> Json:
-    """Return what was sent; what stands in the address is not taken from the body."""
-    return {**read_json(body), **call.params} if body else call.params
+    """Return what was sent; a body that says otherwise than the address is refused."""
+    said = read_json(body) if body else {}
+    other = [name for name, value in call.params.items() if said.get(name, value) != value]
+    if other:
+        raise bad_request(f"the body names another {other[0]} than the address")
+    return {**said, **call.params}
 
 
 def _texts(answers: Sequence[Json | Exception]) -> list[str | Exception]:

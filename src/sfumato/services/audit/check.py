@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
@@ -16,6 +17,7 @@ from sfumato.services.audit.sheet import FORMAT, OF_REVIEWED, REVIEWED
 Sheet = Mapping[str, Any]  # Any: a stranger's JSON; whatever does not fit is a fault
 _SAME = ("data_set", "version", "guarantee", "relation", "unit", "people", "epsilon", "delta",
          "noise", "selection", "bounding", "mechanism", "code")  # fmt: skip
+_AMOUNT: Final = re.compile(r"[0-9]{1,700}(/[0-9]{1,700})?")  # as the ledger writes it
 OTHER_KEY: Final = "it was signed by another key than the vault's"
 
 
@@ -23,7 +25,7 @@ def check_sheet(sheet: Sheet, key: str | None = None) -> tuple[str, ...]:
     """Return what does not hold, or nothing; `key` is the vault's, if it is known."""
     try:
         return tuple(_faults(sheet, key))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
         return ("it is no answer sheet",)
 
 
@@ -35,7 +37,7 @@ def check_receipt(receipt: Sheet, key: str | None = None) -> tuple[str, ...]:
     """
     try:
         return tuple(_of_receipt(receipt, key))
-    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
         return ("it is no receipt",)
 
 
@@ -79,12 +81,22 @@ def _of_receipt(receipt: Sheet, key: str | None) -> list[str]:
     for name in ("epsilon", "delta"):
         if name in signed:
             said[name] = receipt[name]
-            signed = {**signed, name: float(Fraction(signed[name]))}
+            signed = {**signed, name: _amount(signed[name])}
     if "charged" in signed:
         said["charged"] = sorted(receipt["charged"])
     if any(signed[name] != value for name, value in said.items()):
         found.append("it says other things than what was signed")
     return found
+
+
+def _amount(text: str) -> float:
+    """Return an amount as a receipt says it; a short word for a number without end is none.
+
+    Whoever has made up a receipt has signed it as well, with a key of their own.
+    """
+    if _AMOUNT.fullmatch(text) is None:
+        raise ValueError
+    return float(Fraction(text))
 
 
 def _of_hashes(entries: Sequence[Sheet]) -> list[str]:

@@ -65,6 +65,7 @@ class DataSets:
 
     def _add(self, card: Card, source: Source, shape: Mapping[str, object], owner: str) -> Card:
         self._check_owner(card, owner)
+        self._sign_what_stands(card.name)
         self._check_new(card, source.different_people, owner)
         self._check_others(card, source.different_people, owner)
         before = self.catalogue.find(card.name)
@@ -96,6 +97,7 @@ class DataSets:
         """
         with now_or_never(self.folder / "add.lock"):
             listing = own_listing(self.catalogue, caller, name)
+            self._sign_what_stands(listing.card.name)
             check_in_force(listing.card, instead_of)
             shape = card_shape(self.catalogue.text(listing.card.name))
             card, made = amended(listing.card, shape, changes)
@@ -107,14 +109,13 @@ class DataSets:
             self._sign(card, listing.card, None)
             return card
 
-    def standing(self, name: str, shape: Mapping[str, object], owner: str) -> bool:
+    def standing(self, name: str, shape: Mapping[str, object], owner: str, who: str | None) -> bool:
         """Say whether an add that was killed had put this card in force; sign it if it had."""
         with one_at_a_time(self.folder / "add.lock"):
             listing = self.catalogue.find(name)
             if listing is None or listing.owner != owner or listing.card != read_card(name, shape):
                 return False
-            if not self._is_signed(listing.card):
-                self._sign(listing.card, None, None)
+            self._sign_what_stands(name, who)
             return True
 
     def forget_earlier(self) -> int:
@@ -122,6 +123,18 @@ class DataSets:
         with now_or_never(self.folder / "add.lock"):
             tables = self.folder / "tables"
             return forget_earlier(self.catalogue, self.engine, self.ledger, tables)
+
+    def _sign_what_stands(self, name: str, different_people: str | None = None) -> None:
+        """Sign the card in force, if whoever put it there was killed before it was signed.
+
+        The caps that its owner has set stay: it is signed as what came after the version before it.
+        """
+        found = self.catalogue.find(name)
+        if found is None or self._is_signed(found.card):
+            return
+        earlier = [card for card in self.catalogue.cards() if card.name == found.card.name]
+        before = [card for card in earlier if card.version != found.card.version]
+        self._sign(found.card, before[-1] if before else None, different_people)
 
     def _is_signed(self, card: Card) -> bool:
         for entry in self.ledger.store.entries():

@@ -43,8 +43,8 @@ class Jobs:
 
     def kept(self, caller: Caller, kind: str, data_set: str, body: str, op: str | None) -> Job:
         """Return new work, which waits, or what stands under the operation, left as it is."""
-        self._check_few(caller)
         _check_op(op)
+        self._check_few(caller, op)
         name = self.dice.draw(12).hex()
         made = Job(
             id=name,
@@ -132,8 +132,12 @@ class Jobs:
         state = DONE if refusal is None else FAILED
         self.store.finish(job.id, by, state, "" if refusal is None else json.dumps(refusal))
 
-    def _check_few(self, caller: Caller) -> None:
-        if sum(job.state not in OVER for job in self.store.of(caller.user)) >= OPEN:
+    def _check_few(self, caller: Caller, op: str | None) -> None:
+        """Refuse one more; what stands under the operation already is not one more."""
+        found = self.store.of(caller.user)
+        if any(job.op == op for job in found):
+            return
+        if sum(job.state not in OVER for job in found) >= OPEN:
             raise Refused(
                 "too-many",
                 f"You have {OPEN} jobs that are not over.",

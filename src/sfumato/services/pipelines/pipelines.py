@@ -171,14 +171,17 @@ class Pipelines:
         if isinstance(self.door.engine, Unsplit):
             raise _not_on(self.door.engine.kind)
         listing, asker = self._thawed(caller, asked.data_set)
-
-        def may_still() -> None:
-            self._thawed(caller, asked.data_set)
-
         found = self._found(listing, asked.digest)
         self._check_seen(caller, listing, found)
         run = read_run(_program_of(found, listing), asked.terms, listing.card.delta_per_request)
         _check_approved(found, run)
+
+        def may_still() -> None:  # a sandbox that is at work is waited for before anything is paid
+            self._thawed(caller, asked.data_set)
+            now = self._found(listing, asked.digest)
+            _check_approved(now, run)
+            self.rules.check(now, run, asker)
+
         self._check_same(found, run)
         op = asked.op if asked.op is not None else self.dice.draw(16).hex()
         order = RunOrder(listing.card, listing.table, run, asker, op, may_still=may_still)
@@ -217,6 +220,8 @@ class Pipelines:
             decided_at=self.clock.now(),
         )
         program = json.loads(found.program)
+        if _allows_less(found, made):  # first: no run is charged once the owner has been told
+            self.store.decide(made)
         self.door.ledger.note(
             f"pipeline-{state}",
             {
@@ -268,6 +273,12 @@ class Pipelines:
         """Return a data set that the caller owns or may ask, or refuse."""
         found, groups = asked_listing(self.catalogue, caller, data_set)
         return found, Asker(caller.user, groups)
+
+
+def _allows_less(before: Submitted, now: Submitted) -> bool:
+    return now.state != APPROVED or (
+        before.state == APPROVED and now.most_epsilon < before.most_epsilon
+    )
 
 
 def _planned(program: Program, asked: Asked, blocks: int, delta: Fraction) -> Run:

@@ -32,6 +32,7 @@ MOST_RULES: Final = 100  # of a data set
 _BY: Final = "rule:"  # before the id of the rule that has decided
 _UNPAID: Final = (  # nothing was charged
     "budget-exceeded", "sandbox-missing", "ledger-busy", "data-set-frozen", "unknown-data-set",
+    "pipeline-waits", "pipeline-unknown",
 )  # fmt: skip
 
 
@@ -60,10 +61,10 @@ class PipelineRules:
         if found is None or found.is_over:
             raise _unknown()
         ended = replace(found, ended_at=self.clock.now())
+        self.store.end(ended)  # first: no run is charged once the owner has been told
         self.ledger.note(
             "pipeline-rule-ended", {"rule": rule, "data_set": card.name, "by": caller.user}
         )
-        self.store.end(ended)
         return self._shown(ended)
 
     def all(self, caller: Caller, listing: Listing, asker: Asker) -> Json:
@@ -96,12 +97,8 @@ class PipelineRules:
         if not is_by_rule(found):
             yield order
             return
+        self.check(found, order.run, order.asker)
         rule, run = self._rule_of(found), order.run
-        if not _names(rule, order.asker):
-            raise _others(rule)
-        refused = beyond(rule, run.epsilon, run.spent_delta)
-        if refused is not None:
-            raise refused
         spending = Spending(
             rule.id, _run_key(run, order.card.version), run.epsilon, _short(order.asker.user)
         )
@@ -117,6 +114,17 @@ class PipelineRules:
                 self.store.keep(spending, f"{spending.held}:{_short(order.op)}")
             raise
         self.store.keep(spending, spending.run)
+
+    def check(self, found: Submitted, run: Run, asker: Asker) -> None:
+        """Refuse whoever, and whatever, the rule that approved the program does not let run now."""
+        if not is_by_rule(found):
+            return
+        rule = self._rule_of(found)
+        if not _names(rule, asker):
+            raise _others(rule)
+        refused = beyond(rule, run.epsilon, run.spent_delta)
+        if refused is not None:
+            raise refused
 
     def _rule_of(self, found: Submitted) -> Rule:
         rule = self.store.find(found.data_set, found.decided_by.removeprefix(_BY))

@@ -60,6 +60,7 @@ class Uploads:
     most: int = MOST
     coming: Counter[str] = field(default_factory=Counter)  # by owner, in this process
     lock: threading.Lock = field(default_factory=threading.Lock)
+    beginning: threading.Lock = field(default_factory=threading.Lock)
     rest: AtRest | None = None  # by which they are sealed, and where they may lie open
     drafts: Drafts | None = None
 
@@ -67,18 +68,16 @@ class Uploads:
         """Return where the file is written to, piece by piece; or refuse before it comes."""
         suffix = _suffix(name)
         self.sweep()
-        room = self._room(caller.user)
-        if size is not None and size > room:
-            raise _too_large(room)
-        self._enter(caller.user)
-        try:
-            incoming = self._incoming(caller.user, name, suffix, room)
-        except OSError:
-            incoming = None
-        if incoming is None:
-            self.leave(caller.user)
-            raise _no_space()
-        return incoming
+        with self.beginning:  # or two would be given the same room
+            room = self._room(caller.user)
+            if size is not None and size > room:
+                raise _too_large(room)
+            self._enter(caller.user)
+            try:
+                return self._incoming(caller.user, name, suffix, room if size is None else size)
+            except OSError:
+                self.leave(caller.user)
+        raise _no_space()
 
     def one(self, caller: Caller, upload: str) -> Upload:
         """Return one of the caller's uploads, or refuse; another's is not there."""
@@ -123,8 +122,9 @@ class Uploads:
             self.coming[owner] += 1
 
     def _room(self, owner: str) -> int:
-        """Return how large the owner's next file may be; what is coming in counts already."""
-        sizes = [n for path, n in self._sizes() if self._owner_of(path) == owner]
+        """Return how large the owner's next file may be; what is coming in has its room already."""
+        there = ((n, self._said(path.name.partition(".")[0])) for path, n in self._sizes())
+        sizes = [max(n, _room_in(said)) for n, said in there if said.get("owner") == owner]
         if len(sizes) >= FILES:
             raise _too_large(0)
         return max(0, min(self.most, SHARE * self.most - sum(sizes)))
@@ -152,7 +152,8 @@ class Uploads:
         path = self._path(stem, suffix)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        self._note(stem, {"owner": owner, "name": name, "at": self.clock.now(), "whole": False})
+        said: Json = {"owner": owner, "name": name, "at": self.clock.now(), "whole": False}
+        self._note(stem, {**said, "room": room})
         sealer = None if self.rest is None else self.rest.sealer(path.name)
         return Incoming(self, stem, owner, path, descriptor, room, sealer=sealer)
 
@@ -179,9 +180,6 @@ class Uploads:
         except (OSError, ValueError):
             said = None
         return dict(said) if isinstance(said, dict) else {}
-
-    def _owner_of(self, path: Path) -> object:
-        return self._said(path.name.partition(".")[0]).get("owner")
 
     def _find(self, upload: str) -> Upload | None:
         """Return the file that is here whole, or None."""
@@ -281,6 +279,12 @@ class Incoming:
                 self.uploads.remove([self.stem])
             os.close(descriptor)
         self.uploads.leave(self.owner)
+
+
+def _room_in(said: Json) -> int:
+    """Return how large a file may still become that is coming in."""
+    room = said.get("room")
+    return room if isinstance(room, int) and said.get("whole") is False else 0
 
 
 def _suffix(name: str) -> str:

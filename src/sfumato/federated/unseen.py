@@ -1,0 +1,83 @@
+"""Operations on numbers that nobody may see: whether they fail is told by no number.
+
+What an operation needs of its arguments is tried on tensors of the same shapes, without values or
+with one number in every place. What fails then for what the numbers are gives zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+FAILURES: Final = (  # of an operation that was asked for wrongly, or that there is no room for
+    RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError,
+    AssertionError,
+)  # fmt: skip
+
+
+def blank(words: Any) -> Any:
+    """Return the words with tensors that have shapes and no values."""
+    return _each(
+        lambda held: torch.empty_strided(
+            held.size(), held.stride(), dtype=held.dtype, device="meta"
+        ),
+        words,
+    )
+
+
+def filled(words: Any, number: int) -> Any:
+    """Return the words with tensors that lie alike, and hold that number alone."""
+
+    def like(held: torch.Tensor) -> torch.Tensor:
+        sides = zip(held.size(), held.stride(), strict=True)
+        room = 1 + sum(max(side - 1, 0) * step for side, step in sides)
+        full = torch.full((room,), number, dtype=held.dtype, device=held.device)
+        return full.as_strided(held.size(), held.stride())
+
+    return _each(like, words)
+
+
+def is_done(operation: Any, args: Any, named: Any) -> bool:
+    """Say whether the operation gives something."""
+    try:
+        operation(*args, **named)
+    except FAILURES:
+        return False
+    return True
+
+
+def zeros_of(shapes: Any, words: Any) -> Any:
+    """Return zeros of these shapes, whose gradient is that of the words' tensors, and nothing."""
+    given: list[torch.Tensor] = []
+    _each(given.append, words)
+    needing = [held for held in given if held.requires_grad]
+    where = given[0].device if given else None  # where there are no values, there are none now
+
+    def zeros(shape: torch.Tensor) -> torch.Tensor:
+        made = torch.zeros(shape.size(), dtype=shape.dtype, device=where)
+        if not (needing and made.is_floating_point() and torch.is_grad_enabled()):
+            return made
+        return sum((_nothing_of(held) for held in needing), made).to(made.dtype)
+
+    return _each(zeros, shapes)
+
+
+def _nothing_of(held: torch.Tensor) -> torch.Tensor:
+    """Return zero, whose gradient is zero, whatever is held."""
+    return held.masked_fill(torch.ones_like(held, dtype=torch.bool), 0).sum()
+
+
+def _each(how: Callable[[torch.Tensor], Any], words: Any) -> Any:
+    """Return the words with what becomes of each tensor in its place."""
+    match words:
+        case torch.Tensor():
+            return how(words)
+        case tuple():
+            return tuple(_each(how, part) for part in words)
+        case list():
+            return [_each(how, part) for part in words]
+        case dict():
+            return {key: _each(how, part) for key, part in words.items()}
+    return words
