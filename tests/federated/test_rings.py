@@ -17,7 +17,7 @@ from sfumato import Refused
 from sfumato.convening import FederatedVault, new_agreement
 from sfumato.core.federation import Agreement, read_agreement
 from sfumato.core.secure.frames import unpack
-from sfumato.core.secure.terms import Terms
+from sfumato.core.secure.terms import Terms, fewest_neighbours
 from sfumato.door.locks import secure_sum
 from sfumato.federated.convener import _bytes
 
@@ -180,11 +180,14 @@ def test_a_ring_that_is_cut_gives_no_sum_and_is_paid_by_nobody_if_it_is_seen_bef
     assert thin.spent() == pytest.approx({**others, "lake": before["lake"]})
 
 
-def test_thin_and_sure_rings_are_told_apart(sites: Sites, thin: Sites) -> None:
+def test_the_ring_of_the_one_is_as_large_as_is_sure_and_the_others_is_not(
+    sites: Sites, thin: Sites
+) -> None:
     assert sites.terms.is_ring
-    assert sites.terms.is_sure
     assert thin.terms.is_ring
-    assert not thin.terms.is_sure
+    assert (
+        thin.agreement["neighbours"] < fewest_neighbours(6, 4, 1) <= sites.agreement["neighbours"]
+    )
 
 
 # --- what the convener may not choose ---------------------------------------------------------
@@ -362,6 +365,24 @@ def test_more_sites_than_200_have_neighbours(
         read_agreement(words)
 
 
+def test_an_owner_joins_a_ring_of_a_thousand_and_hears_what_a_sum_costs(sites: Sites) -> None:
+    """The other sites are nowhere; what is priced is this one's part."""
+    east = sites.vaults["east"]
+    others = {**keys(999), "east": sites.agreement["sites"]["east"]}
+    words = {"floor": 900, "colluders": 50}
+    made = new_agreement("many", convener="0" * 64, sites=others, **words)
+    assert made["neighbours"] == 152
+    east.call("join-federation", {"data_set": "patients", **made})
+    price = east.call(
+        "price-sum", {"data_set": "patients", "federation": "many", "sql": COUNT, **ASK}
+    )
+    one = sites.vaults["east"].call(
+        "price-sum", {"data_set": "patients", "federation": "clinics", "sql": COUNT, **ASK}
+    )
+    assert price["epsilon"] == one["epsilon"] == 1
+    assert price["about"] != one["about"]
+
+
 def chosen(count: int, **words: Any) -> dict[str, Any]:
     made = new_agreement("clinics", convener="0" * 64, sites=keys(count), **words)
     return {word: made.get(word) for word in ("floor", "colluders", "neighbours")}
@@ -373,4 +394,3 @@ def test_what_is_left_out_is_chosen_by_how_many_sites_there_are() -> None:
     assert chosen(201) == {"floor": 134, "colluders": 10, "neighbours": 78}
     assert chosen(500, floor=450) == {"floor": 450, "colluders": 25, "neighbours": 76}
     assert chosen(6, floor=5, neighbours=4) == {"floor": 5, "colluders": 1, "neighbours": 4}
-    assert read_agreement(new_agreement("clinics", convener="0" * 64, sites=keys(500))).is_sure

@@ -65,12 +65,6 @@ class Agreement:
         """Say whether sites share masks with some of the others only."""
         return self.neighbours not in (None, len(self.members) - 1)
 
-    @property
-    def is_sure(self) -> bool:
-        """Say whether a sum of those who are left never fails for want of neighbours."""
-        fewest = fewest_neighbours(len(self.members), self.floor, self.colluders)
-        return not self.is_ring or (self.neighbours or 0) >= fewest
-
     @cached_property
     def digest(self) -> str:
         """Return what stands for the agreement (hex)."""
@@ -131,8 +125,7 @@ def read_agreement(shape: Mapping[str, object]) -> Agreement:
         case {"name": str(name), "convener": str(convener), "sites": dict(sites),
               "floor": int(floor), "colluders": int(colluders),
               "neighbours": int() | None as near} if not (
-                  isinstance(floor, bool) or isinstance(colluders, bool)
-                  or isinstance(near, bool)):  # fmt: skip
+                  isinstance(floor, bool) or isinstance(colluders, bool)):  # fmt: skip
             members = tuple(Member(str(site), key_of(sites[site])) for site in sorted(sites))
             return Agreement(name, key_of(convener), members, floor, colluders, near)
     raise bad_federation(

@@ -77,7 +77,7 @@ def convener(shell: Shell, file: str) -> None:
     "beyond it the fewest with which a sum never fails above the floor.",
 )
 @command
-def agreement_(shell: Shell, file: str, name: str, **given: Any) -> None:
+def agreement(shell: Shell, file: str, name: str, **given: Any) -> None:
     """Write an agreement between sites to FILE, for each of their owners to join."""
     ways, sites = given.pop("ways"), given.pop("sites")
     keys = {**({} if sites is None else _read(sites)), **dict(map(_way, ways))}
