@@ -33,7 +33,14 @@ BENCHES = (
     "crowd",
     "pipelines",
 )
-LONG = ("growth", "recovery", "estimates", "digits", "digits_sites")  # run by name alone
+LONG = (
+    "growth",
+    "recovery",
+    "estimates",
+    "digits",
+    "digits_sites",
+    "many_sites",
+)  # run by name alone
 
 
 def main(names: Sequence[str], *, on_page: bool = False) -> list[str]:

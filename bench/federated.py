@@ -1,6 +1,7 @@
 """What a secure sum costs: every site and the server in one process, one after the other.
 
-`site_s` is the time of the slowest site over all stages, which real sites spend at once.
+`site_s` is the time of the slowest site over all stages, which real sites spend at once, and
+`server_s` the server's own.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def cohort(
     collector = Collector(agreed, convener)
     players = {n: Participant(n, key, trust, dice, set()) for n, key in identities.items()}
     spent: Counter[str] = Counter()
+    server = 0.0
     lost = set(list(players)[:gone])
     start = time.perf_counter()
     box = dict.fromkeys(players, collector.invitation())
@@ -58,13 +60,18 @@ def cohort(
             more = (values,) if stage == "mask" else ()
             said = getattr(players[player], stage)(message, *more)
             spent[player] += time.perf_counter() - begun  # type: ignore[assignment]  # seconds
+            begun = time.perf_counter()
             collector.take(said)
+            server += time.perf_counter() - begun
+        begun = time.perf_counter()
         box = dict(collector.close())
+        server += time.perf_counter() - begun
     whole = time.perf_counter() - start
     assert (collector.total() == values * (sites - gone)).all()
     return {
         "name": name,
         "seconds": whole,
         "site_s": max(spent.values()),
+        "server_s": server,
         "target_s": target_s if target_s is not None else "",
     }

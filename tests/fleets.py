@@ -36,7 +36,12 @@ def priced(epsilon: float = 1, rounds: int = 2) -> Schedule:
     return schedule("noisy", size=SIZE, clip=64, rounds=rounds, epsilon=epsilon, delta="1e-6")
 
 
-def made_sites(folder: Path, names: Collection[str] = NAMES, **rules: Any) -> Agreement:
+def made_sites(
+    folder: Path,
+    names: Collection[str] = NAMES,
+    neighbours: int | None = None,
+    **rules: Any,
+) -> Agreement:
     """Make the sites' folders and the agreement of them all."""
     said: dict[str, Any] = {"epsilon": 2, "delta": "1e-5", "lets_average": True} | rules
     keys = {name: new_site(folder / name, name, **said) for name in names}
@@ -46,6 +51,7 @@ def made_sites(folder: Path, names: Collection[str] = NAMES, **rules: Any) -> Ag
         "sites": keys,
         "floor": 3,
         "colluders": 1,
+        "neighbours": neighbours,
     }
     for name in names:
         join_fleet(folder / name, words)

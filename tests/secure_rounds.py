@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from chance import SeededDice
 from sfumato.core.secure import Collector, Member, Participant, Terms, Trust, terms_for
+from sfumato.core.secure.frames import unpack
 
 Integers = NDArray[np.int64]
 STAGES = ("join", "share", "mask", "agree", "reveal")
@@ -28,6 +29,12 @@ def public(name: str) -> bytes:
 
 
 CONVENER = key_of("the convener")
+
+
+def shares_in(revealed: bytes) -> dict[int, bytes]:
+    """What a site has revealed, by whose it is."""
+    items = unpack(unpack(unpack(revealed, "signed", 2)[0], "revealed", 3)[2], "unsealed")
+    return {int.from_bytes(item[:8], "little"): item[8:] for item in items}
 
 
 class Round:

@@ -112,12 +112,14 @@ def several(
     floor: int = 3,
     colluders: int = 1,
     cards: Mapping[str, Mapping[str, Any]] | None = None,
+    names: Sequence[str] = NAMES,
+    **more: Any,
 ) -> Iterator[Sites]:
-    """Four sites that have agreed, until the block ends."""
+    """Four sites, or others by name, that have agreed, until the block ends."""
     vaults: dict[str, OpenVault] = {}
     sites = Sites(folder, vaults, {})
     try:
-        for place, name in enumerate(NAMES):
+        for place, name in enumerate(names):
             (folder / name).mkdir()
             vaults[name] = sfumato.open(make_vault(folder / name))
             source = write_rows(folder / name / "patients.csv", rows_of(place))
@@ -128,6 +130,7 @@ def several(
             "sites": {name: vault.call("site-key", {})["key"] for name, vault in vaults.items()},
             "floor": floor,
             "colluders": colluders,
+            **more,
         }
         for vault in vaults.values():
             vault.call("join-federation", {"data_set": "patients", **sites.agreement})

@@ -58,6 +58,7 @@ class CommandLine:
     checkup: Final = staticmethod(_of("checkup", "checkup"))
     anonymity: Final = staticmethod(_of("app", "anonymity"))
     federation: Final = staticmethod(_of("convening", "federation"))
+    new_agreement: Final = staticmethod(_of("convening", "new_agreement"))
     new_convener: Final = staticmethod(_of("convening", "new_convener"))
     federate_demo: Final = staticmethod(_of("site_demo", "demo"))
     serve: Final = staticmethod(serve_vault)

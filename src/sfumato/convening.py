@@ -16,7 +16,7 @@ from sfumato.client.answer import Answer
 from sfumato.client.columns import col
 from sfumato.client.vault import Vault
 from sfumato.core.at_rest import AtRest
-from sfumato.core.federation import read_agreement
+from sfumato.core.federation import agreed, key_of, read_agreement
 from sfumato.core.refusal import Refused
 from sfumato.dice import StretchedDice, SystemDice
 from sfumato.door import Door, SumDoor, TrainDoor
@@ -83,6 +83,33 @@ def new_convener(path: str | os.PathLike[str]) -> str:
         )
     make_secret(Path(path), SystemDice())
     return _key(path).public_key().public_bytes_raw().hex()
+
+
+def new_agreement(  # noqa: PLR0913  # what sites agree on
+    name: str,
+    *,
+    convener: str,
+    sites: Mapping[str, str],
+    floor: int | None = None,
+    colluders: int | None = None,
+    neighbours: int | None = None,
+) -> Json:
+    """Return an agreement for the sites' owners to join; keys are as they were said, in hex.
+
+    Left out, the floor is two thirds of the sites, and one in twenty may collude. Of `neighbours`,
+    with whom a site shares its masks, everybody is one up to 200 sites; beyond it they are the
+    fewest with which a sum never fails above the floor.
+    """
+    keys = {site: key_of(key) for site, key in sites.items()}
+    said = agreed(
+        name,
+        convener=key_of(convener),
+        sites=keys,
+        floor=floor,
+        colluders=colluders,
+        neighbours=neighbours,
+    )
+    return said.as_json()
 
 
 def federation(

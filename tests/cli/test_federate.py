@@ -84,3 +84,40 @@ def test_the_demo_asks_four_real_sites_and_goes_on_when_one_is_killed(tmp_path: 
     assert found["trained"]["paid"] == dict.fromkeys(("east", "north", "south", "west"), 1.0)
     assert "round 15: 4 sites" in shown.stderr
     assert "epsilon spent by each site" in shown.stderr
+
+
+def written(vault: Path, folder: Path, *words: str) -> Any:
+    """What `federate agreement` writes for six sites, and what it says."""
+    keys = {name: f"{place:064x}" for place, name in enumerate("bcdef", 1)}
+    (folder / "keys.json").write_text(json.dumps(keys))
+    own = run(vault, "federate", "key").stdout.strip()
+    named = ("--name", "clinics", "--convener", "0" * 64, "--site", f"a={own}")
+    asked = ("federate", "agreement", str(folder / "made.json"), *named)
+    return run(vault, *asked, "--sites", str(folder / "keys.json"), *words)
+
+
+def test_an_agreement_is_written_with_what_was_left_out(vault: Path, tmp_path: Path) -> None:
+    said = written(vault, tmp_path)
+    assert "clinics: a, b, c, d, e, f; floor 4, colluders 1\n" in said.stdout, said.stderr
+    made = json.loads((tmp_path / "made.json").read_text())
+    assert (made["floor"], made["colluders"], "neighbours" in made) == (4, 1, False)
+    again = written(vault, tmp_path)
+    assert again.returncode == 3
+    assert "there already" in again.stderr
+
+
+def test_an_agreement_with_neighbours_is_written_joined_and_listed(
+    vault: Path, tmp_path: Path
+) -> None:
+    said = written(vault, tmp_path, "--neighbours", "4", "--floor", "5")
+    line = "clinics: a, b, c, d, e, f; floor 5, colluders 1, neighbours 4\n"
+    assert line in said.stdout, said.stderr
+    joined = run(vault, "federate", "join", "patients", str(tmp_path / "made.json"))
+    assert joined.stdout == "patients takes part in clinics as a.\n", joined.stderr
+    assert run(vault, "federate", "list", "patients").stdout == line
+
+
+def test_neighbours_that_make_no_ring_are_not_written(vault: Path, tmp_path: Path) -> None:
+    said = written(vault, tmp_path, "--neighbours", "3")
+    assert "no ring has such neighbours" in said.stderr
+    assert not (tmp_path / "made.json").exists()

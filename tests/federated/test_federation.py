@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 from typing import Any
 
@@ -70,6 +71,29 @@ def test_a_site_that_falls_silent_is_left_out(monkeypatch: pytest.MonkeyPatch) -
     federation.train(model, data="x", target="y", heard=heard.append)
     assert heard[0].sites == ("site0", "site1", "site3", "site4")
     assert federation.spent()["site2"] == 0
+
+
+def test_a_ring_of_workers_learns_and_bears_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring, model, heard = sites(6, floor=5, colluders=1, neighbours=4), model_of(3, 1), list[Round]()
+    before = error_of(model)
+    lost = ring.workers["site2"]._store._trainee
+    monkeypatch.setattr(lost, "_tables", {})  # it refuses at the stage of masks
+    ring.train(model, data="x", target="y", rounds=20, rate=1.0, heard=heard.append)
+    assert heard[-1].sites == ("site0", "site1", "site3", "site4", "site5")
+    assert error_of(model) < before / 2
+
+
+def test_workers_join_no_ring_of_fewer_neighbours_than_they_know_of() -> None:
+    ring = dataclasses.replace(sites(6, colluders=1), neighbours=4)
+    with pytest.raises(Refused, match=r"^sum-not-trusted:"):
+        ring.train(model_of(3, 1), data="x", target="y")
+    assert set(ring.spent().values()) == {0}
+
+
+@pytest.mark.parametrize("neighbours", [1, 6, "4", True])
+def test_neighbours_of_workers_are_a_number_of_others(neighbours: Any) -> None:
+    with pytest.raises(Refused, match=r"^bad-federation:"):
+        sites(6, neighbours=neighbours)
 
 
 def said_by(federation: Federation, **change: Any) -> dict[str, Any]:

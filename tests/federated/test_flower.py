@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sqlite3
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -78,6 +79,18 @@ def test_a_server_that_lowers_the_floor_is_refused_where_there_is_no_noise(tmp_p
     terms = fleet.agreement.terms(bytes(32), SIZE, plan.bits, about)  # the agreement's floor
     message = Collector(terms, CONVENER).invitation()
     assert refusal(fleet, "east", "join", message) == "sum-not-trusted"
+
+
+def test_a_fleet_of_neighbours_adds_up_and_takes_no_other_ring(tmp_path: Path) -> None:
+    """Two neighbours of three others: where one is lost, another could part those who are left."""
+    fleet = Fleet(tmp_path, neighbours=2)
+    assert np.array_equal(fleet.play(plain()), fleet.pooled())
+    everybody = replace(fleet.begin(priced(), 2).terms, neighbours=3)
+    message = Collector(everybody, CONVENER).invitation()
+    assert refusal(fleet, "east", "join", message) == "sum-not-trusted"
+    fleet.up_to("mask", priced(), 2)
+    fleet.stage("mask", gone={"west"})
+    assert {refusal(fleet, name, "agree") for name in fleet.box} == {"sum-too-few"}
 
 
 def test_a_record_that_nobody_signed_is_refused() -> None:

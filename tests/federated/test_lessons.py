@@ -218,3 +218,7 @@ def test_the_page_has_every_round_as_a_table_and_follows_what_is_open(sites: Sit
         assert "east, north, south, west" in page
         assert page.count("told before round 2") >= 3
         assert '<th scope="row">north</th><td class="n">20</td><td>by this ledger</td>' in page
+        assert "shares its masks" not in page
+        ring = {**values, "federations": [{**one, "neighbours": 2} for one in joined]}
+        page = bytes(make_paper().page("lessons.html", 200, **ring, **at).body).decode()
+        assert 'Each shares its masks with <span class="num">2</span> others.' in page

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import signal
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,98 +12,23 @@ from urllib.parse import urlsplit
 import pytest
 
 import sfumato
-from served import Service, served
-from several_sites import ASK, NAMES, Between, rows_of, site_card, write_rows
+from several_services import Federation, several_services
+from several_sites import ASK, NAMES, Between, rows_of
 from sfumato import Refused
-from sfumato.convening import FederatedVault, new_convener
 from sfumato.faces.console.session import COOKIE
 from sfumato.federated.trained import TrainedModel
-from vaults import make_vault, run
+from vaults import run
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
 SURE: dict[str, Any] = {"epsilon": 20, "delta": 1e-6}  # so that the noise is a few people at most
 NEAR = 10  # Skellam noise of variance 4 at most: passed with a chance below 1e-5
 
 
-@dataclass
-class Federation:
-    """Four services, whose owners have agreed, and a researcher's way to each."""
-
-    services: dict[str, Service]
-    ways: dict[str, Any]
-    agreement: dict[str, Any]
-    key: Path
-
-    def together(self, **instead: Any) -> FederatedVault:
-        heard = instead.pop("heard", lambda _: None)
-        ways = {**self.ways, **instead}
-        return sfumato.federation(self.agreement, key=self.key, sites=ways, heard=heard)
-
-    def kill_door(self, name: str) -> None:
-        """Kill the process that holds the site's rounds; its keeper starts another."""
-        keeper = self.services[name].process.pid
-        (door,) = (child for child in _children(keeper) if _is_door(child))
-        os.kill(door, signal.SIGKILL)
-        until = time.monotonic() + 60
-        while door in _children(keeper):  # until the keeper has seen it
-            assert time.monotonic() < until, "".join(self.services[name].said)
-            time.sleep(0.02)
-
-    def wait_for(self, name: str) -> None:
-        until = time.monotonic() + 60
-        while (
-            self.services[name].call("GET", "/v1/me", token=self.services[name].owner())[0] != 200
-        ):
-            assert time.monotonic() < until, "".join(self.services[name].said)
-            time.sleep(0.1)
-
-    def ledgers(self) -> dict[str, Any]:
-        """What an auditor of each site finds."""
-        return {
-            name: service.call("GET", "/v1/ledger/verify", token=service.user("vera", "auditor"))[1]
-            for name, service in self.services.items()
-        }
-
-
-def _children(process: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
-def _is_door(process: int) -> bool:
-    return Path(f"/proc/{process}/cmdline").read_bytes().endswith(b"\0door\0")
-
-
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """Return four sites that run until the module's tests are over."""
-    folder = tmp_path_factory.mktemp("sites")
-    with ExitStack() as held:
-        services = {}
-        for place, name in enumerate(NAMES):
-            (folder / name).mkdir()
-            vault = make_vault(folder / name)
-            with sfumato.open(vault) as opened:
-                rows = write_rows(folder / name / "patients.csv", rows_of(place))
-                opened.add("patients", rows, site_card(name, "secure_average = { releases = 9 }"))
-                opened.enrol("ada", "researchers")
-            services[name] = held.enter_context(served(vault))
-        keys = {
-            n: s.call("GET", "/v1/site", token=s.owner())[1]["key"] for n, s in services.items()
-        }
-        agreement = {
-            "name": "clinics", "convener": new_convener(folder / "key"), "sites": keys,
-            "floor": 3, "colluders": 1,
-        }  # fmt: skip
-        for service in services.values():
-            path = "/v1/data-sets/patients/federations"
-            assert service.call("POST", path, agreement, token=service.owner())[0] == 200
-        ways = {
-            name: held.enter_context(
-                sfumato.connect(service.url, token=service.user("ada", "researcher"))
-            )
-            for name, service in services.items()
-        }
-        yield Federation(services, ways, agreement, folder / "key")
+    with several_services(tmp_path_factory.mktemp("sites")) as made:
+        yield made
 
 
 def people(*names: str) -> int:

@@ -34,6 +34,7 @@ from sfumato.federated.replies import (
 )
 
 OF_ACCOUNTS: Final = ("left", "odds")  # words of a price that each site says of its own
+NAMED: Final = 4  # sites that have gone for the same reason
 STAGES: Final = ("join", "share", "mask", "agree", "reveal")
 _ASKED: Final = {"data_set", "sql", "question", "epsilon", "delta", "max_groups", "max_rows"}
 
@@ -222,13 +223,12 @@ class Convener:
         """Refuse below the floor: with the reason of one that has gone, if there is one."""
         if len(left) >= self.agreement.floor:
             return
-        reasons = [f"{name}: {one.code} ({one.cause})" for name, one in sorted(gone.items())]
         codes = {one.code for one in gone.values()}
         code = codes.pop() if len(codes) == 1 else "sum-too-few"
         raise Refused(
             code,
             f"{len(left)} sites are left, and the floor is {self.agreement.floor}; there is no sum."
-            f" {'; '.join(reasons)}",
+            f" {'; '.join(_reasons(gone))}",
             "See to the sites that are named, and ask again.",
         )
 
@@ -307,6 +307,19 @@ def _wrong(collector: Collector) -> Json:
     """Return which shares were wrong, though the sum is right without them: one of two has lied."""
     found = [{"shown_by": shown, "dealt_by": dealt} for shown, dealt in collector.wrong_shares]
     return {"wrong_shares": found} if found else {}
+
+
+def _reasons(gone: Mapping[str, Refused]) -> list[str]:
+    """Return why sites have gone, each reason once: of many sites a few are named."""
+    alike: dict[str, list[str]] = {}
+    for name, one in sorted(gone.items()):
+        alike.setdefault(f"{one.code} ({one.cause})", []).append(name)
+    return [f"{_named(names)}: {reason}" for reason, names in alike.items()]
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:NAMED])} and {more} more"
 
 
 def _next_of(receipt: Json) -> float:

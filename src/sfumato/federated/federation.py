@@ -58,6 +58,7 @@ class Federation:
     convener: Ed25519PrivateKey
     floor: int
     colluders: int
+    neighbours: int
     epsilon: Fraction
     delta: Fraction
     people: int
@@ -153,6 +154,7 @@ class Federation:
             bits=plan.bits,
             floor=self.floor,
             colluders=self.colluders,
+            neighbours=self.neighbours,
             about=f"round {turn}",
         )
         return Collector(terms, self.convener)
@@ -166,10 +168,12 @@ def federate(  # noqa: PLR0913  # what a card would say
     people: int,
     floor: int | None = None,
     colluders: int = 0,
+    neighbours: int | None = None,
 ) -> Federation:
     """Return workers in this process, each with its own tables, that train together.
 
     A row is a person, and `people` the most rows that any site has, which everyone may know.
+    Each shares its masks with so many `neighbours`, an even number; with all others, if left out.
     It is a federation to learn and to test with: the workers keep the rules of sites, and share
     this process's memory.
     """
@@ -183,7 +187,9 @@ def federate(  # noqa: PLR0913  # what a card would say
     least = max(-(-2 * len(names) // 3), (len(names) + colluders) // 2 + 1, colluders + 2)
     least = least if floor is None else count("floor", floor, colluders + 2, len(names))
     count("people", people, 1, MOST_STEPS)
-    trust = Trust(convener.public_key().public_bytes_raw(), known, least, colluders)
+    everyone = len(names) - 1
+    near = everyone if neighbours is None else count("neighbours", neighbours, 2, everyone)
+    trust = Trust(convener.public_key().public_bytes_raw(), known, least, colluders, near)
     price = (
         number("epsilon", epsilon, 1e-6, MOST_EPSILON),
         number("delta", delta, 1e-30, MOST_DELTA),
@@ -194,7 +200,7 @@ def federate(  # noqa: PLR0913  # what a card would say
         )
         for name in names
     }
-    return Federation(workers, convener, least, colluders, *price, people, dice)
+    return Federation(workers, convener, least, colluders, near, *price, people, dice)
 
 
 def _add(model: Any, update: np.ndarray) -> None:

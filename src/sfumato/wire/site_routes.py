@@ -22,6 +22,10 @@ from sfumato.wire.schemas import (
 _KEY: Final = text(64)
 _SITES: Final = pairs(_KEY)
 _AGREEMENT: Final = opened({"name": text(63), "sites": _SITES, "floor": COUNT, "colluders": COUNT})
+_NEIGHBOURS: Final[dict[str, Schema]] = {
+    "neighbours": {**COUNT, "description": "With how many others a site shares its masks; with "
+                   "every other, if left out."},
+}  # fmt: skip
 _MESSAGE: Final = text(1_000_000, description="The bytes of the message, in base64.")
 _PLAIN: Final[Schema] = {"type": "number"}
 _ASKED: Final[dict[str, Schema]] = {"federation": text(63)}
@@ -74,7 +78,7 @@ SITE_ROUTES: Final[tuple[Route, ...]] = (
         "Let a data set take part in the sums of a federation, on what its sites have agreed.",
         "own", _AGREEMENT,
         shape({"name": text(63), "convener": _KEY, "sites": _SITES, "floor": COUNT,
-               "colluders": COUNT}),
+               "colluders": COUNT}, _NEIGHBOURS),
         refusals=("anchor-missing", "bad-federation", "ledger-frozen", "sum-not-trusted",
                   "unknown-data-set"),
     ),

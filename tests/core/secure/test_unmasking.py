@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secure_rounds import Integers, Round, key_of
+from secure_rounds import Integers, Round, key_of, shares_in
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import sharing
 from sfumato.core.secure.frames import pack, unpack
@@ -56,12 +56,6 @@ def words_of_liar(round_: Round, told: bytes) -> bytes:
     heard = round_.sites["s01"]._heard
     digest = round_.terms.digest
     return signed("agreement", key_of("s05"), LIAR, digest, heard, sha256(told).digest())
-
-
-def shares_in(revealed: bytes) -> dict[int, bytes]:
-    """What a site has revealed, by whose it is."""
-    items = unpack(unpack(unpack(revealed, "signed", 2)[0], "revealed", 3)[2], "unsealed")
-    return {int.from_bytes(item[:8], "little"): item[8:] for item in items}
 
 
 def gathered(round_: Round, lists: dict[str, bytes], *, of_all: bool) -> list[dict[int, bytes]]:

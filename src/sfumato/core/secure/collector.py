@@ -185,23 +185,21 @@ class Collector:
         for chosen in islice(_choices(sorted(shares), self.terms.threshold), MOST_TRIES):
             secret = sharing.join({one: shares[one] for one in chosen}, self.terms.threshold)
             if secret is not None and self._is_true(place, secret):
-                self._note_wrong(place, shares, chosen, secret)
+                self._note_wrong(place, shares, chosen)
                 return secret
         self.stage = "over"
         name = self.terms.members[place].name
         raise refused(f"The revealed shares do not give what the site {name!r} had promised.")
 
-    def _note_wrong(
-        self, of: int, shares: Mapping[int, bytes], chosen: tuple[int, ...], true: bytes
-    ) -> None:
+    def _note_wrong(self, of: int, shares: Mapping[int, bytes], chosen: tuple[int, ...]) -> None:
         """Keep which shares are not of the secret that the others give.
 
         Whether the site that showed such a share lies, or the one that had handed it out, nobody
         can tell: so both are kept.
         """
+        right = {one: shares[one] for one in chosen}
         for other in shares.keys() - set(chosen):
-            beside = {one: shares[one] for one in (*chosen[1:], other)}
-            if sharing.join(beside, self.terms.threshold) != true:
+            if not sharing.is_beside(right, other, shares[other]):
                 self._wrong.add((other - 1, of))
 
     def _is_true(self, place: int, secret: bytes) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from hashlib import sha256
 from typing import Final
 
@@ -125,8 +126,8 @@ class Participant:
         """Return shares of this site's two secrets, each readable by one neighbour alone."""
         with self._step("joined", "shared"):
             self._keys = keys_in(announced, self.terms)
-            self._check_floor(len(self._keys))
-            near = sorted(self.terms.near[self._place] & self._keys.keys())
+            self._check_left(frozenset(self._keys))
+            near = sorted(self._near & self._keys.keys())
             if self._place not in self._keys or len(near) < self.terms.threshold:
                 raise too_few(len(near), self.terms.threshold, "neighbours")
             self._seed = self._dice.draw(KEY_BYTES)
@@ -162,7 +163,7 @@ class Participant:
         with self._step("heard", "masked"):
             words = from_signed(self._checked(values), self.terms.bits)
             add_mask(words, own_key(self._seed, self.terms.digest))
-            for other in sorted(self.terms.near[self._place] & self._sharers):
+            for other in sorted(self._near & self._sharers):
                 key = pair_key(self._mask, self._keys[other][1], self.terms, self._place, other)
                 (add_mask if self._place < other else take_mask)(words, key)
             masked = words_bytes(reduced(words, self.terms.bits))
@@ -173,18 +174,18 @@ class Participant:
         sharers, mine = unpack(delivery, "delivery", 2)
         self._sharers = _places(sharers, self.terms)
         self._heard = _hash(sharers)
-        self._check_floor(len(self._sharers))
+        self._check_left(self._sharers)
         if not self._sharers <= self._keys.keys() or self._place not in self._sharers:
             raise refused("The list of who has shared does not fit the keys.")
         self._held = {}
         for item in unpack(mine, "mine"):
             self._keep(int.from_bytes(item[:_PLACE], "little"), item[_PLACE:])
-        near = self.terms.near[self._place] & self._sharers
+        near = self._near & self._sharers
         if self._held.keys() != near or len(near) < self.terms.threshold:
             raise refused("Shares of neighbours are missing.")
 
     def _keep(self, place: int, sealed: bytes) -> None:
-        if place not in self.terms.near[self._place] or place not in self._keys:
+        if place not in self._near or place not in self._keys:
             raise refused("Shares came from a site that is no neighbour.")
         lock = ChaCha20Poly1305(self._channel_key(place, place, self._place))
         try:
@@ -207,11 +208,9 @@ class Participant:
         """Return this site's word on who has survived; it is given once."""
         with self._step("masked", "agreed"):
             self._left = survivors_in(survivors, self.terms, self._heard)
-            self._check_floor(len(self._left))
+            self._check_left(self._left)
             if self._place not in self._left or not self._left <= self._sharers:
                 raise refused("The list of survivors does not fit who has shared.")
-            if not self.terms.holds_together(self._left):
-                raise too_few(len(self._left), self.terms.floor, "sites that hold together")
             self._agreed = _hash(survivors)
             return self._signed("agreement", self._heard, self._agreed)
 
@@ -230,6 +229,19 @@ class Participant:
                 for place in sorted(self._held)
             ]
             return self._signed("revealed", pack("unsealed", *shares))
+
+    @cached_property
+    def _near(self) -> frozenset[int]:
+        return self.terms.near_of(self._place)
+
+    def _check_left(self, left: frozenset[int]) -> None:
+        """Refuse below the floor, and where colluders could part those who are left in two sums.
+
+        At each stage: what does not hold together is not to be paid for first.
+        """
+        self._check_floor(len(left))
+        if not self.terms.holds_together(left):
+            raise parted(len(left), self.terms.colluders)
 
     def _check_floor(self, count: int) -> None:
         if count < self.terms.floor:
@@ -303,6 +315,16 @@ def too_few(count: int, floor: int, what: str) -> Refused:
         "sum-too-few",
         f"{count} {what} are left, and the round needs {floor}.",
         "There is no sum, not even of those who are left. Convene another round.",
+    )
+
+
+def parted(count: int, colluders: int) -> Refused:
+    """Return the refusal of a round whose ring of neighbours has lost too many in two places."""
+    return Refused(
+        "sum-too-few",
+        f"{count} sites are left, but no longer hold together: where neighbours are missing, "
+        f"{colluders} of them that work with the server could part them in two sums.",
+        "There is no sum. Convene another round, or have the sites agree on more neighbours.",
     )
 
 

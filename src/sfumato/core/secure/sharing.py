@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
 from typing import Final
 
 from sfumato.core.ports import Dice
@@ -11,6 +13,7 @@ from sfumato.core.refusal import Bug
 PRIME: Final = (1 << 256) + 297  # the least prime above 2**256 (tests/core/secure/test_sharing.py)
 SECRET_BYTES: Final = 32
 SHARE_BYTES: Final = 33
+MOST_PLACES: Final = 1 << 14  # whose distances are kept inverted
 _DRAWN_BYTES: Final = 48  # 384 bits modulo a 257-bit prime: 2**-127 from uniform
 
 
@@ -36,19 +39,37 @@ def _value_at(coefficients: Sequence[int], place: int) -> bytes:
 
 def join(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
     """Return the secret that the first `threshold` shares give; None if they cannot be shares."""
-    used = sorted(shares)[:threshold]
+    used = tuple(sorted(shares)[:threshold])
     values = {place: int.from_bytes(shares[place], "little") for place in used}
     if len(used) < threshold or any(value >= PRIME for value in values.values()):
         return None
-    secret = sum(values[place] * _weight_at_zero(place, used) for place in used) % PRIME
+    secret = _value_through(values, 0)
     return None if secret >> (8 * SECRET_BYTES) else secret.to_bytes(SECRET_BYTES, "little")
 
 
-def _weight_at_zero(place: int, places: Sequence[int]) -> int:
-    """Return the factor of this place's value in the polynomial's value at 0 (Lagrange)."""
-    above = below = 1
-    for other in places:
-        if other != place:
-            above = above * other % PRIME
-            below = below * (other - place) % PRIME
-    return above * pow(below, -1, PRIME) % PRIME
+def is_beside(shares: Mapping[int, bytes], place: int, share: bytes) -> bool:
+    """Say whether the share is the one at that place, by shares that are just enough."""
+    values = {one: int.from_bytes(held, "little") for one, held in shares.items()}
+    return _value_through(values, place) == int.from_bytes(share, "little")
+
+
+def _value_through(values: Mapping[int, int], at: int) -> int:
+    """Return the value there of the polynomial through these values at other places (Lagrange)."""
+    places = tuple(sorted(values))
+    whole, found = 1, 0
+    for place, weight in zip(places, _weights(places), strict=True):
+        whole = whole * (at - place) % PRIME
+        found += values[place] * weight % PRIME * _inverse(at - place)
+    return whole * found % PRIME
+
+
+@lru_cache(maxsize=64)
+def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
+    """Return for each place the inverse of the product of its distances to the others."""
+    products = (prod(one - other for other in places if other != one) for one in places)
+    return tuple(pow(product, -1, PRIME) for product in products)
+
+
+@lru_cache(maxsize=MOST_PLACES)
+def _inverse(distance: int) -> int:
+    return pow(distance, -1, PRIME)

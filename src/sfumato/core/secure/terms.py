@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from itertools import pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
@@ -96,16 +96,21 @@ class Terms:
 
     @cached_property
     def near(self) -> tuple[frozenset[int], ...]:
-        """Return the neighbours of each place: everyone, or so many to each side of the ring."""
+        """Return the neighbours of each place; who asks of one place alone asks `near_of`."""
+        return tuple(self.near_of(place) for place in range(len(self.members)))
+
+    def near_of(self, place: int) -> frozenset[int]:
+        """Return the neighbours of a place: everyone, or so many to each side of the ring."""
         count = len(self.members)
         if self.neighbours == count - 1:
-            everyone = frozenset(range(count))
-            return tuple(everyone - {place} for place in range(count))
-        reach = [step for half in range(1, self.neighbours // 2 + 1) for step in (half, -half)]
-        found: list[frozenset[int]] = [frozenset()] * count
-        for at, place in enumerate(self.ring):
-            found[place] = frozenset(self.ring[(at + step) % count] for step in reach)
-        return tuple(found)
+            return frozenset(range(count)) - {place}
+        at = self._on_ring[place]
+        reach = range(1, self.neighbours // 2 + 1)
+        return frozenset(self.ring[(at + way * step) % count] for step in reach for way in (1, -1))
+
+    @cached_property
+    def _on_ring(self) -> dict[int, int]:
+        return {place: at for at, place in enumerate(self.ring)}
 
     def holds_together(self, left: frozenset[int]) -> bool:
         """Say whether no colluders, whoever they are, cut the honest of `left` into two parts.
@@ -116,16 +121,21 @@ class Terms:
         count, reach = len(self.members), self.neighbours // 2
         if self.neighbours == count - 1:
             return len(left) - self.colluders >= 2
-        runs = [
-            sum(self.ring[(at + step) % count] in left for step in range(reach))
-            for at in range(count)
-        ]
+        runs = self._left_in_runs(left)
         if sum(sorted(runs)[:2]) > self.colluders:
             return True
-        apart = range(reach, count - reach + 1)
+        thin = [at for at in range(count) if runs[at] <= self.colluders]
         return all(
-            runs[a] + runs[(a + b) % count] > self.colluders for a in range(count) for b in apart
+            runs[one] + runs[other] > self.colluders
+            for one, other in combinations(thin, 2)
+            if reach <= other - one <= count - reach  # the two runs share no place
         )
+
+    def _left_in_runs(self, left: frozenset[int]) -> list[int]:
+        """Return how many are left of those that stand in a run, from each place of the ring on."""
+        count, reach = len(self.members), self.neighbours // 2
+        sums = [0, *accumulate(int(place in left) for place in (*self.ring, *self.ring[:reach]))]
+        return [sums[at + reach] - sums[at] for at in range(count)]
 
 
 def terms_for(  # noqa: PLR0913  # a round has so many terms
@@ -142,21 +152,45 @@ def terms_for(  # noqa: PLR0913  # a round has so many terms
 ) -> Terms:
     """Return the terms of a round, with what was left open chosen from what was said."""
     count = len(members)
-    least = max(-(-2 * count // 3), (count + colluders) // 2 + 1)
     near = count - 1 if neighbours is None else neighbours
-    least = least if floor is None else floor
-    enough = least - 1 if near == count - 1 else max(colluders + 1, near // 2)
+    least = least_floor(count, colluders) if floor is None else floor
     return Terms(
         nonce,
         tuple(sorted(members, key=lambda member: member.name)),
         least,
         colluders,
         near,
-        max(1, enough) if threshold is None else threshold,
+        shares_needed(count, least, colluders, near) if threshold is None else threshold,
         size,
         bits,
         about,
     )
+
+
+def least_floor(count: int, colluders: int) -> int:
+    """Return the floor of a cohort whose floor nobody has said: two thirds, or what is needed."""
+    return max(-(-2 * count // 3), (count + colluders) // 2 + 1)
+
+
+def shares_needed(count: int, floor: int, colluders: int, neighbours: int) -> int:
+    """Return how many neighbours' shares give a secret, if nobody says otherwise.
+
+    As many as a site has left of them, whoever drops out down to the floor; where that is too few
+    to keep out the colluders, half of them, and a round may fail above its floor.
+    """
+    left = neighbours - (count - floor)
+    return max(1, left) if left > colluders else max(colluders + 1, neighbours // 2)
+
+
+def fewest_neighbours(count: int, floor: int, colluders: int) -> int:
+    """Return the fewest with which no loss down to the floor fails a round; everyone at worst.
+
+    Of so many places, which are two runs of the ring or the neighbours of one site, all that may
+    be gone and all that may collude leave one that is honest.
+    """
+    fewest = count - floor + colluders + 1
+    even = max(2, fewest + fewest % 2)
+    return even if _is_ring(even, count) else count - 1
 
 
 def _faults(terms: Terms) -> Sequence[str]:
@@ -204,6 +238,7 @@ class Trust:
     members: Mapping[str, bytes]
     floor: int
     colluders: int = 0
+    neighbours: int = 0  # the fewest, in a cohort of all members
 
 
 def invitation(terms: Terms, convener: Ed25519PrivateKey) -> bytes:
@@ -220,7 +255,9 @@ def accepted(message: bytes, trust: Trust) -> Terms:
     terms = decoded(encoded)
     if any(trust.members.get(member.name) != member.identity for member in terms.members):
         raise not_trusted("the cohort holds a site, or a key, that this site does not know")
-    if terms.floor < trust.floor or terms.colluders < trust.colluders:
+    fewest = min(trust.neighbours, len(terms.members) - 1)
+    has_enough = terms.floor >= trust.floor and terms.neighbours >= fewest
+    if not has_enough or terms.colluders < trust.colluders:
         raise not_trusted("the round would be weaker than this site's card allows")
     return terms
 

@@ -55,6 +55,43 @@ def convener(shell: Shell, file: str) -> None:
     shell.show({"convener": made}, made)
 
 
+@federate.command("agreement")
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--name", required=True, help="What the federation is called.")
+@click.option("--convener", required=True, metavar="KEY", help="As `convener` has printed it.")
+@click.option(
+    "--site", "ways", multiple=True, metavar="NAME=KEY", help="Each site, by the key it says."
+)
+@click.option(
+    "--sites",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Many sites at once: a JSON file of {name: key}.",
+)
+@click.option("--floor", type=int, help="So many must be left; two thirds, if left out.")
+@click.option("--colluders", type=int, help="So many may collude; one in twenty, if left out.")
+@click.option(
+    "--neighbours",
+    type=int,
+    metavar="N",
+    help="A site shares its masks with N others: all of them up to 200 sites, if left out, and "
+    "beyond it the fewest with which a sum never fails above the floor.",
+)
+@command
+def agreement(shell: Shell, file: str, name: str, **given: Any) -> None:
+    """Write an agreement between sites to FILE, for each of their owners to join."""
+    ways, sites = given.pop("ways"), given.pop("sites")
+    keys = {**({} if sites is None else _read(sites)), **dict(map(_way, ways))}
+    made = shell.app.new_agreement(name, sites=keys, **given)
+    try:
+        with Path(file).open("x", encoding="utf-8") as written:
+            written.write(json.dumps(made, indent=1) + "\n")
+    except FileExistsError:
+        raise Refused(
+            "vault-exists", f"{file} is there already.", "Choose a new place for the agreement."
+        ) from None
+    shell.show(made, f"{_line(made)}\nOwners compare the keys, then join it.")
+
+
 @federate.command("join")
 @click.argument("data_set")
 @click.argument("agreement", type=click.Path(exists=True, dir_okay=False))
@@ -62,7 +99,8 @@ def convener(shell: Shell, file: str) -> None:
 def join(shell: Shell, data_set: str, agreement: str) -> None:
     """Let DATA_SET take part in the sums of a federation; AGREEMENT is the file of all its sites.
 
-    It holds {"name", "convener", "sites": {name: key}, "floor", "colluders"}.
+    It holds {"name", "convener", "sites": {name: key}, "floor", "colluders"}, and "neighbours" if
+    each site shares its masks with so many others only.
     """
     with shell.open() as vault:
         made = vault.call("join-federation", {"data_set": data_set, **_read(agreement)})
@@ -285,7 +323,7 @@ def _site(shell: Shell, url: str) -> Any:
 def _way(text: str) -> tuple[str, str]:
     name, sign, url = text.partition("=")
     if not (name and sign and url):
-        raise click.BadParameter("write NAME=URL", param_hint="--site")
+        raise click.BadParameter("write NAME=URL, or NAME=KEY of a key", param_hint="--site")
     return name, url
 
 
@@ -303,7 +341,8 @@ def _whole(text: str, option: str) -> int:
 def _line(one: Json) -> str:
     sites = one["sites"]
     names = ", ".join(sites) if isinstance(sites, dict) else ""
-    return f"{one['name']}: {names}; floor {one['floor']}, colluders {one['colluders']}"
+    near = f", neighbours {one['neighbours']}" if "neighbours" in one else ""
+    return f"{one['name']}: {names}; floor {one['floor']}, colluders {one['colluders']}{near}"
 
 
 def _read(path: str) -> Json:

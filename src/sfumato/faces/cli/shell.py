@@ -74,6 +74,10 @@ class App(Protocol):
         """Return several sites, to be asked as one."""
         ...
 
+    def new_agreement(self, name: str, **words: Any) -> Json:  # Any: see convening.py
+        """Return an agreement for sites' owners to join, with what was left open chosen."""
+        ...
+
     def new_convener(self, path: str) -> str:
         """Write a new convener's key to a file; return its public half."""
         ...

@@ -1,0 +1,44 @@
+"""What neighbourhoods save: many sites and the server in one process, a tenth of them lost.
+
+`site_s` is the time of the slowest site over all stages, which real sites spend at once; `server_s`
+that of the server alone. Each line has a process of its own; `peak_mb` is all that it held.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from bench.federated import cohort
+from sfumato.core.secure.terms import fewest_neighbours
+
+SIZE = 10_000
+COHORTS = ((100, 90, 5), (500, 450, 25))  # sites, floor, colluders
+
+
+def run() -> list[dict[str, object]]:
+    """Return a line for everybody's masks with everybody, and one for the fewest neighbours."""
+    with ProcessPoolExecutor(
+        1, mp_context=get_context("spawn"), max_tasks_per_child=1
+    ) as processes:
+        return [
+            processes.submit(line, *sizes, near).result()
+            for sizes in COHORTS
+            for near in (sizes[0] - 1, fewest_neighbours(*sizes))
+        ]
+
+
+def line(sites: int, floor: int, colluders: int, near: int) -> dict[str, object]:
+    """Return what one such round took."""
+    name = f"{sites} sites, {near} neighbours each"
+    terms = {"floor": floor, "colluders": colluders, "neighbours": near}
+    found = cohort(name, sites, SIZE, gone=sites - floor, **terms)
+    del found["target_s"]
+    return {**found, "peak_mb": _peak_mb()}
+
+
+def _peak_mb() -> float:
+    (held,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text("ascii"))
+    return int(held) / 1024
