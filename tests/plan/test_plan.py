@@ -254,6 +254,9 @@ def test_a_card_that_promises_otherwise_is_another_question(changed: str) -> Non
         ("SELECT SUM(free * free) FROM t", "no-bounds"),
         ("SELECT SUM(" + " * ".join(["pay"] * 12) + ") FROM t", "numbers-too-large"),
         ("SELECT SUM(pay / 0) FROM t", "type-mismatch"),
+        ("SELECT AVG(pay" + " / 1e-30" * 11 + ") FROM t", "numbers-too-large"),
+        ("SELECT VAR_SAMP(pay" + " / -1e-30" * 6 + ") FROM t", "numbers-too-large"),
+        ("SELECT SUM(pay" + " / 1e30" * 11 + ") FROM t", "numbers-too-large"),
         ("SELECT SUM(CASE WHEN sick THEN 1 ELSE 'a' END) FROM t", "type-mismatch"),
         ("SELECT COUNT(*) FROM t WHERE date_trunc('month', pay) = 1", "type-mismatch"),
         ("SELECT AVG(n) FROM (SELECT zip, COUNT(*) AS n FROM t GROUP BY zip)", "not-in-language"),
@@ -266,6 +269,15 @@ def test_a_question_that_does_not_fit_the_card_is_refused(sql: str, code: str) -
     with pytest.raises(Refused) as refused:
         plan(sql)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("of", ["AVG", "SUM", "VAR_SAMP", "STDDEV_POP"])
+@pytest.mark.parametrize("by", ["1e30", "-1e30", "1e-30", "-1e-30"])
+def test_what_is_divided_often_is_priced_as_long_as_it_is_planned(of: str, by: str) -> None:
+    made = plan(f"SELECT {of}(pay{f' / {by}' * 3}) AS x FROM t")
+    margin = price_at(made, Fraction(1), Fraction(0)).margin(made.question.aggregates[0], 100)
+    assert margin is not None
+    assert 0 < margin < float("inf")
 
 
 def test_a_plan_can_be_said_in_words() -> None:
