@@ -33,7 +33,10 @@ def asks_for_an_aggregate(_card: Card, question: Question) -> None:
 
 
 def is_not_too_large(_card: Card, question: Question) -> None:
-    """A question that is larger than anybody writes would only keep the house busy."""
+    """A question that is larger than anybody writes would only keep the house busy.
+
+    It is none of the rules, but held before anything goes through a question, and as it was asked.
+    """
     bare = sum(c.of is None for each in tables_of_people(question) for c in each.columns)
     check_parts(everything(question), besides=bare)
 
@@ -190,7 +193,6 @@ def bounds_are_sensible(card: Card, question: Question) -> None:
 
 RULES: Final[tuple[Rule, ...]] = (
     asks_for_an_aggregate,
-    is_not_too_large,
     names_are_distinct,
     groups_are_distinct,
     outputs_are_grouped,

@@ -31,11 +31,11 @@ from sfumato.core.expression import (
     Since,
     StartsWith,
     Total,
-    canonical,
     one_where,
 )
 from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question
 from sfumato.core.refusal import Refused
+from sfumato.core.turned import canonical, selecting
 from sfumato.plan.known import Scope, Typed, column_type, number
 from sfumato.plan.lookups import LookUp, not_given, spellings, typed_columns
 from sfumato.plan.periods import first_of_period, period_of_text
@@ -208,8 +208,11 @@ def spelled_expr(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
 
 
 def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
-    """Return the condition, canonical, with columns and constants in the card's spelling."""
-    return canonical(_spelled(predicate, scope, names))
+    """Return a condition that selects, in one form, columns and constants in the card's spelling.
+
+    That is a WHERE, or what stands before THEN: what is false of a row and what is open are alike.
+    """
+    return selecting(canonical(_spelled(predicate, scope, names)))
 
 
 def _spelled(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
