@@ -271,6 +271,51 @@ def test_a_question_that_does_not_fit_the_card_is_refused(sql: str, code: str) -
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("condition", "is_refused"),
+    [
+        ("zip = ' '", True),
+        ("zip IN ('a', '')", True),
+        ("zip LIKE ''", True),
+        ("NOT (zip <> '' OR sick)", True),
+        ("CASE WHEN zip = '' THEN sick ELSE FALSE END", True),
+        ("zip <> ''", False),
+        ("NULLIF(zip, '') IS NULL", False),
+        ("COALESCE(zip, '') = ''", False),
+        ("zip NOT IN ('a', '')", False),
+    ],
+)
+def test_a_text_that_says_that_there_is_no_value_is_nobodys(
+    condition: str, is_refused: bool
+) -> None:
+    text = f"SELECT COUNT(*) FROM t WHERE {condition}"
+    if not is_refused:
+        plan(text)
+        return
+    with pytest.raises(Refused, match="says that there is no value") as refused:
+        plan(text)
+    assert "IS NULL" in refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_refused"),
+    [
+        ("3 AND 2.5", True), ("3 AND 3", False), ("-3 AND -2", False),
+        ("'2026-01-02' AND DATE '2026-01-01'", True), ("'2026-01-01' AND '2026-01-01'", False),
+    ],
+)  # fmt: skip
+def test_between_ends_between_which_nothing_is_nobody_is(ends: str, is_refused: bool) -> None:
+    column = "day" if "'" in ends else "pay"
+    with_days = CARD + '[columns.day]\ntype = "date"\n'
+    for word in ("", "NOT "):
+        text = f"SELECT COUNT(*) FROM t WHERE {column} {word}BETWEEN {ends}"
+        if is_refused:
+            with pytest.raises(Refused, match="Nothing is between"):
+                plan(text, with_days)
+        else:
+            plan(text, with_days)
+
+
 @pytest.mark.parametrize("of", ["AVG", "SUM", "VAR_SAMP", "STDDEV_POP"])
 @pytest.mark.parametrize("by", ["1e30", "-1e30", "1e-30", "-1e-30"])
 def test_what_is_divided_often_is_priced_as_long_as_it_is_planned(of: str, by: str) -> None:

@@ -47,7 +47,7 @@ def listed(rng: random.Random, condition: Predicate) -> Predicate:
         return condition
     of = rng.choice(found)
     constants = of.constants if isinstance(of, Among) else (of.constant,)
-    parts = (
+    parts: tuple[Predicate, ...] = (
         Compare(of.of, rng.choice(("=", "!=")), rng.choice(constants)),
         Not(IsNull(of.of)),
         Among(of.of, (constants[0], constants[-1])),

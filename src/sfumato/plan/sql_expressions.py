@@ -36,7 +36,16 @@ from sfumato.plan.sizes import check_parts
 from sfumato.plan.sql_functions import OF_A_NUMBER, OfNumber
 from sfumato.plan.sql_hints import CONDITIONS as A_CONDITION
 from sfumato.plan.sql_hints import EXPRESSIONS, called, hint_of
-from sfumato.plan.sql_leaves import column_of, constant_of, found_at, is_constant, only, outside
+from sfumato.plan.sql_leaves import (
+    column_of,
+    constant_of,
+    ends_of,
+    found_at,
+    is_after,
+    is_constant,
+    only,
+    outside,
+)
 from sfumato.plan.sql_places import noted
 from sfumato.plan.sql_text import MAX_DEPTH, too_large
 from sfumato.plan.sql_times import OF_A_TIME
@@ -149,13 +158,9 @@ def _bound(node: exp.Expr, depth: int) -> Expr:
     has_other = isinstance(of, Clamp) and (of.lower is None) == (of.upper is not None)
     if isinstance(of, Clamp) and has_other and (of.lower is None) != (lower is None):
         pair = of.lower or lower, of.upper or upper
-        if pair[0] is not None and pair[1] is not None and _is_in_order(pair[0], pair[1]):
+        if pair[0] is not None and pair[1] is not None and not is_after(pair[0], pair[1]):
             return Clamp(of.of, *pair)
     return Clamp(of, lower, upper)
-
-
-def _is_in_order(lower: Constant, upper: Constant) -> bool:
-    return lower.kind == upper.kind == "number" and lower.number <= upper.number
 
 
 def _coalesce(node: exp.Expr, depth: int) -> Expr:
@@ -303,7 +308,7 @@ def _simple(node: exp.Expr, depth: int) -> Predicate:
             only(node, {"this", "low", "high"})
             of = expression(node.this, depth)
             check_parts([of, of])
-            low, high = constant_of(node.args["low"]), constant_of(node.args["high"])
+            low, high = ends_of(node)
             return All((Compare(of, ">=", low), Compare(of, "<=", high)))
         case exp.In():
             return _among(node, depth)
