@@ -33,7 +33,6 @@ from sfumato.core.expression import (
     Ref,
     Since,
     StartsWith,
-    canonical,
 )
 from sfumato.core.question import (
     REDUCTIONS,
@@ -50,6 +49,7 @@ from sfumato.core.question import (
     read_question,
 )
 from sfumato.core.refusal import Refused
+from sfumato.core.turned import canonical
 
 NAMES = st.sampled_from(["age", "zip", "salary"])
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)

@@ -254,6 +254,9 @@ def test_a_card_that_promises_otherwise_is_another_question(changed: str) -> Non
         ("SELECT SUM(free * free) FROM t", "no-bounds"),
         ("SELECT SUM(" + " * ".join(["pay"] * 12) + ") FROM t", "numbers-too-large"),
         ("SELECT SUM(pay / 0) FROM t", "type-mismatch"),
+        ("SELECT AVG(pay" + " / 1e-30" * 11 + ") FROM t", "numbers-too-large"),
+        ("SELECT VAR_SAMP(pay" + " / -1e-30" * 6 + ") FROM t", "numbers-too-large"),
+        ("SELECT SUM(pay" + " / 1e30" * 11 + ") FROM t", "numbers-too-large"),
         ("SELECT SUM(CASE WHEN sick THEN 1 ELSE 'a' END) FROM t", "type-mismatch"),
         ("SELECT COUNT(*) FROM t WHERE date_trunc('month', pay) = 1", "type-mismatch"),
         ("SELECT AVG(n) FROM (SELECT zip, COUNT(*) AS n FROM t GROUP BY zip)", "not-in-language"),
@@ -266,6 +269,60 @@ def test_a_question_that_does_not_fit_the_card_is_refused(sql: str, code: str) -
     with pytest.raises(Refused) as refused:
         plan(sql)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_refused"),
+    [
+        ("zip = ' '", True),
+        ("zip IN ('a', '')", True),
+        ("zip LIKE ''", True),
+        ("NOT (zip <> '' OR sick)", True),
+        ("CASE WHEN zip = '' THEN sick ELSE FALSE END", True),
+        ("zip <> ''", False),
+        ("NULLIF(zip, '') IS NULL", False),
+        ("COALESCE(zip, '') = ''", False),
+        ("zip NOT IN ('a', '')", False),
+    ],
+)
+def test_a_text_that_says_that_there_is_no_value_is_nobodys(
+    condition: str, is_refused: bool
+) -> None:
+    text = f"SELECT COUNT(*) FROM t WHERE {condition}"
+    if not is_refused:
+        plan(text)
+        return
+    with pytest.raises(Refused, match="says that there is no value") as refused:
+        plan(text)
+    assert "IS NULL" in refused.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_refused"),
+    [
+        ("3 AND 2.5", True), ("3 AND 3", False), ("-3 AND -2", False),
+        ("'2026-01-02' AND DATE '2026-01-01'", True), ("'2026-01-01' AND '2026-01-01'", False),
+    ],
+)  # fmt: skip
+def test_between_ends_between_which_nothing_is_nobody_is(ends: str, is_refused: bool) -> None:
+    column = "day" if "'" in ends else "pay"
+    with_days = CARD + '[columns.day]\ntype = "date"\n'
+    for word in ("", "NOT "):
+        text = f"SELECT COUNT(*) FROM t WHERE {column} {word}BETWEEN {ends}"
+        if is_refused:
+            with pytest.raises(Refused, match="Nothing is between"):
+                plan(text, with_days)
+        else:
+            plan(text, with_days)
+
+
+@pytest.mark.parametrize("of", ["AVG", "SUM", "VAR_SAMP", "STDDEV_POP"])
+@pytest.mark.parametrize("by", ["1e30", "-1e30", "1e-30", "-1e-30"])
+def test_what_is_divided_often_is_priced_as_long_as_it_is_planned(of: str, by: str) -> None:
+    made = plan(f"SELECT {of}(pay{f' / {by}' * 3}) AS x FROM t")
+    margin = price_at(made, Fraction(1), Fraction(0)).margin(made.question.aggregates[0], 100)
+    assert margin is not None
+    assert 0 < margin < float("inf")
 
 
 def test_a_plan_can_be_said_in_words() -> None:

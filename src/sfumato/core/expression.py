@@ -7,7 +7,7 @@ of a prepared table (`v3`, `k3`, `u0`), all numbers whole, in a measure. Text an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -331,44 +331,6 @@ def _renamed(value: Predicate, names: Mapping[str, str]) -> Predicate:
             return replace(value, predicates=tuple(_renamed(part, names) for part in parts))
         case _:
             return replace(value, of=renamed(value.of, names))
-
-
-def canonical(predicate: Predicate) -> Predicate:
-    """Return the predicate flattened, sorted and without doubles; it means the same."""
-    match predicate:
-        case Compare(of=of, operator="!=", constant=constant) if constant.kind == "boolean":
-            return Compare(of, "=", Constant.of(constant == Constant.of(False)))
-        case Among(of=of, constants=constants):
-            few = tuple(sorted(set(constants), key=lambda c: (c.kind, c.text)))
-            return canonical(Compare(of, "=", few[0])) if len(few) == 1 else Among(of, few)
-        case Not(predicate=inner):
-            return _denied(canonical(inner))
-        case All(predicates=parts):
-            return _joined(All, parts)
-        case AnyOf(predicates=parts):
-            return _joined(AnyOf, parts)
-        case _:
-            return predicate
-
-
-def _denied(predicate: Predicate) -> Predicate:
-    """Return what holds where the predicate does not; of null, neither does."""
-    match predicate:
-        case Not(predicate=inner):
-            return inner
-        case Compare(of=of, operator=operator, constant=constant):
-            return canonical(Compare(of, OPPOSITE[operator], constant))
-        case _:
-            return Not(predicate)
-
-
-def _joined(kind: type[All] | type[AnyOf], parts: Sequence[Predicate]) -> Predicate:
-    flat: dict[str, Predicate] = {}
-    for part in map(canonical, parts):
-        inner = part.predicates if isinstance(part, kind) else (part,)
-        flat.update({repr(p): p for p in inner})
-    ordered = tuple(flat[key] for key in sorted(flat))
-    return ordered[0] if len(ordered) == 1 else kind(ordered)
 
 
 def spelled(value: object) -> str:

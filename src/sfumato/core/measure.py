@@ -57,6 +57,11 @@ class PerPerson:
     columns: tuple[Reduced, ...]
     max_rows: int
 
+    @property
+    def values(self) -> tuple[Expr | Predicate | None, ...]:
+        """Return its condition and what its columns are of; nothing for what is of nothing."""
+        return (self.where, *(column.value for column in self.columns))
+
 
 @dataclass(frozen=True)
 class Reduced:

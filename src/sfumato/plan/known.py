@@ -44,6 +44,7 @@ class Scope:
     place: str  # whose columns they are, for refusals
     find: Callable[[str], Typed]
     condition: Callable[[Predicate], Predicate]  # as physical, in this scope
+    nulls: frozenset[str] = frozenset()  # what a text of the rows is never: it is null instead
 
 
 def number(value: Fraction | int) -> Constant:

@@ -20,26 +20,48 @@ from sfumato.core.expression import (
     columns_of,
     walk,
 )
+from sfumato.core.refusal import Refused
 from sfumato.core.twins.columns import value_of_key, values_of
 from sfumato.core.twins.seeded import Seeded
 from sfumato.plan.on_rows import Value, constant_value, holds_on
+from sfumato.plan.sizes import MAX_NODES, count_to
 
 MEND: Final = 200  # changes to a row before another is begun
 _SOME: Final = 12  # values of a column that are tried besides those that the filter names
 _TEXTS: Final = 40
+MOST_EFFORT: Final = 3_000_000  # parts of conditions that are looked at: some seconds
+
+
+class Effort:
+    """How many parts of conditions may still be looked at for one twin, which costs nothing."""
+
+    def __init__(self, most: int = MOST_EFFORT) -> None:
+        self._left = most
+
+    def spend(self, parts: int) -> None:
+        """Take so many parts, or refuse: somebody else is waiting."""
+        self._left -= parts
+        if self._left < 0:
+            raise Refused(
+                "twin-not-possible",
+                "It takes too long to find rows that the card allows and that pass this filter.",
+                "Ask with a shorter filter, or for fewer groups; the rows were not looked at.",
+            )
 
 
 class Pools:
     """The values that are worth trying for each column that a condition reads."""
 
-    def __init__(
+    def __init__(  # what a row hangs on
         self,
         columns: Sequence[Column],
         same: Mapping[str, str],
         wanted: Predicate | None,
         stream: Seeded,
+        effort: Effort,
     ) -> None:
         self.stream = stream
+        self.effort = effort
         self._same = same
         self._columns = {column.name: column for column in columns}
         self._named = {} if wanted is None else _named(wanted)
@@ -94,6 +116,7 @@ def mended(
 
 def _step(row: dict[str, Value], wanted: Predicate, pools: Pools, *, to: bool) -> dict[str, Value]:
     """Return the row with one part of the condition nearer to holding, or to not holding."""
+    pools.effort.spend(count_to(MAX_NODES, [wanted]))
     if holds_on(wanted, row) is to:
         return row
     match wanted:
@@ -116,8 +139,9 @@ def _simply(
     if not names:
         return row
     name = pools.stream.one_of(names)
-    values = pools.of(name)
+    values, size = pools.of(name), count_to(MAX_NODES, [wanted])
     for place in pools.stream.order(len(values)).tolist():
+        pools.effort.spend(size + len(row))
         tried = pools.changed(row, name, values[place])
         if holds_on(wanted, tried) is to:
             return tried

@@ -189,13 +189,11 @@ def _over_constant(left: Typed, by: Fraction) -> Typed:
         raise Refused(
             "type-mismatch", "This divides by zero.", "Divide by a number other than zero."
         )
-    if by > 0:
-        return replace(left, step=left.step / by, keys=None, code=None, kind="number")
-    turned = Arithmetic("-", whole(0), left.physical)
-    return replace(
-        left, kind="number", physical=turned, lower=-left.upper, upper=-left.lower,
-        step=left.step / -by, keys=None, code=None,
-    )  # fmt: skip
+    made = replace(left, step=left.step / abs(by), keys=None, code=None, kind="number")
+    if by < 0:
+        turned = Arithmetic("-", whole(0), left.physical)
+        made = replace(made, physical=turned, lower=-left.upper, upper=-left.lower)
+    return within_reach(made)  # or its step, divided often, is no float
 
 
 def number_between(physical: Expr, lower: int, upper: int, step: Fraction, *sides: Typed) -> Typed:

@@ -35,9 +35,10 @@ from sfumato.plan.lookups import LookUp, measured
 from sfumato.plan.lower import lower
 from sfumato.plan.people import measured_people
 from sfumato.plan.placed import placed
-from sfumato.plan.rules import checked, of_rows, of_source, tables_of_people
+from sfumato.plan.rules import checked, is_not_too_large, of_rows, of_source, tables_of_people
 from sfumato.plan.running import axis_of, with_periods
 from sfumato.plan.scope import in_cards_spelling, physical, scope_of
+from sfumato.plan.sizes import check_physical
 from sfumato.plan.split import wanted_of, weights_of
 from sfumato.plan.tables import check_called, view_of
 from sfumato.plan.typed import plainly_typed, typed
@@ -235,6 +236,7 @@ def make_plan(card: Card, question: Question, split: Mapping[str, Fraction] | No
 
 
 def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None = None) -> Plan:
+    is_not_too_large(card, question)  # before anything that goes through it often
     view, question = view_of(card, question)
     check_called(view, question)
     question, card = with_periods(in_cards_spelling(view, question)), view.card
@@ -248,6 +250,11 @@ def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None =
     asked = tuple(
         _asked(card, question, aggregate, scope, most) for aggregate in question.aggregates
     )
+    people, where = measured_people(view, question), question.where
+    condition = None if where is None else physical(where, scope)
+    inner = (value for one in people for value in one.source.values)
+    of_asked = (value for one in asked for value in one.values)
+    check_physical([condition, *inner, *of_asked, *(key.key.value for key in keys)])
     parts = tuple(
         replace(bounded, axis=axis_of(keys, bounded.part.runs_along))
         for bounded in _parts(card, asked, (groups, rows), wanted_of(question, split or {}))
@@ -255,9 +262,8 @@ def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None =
     tallies = [bounded.part.tally for bounded in parts]
     if any(key.key.size is None for key in keys):
         tallies.append(PEOPLE)
-    people = measured_people(view, question)
     measure = Measure(
-        where=None if question.where is None else physical(question.where, scope),
+        where=condition,
         keys=tuple(key.key for key in keys),
         tallies=tuple(dict.fromkeys(tallies)),
         by_person=card.by_person,

@@ -19,9 +19,11 @@ from sfumato.core.question import EachPerson, Question, Reduce
 from sfumato.core.refusal import Refused
 from sfumato.core.twins.columns import values_of
 from sfumato.core.twins.seeded import Seeded
-from sfumato.plan.mended import MEND, Pools, mended
+from sfumato.plan.mended import MEND, Effort, Pools, mended
 from sfumato.plan.on_rows import Value, holds_on, value_on
 from sfumato.plan.plan import Plan, make_plan
+from sfumato.plan.rules import of_source
+from sfumato.plan.sizes import MAX_NODES, count_to
 
 MOST_GROUPS: Final = 2_000
 OF_A_GROUP: Final = 3  # people planted for each group
@@ -82,6 +84,7 @@ class _Garden:
     plan: Plan
     stream: Seeded
     made: Planted
+    effort: Effort = field(default_factory=Effort)
 
     def plant(self, group: Sequence[Predicate]) -> None:
         """Plant one person of the group, or refuse."""
@@ -108,7 +111,9 @@ class _Garden:
         if not rows:
             return None
         wanted = _both(question.where, group)
+        of_all = sum(count_to(MAX_NODES, [v]) for v in (*of_source(question.source), *group))
         for _ in range(MEND):
+            self.effort.spend(of_all * len(rows))
             if wanted is None or holds_on(wanted, _reduced(question.source, rows)) is True:
                 return rows
             place = self.stream.integer(len(rows))
@@ -122,8 +127,9 @@ class _Garden:
 
     def _row(self, wanted: Predicate | None) -> dict[str, Value] | None:
         columns = self.plan.card.columns
+        self.effort.spend(len(columns))
         start = {c.name: values_of(c, 1, self.stream, self._texts)[0] for c in columns}
-        pools = Pools(columns, self._same(), wanted, self.stream)
+        pools = Pools(columns, self._same(), wanted, self.stream, self.effort)
         made = mended(pools.alike(start), wanted, pools)
         return made if made is not None and self._meets(made) else None
 

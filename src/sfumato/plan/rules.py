@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Final
 
 from sfumato.core.card import Card
-from sfumato.core.expression import Expr, Predicate, columns_of, walk
+from sfumato.core.expression import Expr, Predicate, columns_of
 from sfumato.core.question import Aggregate, EachPerson, Formula, Question
 from sfumato.core.refusal import Refused
 from sfumato.plan.formulas import check_formula, is_number
+from sfumato.plan.sizes import check_parts
 from sfumato.plan.totals import check_totals
 from sfumato.plan.words import expr_in_words
 
 Rule = Callable[[Card, Question], None]
 MAX_OUTPUTS: Final = 50
-MAX_NODES: Final = 2000  # of all expressions and conditions together; COUNT(*) of a person is one
 
 
 def asks_for_an_aggregate(_card: Card, question: Question) -> None:
@@ -33,13 +33,12 @@ def asks_for_an_aggregate(_card: Card, question: Question) -> None:
 
 
 def is_not_too_large(_card: Card, question: Question) -> None:
-    """A question that is larger than anybody writes would only keep the house busy."""
-    parts = sum(1 for value in everything(question) for _ in walk(value))
-    parts += sum(c.of is None for each in tables_of_people(question) for c in each.columns)
-    if parts > MAX_NODES:
-        raise Refused(
-            "question-too-large", f"More than {MAX_NODES} parts.", "Ask in several questions."
-        )
+    """A question that is larger than anybody writes would only keep the house busy.
+
+    It is none of the rules, but held before anything goes through a question, and as it was asked.
+    """
+    bare = sum(c.of is None for each in tables_of_people(question) for c in each.columns)
+    check_parts(everything(question), besides=bare)
 
 
 def everything(question: Question) -> tuple[Expr | Predicate, ...]:
@@ -194,7 +193,6 @@ def bounds_are_sensible(card: Card, question: Question) -> None:
 
 RULES: Final[tuple[Rule, ...]] = (
     asks_for_an_aggregate,
-    is_not_too_large,
     names_are_distinct,
     groups_are_distinct,
     outputs_are_grouped,

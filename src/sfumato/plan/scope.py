@@ -31,11 +31,11 @@ from sfumato.core.expression import (
     Since,
     StartsWith,
     Total,
-    canonical,
     one_where,
 )
 from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question
 from sfumato.core.refusal import Refused
+from sfumato.core.turned import canonical, selecting
 from sfumato.plan.known import Scope, Typed, column_type, number
 from sfumato.plan.lookups import LookUp, not_given, spellings, typed_columns
 from sfumato.plan.periods import first_of_period, period_of_text
@@ -68,7 +68,7 @@ def card_scope(view: View) -> Scope:
     def condition(predicate: Predicate) -> Predicate:
         return physical(predicate, scope)
 
-    scope = Scope(view.card.name, find, condition)
+    scope = Scope(view.card.name, find, condition, _nulls(view.card))
     return scope
 
 
@@ -100,8 +100,14 @@ def people_scope(
     def condition(predicate: Predicate) -> Predicate:
         return physical(predicate, scope)
 
-    scope = Scope("the per-person table", find, condition)
+    nulls = frozenset(word for table in tables for word in _nulls(table.view.card))
+    scope = Scope("the per-person table", find, condition, nulls)
     return scope
+
+
+def _nulls(card: Card) -> frozenset[str]:
+    """Return how the rows may spell that there is no value."""
+    return frozenset(word.strip() for word in card.nulls)
 
 
 # --- conditions as physical --------------------------------------------------------------------
@@ -208,8 +214,39 @@ def spelled_expr(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
 
 
 def spelled_predicate(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:
-    """Return the condition, canonical, with columns and constants in the card's spelling."""
-    return canonical(_spelled(predicate, scope, names))
+    """Return a condition that selects, in one form, columns and constants in the card's spelling.
+
+    That is a WHERE, or what stands before THEN: what is false of a row and what is open are alike.
+    """
+    made = selecting(canonical(_spelled(predicate, scope, names)))
+    _check_met(made, scope)
+    return made
+
+
+def _check_met(predicate: Predicate, scope: Scope) -> None:
+    """Refuse, of a canonical condition, a text that no row of its column has, whatever there is.
+
+    Such a question would be paid, and answered of nobody. Other than that text every known one is.
+    """
+    match predicate:
+        case All(predicates=parts) | AnyOf(predicates=parts):
+            for part in parts:
+                _check_met(part, scope)
+        case Compare(of=Ref() as of, operator="=", constant=constant):
+            _check_is_some(of, (constant,), scope)
+        case Among(of=Ref() as of, constants=constants):
+            _check_is_some(of, constants, scope)
+
+
+def _check_is_some(of: Ref, constants: Sequence[Constant], scope: Scope) -> None:
+    side = scope.find(of.column)
+    found = [c.text for c in constants if c.kind == "text" and c.text in scope.nulls]
+    if found and side.kind == "text":
+        raise Refused(
+            "not-in-language",
+            f"By the card {found[0]!r} says that there is no value, and nothing is equal to that.",
+            "Write IS NULL, or IS NOT NULL.",
+        )
 
 
 def _spelled(predicate: Predicate, scope: Scope, names: Mapping[str, str]) -> Predicate:

@@ -32,10 +32,20 @@ from sfumato.core.expression import (
     rounded,
 )
 from sfumato.core.refusal import Refused
+from sfumato.plan.sizes import check_parts
 from sfumato.plan.sql_functions import OF_A_NUMBER, OfNumber
 from sfumato.plan.sql_hints import CONDITIONS as A_CONDITION
 from sfumato.plan.sql_hints import EXPRESSIONS, called, hint_of
-from sfumato.plan.sql_leaves import column_of, constant_of, found_at, is_constant, only, outside
+from sfumato.plan.sql_leaves import (
+    column_of,
+    constant_of,
+    ends_of,
+    found_at,
+    is_after,
+    is_constant,
+    only,
+    outside,
+)
 from sfumato.plan.sql_places import noted
 from sfumato.plan.sql_text import MAX_DEPTH, too_large
 from sfumato.plan.sql_times import OF_A_TIME
@@ -148,13 +158,9 @@ def _bound(node: exp.Expr, depth: int) -> Expr:
     has_other = isinstance(of, Clamp) and (of.lower is None) == (of.upper is not None)
     if isinstance(of, Clamp) and has_other and (of.lower is None) != (lower is None):
         pair = of.lower or lower, of.upper or upper
-        if pair[0] is not None and pair[1] is not None and _is_in_order(pair[0], pair[1]):
+        if pair[0] is not None and pair[1] is not None and not is_after(pair[0], pair[1]):
             return Clamp(of.of, *pair)
     return Clamp(of, lower, upper)
-
-
-def _is_in_order(lower: Constant, upper: Constant) -> bool:
-    return lower.kind == upper.kind == "number" and lower.number <= upper.number
 
 
 def _coalesce(node: exp.Expr, depth: int) -> Expr:
@@ -167,16 +173,20 @@ def _case(node: exp.Expr, depth: int) -> Expr:
     whens = node.args["ifs"]
     if len(whens) > MAX_WHENS:
         raise too_large(f"{MAX_WHENS} branches of a CASE")
-    default = node.args.get("default")
-    return Case(tuple(_when(node.this, when, depth) for when in whens), _otherwise(default, depth))
+    subject = None if node.this is None else expression(node.this, depth)
+    branches = tuple(_when(subject, when, depth) for when in whens)
+    made = Case(branches, _otherwise(node.args.get("default"), depth))
+    if subject is not None:  # it stands in every branch, and was read once
+        check_parts([made])
+    return made
 
 
-def _when(subject: exp.Expr | None, when: exp.Expr, depth: int) -> tuple[Predicate, Expr]:
+def _when(subject: Expr | None, when: exp.Expr, depth: int) -> tuple[Predicate, Expr]:
     only(when, {"this", "true"})
     if subject is None:
         condition = predicate(when.this, depth)
     else:
-        condition = Compare(expression(subject, depth), "=", constant_of(when.this))
+        condition = Compare(subject, "=", constant_of(when.this))
     return condition, expression(when.args["true"], depth)
 
 
@@ -193,6 +203,7 @@ def _if(node: exp.Expr, depth: int) -> Expr:
 def _null_if(node: exp.Expr, depth: int) -> Expr:
     only(node, {"this", "expression"})
     of = expression(node.this, depth)
+    check_parts([of, of])
     return Case(((Not(Compare(of, "=", constant_of(node.expression))), of),), None)
 
 
@@ -235,6 +246,7 @@ def _one_or_zero(node: exp.Expr, depth: int) -> Expr:
     """Read CAST(x AS INT) as one where x is true and zero where it is false; of nothing else."""
     when = predicate(node, depth) if _is_condition(node.unnest()) else None
     when = when or Compare(expression(node, depth), "=", Constant.of(True))
+    check_parts([when, when])
     one, zero = (Literally(Constant.of(number)) for number in (1, 0))
     return Case(((when, one), (Not(when), zero)), None)
 
@@ -295,7 +307,8 @@ def _simple(node: exp.Expr, depth: int) -> Predicate:
         case exp.Between():
             only(node, {"this", "low", "high"})
             of = expression(node.this, depth)
-            low, high = constant_of(node.args["low"]), constant_of(node.args["high"])
+            check_parts([of, of])
+            low, high = ends_of(node)
             return All((Compare(of, ">=", low), Compare(of, "<=", high)))
         case exp.In():
             return _among(node, depth)
@@ -316,6 +329,7 @@ def _is(node: exp.Expr, depth: int) -> Predicate:
     if type(node.expression) is exp.Null:
         return IsNull(of)
     if type(node.expression) is exp.Boolean:  # true or false, and never null
+        check_parts([of, of])
         return All((Not(IsNull(of)), Compare(of, "=", constant_of(node.expression))))
     raise outside(node, "IS takes NULL, NOT NULL, TRUE or FALSE")
 

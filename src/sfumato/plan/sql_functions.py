@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import islice
 from typing import Final
 
 from sqlglot import exp
@@ -17,10 +16,9 @@ from sfumato.core.expression import (
     Literally,
     Total,
     power,
-    walk,
 )
 from sfumato.core.refusal import Refused
-from sfumato.plan.rules import MAX_NODES
+from sfumato.plan.sizes import MAX_NODES, count_to
 from sfumato.plan.sql_leaves import column_of, constant_of, is_constant, only, outside
 
 Reader = Callable[[exp.Expr], Expr]
@@ -75,7 +73,7 @@ def _power(node: exp.Expr, read: Reader) -> Expr:
     if exponent.number.denominator != 1:
         _check_released(node)
     of = read(node.this)
-    if sum(1 for _ in islice(walk(of), MAX_NODES)) * abs(exponent.number) >= MAX_NODES:
+    if count_to(MAX_NODES, [of]) * abs(exponent.number) >= MAX_NODES:
         raise Refused(
             "question-too-large",
             "Powers of powers have too many parts.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -98,6 +99,9 @@ _CONSTANTS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Constant]]] = {
 }
 
 
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
 def _number(node: exp.Expr) -> Fraction:
     try:
         number = Decimal(node.name)
@@ -109,6 +113,22 @@ def _number(node: exp.Expr) -> Fraction:
         return read_number(number, "a number in the question")
     except Refused:
         raise outside(node, "this number is too long", "Write fewer digits.") from None
+
+
+def ends_of(node: exp.Expr) -> tuple[Constant, Constant]:
+    """Return the ends of BETWEEN, or refuse those between which nothing is, whatever there is."""
+    low, high = constant_of(node.args["low"]), constant_of(node.args["high"])
+    if is_after(low, high):
+        raise outside(node, "nothing is between these", "Write the smaller one first.")
+    return low, high
+
+
+def is_after(one: Constant, other: Constant) -> bool:
+    """Say whether the one is larger, or a later day, where that is plain to see."""
+    if one.kind == other.kind == "number":
+        return one.number > other.number
+    days = [constant.text[:10] for constant in (one, other) if _DAY.match(constant.text)]
+    return len(days) == 2 and days[0] > days[1]
 
 
 def only(

@@ -97,6 +97,13 @@ class Asked:
             raise Bug("an aggregate over another number of expressions")
         return self.sides[0]
 
+    @property
+    def values(self) -> tuple[Expr | None, ...]:
+        """Return what it is of, physically; of a list, also which of its keys that is."""
+        is_of_list = self.aggregate.verb in ("top", "first_above")
+        codes = (side.code for side in self.sides if is_of_list)
+        return (*(side.physical for side in self.sides), *codes)
+
     def in_words(self) -> str:
         """Return what the aggregate is of, as people write it."""
         return " and ".join(expr_in_words(of) for of in self.aggregate.of)

@@ -1,0 +1,134 @@
+"""Conditions in the one form that all their spellings have.
+
+`canonical` keeps what a condition is of every row: true, false or left open. Of a WHERE, or of the
+branch of a CASE, it matters only where it is true: `selecting` may turn what is false there into
+what is left open. So `sick IS FALSE` is `sick = FALSE` in a WHERE, and not under a NOT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sfumato.core.expression import (
+    OPPOSITE,
+    All,
+    Among,
+    AnyOf,
+    Compare,
+    Constant,
+    Expr,
+    IsNull,
+    Not,
+    Predicate,
+    StartsWith,
+)
+
+_FALSE: Final = Constant.of(False)
+
+
+def canonical(predicate: Predicate) -> Predicate:
+    """Return the predicate with its NOTs inside, flattened, sorted and without doubles.
+
+    Each of its parts is gone through once, and it has no more of them than before, but a NOT for
+    each part that can have no opposite.
+    """
+    match predicate:
+        case Compare(of=of, operator="!=", constant=constant) if constant.kind == "boolean":
+            return Compare(of, "=", Constant.of(constant == _FALSE))
+        case Among(of=of, constants=constants):
+            return _among(of, constants)
+        case Not(predicate=inner):
+            return _denied(canonical(inner))
+        case All(predicates=parts):
+            return _joined(All, map(canonical, parts))
+        case AnyOf(predicates=parts):
+            return _joined(AnyOf, map(canonical, parts))
+        case _:
+            return predicate
+
+
+def selecting(predicate: Predicate) -> Predicate:
+    """Return a canonical predicate that is true of the same rows, whatever it is of the others.
+
+    That something is known need not be said beside what is true of known values only.
+    """
+    match predicate:
+        case All(predicates=parts):
+            chosen = [selecting(part) for part in parts]
+            known = {of for part in chosen for of in _needed(part)}
+            return _joined(All, (part for part in chosen if not _says_known(part, known)))
+        case AnyOf(predicates=parts):
+            return _joined(AnyOf, map(selecting, parts))
+        case _:
+            return predicate
+
+
+def _says_known(part: Predicate, known: set[Expr]) -> bool:
+    inner = part.predicate if isinstance(part, Not) else None
+    return isinstance(inner, IsNull) and inner.of in known
+
+
+def _needed(part: Predicate) -> tuple[Expr, ...]:
+    """Return what is known wherever the part is true, as far as it can be seen at once."""
+    inner = part.predicate if isinstance(part, Not) else part
+    return (inner.of,) if isinstance(inner, Compare | Among | StartsWith) else ()
+
+
+def _denied(predicate: Predicate) -> Predicate:
+    """Return what holds where the canonical predicate does not; of null, neither does."""
+    match predicate:
+        case Not(predicate=inner):
+            return inner
+        case Compare(of=of, operator=operator, constant=constant):
+            return canonical(Compare(of, OPPOSITE[operator], constant))
+        case All(predicates=parts):
+            return _joined(AnyOf, map(_denied, parts))
+        case AnyOf(predicates=parts):
+            return _joined(All, map(_denied, parts))
+        case _:
+            return Not(predicate)
+
+
+def _joined(kind: type[All] | type[AnyOf], parts: Iterable[Predicate]) -> Predicate:
+    flat: dict[str, Predicate] = {}
+    for part in parts:
+        inner = part.predicates if isinstance(part, kind) else (part,)
+        flat.update({repr(p): p for p in inner})
+    merged = {repr(p): p for p in _with_lists(kind, [*flat.values()])}
+    ordered = tuple(merged[key] for key in sorted(merged))
+    return ordered[0] if len(ordered) == 1 else kind(ordered)
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+
+def _among(of: Expr, constants: Iterable[Constant]) -> Predicate:
+    few = tuple(sorted(set(constants), key=lambda c: (c.kind, c.text)))
+    return canonical(Compare(of, "=", few[0])) if len(few) == 1 else Among(of, few)
+
+
+def _with_lists(kind: type[All] | type[AnyOf], parts: Sequence[Predicate]) -> list[Predicate]:
+    """Return the parts with one list for all that a value may be, or may not be, by them."""
+    lists: dict[Expr, list[Constant]] = {}
+    others: list[Predicate] = []
+    for part in parts:
+        is_whole = isinstance(part, All | AnyOf)  # nor is it denied, to be looked at
+        found = None if is_whole else _listed(part if kind is AnyOf else _denied(part))
+        if found is None:
+            others.append(part)
+        else:
+            lists.setdefault(found.of, []).extend(found.constants)
+    made = [_among(of, constants) for of, constants in lists.items()]
+    return [*others, *(made if kind is AnyOf else map(_denied, made))]
+
+
+def _listed(part: Predicate) -> Among | None:
+    """Return the part as a list of what a value may be; None if it is nothing such."""
+    match part:
+        case Compare(of=of, operator="=", constant=constant):
+            return Among(of, (constant,))
+        case Among():
+            return part
+        case _:
+            return None
