@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import sfumato
+from sfumato import Refused
 from sfumato.app import OpenVault
 from sfumato.convening import FederatedVault, new_convener
 from sfumato.core.federation import Agreement, read_agreement
@@ -168,3 +171,8 @@ class Between:
 def read_rows(path: Path) -> Sequence[Mapping[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def refused(code: str) -> Any:
+    """A block in which that refusal is raised."""
+    return pytest.raises(Refused, match=f"^{code}:")

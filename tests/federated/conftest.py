@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
+from sfumato.door.locks import secure_sum
 from tensor_workers import AGES, Make, RealSite, real_site
 
 if TYPE_CHECKING:
@@ -21,6 +23,14 @@ def served_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSite]:
     pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
     with real_site(tmp_path_factory.mktemp("site")) as site:
         yield site
+
+
+@pytest.fixture
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No site draws its share: what is left is the sum."""
+    monkeypatch.setattr(
+        secure_sum.skellam, "sample", lambda _v, count, _d: np.zeros(count, dtype=np.int64)
+    )
 
 
 @pytest.fixture(params=KINDS)

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from several_sites import ASK, Between, Sites, rows_of, several, site_card
+from several_sites import ASK, Between, Sites, refused, rows_of, several, site_card
 from sfumato import Refused
 from sfumato.convening import FederatedVault, new_agreement
 from sfumato.core.federation import Agreement, read_agreement
 from sfumato.core.secure.frames import unpack
 from sfumato.core.secure.terms import Terms, fewest_neighbours
-from sfumato.door.locks import secure_sum
 from sfumato.federated.convener import _bytes
 
 SIX = ("east", "hill", "lake", "north", "south", "west")
@@ -42,19 +41,6 @@ def thin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
     folder = tmp_path_factory.mktemp("thin")
     with several(folder, names=SIX, floor=4, neighbours=2) as made:
         yield made
-
-
-@pytest.fixture
-def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No site draws its share: what is left is the sum."""
-    monkeypatch.setattr(
-        secure_sum.skellam, "sample", lambda _v, count, _d: np.zeros(count, dtype=np.int64)
-    )
-
-
-def refused(code: str) -> Any:
-    """A block in which that refusal is raised."""
-    return pytest.raises(Refused, match=f"^{code}:")
 
 
 def people(*names: str) -> list[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from several_sites import ASK, NAMES, Between, Sites, pooled, rows_of, several, site_card
+from several_sites import ASK, NAMES, Between, Sites, pooled, refused, rows_of, several, site_card
 from sfumato import Refused
 from sfumato.client.terms import Json
 from sfumato.convening import new_convener
@@ -22,7 +22,6 @@ from sfumato.core.averaging import GUARANTEE as AVERAGE
 from sfumato.core.ports import Dice, EngineStopped
 from sfumato.core.secure import Collector
 from sfumato.core.secure.frames import pack, unpack
-from sfumato.door.locks import secure_sum
 from sfumato.door.locks.secure_sum import shares_of
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.plan.summed import SumPlan
@@ -38,19 +37,6 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
     """Four sites that stand while nothing of theirs is changed for good."""
     with several(tmp_path_factory.mktemp("sites")) as made:
         yield made
-
-
-@pytest.fixture
-def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No site draws its share: what is left is the sum."""
-    monkeypatch.setattr(
-        secure_sum.skellam, "sample", lambda _v, count, _d: np.zeros(count, dtype=np.int64)
-    )
-
-
-def refused(code: str) -> Any:
-    """A block in which that refusal is raised."""
-    return pytest.raises(Refused, match=f"^{code}:")
 
 
 # --- the sum is right -------------------------------------------------------------------------
