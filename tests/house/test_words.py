@@ -82,8 +82,9 @@ def test_every_code_has_a_page() -> None:
     assert pages == set(CODES)
 
 
-def test_no_file_grew_past_the_house_style() -> None:
-    long = {name: text.count("\n") for name, text in sources() if text.count("\n") > 400}
+def test_no_source_file_is_longer_than_900_lines() -> None:
+    # One cohesive thing is one file; above 600 lines, look whether it is two things.
+    long = {name: text.count("\n") for name, text in sources() if text.count("\n") > 900}
     assert long == {}
 
 
