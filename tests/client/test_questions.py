@@ -342,3 +342,42 @@ def test_what_is_shown_tells_a_terminal_nothing(vault: OpenVault) -> None:
     for shown in (repr(price), repr(named)):
         assert r"x\x1b]0;mine\x07\n\u202ey" in shown
         assert not set(shown) & set("\x1b\x07\u202e")
+
+
+TWICE: list[tuple[str, Build, str]] = [
+    (
+        "SELECT COUNT(*) AS n FROM town WHERE sick",
+        lambda t: t.where(sick=1).count(name="n"),
+        "SELECT COUNT(*) AS n FROM town WHERE sick = 1",
+    ),
+    (
+        "SELECT COUNT(*) AS n FROM town WHERE NOT sick",
+        lambda t: t.where(col("sick") == 0).count(name="n"),
+        "SELECT COUNT(*) AS n FROM town WHERE sick <> 1",
+    ),
+    (
+        "SELECT sex, COUNT(*) AS n FROM town GROUP BY sex",
+        lambda t: t.group_by("sex").count("who", name="n"),
+        "SELECT sex, COUNT(who) AS n FROM town GROUP BY sex",
+    ),
+]
+
+
+@pytest.mark.parametrize(("first", "build", "again"), TWICE, ids=[again for *_, again in TWICE])
+def test_one_question_in_other_words_is_paid_once(
+    vault: OpenVault, first: str, build: Build, again: str
+) -> None:
+    town = vault["town"]
+    paid = town.ask(first, epsilon=1.5)
+    spent = vault["town"].budget["spent"]["epsilon"]
+    others = [build(town).ask(epsilon=1.5), town.ask(again, epsilon=1.5)]
+    assert [other.rows for other in others] == [paid.rows, paid.rows]
+    assert all(other.receipt["free"] for other in others)
+    assert vault["town"].budget["spent"]["epsilon"] == spent
+
+
+def test_rows_and_people_are_two_questions(vault: OpenVault) -> None:
+    """COUNT(who) is rows, so it is many more than the people that COUNT(DISTINCT who) gives."""
+    sql = "SELECT COUNT(who) AS n, COUNT(DISTINCT who) AS people FROM town"
+    answer = vault["town"].ask(sql, epsilon=SURE)
+    assert answer.rows == ((len(ROWS), len({row[0] for row in ROWS})),)

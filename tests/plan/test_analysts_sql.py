@@ -10,6 +10,8 @@ import pytest
 
 from sfumato.core.card import Card, read_card
 from sfumato.core.refusal import Refused
+from sfumato.plan.after import Row, after
+from sfumato.plan.explain import in_words
 from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.read_sql import read_sql
 from vaults import card as toml
@@ -341,6 +343,30 @@ SAID_TWICE = [
      "v.day = d.given AND v.age = d.dose AND d.given = v.day",
      "SELECT COUNT(*), SUM(dose) FROM visits v LEFT JOIN drugs d ON v.age = d.dose AND "
      "d.given = v.day AND v.patient = d.patient"),
+    ("SELECT COUNT(*) FROM visits WHERE sick = 1", "SELECT COUNT(*) FROM visits WHERE sick"),
+    ("SELECT COUNT(*) FROM visits WHERE sick <> 1 OR 0 = sick",
+     "SELECT COUNT(*) FROM visits WHERE sick = FALSE"),
+    ("SELECT sex, AVG(CASE sick WHEN 0 THEN 1 ELSE 2 END) FROM visits WHERE sick IN (0, 1.0) "
+     "GROUP BY sex",
+     "SELECT sex, AVG(CASE WHEN NOT sick THEN 1 ELSE 2 END) FROM visits WHERE sick IN (TRUE, "
+     "FALSE) GROUP BY sex"),
+    ("SELECT AVG(n) FROM (SELECT patient, COUNT(*) AS n FROM visits WHERE sick = 1 GROUP BY "
+     "patient)",
+     "SELECT AVG(n) FROM (SELECT patient, COUNT(*) AS n FROM visits WHERE sick GROUP BY patient)"),
+    ("SELECT COUNT(patient) FROM visits", "SELECT COUNT(*) FROM visits"),
+    ("SELECT sex, COUNT(v.patient) AS n, SUM(cost) / COUNT(patient) AS mean FROM visits v "
+     "GROUP BY sex HAVING COUNT(patient) > 3",
+     "SELECT sex, COUNT(*) AS n, SUM(cost) / COUNT(*) AS mean FROM visits GROUP BY sex "
+     "HAVING COUNT(*) > 3"),
+    ("SELECT COUNT(patient) FILTER (WHERE sick), COUNT(CASE WHEN age > 9 THEN patient END) "
+     "FROM visits",
+     "SELECT COUNT(*) FILTER (WHERE sick), COUNT(*) FILTER (WHERE age > 9) FROM visits"),
+    ("SELECT COUNT(v.patient) FROM visits v LEFT JOIN drugs d ON v.patient = d.patient",
+     "SELECT COUNT(*) FROM visits v LEFT JOIN drugs d ON v.patient = d.patient"),
+    ("SELECT AVG(n), COUNT(who) FROM (SELECT patient AS who, COUNT(patient) AS n, COUNT(CASE WHEN "
+     "sick THEN patient END) AS m FROM visits GROUP BY patient)",
+     "SELECT AVG(n), COUNT(*) FROM (SELECT patient, COUNT(*) AS n, COUNT(*) FILTER (WHERE sick) "
+     "AS m FROM visits GROUP BY patient)"),
     ("SELECT COUNT(*) FROM visits v JOIN drugs d ON v.patient = d.patient JOIN zips z ON "
      "z.zip = d.drug AND z.zip = v.zip",
      "SELECT COUNT(*) FROM visits v JOIN drugs d ON v.patient = d.patient JOIN zips z ON "
@@ -386,6 +412,51 @@ def test_what_is_said_in_two_ways_is_one_question_in_plain_sql_too(
         found = [connection.execute(text).fetchall() for text in (written, plain)]
     assert sorted(found[0], key=str) == sorted(found[1], key=str)
     assert found[0]
+
+
+def test_var_is_var_samp_and_says_so(card: Card) -> None:
+    made = planned(card, "SELECT VAR(cost) FROM visits")
+    assert made.digest() == planned(card, "SELECT VAR_SAMP(cost) FROM visits").digest()
+    assert in_words(made) == "the sample variance (VAR_SAMP) of cost"
+
+
+@pytest.mark.parametrize(
+    ("of", "instead"),
+    [("STD(cost)", "STDDEV_SAMP(x)"), ("VARP(cost)", "VAR_POP(x)"), ("STDEVP(cost)", "STDDEV_POP")],
+)
+def test_a_spread_by_another_name_is_told_its_names_here(card: Card, of: str, instead: str) -> None:
+    with pytest.raises(Refused) as refused:
+        planned(card, f"SELECT {of} FROM visits")
+    assert instead in refused.value.next_step
+
+
+@pytest.mark.parametrize("condition", ["sick = 2", "sick IN (0, 0.5)", "sick > 0", "sick = '1'"])
+def test_a_boolean_is_no_other_number_than_0_and_1(card: Card, condition: str) -> None:
+    with pytest.raises(Refused) as refused:
+        planned(card, f"SELECT COUNT(*) FROM visits WHERE {condition}")
+    assert refused.value.code == "type-mismatch"
+
+
+def test_people_and_their_rows_are_counted_apart(card: Card) -> None:
+    made = planned(card, "SELECT COUNT(patient), COUNT(DISTINCT patient) FROM visits")
+    assert [one.verb for one in made.aggregates] == ["count", "count_people"]
+
+
+def test_the_person_of_a_table_without_a_partner_is_not_counted_as_rows(card: Card) -> None:
+    """There COUNT(d.patient) is less than COUNT(*), and says whether there is a partner."""
+    with pytest.raises(Refused, match="no partner"):
+        planned(
+            card,
+            "SELECT COUNT(d.patient) FROM visits v LEFT JOIN drugs d ON v.patient = d.patient",
+        )
+
+
+def test_having_compares_a_boolean_key_with_1(card: Card) -> None:
+    grouped = "SELECT sick, COUNT(*) AS n FROM visits GROUP BY sick HAVING"
+    made = planned(card, f"{grouped} sick = 1")
+    assert made.question.having == planned(card, f"{grouped} sick = TRUE").question.having
+    rows = [Row(((value), 5), (None, 1.0), (None, (3, 7))) for value in (False, True)]
+    assert [row.values for row in after(made.question, rows)] == [(True, 5)]
 
 
 def test_inner_selects_that_double_on_the_way_are_refused_in_time(card: Card) -> None:

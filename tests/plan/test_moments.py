@@ -623,7 +623,10 @@ def test_what_has_no_spread_is_refused_by_name(what: str, code: str, names: str)
 
 def test_a_moment_says_what_it_is() -> None:
     says = [verb_of(a.aggregate.verb).says(a) for a in plan("CORR(pay, age), STDDEV(age)").asked]
-    assert says == ["the sample standard deviation of age", "the correlation of pay and age"]
+    assert says == [
+        "the sample standard deviation (STDDEV_SAMP) of age",
+        "the correlation of pay and age",
+    ]
 
 
 def test_every_verb_is_answered() -> None:

@@ -39,6 +39,7 @@ OTHERS = (
     "SELECT COUNT(*), RUNNING_COUNT(age) FROM clinic",
     "SELECT BOUNDS(age, pay) FROM clinic",
     "SELECT BOUNDS(zip) FROM clinic",
+    "SELECT VAR(age, pay) FROM clinic",
     "SELECT FIRST_ABOVE(age) FROM clinic",
     "SELECT FIRST_ABOVE(age, 1.5) FROM clinic",
     "SELECT FIRST_ABOVE(zip, 0) FROM clinic",

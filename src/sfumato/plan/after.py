@@ -13,6 +13,7 @@ from sfumato.core.expression import (
     Arithmetic,
     Case,
     Compare,
+    Constant,
     Expr,
     IsNull,
     Not,
@@ -27,6 +28,7 @@ from sfumato.core.refusal import Refused
 from sfumato.plan.forms import divisor_of
 from sfumato.plan.formulas import check_formula
 from sfumato.plan.released import holds
+from sfumato.plan.scope import as_boolean
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,27 @@ def _by_name(names: Mapping[str, int], row: Row) -> dict[str, Any]:
 
 def _sortable(value: Any) -> tuple[int, Any]:  # numbers before texts
     return (1, value) if isinstance(value, str) else (0, value)
+
+
+def having_in_kinds(predicate: Predicate, kinds: Mapping[str, str]) -> Predicate:
+    """Return the condition with 1 and 0 as true and false where a boolean is compared with them."""
+    match predicate:
+        case Not(predicate=inner):
+            return Not(having_in_kinds(inner, kinds))
+        case All(predicates=parts):
+            return All(tuple(having_in_kinds(part, kinds) for part in parts))
+        case AnyOf(predicates=parts):
+            return AnyOf(tuple(having_in_kinds(part, kinds) for part in parts))
+        case Compare(of=Ref(column=name), constant=constant) if kinds[name] == "boolean":
+            return replace(predicate, constant=_boolean(constant))
+        case Among(of=Ref(column=name), constants=constants) if kinds[name] == "boolean":
+            return replace(predicate, constants=tuple(map(_boolean, constants)))
+        case _:
+            return predicate
+
+
+def _boolean(constant: Constant) -> Constant:
+    return Constant.of(as_boolean(constant)) if constant.kind == "number" else constant
 
 
 def check_having(predicate: Predicate, kinds: Mapping[str, str]) -> None:

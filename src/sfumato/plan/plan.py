@@ -27,7 +27,7 @@ from sfumato.core.question import (
     source_json,
 )
 from sfumato.core.refusal import Bug, Refused
-from sfumato.plan.after import check_having
+from sfumato.plan.after import check_having, having_in_kinds
 from sfumato.plan.formulas import is_number
 from sfumato.plan.keys import PlanKey, plan_key
 from sfumato.plan.known import Scope
@@ -244,7 +244,10 @@ def _plan(card: Card, question: Question, split: Mapping[str, Fraction] | None =
     scope = scope_of(view, question)
     keys = _keys(question, scope)
     if question.having is not None:
-        check_having(question.having, _kinds(question, keys))
+        kinds = _kinds(question, keys)
+        having = having_in_kinds(question.having, kinds)
+        check_having(having, kinds)
+        question = replace(question, having=having)
     groups, rows = _bounds(card, question, keys)
     most = rows, _points(question, keys)
     asked = tuple(

@@ -33,7 +33,7 @@ from sfumato.core.expression import (
     Total,
     one_where,
 )
-from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question
+from sfumato.core.question import Aggregate, EachPerson, Formula, Output, Question, Reduce
 from sfumato.core.refusal import Refused
 from sfumato.core.turned import canonical, selecting
 from sfumato.plan.known import Scope, Typed, column_type, number
@@ -174,10 +174,15 @@ def _spelled_constant(side: Typed, constant: Constant) -> Constant:
             )
         value: object = constant.text == "true"
     elif constant.kind == "number":
-        value = constant.number
+        value = as_boolean(constant) if side.kind == "boolean" else constant.number
     else:
         value = constant.text
     return read_constant(side.kind, value, "the value compared")
+
+
+def as_boolean(constant: Constant) -> bool | Fraction:
+    """Return 1 as true and 0 as false, as databases spell booleans; another number as it is."""
+    return bool(constant.number) if constant.number in (0, 1) else constant.number
 
 
 def spelled_expr(expr: Expr, scope: Scope, names: Mapping[str, str]) -> Expr:
@@ -317,13 +322,23 @@ def in_cards_spelling(view: View, question: Question) -> Question:
 
 def _each(view: View, source: EachPerson) -> EachPerson:
     inner, names = card_scope(view), view.names
+    counted = [_reduced_rows(view, column) for column in source.columns]
     columns = tuple(
-        replace(c, of=None if c.of is None else spelled_expr(c.of, inner, names))
-        for c in source.columns
+        replace(c, of=None if c.of is None else spelled_expr(c.of, inner, names)) for c in counted
     )
     where = None if source.where is None else spelled_predicate(source.where, inner, names)
     is_person = source.by.casefold() in ("", *view.people)
     return EachPerson(columns, where, view.card.unit if is_person else source.by)
+
+
+def _reduced_rows(view: View, column: Reduce) -> Reduce:
+    """Return what counts the person in an inner SELECT as what counts their rows."""
+    if column.verb != "count_values" or column.of is None:
+        return column
+    made = _of_rows(view, Aggregate("count_values", (column.of,)))
+    if made.verb == "count":
+        return replace(column, verb="count", of=None)
+    return replace(column, of=made.of[0])
 
 
 def _names(view: View, question: Question) -> Mapping[str, str]:
@@ -345,8 +360,25 @@ def _output(view: View, question: Question, output: Output, scope: Scope) -> Out
     narrowed = None if is_inner else _people_where(view, output.of)
     if narrowed is not None:
         return replace(output, of=_have_a_row(spelled_predicate(narrowed, scope, names)))
-    of = tuple(spelled_expr(side, scope, names) for side in output.of.of)
-    return replace(output, of=replace(output.of, of=of))
+    aggregate = output.of if is_inner else _of_rows(view, output.of)
+    of = tuple(spelled_expr(side, scope, names) for side in aggregate.of)
+    return replace(output, of=replace(aggregate, of=of))
+
+
+def _of_rows(view: View, aggregate: Aggregate) -> Aggregate:
+    """Return COUNT(person) as COUNT(*), and what counts the person on a condition as those rows.
+
+    No row is without its person: such rows are dropped before anything is asked.
+    """
+    match aggregate:
+        case Aggregate(verb="count_values", of=(Ref() as of,)) if _is_person(view, of):
+            return Aggregate("count")
+        case Aggregate(
+            verb="count_values", of=(Case(whens=((when, Ref() as of),), otherwise=None),)
+        ) if _is_person(view, of):
+            return Aggregate("count_values", (one_where(when),))
+        case _:
+            return aggregate
 
 
 def _people_where(view: View, aggregate: Aggregate) -> Predicate | None:
@@ -369,7 +401,10 @@ def _have_a_row(condition: Predicate) -> Aggregate:
 
 def _counts_people(view: View, aggregate: Aggregate) -> bool:
     """Say whether these are people, who are counted by the unit of the card and nothing else."""
-    if aggregate.verb != "count_distinct" or len(aggregate.of) != 1 or not view.card.by_person:
-        return False
-    of = aggregate.of[0]
-    return isinstance(of, Ref) and of.column.casefold() in view.people
+    is_distinct = aggregate.verb == "count_distinct" and len(aggregate.of) == 1
+    return is_distinct and _is_person(view, aggregate.of[0])
+
+
+def _is_person(view: View, of: Expr) -> bool:
+    """Say whether the expression is the column that names the person, if people are the unit."""
+    return view.card.by_person and isinstance(of, Ref) and of.column.casefold() in view.people

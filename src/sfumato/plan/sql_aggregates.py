@@ -228,10 +228,18 @@ def _first_above(node: exp.Expr) -> Aggregate:
     return Aggregate("first_above", (expression(key),), most=int(constant.number))
 
 
+def _var(node: exp.Expr) -> Aggregate:
+    """Read VAR(x), which SQL Server has for VAR_SAMP(x); a price says which of the two it is."""
+    if len(node.expressions) != 1:
+        raise outside(node, "VAR takes one column", "Write VAR_SAMP(x).")
+    return Aggregate("variance", (expression(node.expressions[0]),))
+
+
 _OURS: Final[Mapping[str, Callable[[exp.Expr], Aggregate]]] = {
     "running_count": _running_count,
     "bounds": _bounds,
     "first_above": _first_above,
+    "var": _var,
 }
 
 

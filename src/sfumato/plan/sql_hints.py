@@ -68,6 +68,9 @@ HINTS: Final[Mapping[type[exp.Expr], str]] = {
     exp.GroupingSets: _GROUPINGS,
 }
 _CALLS: Final = {
+    "std": "Write STDDEV_SAMP(x), of a sample, or STDDEV_POP(x), of these rows by themselves.",
+    "stdevp": "Write STDDEV_POP(x).",
+    "varp": "Write VAR_POP(x).",
     "weekday": _FIELD,
     "histogram": "Write FLOOR(x / 10) * 10 AS bin, COUNT(*) … GROUP BY bin.",
     "mad": "Write MEDIAN(x), and QUANTILE_CONT(x, [0.25, 0.75]) for the spread.",

@@ -159,7 +159,7 @@ def _unchanged(spread: Range) -> Range:
     return spread
 
 
-VARIANCE = _verb(_unchanged, SAMPLE, "sample variance")
-DEVIATION = _verb(Range.root, SAMPLE, "sample standard deviation")
-POPULATION_VARIANCE = _verb(_unchanged, WHOLE, "population variance")
-POPULATION_DEVIATION = _verb(Range.root, WHOLE, "population standard deviation")
+VARIANCE = _verb(_unchanged, SAMPLE, "sample variance (VAR_SAMP)")
+DEVIATION = _verb(Range.root, SAMPLE, "sample standard deviation (STDDEV_SAMP)")
+POPULATION_VARIANCE = _verb(_unchanged, WHOLE, "population variance (VAR_POP)")
+POPULATION_DEVIATION = _verb(Range.root, WHOLE, "population standard deviation (STDDEV_POP)")
