@@ -7,7 +7,7 @@ UV_FLAGS := -q --require-hashes --no-deps
 # Where this is set, every process compiles what it imports, each time: half of what a service starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check slow docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
+.PHONY: demo test check slow lowest docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
 
 demo: .venv/core.done
 	@$(BIN)/sfumato demo
@@ -78,9 +78,17 @@ lock: .venv/bin/python
 	@$(COMPILE) -o $(LOCK)/core.lock
 	@$(COMPILE) $(EXTRAS) --group dev -c $(LOCK)/core.lock -o $(LOCK)/dev.lock
 	@$(COMPILE) --extra serve --extra postgres --group build -c $(LOCK)/dev.lock -o $(LOCK)/serve.lock
+	@grep -ohE '^(hypothesis|pytest|pytest-xdist)==[^ ]+' $(LOCK)/dev.lock | $(COMPILE) $(LEAST) --resolution \
+		lowest-direct - -o $(LOCK)/lowest.lock
 	@echo uv | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-annotate --no-emit-index-url --no-emit-find-links --exclude-newer $(COOLED) \
 		-c $(LOCK)/dev.lock -o $(LOCK)/uv.lock
+
+# The oldest versions that pyproject.toml admits, and what reads questions, prices, charges and answers with them.
+LEAST = --extra frames --extra lab --extra postgres --extra serve
+LOWEST = .venv/lowest
+lowest: .venv/lowest.done
+	@$(LOWEST)/bin/python -m pytest $(TOGETHER) -m "not slow" -q tests/plan tests/door tests/client tests/cli $(ARGS)
 
 OLD = sfumato: this needs Python 3.11 or later, and $(PY) is %d.%d; name another: make PY=python3.12
 .venv/bin/python:
@@ -115,6 +123,13 @@ TORCH = torch==2.13.0
 	@echo "sfumato: installing $(TORCH) (once) ..."
 	@if $(BIN)/python -m pip install -q --disable-pip-version-check "$(TORCH)"; then touch $@; \
 	else echo "sfumato: $(TORCH) is not to be had here; its tests skip"; fi
+
+.venv/lowest.done: $(LOCK)/lowest.lock .venv/uv.done
+	@echo "sfumato: installing the oldest versions (once) ..."
+	@$(PY) -m venv --without-pip $(LOWEST)
+	@$(BIN)/uv pip install $(UV_FLAGS) --python $(LOWEST)/bin/python -r $(LOCK)/lowest.lock
+	@$(LOWEST)/bin/python .ci/link
+	@touch $@
 
 clean:
 	@rm -rf .venv .bench dist .mypy_cache .ruff_cache .pytest_cache

@@ -36,6 +36,7 @@ def is_there(pid: int) -> bool:
 
 
 def waited(is_so: object) -> bool:
+    """Return whether it came true before patience ended."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         if callable(is_so) and is_so():

@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from browser import COOKIE, Watched, context_of
+from processes import waited
 from served import Service, served
 from vaults import PATIENTS_CARD, card, patients_vault, write_patients
 
@@ -89,10 +90,7 @@ def test_the_page_of_a_job_follows_it(browser: Browser, service: Service, tmp_pa
         seconds = page.locator("[data-seconds]")
         expect(seconds).to_be_visible()
         first = int(seconds.inner_text())
-        page.wait_for_function(
-            "first => Number(document.querySelector('[data-seconds]').textContent) > first",
-            arg=first,
-        )
+        assert waited(lambda: int(seconds.inner_text()) > first)
         waits = service.call("GET", "/v1/approvals", token=service.owner())[1]["approvals"]
         path = f"/v1/approvals/{waits[0]['approval']}"
         service.call("POST", path, {"approve": True}, token=service.owner())

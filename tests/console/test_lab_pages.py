@@ -17,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from browser import Watched, bring
+from processes import waited
 from served import Service
 from sfumato.core.refusal import Refused
 from sfumato.lab.exhibits import EXHIBITS, MOST_SEEDS, exhibit
@@ -181,7 +182,8 @@ def test_a_telephone_gets_a_picture_that_fits(browser: Browser, lab: str) -> Non
         page.locator("#people").focus()
         page.keyboard.press("End")
         expect(page.locator("figcaption")).to_contain_text("100,000 respondents")
-        page.wait_for_function("document.querySelector('img').currentSrc.includes('people=5')")
+        picture = page.locator("img")
+        assert waited(lambda: "people=5" in picture.evaluate("image => image.currentSrc"))
 
 
 def test_the_marks_of_a_picture_stand_out_on_a_dark_page(lab: str) -> None:

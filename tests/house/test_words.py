@@ -88,7 +88,7 @@ def test_no_source_file_is_longer_than_900_lines() -> None:
     assert long == {}
 
 
-@pytest.mark.parametrize("lock", ["core.lock", "dev.lock", "serve.lock", "uv.lock"])
+@pytest.mark.parametrize("lock", ["core.lock", "dev.lock", "lowest.lock", "serve.lock", "uv.lock"])
 def test_a_locked_list_names_hashes_and_no_registry(lock: str) -> None:
     text = (ROOT / "requirements" / lock).read_text()
     assert "--hash=sha256:" in text

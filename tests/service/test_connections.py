@@ -14,6 +14,7 @@ import pytest
 
 import sfumato
 from pg import Server, running
+from processes import PATIENCE_S
 from served import Service, served
 from sfumato import Refused
 from sfumato.core.connection import read_table
@@ -329,13 +330,11 @@ def test_the_command_line_takes_a_table_into_a_folder(
 def test_a_table_that_takes_too_long_is_cut_off(server: Server, tmp_path: Path) -> None:
     target = tmp_path / "rows.tsv"
     target.touch()
-    began = time.monotonic()
     with pytest.raises(Refused, match="to its end"):
         PostgresTables(fetch_s=3.0).fetch(
             read_table(address(server, "reads"), "slow"), target, 10**6
         )
-    assert time.monotonic() - began < 10
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE_S
     active = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY%' AND state = 'active'"
     while server.run(active) != [(0,)]:
         assert time.monotonic() < deadline

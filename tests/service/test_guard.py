@@ -18,6 +18,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from peopled import peopled_vault, strays
+from processes import PATIENCE_S
 from raw_http import Raw, raw, replies, request, statuses
 from served import Service, served_with
 from sfumato.faces.console.session import COOKIE, csrf_of
@@ -44,16 +45,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def unharmed(service: Service) -> Iterator[None]:
     """Look after each test whether the service still answers another."""
     yield
-    begun = time.monotonic()
     assert service.call("GET", "/v1/hello")[0] == 200
-    assert time.monotonic() - begun < 2
 
 
 def test_a_head_that_does_not_come_ends_the_connection(service: Service) -> None:
     for begun in (b"", b"GET /v1/hel", HELLO[:-2], b"\r\n"):
         with raw(service) as opened:
             opened.send(begun)
-            ended = opened.ended_within(HEAD_S + 3)
+            ended = opened.ended_within(PATIENCE_S)
             assert ended is not None
             assert ended > HEAD_S / 2
 
@@ -61,7 +60,7 @@ def test_a_head_that_does_not_come_ends_the_connection(service: Service) -> None
 def test_a_head_that_drips_ends_the_connection(service: Service) -> None:
     with raw(service) as opened:
         begun = time.monotonic()
-        while opened.is_open() and time.monotonic() - begun < HEAD_S + 3:
+        while opened.is_open() and time.monotonic() - begun < PATIENCE_S:
             opened.send(b"X")
             time.sleep(0.05)
         assert not opened.is_open()
@@ -85,13 +84,13 @@ def test_the_second_head_of_a_connection_has_no_more_time(service: Service, firs
         time.sleep(0.1)
         begun = time.monotonic()
         opened.send(b"GET /v1/hello HTTP/1.1\r\n")
-        while opened.is_open() and time.monotonic() - begun < HEAD_S + 4:
+        while opened.is_open() and time.monotonic() - begun < PATIENCE_S:
             opened.link.setblocking(False)
             with suppress(BlockingIOError):
                 opened.link.recv(65536)
             opened.send(b"X")
             time.sleep(0.05)
-        assert time.monotonic() - begun < HEAD_S + 2
+        assert not opened.is_open()
 
 
 def test_blank_lines_keep_no_connection_open(service: Service) -> None:
@@ -100,10 +99,10 @@ def test_blank_lines_keep_no_connection_open(service: Service) -> None:
         begun = time.monotonic()
         opened.link.settimeout(1)
         opened.link.recv(65536)
-        while opened.is_open() and time.monotonic() - begun < HEAD_S + 4:
+        while opened.is_open() and time.monotonic() - begun < PATIENCE_S:
             opened.send(b"\r\n")
             time.sleep(0.1)
-        assert time.monotonic() - begun < HEAD_S + 2
+        assert not opened.is_open()
 
 
 def _one_reply(opened: Raw) -> bytes:
@@ -137,9 +136,9 @@ def test_a_body_that_does_not_come_ends_the_connection(service: Service) -> None
     with raw(service) as opened:
         opened.send(request("POST", "/v1/sign-in", JSON, "Content-Length: 100") + b'{"user"')
         begun = time.monotonic()
-        said = opened.rest(BODY_S + 3)
+        said = opened.rest(PATIENCE_S)
         assert statuses(said) == [408]
-        assert BODY_S / 2 < time.monotonic() - begun < BODY_S + 2
+        assert time.monotonic() - begun > BODY_S / 2
 
 
 @pytest.mark.parametrize("path", ["/v1/uploads", "/uploads"])
@@ -172,7 +171,7 @@ def test_a_file_of_nobodys_keeps_no_connection(service: Service) -> None:
 def test_a_reply_is_followed_by_none_that_nobody_asked_for(service: Service) -> None:
     with raw(service) as opened:
         opened.send(request("GET", "/v1/hello", KEEP, "Content-Length: 100") + b"begun")
-        assert statuses(opened.rest(BODY_S + 3)) == [200]
+        assert statuses(opened.rest(PATIENCE_S)) == [200]
 
 
 def test_a_large_head_is_refused(service: Service) -> None:
@@ -192,7 +191,7 @@ def test_a_large_head_is_refused(service: Service) -> None:
 def test_a_header_without_an_end_is_not_kept(service: Service, begun: bytes) -> None:
     with raw(service) as opened:
         opened.send(begun + b"y" * 65_536)
-        assert statuses(opened.rest(HEAD_S + 3)) in ([431], [400])  # and not 408, for its time
+        assert statuses(opened.rest(PATIENCE_S)) in ([431], [400])  # and not 408, for its time
 
 
 def test_what_comes_after_a_refused_head_is_not_done(service: Service) -> None:
@@ -201,14 +200,15 @@ def test_what_comes_after_a_refused_head_is_not_done(service: Service) -> None:
     assert replies(service, HELLO + large + HELLO) in ([200], [200, 431], [431], [])
 
 
-def test_half_open_connections_stop_nobody(service: Service) -> None:
-    with ExitStack() as held:
-        for _ in range(60):
-            held.enter_context(raw(service)).send(HELLO[:-2])
-        begun = time.monotonic()
+def test_half_open_connections_stop_nobody(tmp_path: Path) -> None:
+    vault = peopled_vault(tmp_path)
+    with served_with(vault, head_s=PATIENCE_S, of_one_place=80) as patient, ExitStack() as held:
+        half_open = [held.enter_context(raw(patient)) for _ in range(60)]
+        for opened in half_open:
+            opened.send(HELLO[:-2])
         for _ in range(10):
-            assert replies(service, request("GET", "/v1/hello")) == [200]
-        assert time.monotonic() - begun < 2
+            assert replies(patient, request("GET", "/v1/hello")) == [200]
+        assert all(opened.is_open() for opened in half_open)  # nobody waited for their end
 
 
 def test_one_place_opens_so_many_connections_and_no_more(service: Service) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import pg
 from peopled import peopled_vault, strays
+from processes import PATIENCE_S
 from served import Service, served, start
 from vaults import PATIENTS_CARD
 
@@ -97,7 +98,7 @@ def test_a_token_that_one_revokes_opens_nothing_on_the_other(
     assert one.call("DELETE", f"/v1/tokens/{made['id']}", token=one.owner())[0] == 200
     begun = time.monotonic()
     while two.call("GET", "/v1/me", token=made["token"])[0] == 200:
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < PATIENCE_S
         time.sleep(0.05)
     is_over.set()
     warm.join()
@@ -112,7 +113,7 @@ def test_a_user_whom_one_blocks_is_out_on_the_other(nodes: tuple[Service, Servic
     assert one.call("PUT", "/v1/users/eve", change, token=one.owner())[0] == 200
     begun = time.monotonic()
     while two.call("GET", "/v1/me", token=token)[0] == 200:
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < PATIENCE_S
         time.sleep(0.05)
 
 
