@@ -42,7 +42,9 @@ def ledger_of(root: Path, settings: Mapping[str, object], rest: AtRest | None) -
     signer = ReceiptKey(read_secret(root / "keys" / "receipts", rest))
     anchor = FileAnchor(Path(str(settings["anchor"])))
     store.mark_with(anchor.advance)
-    return Ledger(store, anchor, signer)
+    ledger = Ledger(store, anchor, signer)
+    ledger.history()  # one that was rolled back is frozen now, before anybody looks at it
+    return ledger
 
 
 def _ledger_store(root: Path, url: object) -> LedgerStore:

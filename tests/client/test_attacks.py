@@ -148,8 +148,9 @@ def test_a_missing_anchor_stops_charges_until_it_is_back(tmp_path: Path, source:
         anchor = tmp_path / "anchors" / "anchor"
         away = anchor.rename(tmp_path / "away")
         assert code_of(lambda: vault["town"].count().ask(epsilon=0.5)) == "anchor-missing"
-        assert vault["town"].budget["spent"]["epsilon"] == 0
+        assert code_of(lambda: vault["town"].budget) == "anchor-missing"  # nobody knows it
         away.rename(anchor)
+        assert vault["town"].budget["spent"]["epsilon"] == 0
         vault["town"].count().ask(epsilon=0.5)
 
 
@@ -185,7 +186,8 @@ def test_no_cap_is_set_and_nothing_thawed_in_a_ledger_that_was_rolled_back(
         assert code_of(lambda: vault.owner.data_sets.thaw("x")) == "ledger-frozen"
         assert code_of(lambda: vault.call("set-cap", lower)) == "ledger-frozen"
         assert store.accounts() == before
-        assert [entry.kind for entry in store.entries(head.seq)] == ["frozen"]
+        assert store.head() == head
+        assert store.frozen() is not None
 
 
 def test_a_cap_is_raised_by_two_and_what_was_spent_stays_spent(

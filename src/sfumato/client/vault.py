@@ -66,6 +66,20 @@ class Vault:
         """Return an answer of yours again, by its operation; free."""
         return Answer.of(self.call("answer", {"op": op}))
 
+    def has_receipt(self, receipt: Json) -> bool:
+        """Verify that a receipt still stands in the vault's ledger.
+
+        Args:
+            receipt: `answer.receipt`, or the `receipt` of an answer's JSON that you kept.
+
+        Returns:
+            Whether its entry stands. If not, the ledger has lost entries, and is frozen.
+
+        Raises:
+            Refused: `answer-unknown`, if this vault did not sign it.
+        """
+        return self.call("present-receipt", {"receipt": receipt})["stands"] is True
+
     def call(self, verb: str, body: Json) -> Json:
         """Return the service's answer, or raise its refusal."""
         answer = self._transport.call(verb, body)

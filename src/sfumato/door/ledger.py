@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import time
 from collections import Counter
@@ -34,6 +35,7 @@ from sfumato.door.accounts import exceeded
 WAIT_S = 90.0  # how long an asker waits for the same answer to somebody else
 PAUSE_S = 0.05  # between two looks at an answer that another is reading
 NOT_DP = "not-dp-release"  # the kind of entry of a table that was handed out without noise
+UNKNOWN_RECEIPT = "receipt-unknown"  # the kind of entry of a true receipt that does not stand
 _WHOLE = 2**62  # more than any cap; the store debits no more than what is left
 
 
@@ -49,21 +51,28 @@ class Ledger:
     )
 
     def check_history(self) -> None:
-        """Refuse unless the anchor's mark stands in the ledger; freeze one that was rolled back.
+        """Refuse unless the ledger is the one that the anchor saw, and takes charges."""
+        refusal = self.history()
+        if refusal is not None:
+            raise refusal
 
-        A missing anchor freezes nothing: it may come back, and until then nothing is charged.
+    def history(self) -> Refused | None:
+        """Return why the ledger takes no charge, or None; freeze one that was rolled back.
+
+        The one check of its history: at opening, in verify, budget, health and acknowledge. A
+        missing anchor freezes nothing: it may come back, and until then nothing is charged.
         """
         mark = self.anchor.read()  # first: the ledger may grow meanwhile, the mark may not
         head, frozen, marked = self.store.standing_with(0 if mark is None else mark.seq)
         if frozen is None:
             if mark is None:
-                raise _anchor_missing()
+                return _anchor_missing()
             why = disagreement(mark, head, marked)
             if why is None:
-                return
+                return None
             self.store.freeze(why)
             frozen = self.store.frozen() or why
-        raise ledger_frozen(frozen)
+        return ledger_frozen(frozen)
 
     def _mark(self) -> AnchorMark:
         """Return the anchor's mark, read before the ledger is looked at; refuse without one."""
@@ -177,7 +186,10 @@ class Ledger:
         return head
 
     def _check_mark(self) -> None:
-        """Refuse unless the anchor's mark stands in the ledger; freeze one that was rolled back."""
+        """Refuse unless the anchor's mark stands in the ledger; freeze one that was rolled back.
+
+        An owner's act may go into a ledger that is frozen for another reason.
+        """
         mark = self._mark()
         head, frozen, marked = self.store.standing_with(mark.seq)
         why = disagreement(mark, head, marked)
@@ -207,32 +219,46 @@ class Ledger:
             account.name: account for account in self.store.accounts_of(list(dict.fromkeys(names)))
         }
 
-    def acknowledge(self, why: str) -> Head:
-        """Go on by the owner's word: every cap counts as spent, lost or not."""
-        if self.store.frozen() is None and self.anchor.read() is not None:
+    def check_broken(self) -> None:
+        """Refuse where there is nothing to acknowledge: the history holds."""
+        if self.history() is None:
             raise Refused(
                 "not-allowed", "The ledger is not frozen.", "There is nothing to acknowledge."
             )
+
+    def acknowledge(self, why: str) -> Head:
+        """Go on by the owner's word: every cap counts as spent, lost or not."""
+        self.check_broken()
         everything = {a.name: (_WHOLE, _WHOLE, _WHOLE, _WHOLE) for a in self.store.accounts()}
         head = self.store.acknowledge(everything, why)
         self.anchor.advance(head)
         return head
 
     def present(self, receipt: Json) -> bool:
-        """Say whether the receipt stands in the ledger; freeze it if a true receipt does not."""
+        """Say whether the receipt stands in the ledger; freeze it if a true receipt does not.
+
+        One whose entry lies beyond the head or has another hash is proof that entries were lost.
+        It is kept in the chain: the anchor may know less than it says.
+        """
         signed = receipt.get("signed")
-        ours = isinstance(signed, dict) and self._is_ours(signed, receipt.get("signature"))
-        if not isinstance(signed, dict) or not ours:
-            raise Refused(
-                "answer-unknown",
-                "That receipt was not signed by this vault's key.",
-                "Give the receipt as it was printed.",
-            )
-        stands = self._holds(int(str(signed["seq"])), str(signed["head"]))
-        is_of_now = int(str(signed["epoch"])) >= self.store.head().epoch
-        if not stands and is_of_now and self.store.frozen() is None:
-            self.store.freeze("a receipt that it signed does not stand in it")
+        if not isinstance(signed, dict) or not self._is_ours(signed, receipt.get("signature")):
+            raise _no_receipt("That receipt was not signed by this vault's key.")
+        seq, epoch, digest = signed.get("seq"), signed.get("epoch"), signed.get("head")
+        if not isinstance(seq, int) or not isinstance(epoch, int) or not isinstance(digest, str):
+            raise _no_receipt("That is signed by this vault's key, but it is no receipt.")
+        self.history()  # first: a ledger that was rolled back says what its anchor knows
+        entry = self.store.entry(seq)
+        stands = entry is not None and entry.hash == digest
+        if not stands and epoch >= self.store.head().epoch:
+            self._keep_unknown({"seq": seq, "epoch": epoch, "head": digest})
         return stands
+
+    def _keep_unknown(self, place: Json) -> None:
+        """Write down, once, what a true receipt names and the ledger lacks; freeze it."""
+        known = (json.loads(entry.body) for entry in self.store.notes(UNKNOWN_RECEIPT))
+        if place not in known:
+            self.store.note(UNKNOWN_RECEIPT, place)
+        self.store.freeze("a receipt that it signed does not stand in it")
 
     def sign(self, charged: Json) -> Json:
         """Return the receipt's signed part with its signature."""
@@ -240,25 +266,29 @@ class Ledger:
         return {"signed": charged, "signature": signature, "key": self.signer.public_key()}
 
     def verified(self) -> Json:
-        """Return whether the whole chain and every account's sum hold."""
+        """Return whether the whole chain, every account's sum and the anchor hold.
+
+        A fault that is found freezes the ledger: what was spent is not what it says.
+        """
         verdict = self.store.verify()
-        frozen = self.store.frozen()
+        if verdict.fault is not None:
+            self.store.freeze(f"its chain does not hold ({verdict.fault})")
+        refusal = self.history()
         return {
-            "ok": verdict.fault is None and frozen is None,
+            "ok": verdict.fault is None and refusal is None,
             "entries": verdict.head.seq,
             "head": verdict.head.hash,
             "epoch": verdict.head.epoch,
-            "frozen": frozen,
+            "frozen": self.store.frozen(),
+            "history": None if refusal is None else refusal.cause,
             "fault": verdict.fault,
             "key": self.signer.public_key(),
         }
 
-    def _holds(self, seq: int, digest: str) -> bool:
-        entry = self.store.entry(seq)
-        return entry is not None and entry.hash == digest
-
     def _is_ours(self, signed: Json, signature: object) -> bool:
-        return self.signer.sign(spelled(signed).encode()) == signature
+        wanted = self.signer.sign(spelled(signed).encode())
+        given = signature.encode() if isinstance(signature, str) and signature.isascii() else b""
+        return hmac.compare_digest(wanted.encode(), given)  # how far it agrees takes no time
 
 
 def question_failed() -> Refused:
@@ -285,6 +315,10 @@ def question_frozen() -> Refused:
         "A question of this shape was stopped once, so it waits for the owner.",
         "Ask it in another shape, or ask the owner to thaw it.",
     )
+
+
+def _no_receipt(cause: str) -> Refused:
+    return Refused("answer-unknown", cause, "Give the receipt as it was printed.")
 
 
 def _anchor_missing() -> Refused:

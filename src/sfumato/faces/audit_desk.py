@@ -8,7 +8,7 @@ from sfumato.faces.body import Body, count_of, text_of
 from sfumato.services.access import Caller
 from sfumato.services.audit import Audit
 from sfumato.services.queries import Queries
-from sfumato.wire import Json, Refused
+from sfumato.wire import Json, Refused, bad_request
 
 NEWEST: Final = 10**17
 
@@ -27,6 +27,14 @@ def answer(queries: Queries, caller: Caller, body: Body) -> Json:
 def entries(audit: Audit, body: Body) -> Json:
     """Return a page of the chain."""
     return audit.entries(_place(body, "after", 0), count_of(body, "limit", 200, 1000))
+
+
+def present(audit: Audit, body: Body) -> Json:
+    """Return whether a receipt stands in the ledger."""
+    receipt = body.get("receipt")
+    if not isinstance(receipt, dict):
+        raise bad_request("receipt is an object")
+    return audit.present(receipt)
 
 
 def releases(audit: Audit, body: Body) -> Json:

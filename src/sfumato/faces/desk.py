@@ -173,6 +173,7 @@ _VERBS: Final[Mapping[str, Callable[[Desk, Caller, Body], Json]]] = {
     "answer": lambda d, caller, body: audit_desk.answer(d.queries, caller, body),
     "entries": lambda d, _caller, body: audit_desk.entries(d.audit, body),
     "verify-ledger": lambda d, _caller, _: d.audit.verified(),
+    "present-receipt": lambda d, _caller, body: audit_desk.present(d.audit, body),
     "releases": lambda d, _caller, body: audit_desk.releases(d.audit, body),
     "sheet": lambda d, _caller, body: audit_desk.sheet(d.audit, body),
     "metrics": lambda _desk, _caller, _: {"began": 0.0, "calls": []},  # of a service, not here

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import ANSWER, FLAG, OBJECT, Schema, listed, opened, text
+from sfumato.wire.schemas import ANSWER, FLAG, OBJECT, Schema, listed, opened, shape, text
 
 _NEXT: Final[Schema] = {"type": ["integer", "null"]}
 _SEQ: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 10**17}
@@ -29,8 +29,14 @@ AUDIT_ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         "verify-ledger", "GET", "/v1/ledger/verify",
-        "Whether the whole chain and every account's sum hold.", "audit", opened({"ok": FLAG}),
+        "Whether the whole chain, every account's sum and the anchor hold.", "audit",
+        opened({"ok": FLAG}),
         is_long=True,
+    ),
+    Route(
+        "present-receipt", "POST", "/v1/receipts",
+        "Whether a receipt stands in the ledger; a true one that does not freezes it.", "read",
+        opened({"stands": FLAG}), shape({"receipt": OBJECT}), refusals=("answer-unknown",),
     ),
     Route(
         "releases", "GET", "/v1/releases", "What was charged or let out, newest first.", "audit",

@@ -53,7 +53,10 @@ def _gist(body: dict[str, Any]) -> str:
 @click.option("--receipt", type=click.Path(exists=True, dir_okay=False), help="An answer's JSON.")
 @command
 def verify(shell: Shell, receipt: str | None) -> None:
-    """Recompute the whole chain and every account's sum; or look whether a receipt stands in it."""
+    """Recompute the whole chain and every sum, against the anchor; or look for a receipt in it."""
+    if shell.is_remote and receipt is not None:
+        _verify_there(shell, _receipt(receipt))
+        return
     with shell.open_folder() as vault, working("Verifying"):
         stands = receipt is None or vault.house.ledger.present(_receipt(receipt))
         verdict = vault.house.ledger.verified()
@@ -62,7 +65,7 @@ def verify(shell: Shell, receipt: str | None) -> None:
     whole = verdict["ok"] and stands
     said = "The chain holds" if whole else "THE LEDGER DOES NOT HOLD"
     why = (
-        verdict["fault"] or verdict["frozen"] or ("" if stands else "the receipt is unknown to it")
+        verdict["fault"] or verdict["history"] or ("" if stands else "the receipt is unknown to it")
     )
     text = f"{said}: {verdict['entries']} entries, head {str(verdict['head'])[:16]}"
     if whole and receipt is not None:
@@ -75,6 +78,23 @@ def verify(shell: Shell, receipt: str | None) -> None:
         )
     shell.show(verdict, text + (f"\n  {why}" if why else ""))
     if not whole:
+        click.get_current_context().exit(REFUSED)
+
+
+def _verify_there(shell: Shell, receipt: dict[str, Any]) -> None:
+    """Look whether the receipt stands in the ledger of a vault that is served."""
+    with shell.open() as vault:
+        stands = vault.has_receipt(receipt)
+    shape: dict[str, Any] = {"receipt": stands}
+    if not stands:
+        refused = Refused(
+            "ledger-frozen",
+            "The receipt's entry does not stand in the ledger, so the ledger has lost entries.",
+            "It is frozen now; tell the owner.",
+        )
+        shape |= refusal_shape(refused)
+    shell.show(shape, "The receipt's entry stands in it" if stands else refused.cause)
+    if not stands:
         click.get_current_context().exit(REFUSED)
 
 

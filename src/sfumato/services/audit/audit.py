@@ -44,8 +44,12 @@ class Audit:
         }  # fmt: skip
 
     def verified(self) -> Json:
-        """Return whether the whole chain and every account's sum hold."""
+        """Return whether the whole chain, every account's sum and the anchor hold."""
         return self.ledger.verified()
+
+    def present(self, receipt: Json) -> Json:
+        """Return whether a receipt stands in the ledger; a true one that does not freezes it."""
+        return {"stands": self.ledger.present(receipt)}
 
     def releases(self, before: int, limit: int, data_set: str | None) -> Json:
         """Return a page of what was charged, or let out by people's word, the newest first.
@@ -78,9 +82,14 @@ class Audit:
         return sheet(self.ledger, entry)
 
     def policies(self) -> Json:
-        """Return every card that was ever signed, grants, caps, and who has which role."""
+        """Return every card that was ever signed, grants, caps, and who has which role.
+
+        `history` says why what was spent may be more than the accounts say, or is None.
+        """
         listings = [self.catalogue.find(name) for name in self.catalogue.names()]
+        refusal = self.ledger.history()
         return {
+            "history": None if refusal is None else refusal.cause,
             "cards": [card_json(card) for card in self.catalogue.cards()],
             "owners": {x.card.name: x.owner for x in listings if x is not None},
             "grants": [

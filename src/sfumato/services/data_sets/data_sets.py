@@ -229,6 +229,7 @@ class DataSets:
 
     def acknowledge(self, why: str) -> Head:
         """Go on after a lost ledger: whatever the cards know of counts as spent, lost or not."""
+        self.ledger.check_broken()
         for card in self.catalogue.cards():  # in a history that the anchor has not seen, perhaps
             self.ledger.store.open_account(people_account(card.people), cap_of(card.budget))
             self.ledger.store.open_account(data_set_account(card.name), cap_of(card.budget))

@@ -29,6 +29,7 @@ _PAGES: Final = 20  # of the ledger, back from its end, in which they are looked
 
 def spending(ledger: Ledger, card: Card) -> Json:
     """Return every account of the data set, and the last questions that were charged to it."""
+    ledger.check_history()
     accounts = ledger.store.accounts()
     wanted = (people_account(card.people), data_set_account(card.name))
     return {

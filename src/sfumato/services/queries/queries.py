@@ -148,6 +148,7 @@ class Queries:
     def price(self, caller: Caller, asked: Asked) -> Json:
         """Return what the question would cost and how far off it would be; nothing is spent."""
         asker, listing = self._listing(caller, asked.data_set)
+        self.door.ledger.check_history()
         request = self._request(listing.card, asked)
         door = self.door
         priced = priced_for(door.ledger, door.plans, asker.user, listing.card, request)
@@ -156,6 +157,7 @@ class Queries:
     def budget(self, caller: Caller, data_set: str) -> Json:
         """Return the caps, what is spent and what is left, of the data set and whom it touches."""
         asker, listing = self._listing(caller, data_set)
+        self.door.ledger.check_history()  # of a ledger that was rolled back, the sums are too low
         accounts = accounts_paying(self.door.ledger, listing.card, asker)
         people, data, *others = accounts
         return {
