@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import sfumato
 import shells
 import warm
 
@@ -68,7 +69,7 @@ class Service:
     def owner(self) -> str:
         """Return the first owner's token; their invitation is taken up once."""
         if "owner" not in self.tokens:
-            self.tokens["owner"] = self._taken_up(self.invitation)
+            self.tokens["owner"] = self.taken_up(self.invitation)
         return self.tokens["owner"]
 
     def user(self, name: str, *roles: str) -> str:
@@ -77,10 +78,18 @@ class Service:
             body = {"user": name, "roles": list(roles)}
             status, made = self.call("POST", "/v1/users", body, token=self.owner())
             assert status == 200, made
-            self.tokens[name] = self._taken_up(made["invitation"])
+            self.tokens[name] = self.taken_up(made["invitation"])
         return self.tokens[name]
 
-    def _taken_up(self, invitation: str) -> str:
+    def user_from_folder(self, vault: Path, name: str, *roles: str) -> str:
+        """Return the token of a user whom whoever runs the machine has invited."""
+        with sfumato.open(vault) as opened:
+            made = opened.call("invite", {"user": name, "roles": list(roles)})
+        self.tokens[name] = self.taken_up(str(made["invitation"]))
+        return self.tokens[name]
+
+    def taken_up(self, invitation: str) -> str:
+        """Return the token of who takes up an invitation."""
         body = {"invitation": invitation, "password": PASSWORD}
         for _ in range(40):
             status, made = self.call("POST", "/v1/invitations", body)

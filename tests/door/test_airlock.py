@@ -187,6 +187,17 @@ def test_what_two_others_have_seen_leaves_and_the_chain_has_its_hash(vault: Open
     assert vault.house.ledger.verified()["ok"]
 
 
+def test_a_reviewer_whom_the_author_let_in_does_not_count(vault: OpenVault) -> None:
+    vault.enrol("cleo", "researchers")
+    request = submitted(vault, user="cleo")
+    call(vault, "owner", "run", request)
+    vault.house.ledger.note("user-invited", {"user": "rolf", "by": "cleo"})
+    assert code_of(lambda: vote(vault, request, "rolf")) == "not-allowed"
+    assert vote(vault, request, "rita")["state"] == "in review"
+    vote(vault, request, "rolf", "reject")  # a word against it is free
+    call(vault, "cleo", "withdraw", request)
+
+
 def test_an_author_is_shown_the_same_whatever_the_program_has_done(vault: OpenVault) -> None:
     shown = []
     for source in (TABLE, "raise SystemExit(1)", "import os; os._exit(4)"):

@@ -47,11 +47,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         running.owner()
         for name, role in (
             ("otto", "owner"),
-            ("pia", "operator"),
+            ("stooge", "operator"),
             ("ada", "researcher"),
             ("aud", "auditor"),
         ):
             running.user(name, role)
+        running.user_from_folder(vault, "pia", "operator")
         yield running
 
 
@@ -205,6 +206,48 @@ def test_a_peoples_cap_always_needs_a_second_person(service: Service) -> None:
     assert people["cap"]["epsilon"] == 4.0
     raised = kinds(service, "cap-raised")[-1]
     assert (raised["by"], raised["approver"]) == ("owner", "pia")
+
+
+def asked_raise(service: Service, epsilon: int) -> str:
+    """Ask as the owner for a raise of the people's cap; return where it is decided."""
+    body = {"of": "people", "epsilon": epsilon, "delta": "1/1000000", "why": "more is needed"}
+    status, said = call(service, "PUT", AT + "/caps", body)
+    assert status == 200
+    return f"/v1/approvals/{said['approval']}"
+
+
+def invited(service: Service, by: str, name: str) -> None:
+    """Let a user invite another operator, who comes in."""
+    body = {"user": name, "roles": ["operator"]}
+    status, made = service.call("POST", "/v1/users", body, token=service.tokens[by])
+    assert status == 200, made
+    service.tokens[name] = service.taken_up(made["invitation"])
+
+
+def test_nobody_approves_for_who_let_them_in(service: Service) -> None:
+    invited(service, "stooge", "stooge's own")
+    waits = asked_raise(service, 5)
+    for approver in ("stooge", "stooge's own"):
+        status, said = call(service, "POST", waits, {"approve": True}, by=approver)
+        assert (status, code(said)) == (403, "not-allowed")
+        assert "has let" in str(said)
+    assert call(service, "POST", waits, {"approve": False}, by="stooge")[0] == 200
+
+
+def test_who_came_in_after_the_request_does_not_approve_it(service: Service) -> None:
+    waits = asked_raise(service, 6)
+    invited(service, "pia", "late")
+    status, said = call(service, "POST", waits, {"approve": True}, by="late")
+    assert (status, code(said)) == (403, "not-allowed")
+    assert call(service, "POST", waits, {"approve": True}, by="pia")[1]["state"] == "approved"
+
+
+def test_an_approver_whom_the_asker_invited_anew_does_not_count(service: Service) -> None:
+    invited(service, "pia", "known")
+    invited(service, "owner", "known")  # whoever takes that up comes in as them
+    waits = asked_raise(service, 7)
+    assert call(service, "POST", waits, {"approve": True}, by="known")[0] == 403
+    assert call(service, "POST", waits, {"approve": False}, by="known")[0] == 200
 
 
 def test_a_card_may_ask_for_two_people_for_every_raise(service: Service) -> None:

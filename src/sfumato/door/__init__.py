@@ -61,6 +61,7 @@ from sfumato.door.release import (
     end_all,
     release,
 )
+from sfumato.door.second_person import SecondPerson
 from sfumato.door.secure_sum import (
     SumDoor,
     SumOrder,
@@ -102,6 +103,7 @@ __all__ = [
     "Plans",
     "Release",
     "RunOrder",
+    "SecondPerson",
     "StreamDoor",
     "SumDoor",
     "SumOrder",

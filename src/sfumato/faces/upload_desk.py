@@ -12,7 +12,6 @@ from sfumato.faces.connection_desk import fetched, name_of
 from sfumato.services.access import Caller, User
 from sfumato.services.data_sets import Source, proposed_card
 from sfumato.services.jobs import ADD, CANCELLED, FAILED, WAITING, Job
-from sfumato.services.policy import second_person
 from sfumato.wire import (
     Json,
     Refused,
@@ -131,7 +130,7 @@ def _second_person(desk: Desk, caller: Caller, body: Body) -> User | None:
     if body.get("different_people") is None:
         return None
     name = text_of(body, "different_people")
-    return second_person(caller, desk.access.store.user(name))
+    return desk.confirmations.second_person(caller, desk.access.store.user(name))
 
 
 def _tables(body: Body) -> dict[str, str]:

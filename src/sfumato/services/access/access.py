@@ -25,6 +25,7 @@ SHORTEST_PASSWORD, LONGEST_PASSWORD = 12, 200
 MOST_TOKENS: Final = 100  # of one user, open at once
 MOST_INVITATIONS: Final = 50  # that are shown, the newest
 _INVITED_BY: Final = "invited by "
+FOLDER: Final = "the vault's folder"  # who invites there runs the machine, and has no token
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,12 @@ class Access:
                 "An owner who has come in is let in anew only where the vault's folder lies.",
                 f"Run there: sfumato invite {name} --role owner --vault DIR",
             )
+        by = caller.user if caller.token else FOLDER
         if known is None:
-            self.ledger.note("user-added", {"user": name, "roles": list(made), "by": caller.user})
+            self.ledger.note("user-added", {"user": name, "roles": list(made), "by": by})
             if not self.store.add_user(User(name, made, self.clock.now())):
                 return self.invite(caller, name, roles)  # another was quicker: they are known now
-        return self._invitation(name, by=caller.user)
+        return self._invitation(name, by=by)
 
     def change(self, caller: Caller, name: str, roles: Sequence[str], is_blocked: bool) -> Json:
         """Give a known user these roles, and block them or let them in again."""
@@ -155,7 +157,12 @@ class Access:
             self.admission.forget()
         self.ledger.note(
             "user-changed",
-            {"user": name, "roles": list(made), "blocked": is_blocked, "by": caller.user},
+            {
+                "user": name,
+                "roles": list(made),
+                "blocked": is_blocked,
+                "by": caller.user if caller.token else FOLDER,
+            },
         )
         changed = self.store.change_user(name, made, is_blocked) or user
         self.admission.forget()

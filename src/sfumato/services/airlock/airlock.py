@@ -23,6 +23,7 @@ from sfumato.core.refusal import Refused
 from sfumato.door import (
     AirlockDoor,
     Draft,
+    SecondPerson,
     check_airlock,
     check_releasable,
     draft_of,
@@ -165,6 +166,9 @@ class Airlock:
         vote = Vote(caller.user, says, seal, draft, self.clock.now(), why_of(why))
         if not found.is_reviewer(caller.user) or found.state != airlock.REVIEW:
             airlock.voted(found, vote, "")  # which refuses, without a look at any file
+        if says == airlock.YES:
+            second = SecondPerson(self.door.programs.ledger.store)
+            second.check(caller.user, found.author, ("airlock-submitted", found.id))
         made = airlock.voted(found, vote, self._draft(listing, found).seal)
         self._note("airlock-vote", made, {"by": caller.user, "says": says, "seal": seal})
         if made.state == airlock.REJECTED:

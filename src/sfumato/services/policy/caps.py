@@ -17,6 +17,7 @@ from sfumato.core.ports import Catalogue, Clock, Dice
 from sfumato.core.refusal import Refused
 from sfumato.door import (
     Ledger,
+    SecondPerson,
     cap_json,
     data_set_account,
     group_account,
@@ -83,6 +84,9 @@ class Caps:
                 "Whoever has asked for a cap does not raise it.",
                 "An operator decides.",
             )
+        if is_approved:
+            second = SecondPerson(self.ledger.store)
+            second.check(caller.user, found.asked_by, ("cap-asked", found.id))
         return self._approved(caller, found) if is_approved else self._declined(caller, found)
 
     def _approved(self, caller: Caller, found: Approval) -> Json:

@@ -16,7 +16,7 @@ from sfumato.core.confirmation import Confirmation, ConfirmationStore
 from sfumato.core.expression import Json
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Refused
-from sfumato.door import Ledger
+from sfumato.door import Ledger, SecondPerson
 
 LASTS: Final = timedelta(hours=24)  # so long somebody is waited for, and so long their word holds
 
@@ -51,6 +51,18 @@ class Confirmations:
         self.ledger.note("people-asked", asdict(asked))
         self.store.add(asked)
         return asked
+
+    def second_person(self, caller: Caller, user: User | None) -> User:
+        """Return the other owner or operator who was named as second person, or refuse."""
+        is_one = user is not None and not user.is_blocked and user.name != caller.user
+        if user is None or not is_one or not user.actions & {"own", "operate"}:
+            raise Refused(
+                "not-allowed",
+                "The second person is no other owner or operator of this service.",
+                "Name the user who is to agree that these are other people.",
+            )
+        SecondPerson(self.ledger.store).check(user.name, caller.user)
+        return user
 
     def waits(self, job: str, begun: str) -> bool:
         """Say whether somebody has still to answer, or to be asked; nobody is waited for longer."""
@@ -98,24 +110,15 @@ class Confirmations:
             raise Refused(
                 "not-allowed", "Somebody else was asked.", f"{found.asked_of!r} has to agree."
             )
+        if is_approved:
+            second = SecondPerson(self.ledger.store)
+            second.check(caller.user, found.asked_by, ("people-asked", found.id))
         state = APPROVED if is_approved else DECLINED
         said: Json = {"approval": found.id, "state": state, "by": caller.user}
         self.ledger.note("people-decided", said)  # first: no rows come in by a word not on record
         if not self.store.decide(found.id, state, caller.user, self.clock.now()):
             raise _unknown()
         return {"approval": found.id, "state": state}
-
-
-def second_person(caller: Caller, user: User | None) -> User:
-    """Return who can confirm that people are others: another owner or operator; or refuse."""
-    is_one = user is not None and not user.is_blocked and user.name != caller.user
-    if user is None or not is_one or not user.actions & {"own", "operate"}:
-        raise Refused(
-            "not-allowed",
-            "The second person is no other owner or operator of this service.",
-            "Name the user who is to agree that these are other people.",
-        )
-    return user
 
 
 def _may_see(caller: Caller, one: Confirmation) -> bool:

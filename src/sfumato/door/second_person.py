@@ -1,0 +1,78 @@
+"""Independence of a second person: nobody approves for the person who gave them their access.
+
+Whoever may invite users could invite one of their own, or invite a known user anew and come in as
+them. So an approver does not count if the asker let them in or changed their roles, directly or
+through others, or if that happened after the request. Invitations that are made in the vault's
+folder come from whoever runs the machine, and count as nobody's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+from sfumato.core.ports import LedgerStore
+from sfumato.core.refusal import Refused
+
+_GRANTS_OF_ACCESS: Final = ("user-added", "user-invited", "user-changed")
+_ID_OF: Final = {"airlock-submitted": "request", "cap-asked": "approval", "people-asked": "id"}
+
+
+@dataclass(frozen=True)
+class SecondPerson:
+    """The check of one vault, over the access events in its ledger."""
+
+    store: LedgerStore
+
+    def check(self, approver: str, asked_by: str, request: tuple[str, str] | None = None) -> None:
+        """Refuse an approver who depends on the asker, or whose access is newer than the request.
+
+        Args:
+            approver: The user who is to approve.
+            asked_by: The user who has asked.
+            request: The kind of the request's ledger entry and its id; None before there is one.
+        """
+        let_in_by, newest = self._access()
+        if asked_by in _sources(approver, let_in_by):
+            raise _not_independent(f"{asked_by!r} has let {approver!r} in, or gave them their role")
+        asked_at = None if request is None else self._position(*request)
+        if asked_at is not None and newest.get(approver, 0) > asked_at:
+            raise _not_independent(f"{approver!r} was let in after the request")
+
+    def _access(self) -> tuple[dict[str, set[str]], dict[str, int]]:
+        """Return who gave access to each user, and the newest entry that did."""
+        let_in_by: dict[str, set[str]] = defaultdict(set)
+        newest: dict[str, int] = {}
+        for kind in _GRANTS_OF_ACCESS:
+            for entry in self.store.notes(kind):
+                body = json.loads(entry.body)
+                let_in_by[body["user"]].add(body["by"])
+                newest[body["user"]] = max(entry.seq, newest.get(body["user"], 0))
+        return let_in_by, newest
+
+    def _position(self, kind: str, request: str) -> int:
+        """Return where the request stands in the ledger; 0, before everybody, if it does not."""
+        bodies = ((entry.seq, json.loads(entry.body)) for entry in self.store.notes(kind))
+        return max((seq for seq, body in bodies if body[_ID_OF[kind]] == request), default=0)
+
+
+def _sources(user: str, let_in_by: dict[str, set[str]]) -> set[str]:
+    """Return everybody from whom the user's access comes, through however many others."""
+    found: set[str] = set()
+    left = [user]
+    while left:
+        new = let_in_by.get(left.pop(), set()) - found
+        found |= new
+        left += new
+    return found
+
+
+def _not_independent(why: str) -> Refused:
+    return Refused(
+        "not-allowed",
+        f"This needs a second person who does not depend on the first: {why}.",
+        "Ask an owner or operator who came in before, and not by them. Whoever runs the machine "
+        "invites one in the vault's folder: sfumato invite NAME --role operator --vault DIR",
+    )

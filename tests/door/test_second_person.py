@@ -1,0 +1,76 @@
+"""A second person depends on nobody whose request they approve."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledgers import Place
+from sfumato.core.refusal import Refused
+from sfumato.door import SecondPerson
+from sfumato.stores.ledger_sql import SqlLedger
+
+USERS = "abcdef"
+KINDS = ("user-added", "user-invited", "user-changed")
+ACCESS = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.sampled_from(USERS), st.sampled_from(USERS)), max_size=9
+)
+
+
+def ledger_of(folder: Path, access: list[tuple[str, str, str]]) -> SqlLedger:
+    store = Place("sqlite", str(folder / "ledger.db")).create()
+    for kind, user, by in access:
+        store.note(kind, {"user": user, "by": by})
+    return store
+
+
+def depends(user: str, on: str, let_in: set[tuple[str, str]]) -> bool:
+    """Say whether somebody's access comes from another, by all chains there are."""
+    reached = {user}
+    for _ in USERS:
+        reached |= {by for one, by in let_in if one in reached}
+    return any(by == on for one, by in let_in if one in reached)
+
+
+def is_refused(store: SqlLedger, approver: str, request: tuple[str, str] | None = None) -> bool:
+    try:
+        SecondPerson(store).check(approver, "a", request)
+    except Refused:
+        return True
+    return False
+
+
+@settings(max_examples=60)
+@given(access=ACCESS)
+def test_whoever_has_their_access_from_the_asker_is_no_second_person(
+    access: list[tuple[str, str, str]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = ledger_of(Path(folder), access)
+        let_in = {(user, by) for _, user, by in access}
+        for approver in USERS[1:]:
+            assert is_refused(store, approver) == depends(approver, "a", let_in)
+        store.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "request_of",
+    [("cap-asked", "approval"), ("people-asked", "id"), ("airlock-submitted", "request")],
+)
+def test_access_that_is_newer_than_the_request_does_not_count(
+    tmp_path: Path, kind: str, request_of: tuple[str, str]
+) -> None:
+    entry, name = request_of
+    store = ledger_of(tmp_path, [("user-added", "b", "c")])
+    store.note(entry, {name: "one"})
+    assert not is_refused(store, "b", (entry, "one"))
+    store.note(kind, {"user": "b", "by": "c"})
+    assert is_refused(store, "b", (entry, "one"))
+    store.note(entry, {name: "two"})
+    assert not is_refused(store, "b", (entry, "two"))
+    store.close()
