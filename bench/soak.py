@@ -1,7 +1,7 @@
 """A service under half its load for minutes, while its workers are killed and it is sent nonsense.
 
 `python -m bench.soak --minutes 10 [--page]`. Four clients ask new counts without end. Every half
-minute the engine's worker is killed in the middle and the owner thaws the shape that it stopped;
+minute the engine's worker is killed in the middle, and what it read is read again;
 beside it come texts that are too long or too deep, and a copy of the ledger is made as a backup is.
 At the end the ledger is held against what the clients were told: who was answered has paid once,
 who was stopped has paid, nobody else has; and an operation that is sent again gets the same answer.
@@ -91,11 +91,10 @@ def _soaked(service: Service, vault: Path, tokens: Sequence[str], seconds: float
     def ask(token: str) -> None:
         _ask(service, token, next(numbers), seen, begun)
 
-    with ThreadPoolExecutor(CLIENTS + 3) as threads:
+    with ThreadPoolExecutor(CLIENTS + 2) as threads:
         acts: list[tuple[float, Callable[[], None]]] = [
             *((PAUSE_S, partial(ask, token)) for token in tokens[:CLIENTS]),
             (HARM_S, partial(_harm, service, vault, tokens[CLIENTS], seen)),
-            (0.1, partial(_thaw, service)),
             (LOOK_S, partial(_weigh, service, vault, seen, begun)),
         ]
         running = [threads.submit(over_and_over, *act) for act in acts]
@@ -122,7 +121,7 @@ def _ask(service: Service, token: str, number: int, seen: Seen, begun: float) ->
         if code == "question-failed":
             seen.stopped.append(op)
             return
-        time.sleep(0.1)  # frozen till the owner has thawed it, or told to wait
+        time.sleep(0.1)  # told to wait
 
 
 def _new_sql(number: int) -> str:
@@ -144,14 +143,6 @@ def _harm(service: Service, vault: Path, token: str, seen: Seen) -> None:
         ledger.backup(copy)
         assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     seen.backups += 1
-
-
-def _thaw(service: Service) -> None:
-    """Let what was stopped be asked again, as its owner does."""
-    _, said = service.call("GET", f"{_AT}/frozen", token=service.owner())
-    for waiting in said["questions"]:
-        shape = waiting["shape"]
-        service.call("POST", f"{_AT}/frozen/{shape}", {}, token=service.owner())
 
 
 def _weigh(service: Service, vault: Path, seen: Seen, begun: float) -> None:

@@ -26,7 +26,8 @@ from typing import IO, Final, NoReturn
 from sfumato import piped
 
 COLD: Final = (  # these are about the start itself, or about what a service's processes hold
-    "engines/test_worker.py", "service/test_canaries.py", "service/test_serve.py",
+    "engines/test_worker.py", "engines/test_deaths.py", "service/test_canaries.py",
+    "service/test_serve.py", "service/test_worker_kills.py",
     "service/test_jobs.py", "service/test_tls.py",
 )  # fmt: skip
 _FORKED: Final = "engines.worker"

@@ -130,26 +130,6 @@ def test_a_worker_that_is_killed_is_replaced(engine: DuckDBEngine, table: str) -
     assert pid_of(engine) != first
 
 
-def test_a_worker_killed_over_a_question_stops_that_question_only(
-    monkeypatch: pytest.MonkeyPatch, engine: DuckDBEngine, table: str
-) -> None:
-    assert answers(engine, table, ROWS) == [[7]]
-    killer = threading.Timer(0.5, os.kill, (pid_of(engine), signal.SIGKILL))
-    killer.start()
-    with exploding(monkeypatch, "time"), pytest.raises(EngineStopped):
-        engine.measure(table, ROWS)
-    killer.join()
-    assert answers(engine, table, ROWS) == [[7]]
-
-
-def test_no_worker_at_all_is_also_only_a_stop(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
-    engine = DuckDBEngine(SALT)
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(EngineStopped):
-        engine.measure(table, ROWS)
-    engine.close()
-
-
 def test_a_preparation_that_is_stopped_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     source = write_source(tmp_path / "s.csv", ["t"], [[str(i)] for i in range(10)])
     engine = DuckDBEngine(SALT, prepare_deadline_s=0.001)

@@ -12,6 +12,8 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.app import OpenVault
+from sfumato.clock import SystemClock
+from sfumato.core.access import ACTIONS, Caller
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 TWO = PATIENTS_CARD.replace("[caps]", '[caps]\nraise = "two people"')
@@ -142,3 +144,24 @@ def test_a_cap_that_was_set_outlives_a_new_version_of_an_owners_own(tmp_path: Pa
         account = vault.house.ledger.store.account("user:patients/ada")
         assert account is not None
         assert account.cap.epsilon == 200_000_000
+
+
+def test_the_owner_sees_how_often_the_host_ended_a_reading(vault: OpenVault) -> None:
+    """An alarm of theirs alone: nobody else may call the verb (test_matrix.py)."""
+    for cause in ("signal", "signal", "memory"):
+        said = {"data_set": "patients", "shape": None, "cause": cause}
+        vault.house.ledger.note("engine-lost", dict(said))
+    vault.house.ledger.note("engine-lost", {"data_set": "another", "shape": None, "cause": "start"})
+    found = vault.call("frozen-questions", {"data_set": "patients"})["lost"]
+    assert isinstance(found, list)
+    assert [(one["cause"], one["times"]) for one in found] == [("signal", 2), ("memory", 1)]
+    assert all(one["says"] != one["cause"] for one in found)
+    late = replace(vault.house.desk.policy, clock=InAYear())
+    assert late.lost_readings(Caller("owner", frozenset(ACTIONS)), "patients") == []
+
+
+class InAYear:
+    """A clock of another day."""
+
+    def now(self) -> str:
+        return f"{int(SystemClock().now()[:4]) + 1}-12-31T00:00:00.000+00:00"

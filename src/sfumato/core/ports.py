@@ -43,6 +43,21 @@ class EngineStopped(Exception):
         super().__init__("the engine stopped")
 
 
+START, SIGNAL, MEMORY = "start", "signal", "memory"  # what of the host's may end an engine
+
+
+class EngineLost(EngineStopped):
+    """The host ended the process that read, and not a limit of the question's.
+
+    `cause` is START (it never began, so no row was read), SIGNAL (another process ended it) or
+    MEMORY (the kernel did, for want of memory, which rows may have had a part in).
+    """
+
+    def __init__(self, cause: str) -> None:
+        super().__init__()
+        self.cause = cause
+
+
 @dataclass(frozen=True)
 class SourceFile:
     """Where a table's rows come from: CSV, TSV, Parquet or a DuckDB file."""

@@ -44,6 +44,7 @@ from sfumato.door.choose import choose
 from sfumato.door.diary import answer_version, not_dp_json
 from sfumato.door.ledger import NOT_DP, Ledger
 from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look
+from sfumato.door.looking import losses
 from sfumato.door.misfit import misfit
 from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.door.plans import Plans
@@ -139,6 +140,7 @@ __all__ = [
     "left_json",
     "left_to_pay",
     "look",
+    "losses",
     "misfit",
     "no_sandbox",
     "not_dp_json",

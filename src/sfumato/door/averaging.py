@@ -26,7 +26,7 @@ from sfumato.door.diary import answer_text, not_dp_json, shown
 from sfumato.door.ledger import NOT_DP, Ledger, question_failed, question_frozen
 from sfumato.door.locks.dp import Blurred
 from sfumato.door.locks.secure_sum import exactly_masked
-from sfumato.door.looking import tried
+from sfumato.door.looking import RowReader, tried
 from sfumato.door.payment import stands_at
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.secure_sum import SumDoor, SumPart
@@ -172,8 +172,10 @@ def _releases(card: Card) -> int:
 def _read(door: SumDoor, order: AverageOrder, participant: Participant) -> bytes:
     """Return the masked numbers; whatever goes wrong with the rows is one constant code."""
 
+    reader = RowReader(door.ledger, order.card.name, order.sum.shape)
+
     def look() -> bytes:
-        sealed = door.engine.measure(order.table, order.sum.plan.measure)
+        sealed = reader.read(lambda: door.engine.measure(order.table, order.sum.plan.measure))
         return exactly_masked(sealed, order.sum, participant)
 
     message, is_stopped = tried(look)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from sfumato.core.account import Charge, Charged, Pending
@@ -18,7 +19,7 @@ from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import debtors
 from sfumato.door.locks.dp import GUARANTEE, farthest
-from sfumato.door.looking import looked_at
+from sfumato.door.looking import RowReader, looked_at
 from sfumato.door.patience import PATIENCE_S
 from sfumato.door.payment import on_card
 from sfumato.door.release import Door, Order
@@ -62,15 +63,18 @@ def choose(door: Door, order: Order, distances: Distances) -> tuple[int, ...]:
     noise: Json = {"kind": MECHANISM, "epsilon_a_round": str(distances.epsilon)}
     charge = charge_for(door, order, distances, ("choice", MECHANISM, [noise]))
 
-    def look() -> Json:
-        sealed = [door.engine.measure(order.table, plan.measure) for plan in distances.plans]
+    def look(reader: RowReader) -> Json:
+        sealed = [
+            reader.read(partial(door.engine.measure, order.table, plan.measure))
+            for plan in distances.plans
+        ]
         return {"format": FORMAT, "chosen": list(farthest(sealed, distances, door.pool.dice))}
 
     stored = looked(door, order, charge, look)
     return tuple(int(place) for place in of_format(stored, FORMAT)["chosen"])
 
 
-def looked(door: Door, order: Order, charge: Charge, look: Callable[[], Json]) -> str:
+def looked(door: Door, order: Order, charge: Charge, look: Callable[[RowReader], Json]) -> str:
     """Return what stands under the charge: it was durable before `look` read a row."""
     outcome = door.ledger.charge(charge)
     if isinstance(outcome, Pending):  # its answer stands under its own operation alone
@@ -89,11 +93,11 @@ def of_format(answer: str, form: str) -> dict[str, Any]:  # Any: of our own ledg
     return stored
 
 
-def _read(door: Door, order: Order, charge: Charge, look: Callable[[], Json]) -> str:
+def _read(door: Door, order: Order, charge: Charge, look: Callable[[RowReader], Json]) -> str:
     """Read and look; whatever goes wrong is one constant code."""
 
-    def text() -> str:
-        return spelled({**look(), "version": order.card.version})
+    def text(reader: RowReader) -> str:
+        return spelled({**look(reader), "version": order.card.version})
 
     return looked_at(door.ledger, charge, text)
 

@@ -6,11 +6,13 @@ the charge; the same again stands under the asker's operation, free.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from sfumato.core.expression import Json
 from sfumato.door.choose import charge_for, looked, of_format
 from sfumato.door.locks.dp import apart
+from sfumato.door.looking import RowReader
 from sfumato.door.release import Door, Order
 from sfumato.plan.misfits import Misfits
 
@@ -24,9 +26,12 @@ def misfit(door: Door, order: Order, misfits: Misfits) -> tuple[int, ...]:
     drawn = [door.pool.take(one.noise, 1) for one in misfits.numbers]
     charge = charge_for(door, order, misfits, ("misfit", MECHANISM, noise))
 
-    def look() -> Json:
+    def look(reader: RowReader) -> Json:
         sealed = [
-            [door.engine.measure(order.table, plan.measure) for plan in one.plans]
+            [
+                reader.read(partial(door.engine.measure, order.table, plan.measure))
+                for plan in one.plans
+            ]
             for one in misfits.numbers
         ]
         return {"format": FORMAT, "numbers": list(apart(sealed, misfits, drawn))}

@@ -5,16 +5,18 @@ A count that others wait with is read in one pass with theirs, and is what it wo
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sfumato.core.expression import Json, spelled
 from sfumato.core.looking import LookingEngine
-from sfumato.core.measure import Cells
+from sfumato.core.measure import Cells, Measure
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
-from sfumato.core.ports import Engine, EngineStopped
+from sfumato.core.ports import Engine, EngineLost, EngineStopped
+from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door.diary import answer_text, key_text
 from sfumato.door.locks.dp import (
@@ -30,7 +32,7 @@ from sfumato.door.locks.dp import (
     chosen,
     chosen_before,
 )
-from sfumato.door.looking import looked_at
+from sfumato.door.looking import RowReader, looked_at, note_lost
 from sfumato.door.pool import NoisePool
 from sfumato.plan.lower_looks import is_look
 from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
@@ -62,11 +64,23 @@ def read_rows(door: Door, begun: Begun) -> str:
 
 
 def read_all(door: Door, several: Sequence[Begun]) -> list[str | Exception]:
-    """Return as much of each, their rows read in one pass; or its own refusal."""
+    """Return as much of each, their rows read in one pass; or its own refusal.
+
+    Where the host ended the pass, each is read by itself.
+    """
     found = _looked(door.engine, several)
     if found is None:
         return [_each(door, one, None) for one in several]
-    return [_each(door, one, sealed) for one, sealed in zip(several, found, strict=True)]
+    pairs = list(zip(several, found, strict=True))
+    lost = {(one.order.card.name, end.cause) for one, end in pairs if isinstance(end, EngineLost)}
+    for data_set, cause in sorted(lost):
+        _note_lost(door, data_set, cause)
+    return [_each(door, one, None if isinstance(end, EngineLost) else end) for one, end in pairs]
+
+
+def _note_lost(door: Door, data_set: str, cause: str) -> None:
+    with contextlib.suppress(Refused):  # whoever is read by itself meets what is wrong there too
+        note_lost(door.ledger, data_set, None, cause)
 
 
 def _looked(
@@ -83,9 +97,8 @@ def _looked(
 
 def _each(door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped | None) -> str | Exception:
     """Return the answer's text, or its own error: the others have paid, and are told theirs."""
-    if found is None:
-        make = partial(_measured, door, begun)
-    else:
+    make = partial(_measured, door, begun)
+    if found is not None:
         make = partial(_made_of, door, begun, found)
     try:
         return _text(door, begun, make)
@@ -93,22 +106,33 @@ def _each(door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped | None)
         return error
 
 
-def _made_of(door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped) -> Blurred:
+def _made_of(
+    door: Door, begun: Begun, found: Sealed[Cells] | EngineStopped, _reader: RowReader
+) -> Blurred:
     if isinstance(found, EngineStopped):
         raise found
     return _softened(door, begun, found)
 
 
-def _text(door: Door, begun: Begun, make: Callable[[], Blurred]) -> str:
+def _text(door: Door, begun: Begun, make: Callable[[RowReader], Blurred]) -> str:
     """Blur what was read and write the answer; whatever goes wrong is one constant code."""
-    return looked_at(door.ledger, begun.charge, lambda: answer_text(begun.priced, make()))
+
+    def look(reader: RowReader) -> str:
+        return answer_text(begun.priced, make(reader))
+
+    return looked_at(door.ledger, begun.charge, look)
 
 
-def _measured(door: Door, begun: Begun) -> Blurred:
+def _measured(door: Door, begun: Begun, reader: RowReader) -> Blurred:
     selection = begun.priced.selection
     if selection is not None:
-        return _selected(door, begun, selection)
-    return _softened(door, begun, door.engine.measure(begun.order.table, begun.priced.plan.measure))
+        return _selected(door, begun, selection, reader)
+    measure = begun.priced.plan.measure
+    return _softened(door, begun, _read(door, begun, reader, measure))
+
+
+def _read(door: Door, begun: Begun, reader: RowReader, measure: Measure) -> Sealed[Cells]:
+    return reader.read(lambda: door.engine.measure(begun.order.table, measure))
 
 
 def _softened(door: Door, begun: Begun, sealed: Sealed[Cells]) -> Blurred:
@@ -119,27 +143,27 @@ def _softened(door: Door, begun: Begun, sealed: Sealed[Cells]) -> Blurred:
     return blurred(sealed, tallies, begun.noise, door.pool.dice)
 
 
-def _selected(door: Door, begun: Begun, selection: Selection) -> Blurred:
+def _selected(door: Door, begun: Begun, selection: Selection, reader: RowReader) -> Blurred:
     """Return the keys that are chosen, and their parts; histograms are read of those keys alone.
 
     They are read so many keys at a time: how often the rows are read is told by how many keys are
-    released, and what a reading takes by the card.
+    released, and what a reading takes by the card. Keys are chosen once, whatever is read again.
     """
-    plan, table = begun.priced.plan, begun.order.table
+    plan = begun.priced.plan
     counted = plan.measure.counted
 
     def further(keys: Keys) -> Iterator[Sealed[Cells]]:
         wanted = [plan.wanted(key) for key in keys] if plan.has_lists else []
         for start in range(0, len(wanted), KEYS_AT_ONCE):
             block = tuple(wanted[start : start + KEYS_AT_ONCE])
-            yield door.engine.measure(table, plan.measure.listed(block))
+            yield _read(door, begun, reader, plan.measure.listed(block))
 
     def draw(part: int, count: int) -> Drawn:
         return drawn(door.pool, begun.priced.noises[part], count)
 
     people = counted.tallies.index(PEOPLE)
     choosing = Choosing(people, selection, draw, door.pool.dice, further)
-    sealed = door.engine.measure(table, counted)
+    sealed = _read(door, begun, reader, counted)
     return chosen(sealed, _places(plan), choosing)
 
 

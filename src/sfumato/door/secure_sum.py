@@ -26,7 +26,7 @@ from sfumato.door.diary import answer_text, not_dp_json, shown
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import Blurred
 from sfumato.door.locks.secure_sum import GUARANTEE, masked, shares_of
-from sfumato.door.looking import looked_at
+from sfumato.door.looking import RowReader, looked_at
 from sfumato.door.payment import Payment, on_card, payment_json, relation, signed_payment
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.said import digest
@@ -166,8 +166,8 @@ def _read(
 ) -> bytes:
     """Return the masked numbers; whatever goes wrong with the rows is one constant code."""
 
-    def look() -> bytes:
-        sealed = door.engine.measure(order.table, order.sum.plan.measure)
+    def look(reader: RowReader) -> bytes:
+        sealed = reader.read(lambda: door.engine.measure(order.table, order.sum.plan.measure))
         return masked(sealed, order.sum, participant, shares)
 
     return looked_at(door.ledger, charge, look)

@@ -27,7 +27,7 @@ from sfumato.door.accounts import debtors, left_to_pay
 from sfumato.door.diary import not_dp_json
 from sfumato.door.ledger import Ledger, question_failed, question_frozen
 from sfumato.door.locks.secure_sum import GUARANTEE, learning_masked, learning_share
-from sfumato.door.looking import tried
+from sfumato.door.looking import RowReader, tried
 from sfumato.door.payment import Payment, on_card, payment_json, relation, signed_payment
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.said import digest
@@ -170,8 +170,10 @@ def _read(  # noqa: PLR0913, PLR0917  # what one look at the rows needs
 ) -> bytes:
     """Return the masked numbers; whatever goes wrong with the rows is one constant code."""
 
+    reader = RowReader.of(door.ledger, charge)
+
     def look() -> bytes:
-        sealed = door.engine.learn(learn)
+        sealed = reader.read(lambda: door.engine.learn(learn))
         return learning_masked(sealed, order.plan, participant, share, door.dice)
 
     message, is_stopped = tried(look)

@@ -8,16 +8,25 @@ import time
 import weakref
 from typing import Final
 
+from sfumato.core.ports import START
+from sfumato.engines.deaths import cause_of, oom_kills, signal_of
 from sfumato.engines.frames import Header, framed, read_frame
 from sfumato.piped import Piped
 
 
 class Child(Piped):
-    """One worker process; whatever goes wrong with it, it is killed."""
+    """One worker process; whatever goes wrong with it, it is killed.
+
+    `lost` says what of the host's ended it; None while it lives, and where it was a limit of the
+    question's own, a complaint of the worker's, or nobody knows.
+    """
 
     def __init__(self, module: str = "worker") -> None:
         """Start the process, which runs a module of this folder."""
         self.owner = os.getpid()
+        self.lost: str | None = None
+        self._is_let_go = False
+        self._oom_kills = oom_kills()
         super().__init__(f"engines.{module}")
         _CHILDREN.add(self)
 
@@ -25,21 +34,30 @@ class Child(Piped):
         """Say whether the process is ours (not of the parent we were forked from) and alive."""
         return self.owner == os.getpid() and self._process.poll() is None
 
-    def tell(self, header: Header, deadline_s: float) -> None:
-        """Send what needs no answer; a worker that does not take it is killed."""
-        try:
-            self.write(framed(header), time.monotonic() + deadline_s)
-        except (OSError, TimeoutError):
+    def begin(self, header: Header, deadline_s: float) -> None:
+        """Send what it is told first; a worker that does not say that it is ready is lost.
+
+        It has read no row by then, so no row can have ended it.
+        """
+        answer = self.ask(header, deadline_s)
+        if answer is None or answer[0].get("ok") is not True:
             self.kill()
+            self.lost = START
 
     def ask(self, header: Header, deadline_s: float) -> tuple[Header, bytes] | None:
         """Return the worker's answer, or None; without an answer the worker is dead."""
+        if self._is_let_go:  # the numbers of its pipes may be another file's by now
+            return None
         until = time.monotonic() + deadline_s
         answer = None
         try:
             self.write(framed(header), until)
             answer = read_frame(lambda count: self.read(count, until))
-        except (OSError, ValueError, EOFError, TimeoutError):
+        except TimeoutError:  # its own limit; an OSError too, so it is looked for first
+            answer = None
+        except (OSError, EOFError):
+            self.lost = cause_of(signal_of(self.pid), self._oom_kills, oom_kills())
+        except ValueError:
             answer = None
         finally:  # also on Ctrl-C: a worker whose answer was not read must not answer the next one
             if answer is None:
@@ -55,6 +73,7 @@ class Child(Piped):
 
     def forget(self) -> None:
         """Close our ends of the pipes; the worker ends when nobody holds them."""
+        self._is_let_go = True
         self.let_go()
         if self.owner != os.getpid():
             self._process.returncode = 0  # not ours to wait for

@@ -12,7 +12,15 @@ from sfumato.core.crowd.coded import Table
 from sfumato.core.crowd.reader import ReadOrder
 from sfumato.core.learning import LearnOrder
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped, IntegerArray, Prepared, PrepareOrder, TakeOrder
+from sfumato.core.ports import (
+    START,
+    EngineLost,
+    EngineStopped,
+    IntegerArray,
+    Prepared,
+    PrepareOrder,
+    TakeOrder,
+)
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
@@ -43,6 +51,7 @@ from sfumato.engines.take import ONE_NUMBER, carried_out, here
 from sfumato.plan.lower import Statement, lower
 from sfumato.plan.lower_looks import look_of
 from sfumato.plan.print_values import Secret
+from sfumato.together import Ended
 
 SALT_BYTES: Final = 32
 _START_S: Final = 60.0
@@ -82,8 +91,9 @@ class DuckDBEngine:
     def measure(self, table: str, measure: Measure) -> Sealed[Cells]:
         """Return what the measure adds up over the prepared table (zeros included).
 
-        Whatever goes wrong raises `EngineStopped`: nothing of the failure is kept, and it is raised
-        with no other exception in flight, so that none hangs on it.
+        Whatever goes wrong raises `EngineStopped`, or `EngineLost` where the host ended the worker:
+        nothing of the failure is kept, and it is raised with no other exception in flight, so that
+        none hangs on it.
         """
         look = _look_at(table, measure)
         if look is not None:
@@ -104,7 +114,7 @@ class DuckDBEngine:
         counted = self._looks.count_all([one for one in looks if one is not None])
         if len(counted) < len(looks):
             raise Bug("what is no count of rows is not counted with others")
-        return [EngineStopped() if one.gives is None else one.gives for one in counted]
+        return [_gives(one) for one in counted]
 
     def take(self, order: TakeOrder) -> Sealed[Cells]:
         """Return the exact rows of a stream's block; the target holds who has used how many."""
@@ -286,7 +296,10 @@ class DuckDBEngine:
         return None if cells is None else Sealed(cells)
 
     def _ask(self, request: Header, deadline_s: float, memory_mb: int) -> bytes | None:
-        """Return the body of the worker's answer, or None; then the worker is gone."""
+        """Return the body of the worker's answer, or None; then the worker is gone.
+
+        Raise `EngineLost` where the host ended it, or let none begin.
+        """
         with self._turn.lock:
             child = self._ready(memory_mb)
             answer = None if child is None else child.ask(request, deadline_s)
@@ -296,7 +309,10 @@ class DuckDBEngine:
             if child is not None:
                 child.kill()
             self._child = None
-            return None
+            lost = START if child is None else child.lost
+        if lost is not None:
+            raise EngineLost(lost)
+        return None
 
     def _ready(self, memory_mb: int) -> Child | None:
         """Return a worker that may use so much memory at least."""
@@ -315,7 +331,7 @@ class DuckDBEngine:
 
     def _start(self, memory_mb: int, *, salt: str = "", spill: str = "") -> Child:
         child = Child()
-        child.tell(
+        child.begin(
             {
                 "salt": salt or self._salt,  # in a message: arguments, environments can be read
                 "memory_mb": memory_mb,
@@ -366,6 +382,12 @@ def _quick_way(measure: Measure, tables: tuple[Known, ...]) -> Header | None:
         return {"statements": [statement_json(statement) for statement in stored]}
     cold = lower_cold(measure, known)
     return None if cold is None else {"statements": [], "cold": cold.as_json()}
+
+
+def _gives(ended: Ended[Sealed[Cells]]) -> Sealed[Cells] | EngineStopped:
+    if ended.gives is not None:
+        return ended.gives
+    return ended.error if isinstance(ended.error, EngineLost) else EngineStopped()
 
 
 def _look_at(table: str, measure: Measure) -> LookAt | None:

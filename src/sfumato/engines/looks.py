@@ -1,7 +1,7 @@
 """Counts that wait at once are looked at in one go: the rows are read once for all of them.
 
 Each is what it would be alone. Where a go fails, each of it is asked by itself, so that nobody's
-question stops another's.
+question stops another's. Where the host ended its worker, each is told so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sfumato.core.measure import Cells
-from sfumato.core.ports import EngineStopped
+from sfumato.core.ports import EngineLost, EngineStopped
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout, read_cells
 from sfumato.plan.lower import Statement
@@ -68,7 +68,11 @@ class Looks:
         return [ended[place] for place in range(len(wanted))]
 
     def _ended(self, wanted: Sequence[LookAt]) -> Sequence[Ended[Sealed[Cells]]]:
-        found = self._counted(wanted)
+        try:
+            found = self._counted(wanted)
+        except EngineLost as error:
+            cause = error.cause
+            return [Ended(error=EngineLost(cause)) for _ in wanted]
         if found is None and len(wanted) > 1:
             return [self._ended([one])[0] for one in wanted]
         if found is None:

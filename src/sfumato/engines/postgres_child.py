@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sfumato.core.measure import Cells
+from sfumato.core.ports import START, EngineLost
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout, read_cells
 from sfumato.engines.child import Child, Turn
@@ -59,22 +60,31 @@ class Held:
         self._child: DriverChild | None = None
 
     def measured(self, request: Header, layout: Layout, deadline_s: float) -> Sealed[Cells] | None:
-        """Return the driver's answer, or None; then the driver is gone."""
-        answer = self.ask(request, deadline_s)
+        """Return the driver's answer, or None; then the driver is gone.
+
+        Raise `EngineLost` where the host ended it, or let none begin.
+        """
+        answer, lost = self._asked(request, deadline_s)
+        if lost is not None:
+            raise EngineLost(lost)
         cells = None if answer is None else read_cells(layout, answer)
         return None if cells is None else Sealed(cells)
 
     def ask(self, request: Header, deadline_s: float) -> bytes | None:
         """Return the body of the driver's answer, or None; then the driver is gone."""
+        return self._asked(request, deadline_s)[0]
+
+    def _asked(self, request: Header, deadline_s: float) -> tuple[bytes | None, str | None]:
+        """Return the body of the driver's answer; or None, and what of the host's ended it."""
         with self._turn.lock:
             child = self._ready()
             answer = None if child is None else child.ask(request, deadline_s)
             if child is not None and answer is not None and answer[0].get("ok") is True:
-                return answer[1]
+                return answer[1], None
             if child is not None:
                 child.kill()
             self._child = None
-            return None
+            return None, START if child is None else child.lost
 
     def pid(self) -> int | None:
         """Return the process id of the driver, if there is one."""
@@ -96,7 +106,7 @@ class Held:
                 self._child = DriverChild(self._module)
             except OSError:  # no process can be started; says nothing of any row
                 return None
-            self._child.tell(self._begin, START_S)
+            self._child.begin(self._begin, START_S)
         return self._child
 
 
@@ -111,11 +121,16 @@ def serve(begun: Callable[[Header], Mapping[str, Deed]]) -> None:
     threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
     start, _ = read_frame(lambda count: _exactly(read, count))
     deeds = begun(start)
+    _say(write, framed({"ok": True}))
     while True:
         request, _ = read_frame(lambda count: _exactly(read, count))
-        view = memoryview(_answer(deeds, request))
-        while view:
-            view = view[os.write(write, view) :]
+        _say(write, _answer(deeds, request))
+
+
+def _say(write: int, message: bytes) -> None:
+    view = memoryview(message)
+    while view:
+        view = view[os.write(write, view) :]
 
 
 def _answer(deeds: Mapping[str, Deed], request: Header) -> bytes:

@@ -86,7 +86,7 @@ class PostgresTables:
         }
         child = DriverChild("postgres_source")
         try:
-            child.tell({"memory_mb": self.memory_mb}, START_S)
+            child.begin({"memory_mb": self.memory_mb}, START_S)
             answer = child.ask({**order, **there}, limit_s)
         finally:
             child.kill()

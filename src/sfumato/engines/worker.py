@@ -88,6 +88,7 @@ def main() -> None:
     threading.Thread(target=_leave_with_parent, args=(read,), daemon=True).start()
     start, _ = read_frame(lambda count: _exactly(read, count))
     worker = _begun(start)
+    _say(write, framed({"ok": True}))
     while True:
         request, _ = read_frame(lambda count: _exactly(read, count))
         _say(write, _answer(worker, request))

@@ -61,7 +61,9 @@ def _decide(desk: Desk, caller: Caller, body: Body) -> Json:
 
 
 def _frozen_questions(desk: Desk, caller: Caller, body: Body) -> Json:
-    return {"questions": desk.policy.frozen_questions(caller, _name(body))}
+    name = _name(body)
+    questions = desk.policy.frozen_questions(caller, name)
+    return {"questions": questions, "lost": desk.policy.lost_readings(caller, name)}
 
 
 def _thaw_question(desk: Desk, caller: Caller, body: Body) -> Json:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import BUDGET, FLAG, NUMBER, OBJECT, Schema, listed, opened, shape, text
+from sfumato.wire.schemas import (
+    BUDGET,
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    Schema,
+    listed,
+    opened,
+    shape,
+    text,
+)
 
 _AT: Final = "/v1/data-sets/{data_set}"
 _OWN: Final = ("unknown-data-set",)
@@ -20,6 +31,7 @@ _CHARGED: Final = opened(
 )  # fmt: skip
 _FROZEN: Final = opened({"data_set": text(), "frozen": FLAG})
 _WAITS: Final = opened({"shape": text(), "at": text(), "user": text(), "says": text(10_000)})
+_LOST: Final = opened({"cause": text(), "says": text(), "times": COUNT, "last": text()})
 _APPROVAL: Final = opened({"approval": text(), "state": text()})
 _OF: Final[Schema] = {"type": "string", "enum": ["people", "data-set", "group", "user"]}
 
@@ -73,8 +85,9 @@ OWNER_ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         "frozen-questions", "GET", f"{_AT}/frozen",
-        "The shapes of question about your data set that were stopped and wait for you.", "own",
-        opened({"questions": listed(_WAITS)}), refusals=_OWN,
+        "The shapes of question about your data set that were stopped and wait for you; and how"
+        " often of late the host ended the process that reads rows.", "own",
+        opened({"questions": listed(_WAITS), "lost": listed(_LOST)}), refusals=_OWN,
     ),
     Route(
         "thaw-question", "POST", f"{_AT}/frozen/{{shape}}",

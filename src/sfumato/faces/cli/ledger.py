@@ -130,9 +130,13 @@ def thaw(shell: Shell, shape: str | None) -> None:
         if shape is not None:
             vault.owner.data_sets.thaw(shape)
         waiting = vault.owner.data_sets.frozen_questions()
+        lost = vault.owner.data_sets.lost_readings()
     rows = [[w["shape"], w["at"], w["user"], w["says"]] for w in waiting]
     text = "\n".join(table_text(["shape", "stopped at", "user", "question"], rows))
-    shell.show({"frozen": waiting}, text if rows else "No question waits.")
+    said = [text if rows else "No question waits."]
+    for one in lost:
+        said.append(f"Read again: {one['says']} ({one['times']} times, last {one['last']}).")
+    shell.show({"frozen": waiting, "lost": lost}, "\n".join(said))
 
 
 @ledger.command("raise")

@@ -103,6 +103,7 @@ async def _page(visit: Visit, refused: Refused | None) -> Response:
         grants=grants["grants"],
         enrolled=grants["enrolled"],
         stopped=stopped["questions"],
+        lost=stopped.get("lost", []),
         frozen=spending["frozen"],
         kinds=KINDS,
         form=visit.form,

@@ -32,6 +32,7 @@ from sfumato.door import (
     Ledger,
     data_set_account,
     group_account,
+    losses,
     people_account,
     user_account,
 )
@@ -254,6 +255,10 @@ class DataSets:
                     "says": str(body["body"]["says"]),
                 }
         return list(found.values())
+
+    def lost_readings(self) -> list[Json]:
+        """Return how often the host ended a reading of any data set, by cause."""
+        return losses(self.ledger.store)
 
     def _check_new(self, card: Card, different_people: str | None, owner: str) -> None:
         """Refuse what would renew a budget: a version again, other people, another unit."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
 
 from sfumato.core.access import Caller
 from sfumato.core.asked import own_listing
@@ -11,9 +13,11 @@ from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue, Clock, Grant
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore
-from sfumato.door import Ledger
+from sfumato.door import Ledger, losses
 from sfumato.services.policy.names import check_words
 from sfumato.services.policy.spending import spending
+
+LATE_DAYS: Final = 7  # for which an owner is told that the host has ended readings
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,12 @@ class Policy:
                 said = {"user": str(body["user"]), "says": str(body["body"]["says"])}
                 found[shape] = {"shape": shape, "at": entry.at, **said}
         return list(found.values())
+
+    def lost_readings(self, caller: Caller, data_set: str) -> list[Json]:
+        """Return how often of late the host ended a reading of the data set, by cause."""
+        name = own_listing(self.catalogue, caller, data_set).card.name
+        late = datetime.fromisoformat(self.clock.now()) - timedelta(days=LATE_DAYS)
+        return losses(self.ledger.store, name, late.isoformat(timespec="milliseconds"))
 
     def thaw_question(self, caller: Caller, data_set: str, shape: str) -> Json:
         """Let a stopped shape of question about the data set be asked again."""
