@@ -212,7 +212,7 @@ def test_the_door_reads_what_waits_in_one_pass(vault: OpenVault, tokens: list[st
         bodies = [
             json.dumps({"sql": asking(above)["sql"], "epsilon": 0.5}).encode() for above in ABOVE
         ]
-        return list(await asyncio.gather(*map(end._asked, calls, bodies)))
+        return list(await asyncio.gather(*map(end._asked, calls, USERS, bodies)))
 
     found = [json.loads(one) for one in asyncio.run(answers())]
     assert engine.alone == 0

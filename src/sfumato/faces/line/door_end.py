@@ -98,6 +98,7 @@ class DoorEnd:
         self._quantum_s = quantum_s
         most = most or Most()
         self._turns = Turns(most)
+        self._reading = Turns(Most(1, 1))  # an engine reads for one at a time
         self._quick = Threads(QUICK, "quick")
         self._long = Threads(most.at_once, "long")
         self._sheets = Threads(64, "sheets")
@@ -202,12 +203,12 @@ class DoorEnd:
         try:
             async with self._turns.turn(caller.user):
                 if call.verb == ASKED and len(frame.body) <= SHORT:
-                    return await self._asked(call, frame.body)
+                    return await self._asked(call, caller.user, frame.body)
                 return await self._long.done(self._still, call, frame.body)
         finally:  # a refusal waits too: it may come after rows were read
             await self._wait_for_the_beat()
 
-    async def _asked(self, call: Call, body: bytes) -> str:
+    async def _asked(self, call: Call, user: str, body: bytes) -> str:
         """Return the answer: paid with others, written with others; counts are read so too."""
         paid = await self._begins.done((call.token, _read(call, body)))
         if paid is None:
@@ -216,7 +217,8 @@ class DoorEnd:
             return paid
         if paid.is_look:
             return await self._counts.done(paid)
-        text = await self._long.done(self._desk.queries.read, paid)
+        async with self._reading.turn(user):
+            text = await self._long.done(self._desk.queries.read, paid)
         return await self._ends.done((paid, text))
 
     def _begun(self, asked: Sequence[tuple[str, Json]]) -> list[Begun | str | Exception | None]:

@@ -1,4 +1,4 @@
-"""Who may read rows just now: few at once, fewer of one user, and a queue that ends."""
+"""Fair semaphores: few work at once, fewer of one user, users take turns, and the queue ends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ from sfumato.wire import Refused
 
 QUEUE: Final = 100
 OF_ONE_USER: Final = 50  # so that nobody fills the queue alone
+KNOWN: Final = 1000  # users of whom it is known when they were let in
 
 
 @dataclass(frozen=True)
 class Most:
-    """How much is worked on at once, and waits; and how much of one user's."""
+    """How much is worked on at once, and waits; and how much of one user's.
+
+    Attributes:
+        at_once: places at work; the last one is for users who have none.
+        of_one_user: places of one user.
+        waiting: how many wait, of users who have something at work or in the queue already.
+        waiting_of_one: how many of one user's wait.
+    """
 
     at_once: int = 12  # mostly they wait for a disk: docs/decisions/0019, 0086
     of_one_user: int = 2
@@ -46,15 +54,20 @@ class _Turn:
 
 
 class Turns:
-    """The queue of long verbs of one door: whoever waits longest and may run is let in.
+    """The queue of one kind of work, fair by user: who has least at work is let in first.
 
-    Whoever leaves hands the place on, so that nobody else is woken to look.
+    Among those it is who was let in longest ago, and among one user's the first to come. So how
+    much others have waiting makes nobody wait longer. Whoever leaves hands the place on, so that
+    nobody else is woken to look.
     """
 
     def __init__(self, most: Most) -> None:
         self._most = most
         self._running: Counter[str] = Counter()
         self._queue: list[_Waiting] = []
+        self._let_in: dict[str, int] = {}  # when each user was, the longest ago first
+        self._now = 0  # one more for each who is let in
+        self.refused = 0  # for want of a place in the queue
 
     def turn(self, user: str) -> _Turn:
         """Return a place to hold with `async with`, once it is this user's turn."""
@@ -62,11 +75,11 @@ class Turns:
 
     async def begin(self, user: str) -> None:
         """Take a place; refuse at once where too many wait already."""
-        most = self._most
-        if len(self._queue) >= most.waiting or self._waiting(user) >= most.waiting_of_one:
-            raise Refused("too-many", "Too many questions wait already.", "Ask again in a while.")
         if self._is_free(user):  # then nobody waits whom it would be taken from
-            self._running[user] += 1
+            self._begun(user)
+        elif self._is_full(user):
+            self.refused += 1
+            raise Refused("too-many", "Too many questions wait already.", "Ask again in a while.")
         else:
             await self._waited(user)
 
@@ -83,22 +96,47 @@ class Turns:
             raise
 
     def end(self, user: str) -> None:
-        """Give the place back, and on to whoever waits longest and may run."""
+        """Give the place back, and on to whoever is next."""
         self._running[user] -= 1
         if not self._running[user]:
             del self._running[user]
-        for waiting in list(self._queue):
-            if self._running.total() >= self._most.at_once:
-                return
-            if self._is_free(waiting.user):
-                self._queue.remove(waiting)
-                self._running[waiting.user] += 1
-                if not waiting.place.cancelled():
-                    waiting.place.set_result(None)
+        while (following := self._next()) is not None:
+            self._queue.remove(following)
+            self._begun(following.user)
+            if not following.place.cancelled():
+                following.place.set_result(None)
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many are at work, and how many wait."""
+        return self._running.total(), len(self._queue)
+
+    def _begun(self, user: str) -> None:
+        self._running[user] += 1
+        self._now += 1
+        self._let_in.pop(user, None)
+        self._let_in[user] = self._now
+        if len(self._let_in) > KNOWN:
+            del self._let_in[next(iter(self._let_in))]
+
+    def _next(self) -> _Waiting | None:
+        """Return who is next: whose user has least at work, was let in longest ago, came first."""
+        free = [one for one in self._queue if self._is_free(one.user)]
+        return min(free, key=lambda one: self._share(one.user), default=None)
+
+    def _share(self, user: str) -> tuple[int, int]:
+        return self._running[user], self._let_in.get(user, 0)
 
     def _waiting(self, user: str) -> int:
         return sum(waiting.user == user for waiting in self._queue)
 
+    def _is_full(self, user: str) -> bool:
+        """Say whether the user may not wait; who has nothing here always may, with one."""
+        waiting = self._waiting(user)
+        has_none = not self._running[user] and not waiting
+        is_over = len(self._queue) >= self._most.waiting
+        return waiting >= self._most.waiting_of_one or (is_over and not has_none)
+
     def _is_free(self, user: str) -> bool:
-        is_room = self._running.total() < self._most.at_once
-        return is_room and self._running[user] < self._most.of_one_user
+        left, running = self._most.at_once - self._running.total(), self._running[user]
+        kept = 1 if running else 0  # for users who have none
+        return left > kept and running < self._most.of_one_user
