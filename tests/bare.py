@@ -11,7 +11,7 @@ from typing import Any
 
 from sfumato.app import OpenVault
 from sfumato.core.ports import IntegerArray
-from sfumato.core.sandbox import BlockJob, SandboxLimits, TrialJob, said_path
+from sfumato.core.sandbox import BlockJob, SandboxLimits, TrialJob, TrialResult, said_path
 from sfumato.core.sealed import Sealed
 from sfumato.door.airlock import AirlockDoor
 from sfumato.door.pipeline import PipelineDoor
@@ -51,7 +51,7 @@ class Bare:
     def run(self, job: BlockJob) -> Sealed[IntegerArray]:
         raise AssertionError
 
-    def try_out(self, job: TrialJob) -> tuple[bytes, ...]:
+    def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
         raise AssertionError
 
     def close(self) -> None:

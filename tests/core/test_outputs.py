@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core import outputs
-from sfumato.core.outputs import Output, read_outputs, read_said
+from sfumato.core.outputs import Output, read_outputs, read_said, readings
 from sfumato.core.refusal import Refused
 
 
@@ -216,3 +216,54 @@ def test_an_array_that_is_not_well_declared_is_refused(wrong: dict[str, object])
     with pytest.raises(Refused) as refused:
         read_outputs([{"name": "i", "lower": 0, "upper": 1, "path": "i.npy", **wrong}])
     assert refused.value.code == "bad-pipeline"
+
+
+def agrees(sent: bytes, of: Output) -> bool:
+    """Say whether what a trial shows of a result is what a run makes of the same bytes."""
+    (shown,), (steps,) = readings(sent, (of,)), read_said(sent, (of,))
+    if not shown.is_number:
+        return steps == of.middle and shown.says.startswith("no number")
+    return float(shown.says.partition(",")[0]) == float(of.lower + of.step * steps)
+
+
+@pytest.mark.parametrize("case", range(len(READ)))
+def test_a_trial_shows_the_number_that_a_run_reads(case: int) -> None:
+    of, files, _ = READ[case]
+    assert readings(said(files), (of,))[0].is_number
+    assert agrees(said(files), of)
+
+
+@pytest.mark.parametrize("case", range(len(USELESS)))
+def test_a_trial_shows_that_what_is_of_no_use_is_no_number(case: int) -> None:
+    assert not readings(USELESS[case], (output(),))[0].is_number
+
+
+@pytest.mark.parametrize("kind", ["json", "tsv", "csv", "txt", "npy", "mat"])
+@given(
+    data=st.binary(max_size=300) | NUMBERS.map(str.encode),
+    at=st.lists(st.integers(0, 9), max_size=3),
+)
+def test_a_trial_and_a_run_agree_on_any_file(kind: str, data: bytes, at: list[int]) -> None:
+    of = output(f"r.{kind}", *at)
+    assert agrees(said({of.path: data}), of)
+    assert agrees(data, of)
+
+
+@given(value=SHAPED)
+def test_a_trial_and_a_run_agree_on_any_json(value: object) -> None:
+    assert agrees(said({"answer.json": f'{{"m": {as_text(value)}}}'.encode()}), output())
+
+
+def test_a_trial_says_why_a_result_is_no_number_and_where_it_was_clamped() -> None:
+    of = output("r.tsv", 0, "h")
+    shown = [
+        readings(said({"r.tsv": text}), (of,))[0].says
+        for text in (b"h\n1.5\n", b"h\n900\n", b"h\nn/a\n", b"x\n3\n")
+    ]
+    assert shown == [
+        "2", "100, as it was above the range", "no number: what stands in r.tsv is none",
+        "no number: r.tsv has nothing at 0, h",
+    ]  # fmt: skip
+    assert readings(b"{}", (of,))[0].says == "no number: there is no result r.tsv"
+    twos = readings(said({"i.npy": array([[1, np.nan, 3]])}), (image(1, 3), image(2, 3)))
+    assert [one.is_number for one in twos] == [True, False]

@@ -6,6 +6,7 @@ What blocks have said is written down on its way to the door, which in the house
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -117,9 +118,11 @@ def test_of_two_hundred_cohorts_the_interval_holds_the_average_of_blocks_as_ofte
 ) -> None:
     """Of 800 intervals at 95 %, 91 to 99 in a hundred: else by chance in fewer than 1e-5 of times.
 
-    How far the average is from everybody's is no part of it: it is said apart, by a plan.
+    So it is around the noisy values. What is shown is clamped into the range, and holds whenever
+    these do. How far the average is from everybody's is no part of it: a plan says that.
     """
     said, lowers = recorded(vault), np.array([low for low, _ in RANGES.values()], dtype=float)
+    noisy = np.zeros((COHORTS, 4), dtype=bool)
     shape = {"source": MEANS, "kind": "program", "outputs": MEANS_OUTPUTS}
     is_held, bias = np.zeros((COHORTS, 4), dtype=bool), np.zeros((COHORTS, 4))
     for place in range(COHORTS):
@@ -132,7 +135,11 @@ def test_of_two_hundred_cohorts_the_interval_holds_the_average_of_blocks_as_ofte
         answer: Any = vault.call("run-pipeline", asked)
         average = lowers + said[place].sum(axis=0) * 0.01 / BLOCKS
         low, high = np.array(answer["interval"][0]).T
-        assert np.allclose((high - low) / 2, list(beforehand["error"].values()))
+        error = np.array(list(beforehand["error"].values()))
+        assert np.all((high - low) / 2 <= error + 1e-9)
+        stored = vault.house.ledger.answer_of("owner", str(answer["receipt"]["op"])) or ""
+        sums = np.array(json.loads(stored)["sums"])
+        noisy[place] = np.abs(lowers + sums * 0.01 / BLOCKS - average) <= error
         is_held[place] = (low - 1e-9 <= average) & (average <= high + 1e-9)
         bias[place] = average - everybodys(people)
         if place % 20 == 19:
@@ -143,7 +150,8 @@ def test_of_two_hundred_cohorts_the_interval_holds_the_average_of_blocks_as_ofte
     with capsys.disabled():
         print(f"\nheld: {is_held.mean():.4f}; bias: {bias.mean(axis=0).round(3)}; planned: {at}")
     assert len(said) == COHORTS
-    assert 0.91 <= is_held.mean() <= 0.99
+    assert 0.91 <= noisy.mean() <= 0.99
+    assert np.all(is_held >= noisy)
     assert "bias of blocks" in answer["receipt"]["interval"]
     assert np.all(np.abs(bias.mean(axis=0)[:3]) < 0.2)  # of a mean there is hardly any
     assert bias.mean(axis=0)[3] < -5  # the oldest of a block is younger than the oldest of all

@@ -116,7 +116,7 @@ def test_a_plan_reads_no_row_and_spends_nothing(vault: OpenVault) -> None:
     assert not any(a.spent.epsilon for a in vault.house.ledger.store.accounts())
 
 
-@pytest.mark.parametrize("people", [None, 0, -1, 10**9, True])
+@pytest.mark.parametrize("people", [None, 0, 1, -1, 10**9, True])
 def test_a_plan_needs_to_know_for_how_many_people(vault: OpenVault, people: Any) -> None:
     assert code_of(lambda: planned(vault, mean, people=people)) == "bad-pipeline"
 

@@ -22,7 +22,13 @@ from sfumato.app import OpenVault
 from sfumato.core.pipeline_rule import Rule
 from sfumato.core.ports import IntegerArray
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped, TrialJob
+from sfumato.core.sandbox import (
+    BlockJob,
+    SandboxLimits,
+    SandboxStopped,
+    TrialJob,
+    TrialResult,
+)
 from sfumato.core.sealed import Sealed
 from sfumato.door import Asker
 from sfumato.door.pipeline import PipelineDoor
@@ -77,7 +83,7 @@ class Quiet:
     def run_each(self, job: BlockJob) -> None:
         raise AssertionError
 
-    def try_out(self, job: TrialJob) -> tuple[bytes, ...]:
+    def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
         raise AssertionError
 
     def close(self) -> None:

@@ -21,7 +21,13 @@ from sfumato.app import OpenVault
 from sfumato.core.compose import rho_within
 from sfumato.core.ports import IntegerArray
 from sfumato.core.refusal import Refused
-from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped, TrialJob
+from sfumato.core.sandbox import (
+    BlockJob,
+    SandboxLimits,
+    SandboxStopped,
+    TrialJob,
+    TrialResult,
+)
 from sfumato.core.sealed import Sealed
 from sfumato.door import not_dp_json
 from sfumato.door.locks.crowd import hand_out
@@ -346,7 +352,7 @@ class Broken:
     def run_each(self, job: BlockJob) -> None:
         raise AssertionError
 
-    def try_out(self, job: TrialJob) -> tuple[bytes, ...]:
+    def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
         raise AssertionError
 
     def close(self) -> None:

@@ -107,8 +107,8 @@ def test_a_program_over_folders_is_tried_on_the_twins_folders_for_each_person_an
     rows = {row["blocks"]: row for row in found["at"]}
     for row in rows.values():  # whatever somebody's own run has left is in their block, and whole
         assert row["bias"]["found"] == row["bias"]["people"]
-        assert row["bias"]["people"] <= -PEOPLE / 2  # a block has a part of everybody
-    assert rows[500]["bias"]["people"] > -PEOPLE - 1
+        assert -PEOPLE - 1 < row["bias"]["people"] <= -PEOPLE / 2  # a block has a part of everybody
+    assert set(rows) == {10, 20}  # never more blocks than people
     engine = vault.house.engine
     assert isinstance(engine, DuckDBEngine)
     assert engine.worker_pid() is None  # no row was read
@@ -120,13 +120,25 @@ def test_a_plan_says_of_which_numbers_it_can_tell_nothing(found: dict[str, Any])
     assert found["silent"] == ["bytes"]  # of images, and those of made-up people are empty
     assert "empty" in found["says"]
     assert "bytes" in found["says"]
-    assert all(row["in_the_middle"] == {"people": 0, "found": 0, "bytes": 8} for row in found["at"])
+    assert all(row["no_number"] == {"people": 0, "found": 0, "bytes": 8} for row in found["at"])
+    assert (found["never"], found["proposed"]) == (["bytes"], None)
+    assert "never gave a number for bytes" in found["warnings"][0]
+
+
+@needs_bubbles
+def test_a_plan_shows_somebodys_own_run_too(found: dict[str, Any]) -> None:
+    own, together = found["trials"][:2]
+    assert (own["of"], own["ended"], own["printed"]) == ("somebody's own run", "exit status 0", "")
+    assert [one["says"] for one in together["read"]] == [
+        str(PEOPLE), str(PEOPLE), "no number: what stands in group.txt is none",
+    ]  # fmt: skip
 
 
 @needs_bubbles
 def test_a_program_of_one_level_is_tried_without_anybodys_own_run(vault: OpenVault) -> None:
     found = planned(vault, "program")  # it looks for what nobody has left, so it fails
     assert found["silent"] == ["people", "found", "bytes"]
+    assert "FileNotFoundError" in found["trials"][0]["printed"]
 
 
 @pytest.mark.parametrize(

@@ -363,7 +363,7 @@ def test_what_an_image_runs_is_run_as_apptainer_runs_it_with_what_it_sets(
             }
             rows = (b"participant_id\tage\nsub-1\t4\nsub-2\t5\n",)
             job = TrialJob(told, rows, SandboxLimits(cpu_s=4.0), made.name)
-            said += sandbox.try_out(job)
+            said += [one.said for one in sandbox.try_out(job)]
     finally:
         sandbox.close()
     assert [read_said(one, outputs) for one in said] == [[53], [53]]

@@ -8,7 +8,14 @@ from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
 from sfumato.client.terms import Json
-from sfumato.client.text import number_text, printable, table_html, table_text
+from sfumato.client.text import (
+    number_text,
+    printable,
+    table_html,
+    table_text,
+    warned,
+    warned_html,
+)
 from sfumato.core.refusal import Refused
 from sfumato.extras import extra_module
 
@@ -34,6 +41,7 @@ class Answer:
     receipt: Json
     notes: tuple[str, ...] = ()  # what was done to the numbers since; shown under the table
     arrays: Mapping[str, Json] = field(default_factory=dict)  # of a program: values, std, margin
+    warnings: tuple[str, ...] = ()  # what has to be read before the numbers; shown above the table
 
     @staticmethod
     def of(shape: Mapping[str, object]) -> Answer:
@@ -50,6 +58,7 @@ class Answer:
             guarantee=body["guarantee"],
             receipt=body["receipt"],
             arrays=body.get("arrays", {}),
+            warnings=tuple(body.get("warnings", ())),
         )
 
     @property
@@ -163,11 +172,11 @@ class Answer:
         lines = table_text(self.columns, self._cells())
         if len(self.rows) > SHOWN:
             lines.append(f"... {len(self.rows) - SHOWN:,} more rows")
-        return "\n".join(map(printable, [*lines, *self._foot()]))
+        return "\n".join(map(printable, [*warned(self.warnings), *lines, *self._foot()]))
 
     def _repr_html_(self) -> str:
         foot = "".join(f"<p><small>{escape(line)}</small></p>" for line in self._foot())
-        return table_html(self.columns, self._cells()) + foot
+        return warned_html(self.warnings) + table_html(self.columns, self._cells()) + foot
 
     def _cells(self) -> list[list[str]]:
         pairs = zip(self.rows[:SHOWN], self.interval[:SHOWN], strict=True)

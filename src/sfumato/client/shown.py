@@ -9,7 +9,16 @@ from html import escape
 from typing import Any
 
 from sfumato.client.terms import Json
-from sfumato.client.text import number_text, printable, table_html, table_text
+from sfumato.client.text import (
+    number_text,
+    printable,
+    table_html,
+    table_text,
+    warned,
+    warned_html,
+)
+
+PRINTED = 12  # lines of what a trial printed that are shown; the object has more
 
 # Any below: JSON of the wire, whose shape the contract suite holds.
 
@@ -164,36 +173,67 @@ class BlocksPlan(_Shown):
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return header and rows: a number of blocks, a number that the program gives, its errors.
 
-        The middle is what a block gives that fails: the last column says how many of those tried.
+        The last column says how many of the blocks tried gave no number. No bias is shown where
+        these, or everybody together, are without one.
         """
-        head = ["blocks", "output", "noise at 95 %", "bias", "bias known to", "gave the middle"]
+        head = ["blocks", "output", "noise at 95 %", "bias", "bias known to", "no number"]
         return head, [
             [
                 f"{row['blocks']:,}",
                 name,
                 f"± {noise:.4g}",
-                f"{row['bias'][name]:+.4g}",
-                f"± {row['bias_within'][name]:.2g}",
-                f"{row['in_the_middle'][name]} of {row['tried']}",
+                *self._bias(row, name),
+                f"{_without(row, name)} of {row['tried']}",
             ]
             for row in self["at"]
             for name, noise in row["noise"].items()
         ]
 
+    def _bias(self, row: Mapping[str, Any], name: str) -> tuple[str, str]:
+        if name in self["silent"] or _without(row, name) == row["tried"]:
+            return "-", "-"
+        return f"{row['bias'][name]:+.4g}", f"± {row['bias_within'][name]:.2g}"
+
     def lines(self) -> list[str]:
-        """Return the table, what it proposes, and what it cannot tell."""
+        """Return what has to be read first, the trials, the table, and what it cannot tell."""
         head, foot = self._words()
-        return [head, *table_text(*self.table()), *foot]
+        first = [*warned(self.shape.get("warnings", ())), *self._trial_lines()]  # type: ignore[arg-type]  # JSON
+        return [*first, head, *table_text(*self.table()), *foot]
+
+    def _trial_lines(self) -> list[str]:
+        """Return how trials ended, what was read and what they printed; a block's if it failed."""
+        trials: Any = self.shape.get("trials", [])
+        shown = [one for one in trials if not one["of"].startswith("one of") or _has_failed(one)]
+        lines: list[str] = []
+        for one in shown:
+            read = "".join(f"; {result['output']}: {result['says']}" for result in one["read"])
+            lines.append(f"Tried on {one['of']}, {one['people']:,} made-up: {one['ended']}{read}")
+            lines += [f"  | {line}" for line in one["printed"].splitlines()[-PRINTED:]]
+        return lines
 
     def _words(self) -> tuple[str, list[str]]:
         head = f"At epsilon {self['epsilon']:g}, on {self['people']:,} made-up people:"
         least = f"Least of both together: {self['proposed']} blocks. Nothing is spent."
-        return head, [least, f"Note: {self['says']}."]
+        foot = "Nothing is spent." if self["proposed"] is None else least
+        return head, [foot, f"Note: {self['says']}."]
 
     def _repr_html_(self) -> str:
         head, foot = self._words()
         words = "<br>".join(map(escape, foot))
-        return f"<p>{escape(head)}</p>{table_html(*self.table())}<p>{words}</p>"
+        first = warned_html(self.shape.get("warnings", ()))  # type: ignore[arg-type]  # JSON
+        lines = self._trial_lines()
+        trials = f"<pre>{escape(chr(10).join(map(printable, lines)))}</pre>" if lines else ""
+        return f"{first}{trials}<p>{escape(head)}</p>{table_html(*self.table())}<p>{words}</p>"
+
+
+def _without(row: Mapping[str, Any], name: str) -> int:
+    """Return how many blocks gave no number; an older service told only who gave the middle."""
+    return int(row.get("no_number", row["in_the_middle"])[name])
+
+
+def _has_failed(trial: Mapping[str, Any]) -> bool:
+    is_whole = all(result["is_number"] for result in trial["read"])
+    return not is_whole or trial["ended"] != "exit status 0"
 
 
 class TwinPrice(_Shown):

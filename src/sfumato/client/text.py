@@ -35,6 +35,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def warned(warnings: Sequence[str]) -> list[str]:
+    """Return the lines of what has to be read before the numbers."""
+    return [f"Read first: {one}" for one in warnings]
+
+
+def warned_html(warnings: Sequence[str]) -> str:
+    """Return the same as HTML."""
+    return "".join(f"<p><b>{escape(line)}</b></p>" for line in warned(warnings))
+
+
 def table_html(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     """Return the table as HTML, everything escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)

@@ -71,6 +71,8 @@ class Charge:
     # Refuses whoever may not pay any more. It is asked while nobody else can write: what an owner
     # put down before, in the ledger too, it sees.
     may_still: Callable[[], None] = field(default=_always, compare=False, repr=False)
+    # Refuses what is not to be paid for any more; an answer that stands is given all the same.
+    may_pay: Callable[[], None] = field(default=_always, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         names = (self.user, self.op, self.request, self.answer_key, self.shape)

@@ -222,6 +222,70 @@ def _text_number(text: str) -> Fraction | None:
 # --- reading --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What one result of a trial on made-up rows was read as; of real rows this is never made."""
+
+    name: str
+    is_number: bool  # if not, it counts as the middle of the range
+    says: str
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as a plan shows it."""
+        return {"output": self.name, "is_number": self.is_number, "says": self.says}
+
+
+def readings(said: bytes, outputs: tuple[Output, ...]) -> list[Reading]:
+    """Return what each output of a trial on made-up rows was read as, and why if it is no number.
+
+    `read_said` takes the same bytes for the same numbers (a test compares them).
+    """
+    try:
+        with np.errstate(all="ignore"):
+            files = _files(said)
+            return [_reading(files, output) for output in outputs]
+    except Exception:  # noqa: BLE001  # as in `read_said`
+        return [
+            Reading(one.name, False, "no number: the results cannot be read") for one in outputs
+        ]
+
+
+def _reading(files: Mapping[str, bytes], output: Output) -> Reading:
+    path, found = output.path, files.get(output.path)
+    if found is None:
+        return Reading(output.name, False, f"no number: there is no result {path}")
+    parsed = _parsed(found, path)
+    if parsed is None:
+        return Reading(output.name, False, f"no number: {path} is not read as {_suffix(path)}")
+    try:
+        return _array_reading(parsed, output) if output.shape else _number_reading(parsed, output)
+    except _FAILURES:
+        place = f" at {', '.join(map(str, output.at))}" if output.at else ""
+        return Reading(output.name, False, f"no number: {path} has nothing{place}")
+
+
+def _number_reading(parsed: object, output: Output) -> Reading:
+    exact = _exact(_FINDERS[_suffix(output.path)](parsed, output.at))
+    if exact is None:
+        return Reading(output.name, False, f"no number: what stands in {output.path} is none")
+    value = float(output.lower + output.step * output.snapped(exact))
+    if output.lower <= exact <= output.upper:
+        return Reading(output.name, True, f"{value:.10g}")
+    which = "above" if exact > output.upper else "below"
+    return Reading(output.name, True, f"{value:.10g}, as it was {which} the range")
+
+
+def _array_reading(parsed: object, output: Output) -> Reading:
+    array = _array(parsed, output)
+    if not isinstance(array, NumpyFile) or array.shape != output.shape:
+        shape = ", ".join(map(str, output.shape))
+        return Reading(output.name, False, f"no number: {output.path} is no array of ({shape})")
+    finite = int(np.isfinite(array.numbers()).sum())
+    return Reading(
+        output.name, finite > 0, f"an array, of which {finite} of {output.count} are numbers"
+    )
+
+
 def read_said(said: bytes, outputs: tuple[Output, ...]) -> list[int]:
     """Return each number of each output in steps; `said` is a block's, and may be anything at all.
 
@@ -244,12 +308,16 @@ def _steps(parsed: object, output: Output) -> list[int]:
     if not output.shape:
         return [output.snapped(_value(parsed, output))]
     try:
-        array = _in_matlab(parsed, output.at) if _suffix(output.path) == _MATLAB else parsed
+        array = _array(parsed, output)
         if isinstance(array, NumpyFile):
             return output.snapped_all(array)
     except _FAILURES:
         pass
     return [output.middle] * output.count
+
+
+def _array(parsed: object, output: Output) -> object:
+    return _in_matlab(parsed, output.at) if _suffix(output.path) == _MATLAB else parsed
 
 
 def _files(said: bytes) -> dict[str, bytes]:

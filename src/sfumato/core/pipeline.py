@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Protocol
@@ -42,4 +43,12 @@ class PipelineStore(Protocol):
 
     def decide(self, one: Submitted) -> None:
         """Put down what the owner said of it."""
+        ...
+
+    def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:
+        """Add the outputs that a trial on made-up people gave numbers for to earlier ones."""
+        ...
+
+    def tried(self, data_set: str, digest: str) -> tuple[str, ...] | None:
+        """Return the outputs that any trial gave numbers for; None if there was no trial."""
         ...

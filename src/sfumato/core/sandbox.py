@@ -153,6 +153,31 @@ class TrialJob:
     own: str = ""
 
 
+ENDS: Final = ("exited", "late", "stalled", "stopped")  # how a trial ended
+_LATE: Final = "stopped: it used more processor time than a block has"
+_STALLED: Final = "stopped: it waited, or the machine was too busy"
+_TOO_LONG: Final = "stopped: its results were too long"
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What a program did on made-up rows, openly; of real rows nothing like it is ever made."""
+
+    said: bytes  # its result files, as a block says them
+    ended: str = "exited"  # one of ENDS
+    status: int = 0  # exit status; less than 0 is the signal that ended it
+    printed: bytes = b""  # the end of standard output and error
+
+    @property
+    def ending(self) -> str:
+        """Return how it ended, in words."""
+        if self.ended == "exited":
+            return f"exit status {self.status}"
+        if self.ended == "stopped" and self.status < 0:
+            return f"ended by signal {-self.status}"
+        return {"late": _LATE, "stalled": _STALLED, "stopped": _TOO_LONG}[self.ended]
+
+
 @dataclass(frozen=True)
 class Laid:
     """When an engine began to lay out what is run, and by the card how much that can be.
@@ -185,8 +210,8 @@ class Sandbox(Protocol):
         """
         ...
 
-    def try_out(self, job: TrialJob) -> tuple[bytes, ...]:
-        """Return what each block of made-up rows says, openly and at once; nothing, if stopped."""
+    def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
+        """Return what each block of made-up rows does, openly and as soon as it is done."""
         ...
 
     def environment(self, own: str = "") -> str:

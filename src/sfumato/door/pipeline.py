@@ -88,6 +88,7 @@ class RunOrder:
     op: str
     rule: str = ""  # that approved the program, if it was not its owner
     may_still: Callable[[], None] = lambda: None  # refuses whoever may not run it any more
+    may_pay: Callable[[], None] = lambda: None  # refuses what is run no more; its answers stand
 
 
 def run_pipeline(door: PipelineDoor, order: RunOrder) -> Release:
@@ -242,6 +243,7 @@ def _charge(order: RunOrder) -> Charge:
             **({"rule": order.rule} if order.rule else {}),
         },
         may_still=order.may_still,
+        may_pay=order.may_pay,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from sfumato.core.expression import Json
 from sfumato.core.outputs import Output
@@ -39,8 +40,16 @@ def _parts(run: Run, stored: Sequence[int]) -> Iterator[tuple[Output, list[float
     place = 0
     for output in run.program.outputs:
         mine = stored[place : place + output.count]
-        yield output, [float(output.lower + output.step * one / over) for one in mine]
+        yield output, [_clamped(output, output.lower + output.step * one / over) for one in mine]
         place += output.count
+
+
+def _clamped(output: Output, value: Fraction) -> float:
+    """Return the value within the declared range: noise can carry it out, and it cannot be there.
+
+    This is post-processing of what was released, and brings it no further from the average.
+    """
+    return float(min(max(value, output.lower), output.upper))
 
 
 def nested(values: Sequence[float], shape: Sequence[int]) -> Sequence[object]:
@@ -61,5 +70,12 @@ def _margin(run: Run, output: Output) -> float | None:
 
 
 def _interval(run: Run, output: Output, value: float) -> list[float] | None:
+    """Return the interval around the clamped value, within the range.
+
+    Clamping brings the value no further from an average that lies in the range, so the interval
+    around it holds wherever that around the noisy value does.
+    """
     margin = _margin(run, output)
-    return None if margin is None else [value - margin, value + margin]
+    if margin is None:
+        return None
+    return [max(value - margin, float(output.lower)), min(value + margin, float(output.upper))]

@@ -18,10 +18,11 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from sfumato.core.ports import Dice
 from sfumato.core.sandbox import SandboxLimits
@@ -33,6 +34,8 @@ from sfumato.sandbox.runtimes import BUBBLEWRAP, Runtime, command, program
 BWRAP: Final = "bwrap"
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3  # how a block ended (inside.py)
 _HEAD: Final = struct.Struct("<BQI")
+_TRIAL_HEAD: Final = struct.Struct("<iI")  # exit status, bytes that were printed
+MOST_PRINTED: Final = 4096  # bytes that are shown of what a block of made-up rows printed
 _START_S: Final = 180.0  # whoever does not start ends at once; this is for a machine that is busy
 _LOOK_S: Final = 0.1
 _TIDY_S: Final = 10.0  # that a runtime has, once its container has heard us hang up
@@ -54,6 +57,17 @@ class Ran:
     ended: int
     used_us: int
     said: bytes
+
+
+@dataclass(frozen=True)
+class TrialEnd:
+    """What the keeper of a block of made-up rows says besides."""
+
+    status: int  # that the program exited with; less than 0 is the signal that ended it
+    printed: bytes  # the end of its standard output and error
+
+
+Heard = TypeVar("Heard")
 
 
 class Bubble:
@@ -89,13 +103,26 @@ class Bubble:
 
     def run(self, program: int, rows: int, limits: SandboxLimits) -> Ran:
         """Run one block to its end; the two descriptors are read inside, and not here."""
+        return self._ordered(_order(limits), program, rows, partial(_heard, limits=limits))
+
+    def try_out(self, program: int, rows: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
+        """Run one block of made-up rows; return also its exit status, and what it printed.
+
+        No real row may come here: what is printed leaves as it is.
+        """
+        order = {**_order(limits), "printed": MOST_PRINTED}
+        return self._ordered(order, program, rows, partial(_heard_trial, limits=limits))
+
+    def _ordered(
+        self, order: dict[str, float], program: int, rows: int, heard: Callable[[int], Heard]
+    ) -> Heard:
         hear, say = os.pipe2(os.O_CLOEXEC)
         try:
-            order = json.dumps(_order(limits)).encode()
-            socket.send_fds(self._control, [order], [program, rows, say])
+            message = json.dumps(order).encode()
+            socket.send_fds(self._control, [message], [program, rows, say])
             os.close(say)
             say = -1
-            return _heard(hear, limits)
+            return heard(hear)
         except OSError:
             raise BubbleGone from None
         finally:
@@ -130,6 +157,15 @@ def _heard(hear: int, limits: SandboxLimits) -> Ran:
     if length > limits.most_bytes:
         raise BubbleGone
     return Ran(ended, used, _exactly(hear, length, until))
+
+
+def _heard_trial(hear: int, limits: SandboxLimits) -> tuple[Ran, TrialEnd]:
+    ran = _heard(hear, limits)
+    until = time.monotonic() + _GRACE_S
+    status, length = _TRIAL_HEAD.unpack(_exactly(hear, _TRIAL_HEAD.size, until))
+    if length > MOST_PRINTED:
+        raise BubbleGone
+    return ran, TrialEnd(status, _exactly(hear, length, until))
 
 
 def _exactly(hear: int, count: int, until: float) -> bytes:

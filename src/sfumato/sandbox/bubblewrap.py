@@ -19,12 +19,14 @@ from sfumato.core.outputs import read_said
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import (
+    ENDS,
     MOST_KEPT,
     BlockJob,
     Laid,
     SandboxLimits,
     SandboxStopped,
     TrialJob,
+    TrialResult,
     said_path,
 )
 from sfumato.core.sealed import Sealed
@@ -177,8 +179,8 @@ class Bubblewrap:
             lanes = self.lanes(job.limits, job.own)
             self._wait_out(began, slot_s(len(said), lanes, job.limits))
 
-    def try_out(self, job: TrialJob) -> tuple[bytes, ...]:
-        """Return what each block of made-up rows says, as soon as it has been said."""
+    def try_out(self, job: TrialJob) -> tuple[TrialResult, ...]:
+        """Return what each block of made-up rows does, as soon as it is done."""
         with self._job:
             self._look_again(job.own)
             lanes = self.lanes(job.limits, job.own)
@@ -187,7 +189,7 @@ class Bubblewrap:
             with ThreadPoolExecutor(lanes) as threads:
                 begun = [threads.submit(self._tried, job, lane, lanes) for lane in range(lanes)]
             heard = [lane.result() for lane in begun]
-            said: dict[int, bytes] = {}
+            said: dict[int, TrialResult] = {}
             for one in heard:
                 if one is None:
                     self._end()
@@ -195,9 +197,9 @@ class Bubblewrap:
                 said |= one
             return tuple(said[block] for block in range(len(job.texts)))
 
-    def _tried(self, job: TrialJob, lane: int, lanes: int) -> dict[int, bytes] | None:
-        """Return what the blocks of one lane say of made-up rows; None where the host failed."""
-        said: dict[int, bytes] = {}
+    def _tried(self, job: TrialJob, lane: int, lanes: int) -> dict[int, TrialResult] | None:
+        """Return what the blocks of one lane do on made-up rows; None where the host failed."""
+        said: dict[int, TrialResult] = {}
         left = list(reversed(range(lane, len(job.texts), lanes)))
         again = _STALLED_AGAIN
         with _in_memory(self._told(job)) as program:
@@ -205,13 +207,13 @@ class Bubblewrap:
                 block = left.pop()
                 try:
                     with _in_memory(job.texts[block]) as rows:
-                        ran = self._bubbles[lane].run(program, rows, job.limits)
+                        ran, end = self._bubbles[lane].try_out(program, rows, job.limits)
                 except (BubbleGone, OSError):
                     return None
                 if ran.ended == STALLED and again > 0:  # the machine, perhaps; these are nobody's
                     again -= 1
                     left.append(block)
-                said[block] = ran.said
+                said[block] = TrialResult(ran.said, ENDS[ran.ended], end.status, end.printed)
         return said
 
     def _wait_out(self, began: float, slot: float) -> None:

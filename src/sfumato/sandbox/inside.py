@@ -7,6 +7,7 @@ and mounts of its own, counts the block's time and is its only listener. The *bl
 the keeper, reads its rows, gives up every right and only then runs the stranger's program.
 """
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -33,9 +34,11 @@ _BOUNDING_DROP, _AMBIENT, _CLEAR_ALL = 24, 47, 4
 _LAST_RIGHT = 63
 _CAPSET = 126  # the system call's number, on x86-64
 _HEAD = struct.Struct("<BQI")  # how it ended, processor time in microseconds, bytes that follow
+_TRIAL_HEAD = struct.Struct("<iI")  # of made-up rows: exit status, and how much was printed
 DONE, LATE, STALLED, BROKEN = 0, 1, 2, 3
 READY = b"\x01"  # what a block says before the stranger's program has the word
 WHOLE = b"\x02"  # what a reader says last
+_PROGRAMS = ("<function>", "/work/tmp/program.py")  # a stranger's, in a traceback (function, study)
 _LOOK_S = 0.004
 _PAST = 250  # a descriptor above those that are open
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -130,24 +133,51 @@ def _as_keeper(control: socket.socket, order: Order, descriptors: list[int]) -> 
             os._exit(1)
         until = time.monotonic() + order["wall_s"]
         gatherer = _gathering(order, program) if OWN["image"] else None
+        printed = _printed_file(order) if order.get("printed") else None
         hear, say = os.pipe()
         block = os.fork()
         if block == 0:
             os.close(hear)
             os.close(answer)
-            _as_block(order, program, rows, say)
+            _as_block(order, program, rows, say, printed)
         for descriptor in (program, rows, say):
             os.close(descriptor)
-        ended, used, heard = _kept(block, hear, order, until)
+        ended, used, heard, status = _kept(block, hear, order, until)
         if gatherer is not None:
             ended, heard = _gathered(gatherer, ended, order, until)
         _write_all(answer, _HEAD.pack(ended, used, len(heard)) + heard)
+        if printed is not None:
+            _write_all(answer, _trial_frame(status, printed, order["printed"]))
     finally:
         os._exit(0)
 
 
-def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, bytes]:
-    """Return how the block ended, its own processor time, and what it said, capped."""
+def _printed_file(order: Order) -> int:
+    """Make the file that a block of made-up rows prints into; it lies in the block's own room.
+
+    Nothing is made for real rows: what their block prints goes nowhere. It is no pipe, which a
+    block could look at to count those of the whole host.
+    """
+    if not OWN["image"]:
+        _furnish(order)
+    name = "/work/tmp/printed"
+    made = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+    os.unlink(name)
+    return made
+
+
+def _trial_frame(status: int, printed: int, most: int) -> bytes:
+    """Return the exit status of a block of made-up rows, and the end of what it printed."""
+    size = os.fstat(printed).st_size
+    text = os.pread(printed, most, max(0, size - most))
+    return _TRIAL_HEAD.pack(status, len(text)) + text
+
+
+def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, bytes, int]:
+    """Return how the block ended, its processor time, what it said (capped), its exit status.
+
+    The exit status goes no further than here, unless the rows are made up.
+    """
     most = order["most_bytes"]
     heard: list[bytes] = []
     ended = DONE
@@ -173,6 +203,7 @@ def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, 
         if time.monotonic() > until:
             ended = STALLED
             break
+    is_cut = ended != DONE
     os.kill(block, signal.SIGKILL)
     _, status, used = os.wait4(block, 0)
     spent = used.ru_utime + used.ru_stime
@@ -183,7 +214,8 @@ def _kept(block: int, hear: int, order: Order, until: float) -> tuple[int, int, 
         os._exit(1)  # the room was not ready: the host's fault, and no answer of a block's
     if ended == DONE and os.WIFSIGNALED(status):
         ended = BROKEN  # by its own fault, or by the kernel for want of memory: it has said nothing
-    return ended, int(spent * 1e6), said[1:] if ended == DONE else b""
+    exit_status = 0 if is_cut else os.waitstatus_to_exitcode(status)
+    return ended, int(spent * 1e6), said[1:] if ended == DONE else b"", exit_status
 
 
 def _gathering(order: Order, program: int) -> tuple[int, int, int]:
@@ -202,7 +234,7 @@ def _gathering(order: Order, program: int) -> tuple[int, int, int]:
             LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the block could send
             job, code = json.loads(_all_of(program)), _filter("filter")
-            say = _alone(say, told, nowhere)
+            say = _alone(say, told, nowhere, nowhere)
             _give_up_rights(order, code)
             if os.read(INPUT, 1) == READY:
                 _write_all(say, RUNS["gather"](job, b"") + WHOLE)
@@ -274,15 +306,20 @@ def _write_all(descriptor: int, message: bytes) -> None:
 # --- block ----------------------------------------------------------------------------------------
 
 
-def _as_block(order: Order, program: int, rows: int, say: int) -> NoReturn:
+def _as_block(order: Order, program: int, rows: int, say: int, printed: "int | None") -> NoReturn:
+    """Be a block: read the rows, give up every right, run the stranger's program.
+
+    `printed` is the file that a block of made-up rows prints into; of real rows there is none.
+    """
+    status = 0
     try:
         LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        if not OWN["image"]:
+        if not OWN["image"] and printed is None:
             _furnish(order)
         nowhere = os.open("/dev/null", os.O_RDWR)
         _hide_devices()
         job = json.loads(_all_of(program))
-        say = _alone(say, rows, nowhere)
+        say = _alone(say, rows, nowhere, nowhere if printed is None else printed)
         _draw_anew()
         code = _filter("filter-image" if OWN["image"] else "filter")
         if OWN["image"]:
@@ -296,8 +333,38 @@ def _as_block(order: Order, program: int, rows: int, say: int) -> NoReturn:
             RUNS["become"](job, b"")
         found = RUNS[job["kind"]](job, rows_text)
         _write_all(say, found if isinstance(found, bytes) else json.dumps(found).encode())
+        status = 0 if printed is None else _exit_status(job.get("left"))
+    except BaseException:  # noqa: BLE001  # whatever a stranger's program raises
+        status = 0 if printed is None else _shown_failure()
     finally:
-        os._exit(0)
+        os._exit(status)
+
+
+def _exit_status(left: object) -> int:
+    """Return the exit status that a program asked for (`sys.exit`), as Python's own end has it."""
+    is_status = left is None or isinstance(left, int)
+    if not is_status:
+        sys.stderr.write(f"{left}\n")
+    _flush()
+    return int(left or 0) & 0xFF if is_status else 1  # type: ignore[call-overload]  # an int
+
+
+def _shown_failure() -> int:
+    """Print the error that ended a program on made-up rows, from its own first line on."""
+    kind, error, place = sys.exc_info()
+    while place is not None and place.tb_frame.f_code.co_filename not in _PROGRAMS:
+        place = place.tb_next
+    if kind is not None and error is not None:
+        with contextlib.suppress(Exception):
+            sys.excepthook(kind, error.with_traceback(place), place)
+    _flush()
+    return 1
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
 
 
 def _all_of(descriptor: int) -> bytes:
@@ -325,10 +392,14 @@ def _furnish(order: Order) -> None:
     os.chdir("/work")
 
 
-def _alone(say: int, rows: int, nowhere: int) -> int:
-    """Keep the one pipe and, till they are read, the rows: nothing else, no name of a setting."""
-    for standard in (0, 1, 2):
-        os.dup2(nowhere, standard)
+def _alone(say: int, rows: int, nowhere: int, printed: int) -> int:
+    """Keep the one pipe and, till they are read, the rows: nothing else, no name of a setting.
+
+    What is printed goes to `printed`: nowhere, unless the rows are made up.
+    """
+    os.dup2(nowhere, 0)
+    for standard in (1, 2):
+        os.dup2(printed, standard)
     kept = os.dup2(say, _PAST), os.dup2(rows, _PAST + 1)
     os.dup2(kept[0], VOICE)
     os.dup2(kept[1], INPUT)

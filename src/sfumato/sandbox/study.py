@@ -34,7 +34,7 @@ def _study(job: Job, _text: bytes) -> bytes | dict[str, str]:
     """Run a program at one level over the folder that it is given; give what it has left."""
     _lay_out(job)
     _put_program(job)
-    _run_level(SOURCE, job["level"])
+    _run_level(job, SOURCE, job["level"])
     return _packed() if job["level"] == PARTICIPANT else _results(job)
 
 
@@ -129,7 +129,7 @@ def _program(job: Job, text: bytes) -> dict[str, str]:
     """Run a program as `PROGRAM INPUT OUTPUT group` over a BIDS folder; give its result files."""
     _write_study(SOURCE, text)
     _put_program(job)
-    _run_level(SOURCE, "group")
+    _run_level(job, SOURCE, "group")
     return _results(job)
 
 
@@ -148,10 +148,10 @@ def _bids(job: Job, text: bytes) -> dict[str, str]:
     _put_program(job)
     for person, own in people.items():
         _write_study(f"/work/tmp/{person}", (head + "".join(own)).encode(), (person,))
-        _run_level(f"/work/tmp/{person}", PARTICIPANT)
+        _run_level(job, f"/work/tmp/{person}", PARTICIPANT)
         shutil.rmtree(f"/work/tmp/{person}", ignore_errors=True)
     _write_study(SOURCE, (head + "".join(lines)).encode(), tuple(people))
-    _run_level(SOURCE, "group")
+    _run_level(job, SOURCE, "group")
     return _results(job)
 
 
@@ -174,12 +174,22 @@ def _put_program(job: Job) -> None:
     sys.path.insert(0, "/work/tmp")
 
 
-def _run_level(place: str, level: str) -> None:
-    """Run the program once; how it says that it ended, nobody hears, and a group's run comes."""
+def _run_level(job: Job, place: str, level: str) -> None:
+    """Run the program once; a person's run that fails keeps nobody from the group's run.
+
+    What it prints, and how it ends (`job["left"]`), is heard of made-up rows alone (inside.py).
+    """
     sys.argv = [PROGRAM, place, TARGET, level]
-    end = Exception if level == PARTICIPANT else SystemExit
-    with contextlib.suppress(SystemExit, end):
+    job["left"] = None
+    try:
         runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        job["left"] = end.code
+    except Exception:
+        if level != PARTICIPANT:
+            raise
+        sys.excepthook(*sys.exc_info())
+        job["left"] = 1
 
 
 def _results(job: Job) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -14,6 +15,10 @@ _TABLES: Final = (
         handed_in_by TEXT NOT NULL, handed_in_at TEXT NOT NULL, state TEXT NOT NULL,
         most_epsilon TEXT NOT NULL, decided_by TEXT NOT NULL, decided_at TEXT NOT NULL,
         PRIMARY KEY (data_set, digest)
+    ){table_end}""",
+    """CREATE TABLE IF NOT EXISTS pipeline_trials (
+        data_set TEXT NOT NULL, digest TEXT NOT NULL, output TEXT NOT NULL,
+        PRIMARY KEY (data_set, digest, output)
     ){table_end}""",
 )
 _KEPT: Final = (
@@ -60,6 +65,25 @@ class SqlPipelines:
         said = one.state, str(one.most_epsilon), one.decided_by, one.decided_at
         with self._records.change() as link:
             link.change(sql, (*said, one.data_set, one.digest))
+
+    def add_trial(self, data_set: str, digest: str, gave: Sequence[str]) -> None:
+        """Add the outputs that a trial on made-up people gave numbers for to earlier ones.
+
+        A row without an output says that there was a trial.
+        """
+        sql = (
+            "INSERT INTO pipeline_trials (data_set, digest, output) VALUES (?, ?, ?)"
+            " ON CONFLICT DO NOTHING"
+        )
+        with self._records.change() as link:
+            for output in ("", *gave):
+                link.change(sql, (data_set, digest, output))
+
+    def tried(self, data_set: str, digest: str) -> tuple[str, ...] | None:
+        """Return the outputs that any trial gave numbers for; None if there was no trial."""
+        sql = "SELECT output FROM pipeline_trials WHERE data_set = ? AND digest = ?"
+        found = [str(output) for (output,) in self._records.rows(sql, (data_set, digest))]
+        return tuple(sorted(output for output in found if output)) if found else None
 
 
 # Any: a column's type is the table's business

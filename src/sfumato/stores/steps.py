@@ -57,6 +57,7 @@ def charge(work: Work, asked: Charge, mark: Mark = None) -> Outcome:
     reading = _reading(work, asked) if before.is_read else None
     if reading is not None:
         return reading
+    asked.may_pay()
     if not before.are_open:
         work.open_missing(_caps(asked))
     return _pay_in_full(work, asked, names)

@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from sfumato.wire.route import Route
-from sfumato.wire.schemas import ANSWER, ANY, COUNT, FLAG, NUMBER, listed, opened, shape, text
+from sfumato.wire.schemas import (
+    ANSWER,
+    ANY,
+    COUNT,
+    FLAG,
+    NUMBER,
+    Schema,
+    listed,
+    opened,
+    shape,
+    text,
+)
 
 _PIPELINE: Final = opened({"digest": text(), "data_set": text(), "state": text()})
+_MAYBE: Final[Schema] = {"anyOf": [COUNT, {"type": "null"}]}  # null: none is proposed
 _TERMS: Final = {
     "blocks": COUNT, "trim": {"type": "integer", "minimum": 0}, "cpu_s": NUMBER,
     "memory_mb": COUNT, "disk_mb": COUNT, "delta": NUMBER, "take": text(10),
@@ -63,7 +75,7 @@ PIPELINE_ROUTES: Final[tuple[Route, ...]] = (
     Route(
         "plan-pipeline", "POST", "/v1/data-sets/{data_set}/pipelines/{pipeline}/plan",
         "Noise and bias for several numbers of blocks, tried on made-up people; nothing is spent.",
-        "ask", opened({"proposed": COUNT, "at": listed(ANY)}),
+        "ask", opened({"proposed": _MAYBE, "at": listed(ANY)}),
         shape({"epsilon": NUMBER}, {**_TERMS, "people": COUNT, "seed": text(100)}), is_long=True,
         refusals=(*_RUN, "sandbox-missing"),
     ),

@@ -10,6 +10,7 @@ import click
 
 from sfumato.client.answer import Answer
 from sfumato.client.shown import BlocksPlan, HandedIn
+from sfumato.client.text import warned
 from sfumato.faces.cli.environment import environment
 from sfumato.faces.cli.researcher import answer_shape
 from sfumato.faces.cli.shell import Shell, command, number, text_of, working
@@ -170,7 +171,8 @@ def run(shell: Shell, data_set: str, digest: str, dry_run: bool, **terms: Any) -
             priced = vault.call("price-pipeline", body)
         errors = ", ".join(f"{name} ± {error:g}" for name, error in priced["error"].items())
         unit = " ranks among the blocks" if priced["error_is"] == "ranks" else ""
-        shell.show(priced, f"{priced['says']}: noise at 95 % {errors}{unit}. Nothing is spent.")
+        says = f"{priced['says']}: noise at 95 % {errors}{unit}. Nothing is spent."
+        shell.show(priced, "\n".join([*warned(priced.get("warnings", ())), says]))
         return
     with shell.open() as vault, working("Running"):
         answer = Answer.of(vault.call("run-pipeline", body))

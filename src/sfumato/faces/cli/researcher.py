@@ -102,6 +102,7 @@ def answer_shape(answer: Answer) -> dict[str, object]:
         "guarantee": answer.guarantee,
         "receipt": answer.receipt,
         **({"arrays": answer.arrays} if answer.arrays else {}),
+        **({"warnings": answer.warnings} if answer.warnings else {}),
     }
 
 

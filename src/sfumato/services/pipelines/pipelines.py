@@ -7,11 +7,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from sfumato.core.access import Caller
 from sfumato.core.asked import asked_listing, check_thawed
 from sfumato.core.budget import read_epsilon
+from sfumato.core.card import Card
 from sfumato.core.environment import kind_and_digest, read_own
 from sfumato.core.expression import Json, spelled
 from sfumato.core.outputs import bad_pipeline
@@ -21,8 +23,14 @@ from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxStopped, SplitOrder
 from sfumato.door import Asker, PipelineDoor, Release, RunOrder, no_sandbox, run_pipeline
 from sfumato.plan.pipeline import BLOCKS, MEAN, MEDIAN, Program, Run, read_program, read_run
+from sfumato.plan.pipeline_warnings import (
+    answer_warnings,
+    most_people,
+    price_warnings,
+    too_many_blocks,
+)
 from sfumato.services.pipelines.rules import PipelineRules, by_rule
-from sfumato.services.pipelines.trial import MOST_PEOPLE, check_trial, tried
+from sfumato.services.pipelines.trial import MOST_PEOPLE, blocks_to_try, check_trial, tried
 
 MOST_WAITING: Final = 20  # of one author about a data set; nobody fills another's place
 
@@ -75,7 +83,7 @@ class Pipelines:
         listing, asker = self._listing(caller, data_set)
         own = read_own(shape.get("environment"))
         program = read_program(listing.card, shape, self.door.sandbox.environment(own))
-        errors = _errors(program, shape.get("epsilon", 1), listing.card.delta_per_request)
+        errors = _errors(program, shape.get("epsilon", 1), listing.card)
         found = self.store.find(listing.card.name, program.digest)
         if found is None:
             found = self._taken_in(listing, program, asker)
@@ -125,7 +133,9 @@ class Pipelines:
         found = self._found(listing, asked.digest)
         self._check_seen(caller, listing, found)
         run = read_run(_program_of(found, listing), asked.terms, listing.card.delta_per_request)
+        _check_blocks(listing.card, run)
         return {
+            "warnings": price_warnings(run, self._tried(found)),
             "epsilon": float(run.epsilon),
             "delta": float(run.spent_delta),
             "mechanism": run.mechanism,
@@ -144,7 +154,10 @@ class Pipelines:
         self._check_seen(caller, listing, found)
         program = _program_of(found, listing)
         count = _people(card.size if people is None else people)
-        runs = [_planned(program, asked, blocks, card.delta_per_request) for blocks in BLOCKS]
+        runs = [
+            _planned(program, asked, blocks, card.delta_per_request)
+            for blocks in blocks_to_try(count)
+        ]
         check_trial(runs[0], card, count)
         said = seed if isinstance(seed, str) and seed else self.dice.draw(8).hex()
         table = None
@@ -155,13 +168,18 @@ class Pipelines:
             table = None
         if table is None:
             raise no_sandbox()
+        gave = [one.name for one in program.outputs if one.name not in table.never]
+        self.store.add_trial(found.data_set, found.digest, gave)
         return {
+            "warnings": table.warnings(),
             "epsilon": float(runs[0].epsilon),
             "people": count,
             "seed": said,
             "at": [line.as_json() for line in table.lines],
+            "trials": [one.as_json() for one in table.trials],
             "proposed": table.proposed,
             "silent": list(table.silent),
+            "never": list(table.never),
             "says": table.says(),
             "spent": False,
         }
@@ -184,11 +202,19 @@ class Pipelines:
 
         self._check_same(found, run)
         op = asked.op if asked.op is not None else self.dice.draw(16).hex()
-        order = RunOrder(listing.card, listing.table, run, asker, op, may_still=may_still)
+        order = RunOrder(
+            listing.card, listing.table, run, asker, op, may_still=may_still,
+            may_pay=partial(_check_blocks, listing.card, run),
+        )  # fmt: skip
         with self.rules.taken(found, order) as held:
-            return run_pipeline(self.door, held)
+            release = run_pipeline(self.door, held)
+        warnings = answer_warnings(run, self._tried(found), _values(release.answer))
+        return replace(release, answer={**release.answer, "warnings": warnings})
 
     # --- helpers ------------------------------------------------------------------------------
+
+    def _tried(self, found: Submitted) -> tuple[str, ...] | None:
+        return self.store.tried(found.data_set, found.digest)
 
     def _taken_in(self, listing: Listing, program: Program, asker: Asker) -> Submitted:
         rule = None if asker.user == listing.owner else self.rules.fitting(program, asker)
@@ -285,10 +311,22 @@ def _planned(program: Program, asked: Asked, blocks: int, delta: Fraction) -> Ru
     return read_run(program, {**asked.terms, "blocks": blocks, "trim": 0, "take": MEAN}, delta)
 
 
+def _values(answer: Mapping[str, Any]) -> dict[str, float]:  # Any: JSON of our own door
+    """Return the released numbers by name; arrays are not among them."""
+    return dict(zip(answer["columns"], answer["rows"][0], strict=True))
+
+
 def _people(count: object) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_PEOPLE:
-        raise bad_pipeline(f"say how many people to make up, from 1 to {MOST_PEOPLE:,}")
+    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MOST_PEOPLE:
+        raise bad_pipeline(f"say how many people to make up, from 2 to {MOST_PEOPLE:,}")
     return count
+
+
+def _check_blocks(card: Card, run: Run) -> None:
+    """Refuse more blocks than the card has people: by public numbers alone."""
+    refused = too_many_blocks(card, run.blocks)
+    if refused is not None:
+        raise refused
 
 
 def _check_approved(found: Submitted, run: Run) -> None:
@@ -328,11 +366,12 @@ def _shown(one: Submitted) -> Json:
     }
 
 
-def _errors(program: Program, epsilon: object, delta: Fraction) -> Json:
+def _errors(program: Program, epsilon: object, card: Card) -> Json:
     """Return how far off the noise would be with more and fewer blocks; of public numbers alone."""
+    people = most_people(card)
     rows = []
-    for blocks in BLOCKS:
-        run = read_run(program, {"blocks": blocks, "epsilon": epsilon}, delta)
+    for blocks in BLOCKS if people is None else blocks_to_try(people) or BLOCKS[:1]:
+        run = read_run(program, {"blocks": blocks, "epsilon": epsilon}, card.delta_per_request)
         rows.append({"blocks": blocks, "noise": run.margins()})
     return {"epsilon": float(read_epsilon(epsilon)), "at": rows}
 

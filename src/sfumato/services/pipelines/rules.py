@@ -32,7 +32,7 @@ MOST_RULES: Final = 100  # of a data set
 _BY: Final = "rule:"  # before the id of the rule that has decided
 _UNPAID: Final = (  # nothing was charged
     "budget-exceeded", "sandbox-missing", "ledger-busy", "data-set-frozen", "unknown-data-set",
-    "pipeline-waits", "pipeline-unknown",
+    "pipeline-waits", "pipeline-unknown", "bad-pipeline",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ empty.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
-from sfumato.core.outputs import Output, bad_pipeline, read_said
+from sfumato.core.outputs import Output, Reading, bad_pipeline, read_said, readings
 from sfumato.core.ports import IntegerArray
-from sfumato.core.sandbox import MOST_KEPT, Sandbox, TrialJob
+from sfumato.core.sandbox import MOST_KEPT, Sandbox, TrialJob, TrialResult
 from sfumato.core.twins.seeded import Seeded
-from sfumato.plan.pipeline import GROUP, PARTICIPANT, Run, inside_at
+from sfumato.plan.pipeline import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
 from sfumato.services.pipelines.made_up import MadeUp, made_up, values_of
 
 SAMPLE: Final = 8  # blocks of each size that are tried
@@ -37,9 +37,17 @@ _FILES: Final = (
     "their files are empty, so nothing is told of what the program makes of files: only of what it "
     "makes of tables, and of few people"
 )
+_NEVER: Final = (
+    "no number of blocks is proposed, because on made-up people the program never gave a number "
+    "for {}"
+)
+_FEW: Final = (
+    "no number of blocks is proposed, because at each most blocks gave no number, though everybody "
+    "together did"
+)
 _SILENT: Final = (
-    "of {}, everybody together gave the middle of the range, which stands for no result too: if it "
-    "is none, neither bias nor the proposed number says anything"
+    "everybody together gave no number for {}, so nothing is known of its bias: what stands there "
+    "is the distance from the middle of its range, which counts in place of a number"
 )
 Floats = NDArray[np.float64]
 
@@ -52,22 +60,27 @@ class Tried:
     bias: dict[str, float]
     within: dict[str, float]  # how far off the bias itself is, at 95 %: it is of few blocks
     middle: dict[str, int]  # of the blocks tried, how many gave but the middle, as who fails does
+    no_number: dict[str, int]  # and how many of these gave no number
 
     def as_json(self) -> Json:
         """Return it as a line of a table."""
         noise = self.run.margins()
         line: Json = {"blocks": self.run.blocks, "noise": noise, "bias": self.bias}
-        middle: Json = {"in_the_middle": self.middle, "tried": self.count}
-        return {**line, "bias_within": self.within, **middle, "together": self.together}
+        counts: Json = {"in_the_middle": self.middle, "no_number": self.no_number}
+        return {
+            **line, "bias_within": self.within, **counts, "tried": self.count,
+            "together": self.together,
+        }  # fmt: skip
 
     @property
     def count(self) -> int:
         """Return how many blocks were tried."""
         return min(SAMPLE, self.run.blocks)
 
-    def is_mute(self, silent: Sequence[str]) -> bool:
-        """Return whether most blocks gave but the middle, and everybody together did not."""
-        return any(2 * n > self.count for name, n in self.middle.items() if name not in silent)
+    @property
+    def is_mute(self) -> bool:
+        """Return whether for some output most blocks gave no number."""
+        return any(2 * n > self.count for n in self.no_number.values())
 
     @property
     def together(self) -> float:
@@ -80,26 +93,77 @@ class Tried:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """One trial on made-up people, shown whole: how it ended, what it printed, what was read."""
+
+    of: str  # who was in it
+    people: int
+    result: TrialResult
+    read: tuple[Reading, ...]
+
+    def as_json(self) -> Json:
+        """Return it as a plan shows it."""
+        return {
+            "of": self.of,
+            "people": self.people,
+            "ended": self.result.ending,
+            "printed": self.result.printed.decode("utf-8", "replace"),
+            "read": [one.as_json() for one in self.read],
+        }
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every output was a number."""
+        return all(one.is_number for one in self.read)
+
+
+@dataclass(frozen=True)
 class Table:
     """What every number of blocks does, and what is to be known of it."""
 
     lines: tuple[Tried, ...]
-    silent: tuple[str, ...]  # outputs of which everybody together gave but the middle
+    trials: tuple[Shown, ...]  # everybody together, a block of each number, somebody's own run
+    silent: tuple[str, ...]  # outputs of which everybody together gave no number
 
     @property
-    def proposed(self) -> int:
+    def never(self) -> tuple[str, ...]:
+        """Return the outputs for which no trial at all gave a number."""
+        lines = [line for line in self.lines if line.count]
+        return tuple(n for n in self.silent if all(one.no_number[n] == one.count for one in lines))
+
+    @property
+    def proposed(self) -> int | None:
         """Return the number of blocks at which noise and bias together are least.
 
-        Where most blocks failed, the bias is that of the middle, and may be small by chance.
+        None where no trial gave a number for some output, or most blocks of every number did not:
+        their bias is that of the middle, and would be least by chance.
         """
-        told = [line for line in self.lines if not line.is_mute(self.silent)]
-        return min(told or self.lines, key=lambda line: line.together).run.blocks
+        told = [line for line in self.lines if not line.is_mute]
+        if self.never or not told:
+            return None
+        return min(told, key=lambda line: line.together).run.blocks
+
+    def warnings(self) -> list[str]:
+        """Return what is to be read before the table."""
+        if self.never:
+            return [_sentence(_NEVER.format(", ".join(self.never)))]
+        return [] if self.proposed is not None else [_sentence(_FEW)]
 
     def says(self) -> str:
         """Return, in words, what the table can tell and what it cannot."""
         files = [_FILES] if self.lines[0].run.program.is_study else []
         silent = [_SILENT.format(", ".join(self.silent))] if self.silent else []
         return "; ".join((_ROWS, *files, *silent))
+
+
+def blocks_to_try(people: int) -> tuple[int, ...]:
+    """Return numbers of blocks for so many people: never more blocks than people."""
+    few = () if people >= 2 * BLOCKS[0] else (2, 5)
+    return tuple(blocks for blocks in (*few, *BLOCKS) if blocks <= people)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def check_trial(run: Run, card: Card, people: int) -> None:
@@ -122,25 +186,37 @@ def tried(sandbox: Sandbox, card: Card, runs: Sequence[Run], people: int, seed: 
     """Return what each run's number of blocks does on so many made-up people."""
     run, program = runs[0], runs[0].program
     made = made_up(card, program, people, seed)
-    left = _left_alone(sandbox, made, run) if run.turns else {}
-    texts = [made.block(made.people, left)]
+    alone = _tried_alone(sandbox, made, run) if run.turns else {}
+    left = {name: one.said for name, one in alone.items()}
+    groups = [("everybody together", made.people), *_dealt(made, runs, seed)]
+    texts = tuple(made.block(mine, left) for _, mine in groups)
+    job = TrialJob(inside_at(program, card, GROUP), texts, run.limits, program.own)
+    results = sandbox.try_out(job)
+    shown = [
+        Shown(of, len(mine), one, tuple(readings(one.said, program.outputs)))
+        for (of, mine), one in zip(groups, results, strict=True)
+    ]
+    whole, *rest = np.array([read_said(one.said, program.outputs) for one in results], np.int64)
+    silent = tuple(one.name for one in shown[0].read if not one.is_number)
+    found, trials, place = [], [*_own_run(alone), shown[0]], 0
+    for one in runs:
+        own = slice(place, place + min(SAMPLE, one.blocks))
+        found.append(_compared(one, whole, np.stack(rest[own]), shown[1:][own]))
+        trials.append(min(shown[1:][own], key=lambda block: block.is_whole))  # one that failed
+        place = own.stop
+    return Table(tuple(found), tuple(trials), silent)
+
+
+def _dealt(made: MadeUp, runs: Sequence[Run], seed: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield, for each number of blocks, the people of the blocks that are tried."""
     for one in runs:
         dealt = Seeded(seed, f"blocks {one.blocks}").integers(one.blocks, len(made.people))
         for block in range(min(SAMPLE, one.blocks)):
-            mine = [name for name, own in zip(made.people, dealt, strict=True) if own == block]
-            texts.append(made.block(mine, left))
-    job = TrialJob(inside_at(program, card, GROUP), tuple(texts), run.limits, program.own)
-    said = [read_said(text, program.outputs) for text in sandbox.try_out(job)]
-    whole, *rest = np.array(said, dtype=np.int64)
-    found, place = [], 0
-    for one in runs:
-        count = min(SAMPLE, one.blocks)
-        found.append(_compared(one, whole, np.stack(rest[place : place + count])))
-        place += count
-    return Table(tuple(found), _silent(program.outputs, whole))
+            pairs = zip(made.people, dealt, strict=True)
+            yield f"one of {one.blocks} blocks", tuple(name for name, own in pairs if own == block)
 
 
-def _left_alone(sandbox: Sandbox, made: MadeUp, run: Run) -> dict[str, bytes]:
+def _tried_alone(sandbox: Sandbox, made: MadeUp, run: Run) -> dict[str, TrialResult]:
     """Return what everybody's own run has left, of each made-up person by name."""
     job = TrialJob(
         inside_at(run.program, made.card, PARTICIPANT),
@@ -151,22 +227,26 @@ def _left_alone(sandbox: Sandbox, made: MadeUp, run: Run) -> dict[str, bytes]:
     return dict(zip(made.people, sandbox.try_out(job), strict=True))
 
 
-def _compared(run: Run, whole: IntegerArray, blocks: IntegerArray) -> Tried:
+def _own_run(alone: Mapping[str, TrialResult]) -> list[Shown]:
+    """Return the own run of somebody for whom the program failed, or of the first."""
+    if not alone:
+        return []
+    one = min(alone.values(), key=lambda result: result.ending == "exit status 0")
+    return [Shown("somebody's own run", 1, one, ())]
+
+
+def _compared(run: Run, whole: IntegerArray, blocks: IntegerArray, shown: Sequence[Shown]) -> Tried:
     """Return how far blocks' average lies from everybody's, for the worst number of each output."""
     sizes = _sizes(run.program.outputs)
     apart = (blocks.mean(axis=0) - whole) * sizes
     spread = 1.96 * blocks.std(axis=0, ddof=1) * sizes / np.sqrt(len(blocks))
-    bias, within, middle = {}, {}, {}
-    for output, own in _places(run.program.outputs):
+    bias, within, middle, no_number = {}, {}, {}, {}
+    for place, (output, own) in enumerate(_places(run.program.outputs)):
         worst = own.start + int(np.abs(apart[own]).argmax())
         bias[output.name], within[output.name] = float(apart[worst]), float(spread[worst])
         middle[output.name] = int((blocks[:, own] == output.middle).all(axis=1).sum())
-    return Tried(run, bias, within, middle)
-
-
-def _silent(outputs: Sequence[Output], whole: IntegerArray) -> tuple[str, ...]:
-    """Return the outputs of which everybody together gave but the middle."""
-    return tuple(o.name for o, own in _places(outputs) if (whole[own] == o.middle).all())
+        no_number[output.name] = sum(not one.read[place].is_number for one in shown)
+    return Tried(run, bias, within, middle, no_number)
 
 
 def _places(outputs: Sequence[Output]) -> list[tuple[Output, slice]]:

@@ -1,0 +1,96 @@
+"""What a program's price and answer have to say first: of trials, noise and released values alone.
+
+No row and no block's result is here. A trial is on made-up people (services/pipelines/trial.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sfumato.core.card import Card
+from sfumato.core.outputs import Output, bad_pipeline
+from sfumato.core.refusal import Refused
+from sfumato.plan.pipeline import MEDIAN, Run
+
+_UNTRIED: Final = (
+    "The program was not tried on made-up people. `sfumato pipeline plan` does that: it spends "
+    "nothing, and shows what the program prints and what its results are read as."
+)
+
+
+def most_people(card: Card) -> int | None:
+    """Return how many people there are at most by what the card declares, if it does."""
+    known = [card.size, None if card.folders is None else card.folders.people]
+    return min((one for one in known if one is not None), default=None)
+
+
+def too_many_blocks(card: Card, blocks: int) -> Refused | None:
+    """Return the refusal of more blocks than the card has people, or None."""
+    people = most_people(card)
+    if people is None or blocks <= people:
+        return None
+    return bad_pipeline(
+        f"{blocks:,} blocks are more than the {people:,} people that the card declares, so some "
+        f"are empty and count as the middle of the range; with 20 people or more in each there are "
+        f"{max(2, people // 20):,} blocks"
+    )
+
+
+def price_warnings(run: Run, gave: Sequence[str] | None) -> list[str]:
+    """Return what comes before a run's price.
+
+    Args:
+        run: The program and its terms.
+        gave: The outputs that any trial gave a number for; None if there was no trial.
+    """
+    untried = [_UNTRIED] if gave is None else []
+    return [*_never(run, gave), *_wide(run), *untried]
+
+
+def answer_warnings(run: Run, gave: Sequence[str] | None, values: Mapping[str, float]) -> list[str]:
+    """Return what comes before an answer, by its released values."""
+    never = _never(run, gave)
+    near = [] if never else [o for o in run.program.outputs if _is_near_middle(run, o, values)]
+    return [*never, *_wide(run), *map(_near, near)]
+
+
+def _never(run: Run, gave: Sequence[str] | None) -> list[str]:
+    never = [] if gave is None else [o for o in run.program.outputs if o.name not in gave]
+    if not never:
+        return []
+    named = ", ".join(f"{o.name} (middle {_middle(o):g})" for o in never)
+    return [
+        f"On made-up people the program never gave a number for {named}. If it gives none on the "
+        "rows either, the answer is the middle of the range with noise, at the full price."
+    ]
+
+
+def _wide(run: Run) -> list[str]:
+    if run.take == MEDIAN:
+        return []
+    margins = run.margins()
+    wide = [o for o in run.program.outputs if 2 * margins[o.name] >= float(o.upper - o.lower)]
+    return [
+        f"The noise of {o.name}, ± {margins[o.name]:.4g} at 95 %, is as wide as its declared range "
+        f"from {float(o.lower):g} to {float(o.upper):g}: its answer says next to nothing."
+        for o in wide
+    ]
+
+
+def _is_near_middle(run: Run, output: Output, values: Mapping[str, float]) -> bool:
+    if output.name not in values:
+        return False
+    margin = 0.0 if run.take == MEDIAN else run.margins()[output.name]
+    return abs(values[output.name] - _middle(output)) <= margin
+
+
+def _near(output: Output) -> str:
+    return (
+        f"{output.name} is no further from {_middle(output):g} than its noise. That is the middle "
+        "of its range, which blocks without a number count as: the answer may say nothing else."
+    )
+
+
+def _middle(output: Output) -> float:
+    return float(output.lower + output.step * output.middle)

@@ -1,0 +1,205 @@
+"""A program that gives no numbers is not proposed, and price and answer say so before all else.
+
+The programs were not written for this: a researcher's from the mission's notebook, a shell script,
+one that fails at import, one that writes nothing, one that writes text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sfumato
+from bubbles import hurry, needs_bubbles
+from sfumato.app import OpenVault
+from sfumato.client.answer import Answer
+from sfumato.client.shown import BlocksPlan
+from sfumato.core.refusal import Refused
+from sfumato.plan import pipeline_warnings
+from vaults import card, make_vault, write_csv
+
+CARD = """
+unit = "participant_id"
+people = "town"
+size = 60
+budget = { epsilon = 1000, delta = 0 }
+[ask]
+who = ["researchers"]
+[columns.Height]
+type = "number"
+lower = 120
+upper = 220
+step = 0.5
+"""
+SHAPE = {"name": "height", "lower": 120, "upper": 220, "step": 0.5}
+TABLE = {**SHAPE, "path": "derivatives/group/results.tsv", "at": [0, 1]}
+# three tab-separated means without a header, as `pipeline.py input output group` has it
+NOTEBOOK = """
+import csv, os, sys
+source, target, level = sys.argv[1:]
+with open(os.path.join(source, "participants.tsv")) as file:
+    rows = list(csv.DictReader(file, delimiter="\\t"))
+heights = [float(row["Height"]) for row in rows if row["Height"] not in ("", "n/a")]
+mean = sum(heights) / len(heights)
+os.makedirs(os.path.join(target, "derivatives", "group"))
+with open(os.path.join(target, "derivatives/group/results.tsv"), "w") as file:
+    file.write("%s\\t%s\\t%s\\n" % (len(rows), mean, max(heights)))
+"""
+SHELL = """#!/bin/sh
+set -e
+mkdir -p $2/derivatives/group
+echo 1 170 3 > $2/derivatives/group/results.tsv
+"""
+IMPORT = "import nibabel\n" + NOTEBOOK
+NOTHING = "import sys\nprint('read', sys.argv[1])\n"
+TEXT = NOTEBOOK.replace(
+    '"%s\\t%s\\t%s\\n" % (len(rows), mean, max(heights))', '"tall\\ttall\\ttall\\n"'
+)
+USELESS = {
+    "shell": (SHELL, "exit status 1", "SyntaxError", "there is no result"),
+    "import": (IMPORT, "exit status 1", "No module named 'nibabel'", "there is no result"),
+    "nothing": (NOTHING, "exit status 0", "read /work/in", "there is no result"),
+    "text": (TEXT, "exit status 0", "", "what stands in"),
+}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[OpenVault]:
+    rows = [(f"p{place:02d}", 150 + place / 2) for place in range(60)]
+    source = write_csv(tmp_path / "t.csv", ("participant_id", "Height"), rows)
+    with sfumato.open(make_vault(tmp_path)) as made:
+        made.add("town", source, card(CARD))
+        hurry(made)
+        yield made
+
+
+def submitted(vault: OpenVault, source: str, **output: object) -> str:
+    shape = {"source": source, "kind": "program", "name": "group", "outputs": [{**TABLE, **output}]}
+    made: Any = vault.call("submit-pipeline", {"data_set": "town", **shape})
+    return str(made["digest"])
+
+
+def called(vault: OpenVault, verb: str, digest: str, **terms: object) -> Any:
+    body = {"data_set": "town", "pipeline": digest, "epsilon": 1, **terms}
+    return vault.call(verb, body)
+
+
+def refusal(act: Callable[[], object]) -> Refused:
+    with pytest.raises(Refused) as refused:
+        act()
+    return refused.value
+
+
+@needs_bubbles
+@pytest.mark.parametrize("name", USELESS)
+def test_a_program_that_never_gave_a_number_is_not_proposed_and_its_price_says_so_first(
+    vault: OpenVault, name: str
+) -> None:
+    source, ended, printed, read = USELESS[name]
+    digest = submitted(vault, source)
+    plan = called(vault, "plan-pipeline", digest)
+    assert (plan["proposed"], plan["never"]) == (None, ["height"])
+    trial = plan["trials"][0]
+    assert trial["ended"] == ended
+    assert printed in trial["printed"]
+    assert read in trial["read"][0]["says"]
+    first = repr(BlocksPlan(plan)).splitlines()[0]
+    assert first.startswith("Read first: No number of blocks is proposed")
+    priced = called(vault, "price-pipeline", digest, blocks=20)
+    assert "never gave a number for height (middle 170)" in priced["warnings"][0]
+    answer = Answer.of(called(vault, "run-pipeline", digest, blocks=2, cpu_s=0.5))
+    assert "never gave a number" in repr(answer).splitlines()[0]
+
+
+@needs_bubbles
+def test_the_notebooks_program_is_read_shown_and_proposed(vault: OpenVault) -> None:
+    digest = submitted(vault, NOTEBOOK)
+    assert "was not tried" in called(vault, "price-pipeline", digest, blocks=20)["warnings"][-1]
+    plan = called(vault, "plan-pipeline", digest, epsilon=100)
+    assert plan["proposed"] in (10, 20, 50)
+    assert [row["blocks"] for row in plan["at"]] == [10, 20, 50]  # there are sixty people
+    assert plan["trials"][0]["read"][0]["is_number"]
+    assert plan["warnings"] == []
+    assert called(vault, "price-pipeline", digest, epsilon=100, blocks=20)["warnings"] == []
+
+
+@needs_bubbles
+def test_a_program_that_needs_many_people_is_not_proposed_at_numbers_at_which_it_fails(
+    vault: OpenVault,
+) -> None:
+    plan = called(
+        vault,
+        "plan-pipeline",
+        submitted(vault, NOTEBOOK.replace("mean =", "assert len(rows) > 20; mean =")),
+    )
+    assert (plan["silent"], plan["proposed"]) == ([], None)
+    assert "most blocks gave no number" in plan["warnings"][0]
+
+
+@pytest.mark.parametrize("verb", ["price-pipeline", "run-pipeline"])
+def test_more_blocks_than_people_are_refused_unpaid(vault: OpenVault, verb: str) -> None:
+    digest = submitted(vault, NOTEBOOK)
+    refused = refusal(lambda: called(vault, verb, digest, blocks=500))
+    assert refused.code == "bad-pipeline"
+    assert "500 blocks are more than the 60 people" in str(refused)
+    assert not any(a.spent.epsilon for a in vault.house.ledger.store.accounts())
+
+
+@needs_bubbles
+def test_an_answer_that_was_paid_for_before_more_blocks_than_people_were_refused_is_still_given(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = submitted(vault, NOTEBOOK)
+    before = called(vault, "run-pipeline", digest, blocks=8, cpu_s=0.5)
+    monkeypatch.setattr(pipeline_warnings, "most_people", lambda _card: 4)
+    again = called(vault, "run-pipeline", digest, blocks=8, cpu_s=0.5)
+    assert (again["rows"], again["receipt"]["free"]) == (before["rows"], True)
+    other = refusal(lambda: called(vault, "run-pipeline", digest, blocks=9, cpu_s=0.5))
+    assert other.code == "bad-pipeline"
+    assert sum(a.spent.epsilon for a in vault.house.ledger.store.accounts()) == 3 * 10**9
+
+
+@needs_bubbles
+def test_a_refused_run_takes_nothing_of_the_rule_that_approved_its_program(
+    vault: OpenVault,
+) -> None:
+    vault.enrol("ria", "researchers")
+    ria = OpenVault(vault.house, "ria")
+    made: Any = vault.call("set-pipeline-rule", {
+        "data_set": "town", "users": ["ria"], "columns": ["Height"], "most_epsilon": 1,
+        "most_total": 1, "outputs": [{"name": "height", "lower": 100, "upper": 300}],
+    })  # fmt: skip
+    digest = submitted(ria, NOTEBOOK)
+    assert refusal(lambda: called(ria, "run-pipeline", digest, blocks=61)).code == "bad-pipeline"
+    rules: Any = vault.call("pipeline-rules", {"data_set": "town"})
+    assert (rules["rules"][0]["rule"], rules["rules"][0]["spent"]) == (made["rule"], "0")
+
+
+@needs_bubbles
+def test_an_answer_and_its_interval_stay_within_the_declared_range(vault: OpenVault) -> None:
+    """At this price noise is thirty times as wide as the range, so hardly a value lies in it."""
+    seen = []
+    for place in range(6):
+        digest = submitted(vault, NOTEBOOK, name=f"height{place}")
+        found = called(vault, "run-pipeline", digest, epsilon=0.01, blocks=3, cpu_s=0.5)
+        value, (low, high) = found["rows"][0][0], found["interval"][0][0]
+        assert 120 <= low <= value <= high <= 220
+        assert "as wide as its declared range" in found["warnings"][0]
+        seen.append(value)
+    assert {120, 220} & set(seen)
+
+
+@needs_bubbles
+def test_an_answer_that_cannot_be_told_from_blocks_without_a_number_says_so(
+    vault: OpenVault,
+) -> None:
+    fails = submitted(vault, IMPORT)
+    found = Answer.of(called(vault, "run-pipeline", fails, epsilon=100, blocks=20, cpu_s=0.5))
+    told = "no further from 170 than its noise"
+    assert (told in repr(found).splitlines()[0]) == (abs(float(str(found.value)) - 170) <= 0.4)
+    works = submitted(vault, NOTEBOOK.replace(", mean,", ", 200,"))
+    found = Answer.of(called(vault, "run-pipeline", works, epsilon=100, blocks=20, cpu_s=0.5))
+    assert found.warnings == ()
