@@ -260,7 +260,7 @@ def added_up(
     database: duckdb.DuckDBPyConnection, plan: Plan, table: Tables
 ) -> dict[Cell, tuple[Any, ...]]:  # a number per tally, a list for a histogram
     """Return what DuckDB adds up, asked as it stands, over tables made by hand."""
-    return found_by(plan, partial(_answered, database, table))
+    return found_by(plan, partial(answered, database, table))
 
 
 def found_by(plan: Plan, ask: Ask) -> dict[Cell, tuple[Any, ...]]:
@@ -296,7 +296,8 @@ def _part(plan: Plan, tally: Tally, counted: Cells, listed: Cells | None) -> NDA
     return listed.parts[plan.measure.listed(()).tallies.index(tally)]
 
 
-def _answered(database: duckdb.DuckDBPyConnection, table: Tables, measure: Measure) -> Cells:
+def answered(database: duckdb.DuckDBPyConnection, table: Tables, measure: Measure) -> Cells:
+    """Return what DuckDB answers to a measure of tables made by hand."""
     assembly = Assembly(Layout.of(measure))
     names = (table,) if isinstance(table, str) else table
     for statement in lower(measure, "duckdb", names):

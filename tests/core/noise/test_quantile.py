@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import combinations_with_replacement
+from random import Random
 
 import numpy as np
 import pytest
 
 from chance import CountingDice, SeededDice
 from choosing_checks import Integers, is_private, measured_laws, softmax
+from sfumato.core.noise import quantile
 from sfumato.core.noise.quantile import (
+    MAX_DENOMINATOR,
     choose_quantiles,
     epsilon_of,
     is_monotone,
@@ -25,17 +28,18 @@ from sfumato.core.refusal import Bug
 
 GRID = 4
 PS = [Fraction(0), Fraction(1), Fraction(1, 2), Fraction(1, 3), Fraction(9, 10)]
+NEAR = [Fraction(1, 10**6), Fraction(999_999, 10**6), Fraction(1, 50), Fraction(999, 1000)]
 ONE = Fraction(1)
 
 
-def multisets(largest: int, smallest: int = 0) -> Integers:
+def multisets(largest: int, smallest: int = 0, grid: int = GRID) -> Integers:
     """The histogram of every collection of so many rows on the grid, ties and all."""
     rows = [
-        np.bincount(points, minlength=GRID)
+        np.bincount(points, minlength=grid)
         for size in range(smallest, largest + 1)
-        for points in combinations_with_replacement(range(GRID), size)
+        for points in combinations_with_replacement(range(grid), size)
     ]
-    return np.array([np.zeros(GRID) if not row.size else row for row in rows]).astype(np.int64)
+    return np.array([np.zeros(grid) if not row.size else row for row in rows]).astype(np.int64)
 
 
 def plain_utility(histogram: Integers, p: Fraction, point: int) -> Fraction:
@@ -59,22 +63,59 @@ def test_some_point_is_always_right(p: Fraction) -> None:
     assert (utilities(multisets(6), p).max(axis=1) == 0).all()
 
 
-def moves(p: Fraction, rows: int) -> Integers:
+def moves(p: Fraction, rows: int, grid: int = GRID, most: int = 5) -> Integers:
     """How much a person of 1 to `rows` rows moves each utility, over all small data sets."""
-    others, person = multisets(5), multisets(rows, smallest=1)
+    others, person = multisets(most, grid=grid), multisets(rows, smallest=1, grid=grid)
     both = others[:, np.newaxis] + person
     return np.asarray(utilities(both, p) - utilities(others, p)[:, np.newaxis])
 
 
-@pytest.mark.parametrize("p", PS)
+@pytest.mark.parametrize("p", PS + NEAR)
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_the_sensitivity_is_never_exceeded_and_attained(p: Fraction, rows: int) -> None:
     assert np.abs(moves(p, rows)).max() == sensitivity(p, rows)
 
 
-@pytest.mark.parametrize("p", PS)
+@pytest.mark.parametrize("p", PS + NEAR)
 def test_only_of_min_and_max_a_joining_person_lowers_every_utility(p: Fraction) -> None:
     assert (moves(p, 2).max() <= 0) == is_monotone(p)
+
+
+def probability(rng: Random) -> Fraction:
+    """Any probability that may be asked, most of them beside 0 or 1, or one of them."""
+    unit = rng.choice((10, 1000, MAX_DENOMINATOR))
+    part = rng.choice((0, 1, 2, rng.randint(0, unit)))
+    return Fraction(rng.choice((part, unit - part)), unit)
+
+
+def drawn_rate(p: Fraction, epsilon: Fraction, rows: int, grid: int) -> Fraction:
+    """The rate that a choice is really drawn at."""
+    rates: list[Fraction] = []
+
+    def choose_rows(_u: Integers, _w: None, rate: Fraction, _dice: object) -> Integers:
+        rates.append(rate)
+        return np.zeros(1, dtype=np.int64)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantile, "choose_rows", choose_rows)
+        histogram = np.zeros((1, grid), dtype=np.int64)
+        choose_quantiles(histogram, p, epsilon=epsilon, rows=rows, dice=SeededDice(1))
+    (rate,) = rates
+    return rate
+
+
+def test_at_no_probability_rows_or_grid_a_choice_ranges_over_more_than_its_epsilon() -> None:
+    """The log-ratio of two laws lies in an interval as long as rate * (largest - least move)."""
+    rng, longest = Random(7), Fraction(0)
+    for _ in range(300):
+        p, rows, grid = probability(rng), rng.randint(1, 4), rng.randint(2, 5)
+        epsilon = Fraction(rng.randint(1, 400), 100)
+        moved = moves(p, rows, grid, most=rng.randint(2, 4))
+        furthest = np.maximum(moved.max(axis=-1) - moved.min(axis=-1), np.abs(moved).max(axis=-1))
+        length = drawn_rate(p, epsilon, rows, grid) * int(furthest.max())
+        assert length <= epsilon, (p, rows, grid)
+        longest = max(longest, length / epsilon)
+    assert longest == 1
 
 
 @pytest.mark.parametrize("p", PS)
