@@ -7,7 +7,7 @@ UV_FLAGS := -q --require-hashes --no-deps
 # Where this is set, every process compiles what it imports, each time: half of what a service starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check slow lowest docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
+.PHONY: demo test check slow mutants lowest docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
 
 demo: .venv/core.done
 	@$(BIN)/sfumato demo
@@ -27,6 +27,11 @@ check: .venv/dev.done
 
 slow: .venv/dev.done .venv/torch.done
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m slow -q $(ARGS)
+	@$(BIN)/python -m tools.mutate
+
+# One small change of the source at a time: its tests must notice. Goes on where it was stopped.
+mutants: .venv/dev.done
+	@$(BIN)/python -m tools.mutate $(ARGS)
 
 bench: .venv/dev.done .venv/torch.done
 	@$(BIN)/python -m bench --page $(ARGS)
