@@ -50,7 +50,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
         "core.survey_promise",
         "core.survey_tally",
     ),
-    "lab": ("lab", "client", "core", "extras"),
+    "lab": ("lab", "client", "core", "dice", "extras"),
     "federated": ("federated", "core", "dice", "client.remote", "piped"),
     "convening": EVERYTHING,  # a part of the app: what a vault is as a site, and who convenes
     "dice": (),

@@ -52,3 +52,16 @@ def test_a_planted_import_is_found(tmp_path: Path, room: str, line: str) -> None
     planted.write_text(line + "\n")
     broken = broken_walls(tmp_path / "sfumato")
     assert [found.importer.replace(".", "/") + ".py" for found in broken] == [room]
+
+
+def test_no_measured_sensitivity_comes_near_a_mechanism_that_is_private() -> None:
+    """Measured on rows, it is a lower bound (docs/lab.md): the lab alone may know of it."""
+    uses: dict[str, set[str]] = {"lab.parallel": set(), "lab.laplacian": set()}
+    for found in imports_of(PACKAGE):
+        for module, users in uses.items():
+            if found.imported == module or found.imported.startswith(f"{module}."):
+                users.add(found.importer)
+    assert uses == {
+        "lab.parallel": {"lab", "lab.exhibits", "lab.laplacian"},
+        "lab.laplacian": {"lab"},
+    }

@@ -1,4 +1,4 @@
-"""Attacks on synthetic data: why leaving out names, or adding home-made noise, hides nobody."""
+"""The lab: attacks on synthetic data, and the Laplace mechanism and sensitivity of any query."""
 
 from sfumato.core.crowd.subsets import Uniqueness
 from sfumato.lab.attacks.linkage import Between, Linkage, in_bands, link, uniqueness
@@ -9,6 +9,8 @@ from sfumato.lab.attacks.loo import (
     attack_private_mean,
     rebuild,
 )
+from sfumato.lab.laplacian import empirical_laplacian_mechanism, laplacian_mechanism
+from sfumato.lab.parallel import empirical_sensitivity, parallel_databases
 
 __all__ = [
     "Between",
@@ -18,8 +20,12 @@ __all__ = [
     "Uniqueness",
     "attack_broken_release",
     "attack_private_mean",
+    "empirical_laplacian_mechanism",
+    "empirical_sensitivity",
     "in_bands",
+    "laplacian_mechanism",
     "link",
+    "parallel_databases",
     "rebuild",
     "uniqueness",
 ]

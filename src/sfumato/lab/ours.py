@@ -6,13 +6,14 @@ It is the sampler that the door uses. Here it protects nobody: dice that can be 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.core.budget import read_epsilon
 from sfumato.core.noise import laplace
+from sfumato.core.refusal import Refused
 
 EPSILONS: Final = (0.1, 1.0, 10.0)  # what an attack is tried against, unless told otherwise
 
@@ -31,8 +32,42 @@ class LabDice:
 def private_sums(
     sums: NDArray[np.int64], *, sensitivity: int, epsilon: float, dice: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return the whole-number sums with the platform's Laplace noise on each; any shape."""
-    scale = laplace.scale_for(sensitivity, Fraction(epsilon).limit_denominator(10**6))
+    """Return the whole-number sums with the platform's Laplace noise on each; any shape.
+
+    Args:
+        sums: Whole numbers; `laplacian_mechanism` takes fractions.
+        sensitivity: How far one person moves a sum at most, a whole number.
+        epsilon: What each sum is released at.
+        dice: A generator; its noise can be repeated, and protects nobody.
+
+    Raises:
+        Refused: A sum or the sensitivity is a fraction, or epsilon is no price.
+    """
+    sums = whole_numbers(sums)
+    scale = laplace.scale_for(whole_sensitivity(sensitivity), read_epsilon(epsilon))
     noise = laplace.sample(scale, sums.size, LabDice(dice))
     released: NDArray[np.int64] = sums + noise.reshape(sums.shape)
     return released
+
+
+def whole_numbers(numbers: Any) -> NDArray[np.int64]:  # Any: whatever a caller hands in
+    """Return the numbers, or refuse fractions: whole-number noise would leave their digits bare."""
+    array = np.asarray(numbers)
+    if array.dtype.kind not in "biu":
+        raise Refused(
+            "bad-request",
+            f"This noise is of whole numbers, and these are {array.dtype}.",
+            "Give whole numbers, or use sfumato.lab.laplacian_mechanism, which takes fractions.",
+        )
+    return array.astype(np.int64)
+
+
+def whole_sensitivity(sensitivity: float) -> int:
+    """Return the sensitivity, or refuse one that whole numbers cannot have."""
+    if not (1 <= sensitivity < 2**60 and sensitivity == int(sensitivity)):
+        raise Refused(
+            "bad-request",
+            f"A sensitivity of whole numbers is a whole number from 1, not {sensitivity}.",
+            "Give one, or use sfumato.lab.laplacian_mechanism, which takes fractions.",
+        )
+    return int(sensitivity)

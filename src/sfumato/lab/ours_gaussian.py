@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sfumato.core.compose import rho_within
 from sfumato.core.noise import gaussian
-from sfumato.lab.ours import LabDice
+from sfumato.lab.ours import LabDice, whole_numbers, whole_sensitivity
 
 DELTA: Final = 1e-5
 
@@ -35,7 +35,8 @@ def private_vectors(
 
     The sensitivity is the square of how far one person moves a vector, as the crow flies.
     """
-    variance = variance_within(sensitivity_squared, epsilon, delta)
+    vectors = whole_numbers(vectors)
+    variance = variance_within(whole_sensitivity(sensitivity_squared), epsilon, delta)
     noise = gaussian.sample(variance, vectors.size, LabDice(dice))
     released: NDArray[np.int64] = vectors + noise.reshape(vectors.shape)
     return released

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from sfumato.core.refusal import Refused
-from sfumato.lab.attacks.linkage import Row
+from sfumato.core.tabular import Tabular, array_of, library_of, plain
 
-Query = Callable[[Sequence[Row]], ArrayLike]
+Query = Callable[[Any], Any]  # Any: of a table of the caller's kind, to a number or several
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far removing one person has moved a query, at most, on these rows."""
+    """How far removing one person has moved a query, at most, on these rows: a lower bound."""
 
     largest: float  # the sum over all numbers of the query's result
     person: Hashable  # whose removal moved it so far
@@ -37,40 +38,112 @@ class Sensitivity:
         )
 
 
-def parallel_databases(
-    rows: Sequence[Row], person: str | None = None
-) -> Iterator[tuple[Hashable, list[Row]]]:
-    """Yield each person and the rows without theirs; a row is a person where no column says so."""
-    places = _places(rows, person)
-    for who, gone in places.items():
-        yield who, [row for place, row in enumerate(rows) if place not in gone]
+def parallel_databases(db: Tabular, person: str | None = None) -> Iterator[tuple[Hashable, Any]]:
+    """Yield each person and the table without their rows, in the table's own kind.
+
+    Args:
+        db: A list of rows, a frame of pandas or polars, an array, or a tensor.
+        person: The column that says whose row it is; without it, each row is a person.
+
+    Raises:
+        Refused: The table is none of these, or has no such column.
+    """
+    for who, gone in _people(db, person).items():
+        kept = np.ones(len(db), dtype=np.bool_)
+        kept[gone] = False
+        yield who, _kept_rows(db, kept)
 
 
-def empirical_sensitivity(
-    query: Query, rows: Sequence[Row], *, person: str | None = None
-) -> Sensitivity:
-    """Return how far the query moves when each person is removed in turn."""
-    whole = _numbers(query, rows)
-    moved = {
-        who: float(np.abs(whole - _numbers(query, others)).sum())
-        for who, others in parallel_databases(rows, person)
-    }
+def empirical_sensitivity(query: Query, db: Tabular, *, person: str | None = None) -> Sensitivity:
+    """Return how far the query moves when each person is removed in turn: a lower bound.
+
+    Args:
+        query: A function of the table, to a number, an array or a tensor.
+        db: Public or synthetic data: a list of rows, a frame, an array, or a tensor.
+        person: The column that says whose row it is; without it, each row is a person.
+
+    Raises:
+        Refused: There is nobody, the query gives no finite number without somebody, or its result
+            changes its shape.
+    """
+    whole = _numbers(query, db)
+    moved = {who: _distance(whole, query, one) for who, one in parallel_databases(db, person)}
     if not moved:
         raise Refused("bad-request", "There is nobody to remove.", "Give at least one row.")
     farthest = max(moved, key=lambda who: moved[who])
     return Sensitivity(moved[farthest], farthest, len(moved), tuple(moved.values()))
 
 
-def _places(rows: Sequence[Row], person: str | None) -> Mapping[Hashable, set[int]]:
-    found: dict[Hashable, set[int]] = {}
-    for place, row in enumerate(rows):
-        if person is not None and person not in row:
-            raise Refused(
-                "unknown-column", f"The rows have no column {person!r}.", "Name one that they have."
-            )
-        found.setdefault(place if person is None else row[person], set()).add(place)
+def _distance(whole: NDArray[np.float64], query: Query, db: Tabular) -> float:
+    numbers = _numbers(query, db)
+    if numbers.shape != whole.shape:
+        raise Refused(
+            "bad-request",
+            "Without somebody the query's result has another shape, so no distance says how far.",
+            "Return as many numbers whoever is missing.",
+        )
+    return float(np.abs(whole - numbers).sum())
+
+
+def _people(db: Tabular, person: str | None) -> Mapping[Hashable, list[int]]:
+    """Return the places of each person's rows."""
+    if person is None:
+        _check_removable(db)
+        return {place: [place] for place in range(len(db))}
+    found: dict[Hashable, list[int]] = {}
+    for place, who in enumerate(_names_of_people(db, person)):
+        if who is None:
+            raise Refused("bad-request", "A row has no person.", "Leave out such rows.")
+        found.setdefault(who, []).append(place)
     return found
 
 
-def _numbers(query: Query, rows: Sequence[Row]) -> np.ndarray:
-    return np.atleast_1d(np.asarray(query(rows), dtype=np.float64))
+def _names_of_people(db: Tabular, person: str) -> list[Hashable]:
+    if library_of(db) is not None:
+        names = getattr(getattr(db, "dtype", None), "names", getattr(db, "columns", None))
+        is_there = names is not None and person in list(names)
+        return [plain(who) for who in db[person]] if is_there else _no_person(person)
+    _check_removable(db)
+    return [plain(row[person]) if person in row else _no_person(person) for row in db]
+
+
+def _no_person(person: str) -> Any:  # never returns
+    raise Refused(
+        "unknown-column", f"The rows have no column {person!r}.", "Name one that they have."
+    )
+
+
+def _check_removable(db: Tabular) -> None:
+    is_known = library_of(db) in ("pandas", "polars", "numpy", "torch") or (
+        isinstance(db, Sequence) and not isinstance(db, str | bytes)
+    )
+    if not is_known or getattr(db, "ndim", 1) == 0:
+        raise Refused(
+            "bad-request",
+            f"Nobody can be removed from a {type(db).__name__}.",
+            "Give public or synthetic rows: a list, a frame, an array or a tensor.",
+        )
+
+
+def _kept_rows(db: Tabular, kept: NDArray[np.bool_]) -> Tabular:
+    library = library_of(db)
+    if library == "pandas":
+        return db.loc[kept]
+    if library == "polars":
+        return db.filter(kept)
+    if library == "torch":
+        return db[np.flatnonzero(kept)]
+    if library == "numpy":
+        return db[kept]
+    return [row for row, is_kept in zip(db, kept.tolist(), strict=True) if is_kept]
+
+
+def _numbers(query: Query, db: Tabular) -> NDArray[np.float64]:
+    numbers = np.atleast_1d(np.asarray(array_of(query(db)), dtype=np.float64))
+    if not np.isfinite(numbers).all():
+        raise Refused(
+            "bad-request",
+            "The query gives no finite number, with everybody or without somebody.",
+            "Say in the query what it gives then, for example of an empty table.",
+        )
+    return numbers

@@ -1,0 +1,292 @@
+"""The Laplace mechanism for any query, also of fractions: no bit of a float shows through.
+
+Fractions are rounded to a grid that the sensitivity alone fixes, and get exact whole-number noise
+on it (laplacian.proof.md). The sensitivity is the caller's claim. A measured one is a lower bound,
+so that what is released with it is no promise, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.budget import read_epsilon
+from sfumato.core.noise import laplace
+from sfumato.core.ports import Dice
+from sfumato.core.refusal import Refused
+from sfumato.core.tabular import Tabular, array_of, library_of
+from sfumato.dice import SystemDice
+from sfumato.lab.ours import LabDice
+from sfumato.lab.parallel import Sensitivity, empirical_sensitivity
+
+Query = Callable[[Any], Any]  # Any: whatever the query takes and gives
+Numbers = NDArray[Any]  # Any: of whole numbers or of floats
+SINGLE: Final = 24  # digits of a float32; a float64 has 53
+# digits of a float -> the grid's steps in a sensitivity, and what two results of the query may be
+# off by together, in units of the last place; both as powers of two
+FINENESS: Final = {53: (16, 7), SINGLE: (6, 3)}
+LARGEST: Final = 1 << 61  # of a whole number that gets noise
+NOT_DP: Final = "none: its noise goes by a sensitivity measured on these rows, a lower bound"
+
+
+@dataclass(frozen=True)
+class Unproven:
+    """A release whose noise goes by a measured sensitivity: it shows how noise looks, no more."""
+
+    value: Any  # of the kind that the query gives
+    sensitivity: Sensitivity
+    epsilon: float
+    guarantee: str = NOT_DP
+
+    @property
+    def finding(self) -> str:
+        """Return what it is worth, in plain words."""
+        return (
+            f"Laplace noise of scale {self.sensitivity.largest / self.epsilon:.6g}. "
+            f"{self.sensitivity.finding} So this is not differentially private."
+        )
+
+
+def laplacian_mechanism(
+    db: Any,  # whatever the query takes
+    query: Query,
+    sensitivity: float,
+    *,
+    epsilon: float,
+    dice: np.random.Generator | None = None,
+) -> Any:  # the query's kind
+    """Return the query's result with Laplace noise of scale sensitivity / epsilon on each number.
+
+    It is epsilon-DP if the sensitivity is right. The query's shape and labels have to be public:
+    they are returned as they are.
+
+    Args:
+        db: The table, as the query takes it: rows, a frame, an array, a tensor, anything.
+        query: A function of the table; it returns a number, an array, a tensor, or a pandas frame
+            or series whose labels are names of the table's columns.
+        sensitivity: How far adding or removing one person moves the result at most, summed over
+            all its numbers, whatever the table is. A public number; nothing here checks it.
+        epsilon: The privacy parameter, from 1e-6 to 1000.
+        dice: A generator for a run that can be repeated, and so protects nobody; by default noise
+            comes from the system's randomness.
+
+    Returns:
+        The noisy result, of the query's own kind. Whole numbers stay whole, and get the noise of
+        the next whole sensitivity.
+
+    Raises:
+        Refused: A result that is no finite number, or has fewer digits than the noise would need;
+            a sensitivity that is measured, or is no number above zero.
+    """
+    if isinstance(sensitivity, Sensitivity):
+        raise Refused(
+            "bad-request",
+            "This sensitivity was measured on rows: it is a lower bound, and protects nobody.",
+            "Give a bound that holds for every table, or use empirical_laplacian_mechanism.",
+        )
+    distance, price = _distance(sensitivity), read_epsilon(_scalar(epsilon))
+    result = _result(query(db), db)
+    drawn_by = SystemDice() if dice is None else LabDice(dice)
+    if result.digits is None:
+        return result.rebuilt(_with_noise(result.numbers, math.ceil(distance), price, drawn_by))
+    grid = Grid.of(distance, result.numbers.size, result.digits)
+    noisy = _with_noise(grid.places_of(result.numbers), grid.sensitivity, price, drawn_by)
+    return result.rebuilt(np.ldexp(noisy.astype(np.float64), grid.exponent))
+
+
+def empirical_laplacian_mechanism(  # noqa: PLR0913  # a mechanism's terms
+    db: Tabular,
+    query: Query,
+    *,
+    epsilon: float,
+    data: Literal["public", "synthetic"],
+    person: str | None = None,
+    dice: np.random.Generator | None = None,
+) -> Unproven:
+    """Return the same with a sensitivity measured on parallel databases; labelled as not private.
+
+    Args:
+        db: Rows, a frame, an array or a tensor, of public or synthetic data only: the sensitivity
+            is computed from the rows, and tells of them.
+        query: As for `laplacian_mechanism`.
+        epsilon: The privacy parameter of the noise, and a promise of nothing.
+        data: What the rows are; anything but `public` and `synthetic` is refused.
+        person: The column that says whose row it is; else each row is a person.
+        dice: As for `laplacian_mechanism`.
+
+    Raises:
+        Refused: The data are neither public nor synthetic, or nobody's removal moves the query.
+    """
+    if data not in ("public", "synthetic"):
+        raise Refused(
+            "bad-request",
+            "A sensitivity is measured on public or synthetic data only: it tells of the rows.",
+            'Say data="synthetic" or data="public" if the rows are that.',
+        )
+    found = empirical_sensitivity(query, db, person=person)
+    if not found.largest > 0:
+        raise Refused(
+            "bad-request",
+            "Nobody's removal moves the query on these rows, so a measured noise would be none.",
+            "Give a bound that holds for every table to laplacian_mechanism.",
+        )
+    noisy = laplacian_mechanism(db, query, found.largest, epsilon=epsilon, dice=dice)
+    return Unproven(noisy, found, float(read_epsilon(_scalar(epsilon))))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The grid that fractions are rounded to: multiples of 2**exponent."""
+
+    exponent: int
+    sensitivity: int  # in steps
+    limit: float  # no result with so few digits may be larger
+
+    @classmethod
+    def of(cls, distance: Fraction, numbers: int, digits: int) -> Grid:
+        """Return the grid of a sensitivity; nothing of the result but shape and kind is in it."""
+        fineness, last_places = FINENESS[digits]
+        exponent = _floor_log2(distance / numbers) - fineness
+        steps = distance / Fraction(2) ** exponent
+        limit = math.ldexp(1.0, exponent + digits - 1 - last_places)
+        return cls(exponent, math.ceil(steps) + 2 * numbers, limit)
+
+    def places_of(self, numbers: Numbers) -> NDArray[np.int64]:
+        """Return the nearest places on the grid, or refuse numbers with too few digits for it."""
+        if np.abs(numbers).max() > self.limit:
+            raise Refused(
+                "numbers-too-large",
+                "The query's result is so large beside its sensitivity that its last digits, "
+                "which are rounded, would move further than one person.",
+                "Give the table in float64 (`db.double()`), or compute in whole numbers.",
+            )
+        return np.rint(np.ldexp(numbers.astype(np.float64), -self.exponent)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a query gave: its numbers, the digits of their floats, and how to give such back."""
+
+    numbers: Numbers
+    digits: int | None  # None: whole numbers
+    rebuilt: Callable[[Numbers], Any]  # Any: the query's kind
+
+
+def _with_noise(places: Numbers, steps: int, epsilon: Fraction, dice: Dice) -> NDArray[np.int64]:
+    noise = laplace.sample(laplace.scale_for(steps, epsilon), places.size, dice)
+    noisy: NDArray[np.int64] = places.astype(np.int64) + noise.reshape(places.shape)
+    return noisy
+
+
+def _distance(sensitivity: Any) -> Fraction:  # Any: a number, or a tensor with one
+    """Return the sensitivity exactly, or refuse what is none."""
+    number = _scalar(sensitivity)
+    is_number = isinstance(number, int | float | Fraction | Decimal) and math.isfinite(number)
+    if not is_number or not 1e-200 < number < 1e200:
+        raise Refused(
+            "bad-request",
+            "The sensitivity is no number above zero.",
+            "Give how far one person moves the query's result at most.",
+        )
+    return Fraction(number)
+
+
+def _scalar(value: Any) -> Any:  # Any: an array or a tensor with one number, or a number
+    return value.item() if library_of(value) in ("torch", "numpy") else value
+
+
+def _floor_log2(number: Fraction) -> int:
+    guess = number.numerator.bit_length() - number.denominator.bit_length()
+    return guess if Fraction(2) ** guess <= number else guess - 1
+
+
+def _result(found: Any, db: Any) -> _Result:  # Any: whatever a query gives, of whatever it took
+    """Read what the query gave, or refuse what no noise can be put on."""
+    array = _numbers_in(found)
+    if array.size == 0:
+        raise _no_numbers("holds no number")
+    if array.dtype.kind in "bi":
+        whole = array.astype(np.int64)
+        if max(int(whole.max()), -int(whole.min())) > LARGEST:
+            raise _no_numbers("is too large for noise to be added exactly")
+        return _Result(whole, None, _rebuilding(found, db))
+    if not np.isfinite(array).all():
+        raise _no_numbers("is not a finite number")
+    return _Result(array, _digits(found, db, array), _rebuilding(found, db))
+
+
+def _numbers_in(found: Any) -> Numbers:  # Any: whatever a query gives
+    if isinstance(found, Fraction | Decimal):
+        found = float(found)
+    if library_of(found) == "pandas":
+        found = found.to_numpy()
+    if isinstance(found, str | bytes | dict | set):
+        raise _no_numbers(f"is a {type(found).__name__}")
+    try:
+        array = array_of(found)
+    except (TypeError, ValueError, RuntimeError):  # ragged lists, sparse tensors, odd types
+        array = np.empty(0, object)
+    if array.dtype.kind == "u" and (array.dtype.itemsize < 8 or (array <= LARGEST).all()):
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "bif" or array.dtype == np.float16:
+        raise _no_numbers(f"is of the kind {array.dtype}")
+    return array
+
+
+def _no_numbers(what: str) -> Refused:
+    return Refused(
+        "bad-request",
+        f"The query's result {what}, so no noise can be put on it.",
+        "Return a finite number, or an array or a tensor of them, in float64 if in doubt.",
+    )
+
+
+def _digits(found: Any, db: Any, array: Numbers) -> int:  # Any: see `_result`
+    """Return how many digits the result was computed with, as far as kinds can tell.
+
+    A plain number from a tensor has those that PyTorch computes with unless told otherwise.
+    """
+    kinds = [array.dtype]
+    if library_of(db) == "torch" and library_of(found) != "torch":
+        return 53 if "float64" in str(db.dtype) else SINGLE
+    if library_of(db) == "numpy" and getattr(db, "dtype", array.dtype).kind == "f":
+        kinds.append(db.dtype)
+    return SINGLE if any(kind.itemsize <= 4 for kind in kinds) else 53
+
+
+def _rebuilding(found: Any, db: Any) -> Callable[[Numbers], Any]:  # Any: see `_result`
+    """Return what makes noisy numbers into the kind of the query's result."""
+    library = library_of(found)
+    if library == "torch":
+        kind = found.dtype if found.is_floating_point() else sys.modules["torch"].int64
+        return lambda noisy: found.new_tensor(noisy, dtype=kind, requires_grad=False)
+    if library == "pandas":
+        return _relabelling(found, db)
+    if isinstance(found, np.ndarray) and found.dtype.kind == "f":
+        return lambda noisy: noisy.astype(found.dtype)
+    if isinstance(found, Sequence | np.ndarray) or np.ndim(found) > 0:
+        return lambda noisy: noisy
+    return lambda noisy: noisy.item()
+
+
+def _relabelling(found: Any, db: Any) -> Callable[[Numbers], Any]:  # Any: pandas
+    """Return what puts the labels back, or refuse labels that may come from rows."""
+    known = set(db.columns) if library_of(db) == "pandas" and hasattr(db, "columns") else set()
+    axes = list(found.axes)
+    if not all(type(a).__name__ == "RangeIndex" or set(a) <= known for a in axes):
+        raise Refused(
+            "keys-needed",
+            "The result has labels that are no names of columns: they may come from rows, and no "
+            "noise hides them.",
+            "Name the keys yourself: `.reindex([...], fill_value=0).to_numpy()`.",
+        )
+    kind = type(found)
+    return lambda noisy: kind(noisy, *axes)
