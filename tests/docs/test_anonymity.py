@@ -64,6 +64,7 @@ def test_the_python_of_the_page_runs(folder: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr().out.splitlines()
     assert said[0].endswith("show it to nobody")
     assert said[1] == "['age', 'zip', 'illness'] k-anonymous (not DP) True"
+    assert said[2] == "1 2"
 
 
 def test_the_figures_are_those_of_the_attack() -> None:

@@ -16,6 +16,10 @@ def test_the_exercises_answer_as_the_page_says(capsys: pytest.CaptureFixture[str
     for code in re.findall(r"```python\n(.*?)```", TEXT, re.S):
         exec(code, names)  # noqa: S102  # the page's own code
     said = capsys.readouterr().out.splitlines()
+    assert abs(float(said[0]) - 671.75) < 10_000
+    assert said[1].startswith("Of 4 people, the removal of person 3 moves the query most: by 180.")
+    assert said[2] == "4"
+    said = said[3:]
     assert said[0].startswith("They live in ")
     assert said[1].startswith("Not yet. That row does not fit what was heard: look at ")
     assert said[2].startswith("Not yet. 197 of 1,000 people are alone with age + zip; ")

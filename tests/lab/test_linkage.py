@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 from sfumato.core.refusal import Refused
@@ -120,3 +124,33 @@ def test_uniqueness_says_it_in_plain_words() -> None:
 def test_the_real_participants_are_as_unique_as_was_measured() -> None:
     steps = uniqueness(read_lines(PARTICIPANTS), ["age", "sex", "Height", "Weight"])
     assert [round(step.share, 2) for step in steps[1:]] == [0.05, 0.7, 1.0]
+
+
+FRAME = pd.DataFrame(ROWS)
+
+
+@pytest.mark.parametrize("table", [FRAME, pl.DataFrame(ROWS), FRAME.to_records(index=False)])
+def test_frames_and_records_are_searched_like_rows(table: Any) -> None:
+    known: Knowledge = {"age": 30, "salary": Between(55_000, 65_000), "zip": "00310"}
+    assert link(table, known) == link(ROWS, known)
+    assert uniqueness(table, ["zip", "salary"]) == uniqueness(ROWS, ["zip", "salary"])
+
+
+def test_an_array_is_searched_by_the_places_of_its_columns() -> None:
+    array = np.array([[30, 310], [41, 311]])
+    found = link(array, {0: np.int64(41)})
+    assert (found.is_found, found.learnt) == (True, {"1": 311})
+
+
+def test_a_missing_value_is_in_no_range_and_is_learnt_as_missing() -> None:
+    frame = pd.DataFrame({"age": [30, None, 50], "wage": [1.0, 2.0, None]})
+    assert len(link(frame, {"age": Between(0, 99)}).matches) == 2
+    assert link(frame, {"age": None}).learnt == {"wage": 2.0}
+    assert "wage = missing" in link(frame, {"age": 50}).finding
+
+
+def test_a_number_looked_for_among_texts_is_refused_and_finds_nobody_silently_no_more() -> None:
+    for known in ({"zip": 310}, {"age": "30"}, {"zip": Between(300, 400)}):
+        with pytest.raises(Refused) as refused:
+            link(FRAME, known)
+        assert refused.value.code == "type-mismatch"

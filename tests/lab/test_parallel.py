@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +77,58 @@ def test_nobody_and_an_unknown_column_are_refused() -> None:
         empirical_sensitivity(count, [])
     with pytest.raises(Refused):
         empirical_sensitivity(count, table([1]), person="name")
+
+
+@pytest.mark.parametrize(
+    "db",
+    [
+        np.array([160.0, 165, 170, 300]),
+        pd.Series([160.0, 165, 170, 300], index=[7, 7, 8, 9]),
+        pd.DataFrame({"x": [160.0, 165, 170, 300]}, index=[7, 7, 8, 9]),
+        [160.0, 165, 170, 300],
+    ],
+)
+def test_frames_and_arrays_lose_one_row_at_a_time(db: Any) -> None:
+    assert [len(one) for _, one in parallel_databases(db)] == [3, 3, 3, 3]
+    assert {type(one) for _, one in parallel_databases(db)} == {type(db)}
+    found = empirical_sensitivity(lambda one: np.mean(np.asarray(one)), db)
+    assert found.person == 3
+    assert abs(found.largest - (198.75 - 165)) < 1e-9
+
+
+@pytest.mark.parametrize(
+    "make", [pd.DataFrame, pl.DataFrame, lambda rows: pd.DataFrame(rows).to_records()]
+)
+def test_a_person_of_a_frame_takes_all_rows_along(make: Any) -> None:
+    found = empirical_sensitivity(len, make(table([1, 2, 3, 4, 5, 6, 7])), person="who")
+    assert (found.largest, found.person, found.people) == (3, "p0", 3)
+    with pytest.raises(Refused):
+        empirical_sensitivity(len, make(table([1])), person="name")
+
+
+def test_a_query_that_is_no_number_without_somebody_is_refused() -> None:
+    """The mean of nobody was NaN, and whose removal moves most was then anybody's."""
+    with pytest.raises(Refused):
+        empirical_sensitivity(lambda db: db.sum() / len(db) if len(db) else np.nan, np.array([5.0]))
+    gone = np.array([1.0, 2.0, 3.0])
+    with pytest.raises(Refused):
+        empirical_sensitivity(lambda db: np.nan if db[0] == 2 else db.sum(), gone)
+
+
+def test_a_result_that_changes_its_shape_has_no_distance() -> None:
+    """Of two people and one, numpy would have stretched one number over two."""
+    for db in (np.array([1.0, 2.0]), np.array([1.0, 2.0, 3.0])):
+        with pytest.raises(Refused):
+            empirical_sensitivity(lambda one: one, db)
+
+
+@pytest.mark.parametrize("db", ["people", 5, {"x": [1]}, {1, 2}, np.float64(1), None])
+def test_nobody_is_removed_from_what_is_no_table(db: Any) -> None:
+    with pytest.raises(Refused):
+        empirical_sensitivity(lambda _db: 1, db)
+
+
+def test_a_row_of_nobody_is_refused() -> None:
+    frame = pd.DataFrame({"who": ["a", None], "x": [1, 2]})
+    with pytest.raises(Refused):
+        empirical_sensitivity(len, frame, person="who")

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sfumato.core.crowd.subsets import Uniqueness
 from sfumato.core.refusal import Refused
+from sfumato.core.tabular import Tabular, plain, rows_of
 
 TOLD: Final = 8  # facts that a finding names before it counts the rest
 Value = str | int | float | bool
 Row = Mapping[str, Value]
+Cell = Value | None  # None: missing
+Cells = Mapping[str, Cell]
 
 
 @dataclass(frozen=True)
@@ -22,22 +25,22 @@ class Between:
     low: float
     high: float
 
-    def holds(self, value: Value) -> bool:
+    def holds(self, value: Cell) -> bool:
         """Say whether the value is a number in the range."""
-        if isinstance(value, str | bool):
+        if value is None or isinstance(value, str | bool):
             return False
         return self.low <= value <= self.high
 
 
-Knowledge = Mapping[str, Value | Between]
+Knowledge = Mapping[str, Cell | Between]
 
 
 @dataclass(frozen=True)
 class Linkage:
     """The rows that fit what the attacker knows, and what all of them say besides."""
 
-    matches: tuple[Row, ...]
-    learnt: Row
+    matches: tuple[Cells, ...]
+    learnt: Cells
 
     @property
     def is_found(self) -> bool:
@@ -57,17 +60,39 @@ class Linkage:
         return f"{len(self.matches)} rows fit, and they agree on nothing else."
 
 
-def link(rows: Sequence[Row], knowledge: Knowledge) -> Linkage:
-    """Return the rows that fit, and what the attacker learns because all of them agree on it."""
-    _check_columns(rows, knowledge)
-    matches = tuple(row for row in rows if _fits(row, knowledge))
-    return Linkage(matches, _learnt(matches, knowledge))
+def link(table: Tabular, knowledge: Mapping[Any, Any]) -> Linkage:
+    """Return the rows that fit, and what the attacker learns because all of them agree on it.
+
+    Args:
+        table: Rows, a frame of pandas, polars or pyarrow, an array, or a tensor; columns of the
+            last two are named by their place, from 0.
+        knowledge: What is known of each column: a value, or a range (`Between`).
+
+    Raises:
+        Refused: There is no such column, or it holds texts only and a number is known, or the
+            other way about: nobody would fit, and it would look like safety.
+    """
+    rows = rows_of(table)
+    known = {str(name): _known(value) for name, value in knowledge.items()}
+    _check_columns(rows, known)
+    _check_kinds(rows, known)
+    matches = tuple(row for row in rows if _fits(row, known))
+    return Linkage(matches, _learnt(matches, known))
 
 
-def uniqueness(rows: Sequence[Row], columns: Sequence[str]) -> tuple[Uniqueness, ...]:
-    """Return how unique people are by the first column, by the first two, and so on."""
-    _check_columns(rows, columns)
-    return tuple(_unique_by(rows, tuple(columns[:count])) for count in range(1, len(columns) + 1))
+def uniqueness(table: Tabular, columns: Sequence[object]) -> tuple[Uniqueness, ...]:
+    """Return how unique people are by the first column, by the first two, and so on.
+
+    Args:
+        table: Rows, a frame, an array or a tensor, as for `link`.
+        columns: The columns that become known, one after the other.
+
+    Raises:
+        Refused: There is no such column.
+    """
+    rows, names = rows_of(table), [str(name) for name in columns]
+    _check_columns(rows, names)
+    return tuple(_unique_by(rows, tuple(names[:count])) for count in range(1, len(names) + 1))
 
 
 def in_bands(rows: Sequence[Row], column: str, width: int) -> tuple[Row, ...]:
@@ -76,15 +101,33 @@ def in_bands(rows: Sequence[Row], column: str, width: int) -> tuple[Row, ...]:
     return tuple({**row, column: _band(row[column], width)} for row in rows)
 
 
-def _fits(row: Row, knowledge: Knowledge) -> bool:
+def _known(value: Any) -> Cell | Between:  # Any: a value as the caller's library has it
+    return value if isinstance(value, Between) else plain(value)
+
+
+def _check_kinds(rows: Sequence[Cells], knowledge: Knowledge) -> None:
+    """Refuse a number known of a column of texts, and the other way about."""
+    for name, known in knowledge.items():
+        kinds = {isinstance(row[name], str) for row in rows if row[name] is not None}
+        if known is not None and kinds == {not isinstance(known, str)}:
+            holds, is_known = ("texts", "a number") if True in kinds else ("numbers", "a text")
+            raise Refused(
+                "type-mismatch",
+                f"The column {name!r} holds {holds}, and {is_known} is known of it.",
+                "Write what is known as the column does, or change the column's type.",
+                column=name,
+            )
+
+
+def _fits(row: Cells, knowledge: Knowledge) -> bool:
     return all(_agrees(row[name], known) for name, known in knowledge.items())
 
 
-def _agrees(value: Value, known: Value | Between) -> bool:
+def _agrees(value: Cell, known: Cell | Between) -> bool:
     return known.holds(value) if isinstance(known, Between) else value == known
 
 
-def _learnt(matches: tuple[Row, ...], knowledge: Knowledge) -> Row:
+def _learnt(matches: tuple[Cells, ...], knowledge: Knowledge) -> Cells:
     """Return the other columns, and known ranges made exact, where all the matches agree."""
     if not matches:
         return {}
@@ -96,7 +139,7 @@ def _learnt(matches: tuple[Row, ...], knowledge: Knowledge) -> Row:
     }
 
 
-def _unique_by(rows: Sequence[Row], columns: tuple[str, ...]) -> Uniqueness:
+def _unique_by(rows: Sequence[Cells], columns: tuple[str, ...]) -> Uniqueness:
     groups = Counter(tuple(row[name] for name in columns) for row in rows)
     unique = sum(1 for size in groups.values() if size == 1)
     return Uniqueness(columns, len(rows), unique, min(groups.values(), default=0))
@@ -106,19 +149,21 @@ def _band(value: Value, width: int) -> Value:
     return value if isinstance(value, str | bool) else int(value // width) * width
 
 
-def _facts(learnt: Row) -> str:
+def _facts(learnt: Cells) -> str:
     told = [f"{name} = {_spell(value)}" for name, value in learnt.items()]
     more = len(told) - TOLD
     return ", ".join(told[:TOLD]) + (f", and {more} columns more" if more > 0 else "")
 
 
-def _spell(value: Value) -> str:
+def _spell(value: Cell) -> str:
+    if value is None:
+        return "missing"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, str) else f"{value:,}"
 
 
-def _check_columns(rows: Sequence[Row], names: Iterable[str]) -> None:
+def _check_columns(rows: Sequence[Cells], names: Iterable[str]) -> None:
     missing = [name for name in names if rows and name not in rows[0]]
     if missing:
         raise Refused(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from sfumato.core.crowd.blunted import pseudonyms
 from sfumato.core.crowd.check import check
@@ -33,6 +34,7 @@ from sfumato.core.crowd.subsets import all_subsets, best_of_each_size
 from sfumato.core.crowd.utility import learnt, utility_of
 from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
+from sfumato.core.tabular import Tabular, coded_table
 from sfumato.door import OWNER_ONLY, look
 from sfumato.services.anonymity.blunting import Blunting, blunted
 from sfumato.services.anonymity.shapes import (
@@ -80,32 +82,66 @@ class Recoding:
 
 @dataclass(frozen=True)
 class Anonymity:
-    """The service; the reader opens the owner's own files and nothing else."""
+    """The service; the reader opens the owner's own files and nothing else.
+
+    A table is a file (a path, or `TableFile`), or one that the owner has in memory: a frame of
+    pandas, polars or pyarrow, an array, a tensor, or rows.
+    """
 
     reader: TableReader
 
     def check(
         self,
-        file: TableFile,
-        quasi: Sequence[str] | None = None,
-        sensitive: Sequence[str] = (),
+        table: TableFile | Tabular,
+        quasi: Sequence[Any] | None = None,  # Any: names, or places in an array
+        sensitive: Sequence[Any] = (),  # Any: see above
         *,
         others_known: bool = False,
         fraction: float | None = None,
     ) -> Json:
-        """Return how anonymous the table is; rows that are alike are read as one."""
+        """Return how anonymous the table is; rows that are alike are read as one.
+
+        Args:
+            table: A file's path, or a frame, an array, a tensor or rows in memory.
+            quasi: The quasi-identifiers; all columns that are not sensitive if there are none.
+            sensitive: The columns that hold secrets.
+            others_known: Measure each secret as if the others were known.
+            fraction: Which part of its population the table is, for the journalist's risk.
+
+        Returns:
+            `k` (the smallest class) and the other measures and risks, for the owner's eyes.
+
+        Raises:
+            Refused: The table cannot be read, or has no such column.
+        """
+        quasi = None if quasi is None else [str(name) for name in quasi]
+        sensitive = [str(name) for name in sensitive]
         columns = None if quasi is None else [*quasi, *sensitive]
-        table = look(self.reader, file.order(columns, is_grouped=True))
+        table = self._read(table, columns, is_grouped=True)
         found = check(table, quasi, sensitive, others_known=others_known)
         sizes = class_sizes(table, found.quasi)
         return _for_the_owner({**check_json(found), "risks": risks_json(risks_of(sizes, fraction))})
 
-    def unique(self, file: TableFile, columns: Sequence[str] | None, most: int) -> Json:
+    def _read(
+        self,
+        table: TableFile | Tabular,
+        columns: Sequence[str] | None = None,
+        *,
+        is_grouped: bool = False,
+    ) -> Table:
+        """Return a file's table, or one that is in memory, as codes."""
+        if isinstance(table, str | Path):
+            table = TableFile(str(table))
+        if isinstance(table, TableFile):
+            return look(self.reader, table.order(columns, is_grouped=is_grouped))
+        return coded_table(table, columns)
+
+    def unique(self, table: TableFile | Tabular, columns: Sequence[str] | None, most: int) -> Json:
         """Return which columns make people unique, and who is special by few of them.
 
         Rows that are alike are read as one.
         """
-        table = look(self.reader, file.order(columns, is_grouped=True))
+        table = self._read(table, columns, is_grouped=True)
         names = list(table.columns)
         codes = {name: table.columns[name].codes for name in names}
         ranked = all_subsets(codes, most, table.weights)
@@ -127,15 +163,17 @@ class Anonymity:
             },
         })  # fmt: skip
 
-    def hierarchies(self, file: TableFile, columns: Sequence[str]) -> tuple[dict[str, Rule], Json]:
+    def hierarchies(
+        self, table: TableFile | Tabular, columns: Sequence[str]
+    ) -> tuple[dict[str, Rule], Json]:
         """Return a proposed rule for each column, and a preview of what it makes of values."""
-        table = look(self.reader, file.order(columns, is_grouped=True))
+        table = self._read(table, columns, is_grouped=True)
         rules = {column.name: proposed(column) for column in table.of(columns)}
         made = {name: built(table.columns[name], rule) for name, rule in rules.items()}
         preview = {name: [list(row) for row in one.preview()] for name, one in made.items()}
         return rules, _for_the_owner({"preview": preview})
 
-    def reach(self, file: TableFile, how: Recoding) -> tuple[list[list[str]], Json]:
+    def reach(self, table: TableFile | Tabular, how: Recoding) -> tuple[list[list[str]], Json]:
         """Return the lines of the recoded table, a header first, and what the recoding comes to.
 
         Only quasi-identifiers, sensitive columns and what is named besides are in the lines. They
@@ -144,7 +182,7 @@ class Anonymity:
         _check_apart(how)
         _check_rules(how)
         columns = [*how.quasi, *how.sensitive, *how.keep, *how.names]
-        given = look(self.reader, file.order(columns))
+        given = self._read(table, columns)
         table = blunted(given, how.blunt)
         found = _recoded(table, how, how.goal)
         shape = recoded_json(found, utility_of(table, found, how.quasi), how.quasi)
@@ -157,10 +195,10 @@ class Anonymity:
         shape["formulas"] = formulas_in(named, columns)
         return [columns, *rows_in_order(named, columns)], _for_the_owner(shape)
 
-    def curve(self, file: TableFile, how: Recoding, ks: Sequence[int] = CURVE) -> Json:
+    def curve(self, table: TableFile | Tabular, how: Recoding, ks: Sequence[int] = CURVE) -> Json:
         """Return risk and loss for several k, so that one can be chosen with open eyes."""
         named = [*how.quasi, *how.sensitive]
-        table = look(self.reader, file.order(named))
+        table = self._read(table, named)
         table = blunted(table, [one for one in how.blunt if {*one.columns} <= {*named}])
         points = []
         for k in sorted({*ks, how.goal.k}):
@@ -180,12 +218,15 @@ class Anonymity:
         })  # fmt: skip
 
     def leaks(
-        self, original: TableFile, look_alike: TableFile, held_back: TableFile | None
+        self,
+        original: TableFile | Tabular,
+        look_alike: TableFile | Tabular,
+        held_back: TableFile | Tabular | None,
     ) -> Json:
         """Return what a look-alike has kept of its original; for the owner alone (rules.md, 30)."""
         tables = [
-            None if file is None else look(self.reader, file.order())
-            for file in (original, look_alike, held_back)
+            None if table is None else self._read(table)
+            for table in (original, look_alike, held_back)
         ]
         real, made, rest = tables
         if real is None or made is None:
