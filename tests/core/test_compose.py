@@ -265,3 +265,9 @@ def test_without_dp_accounting_the_distributions_are_refused(
     with pytest.raises(Refused) as refused:
         pld_epsilon([PURE], MILLIONTH)
     assert refused.value.code == "not-installed"
+
+
+@pytest.mark.parametrize("delta", [Fraction(0), Fraction(1), Fraction(3, 2)])
+def test_a_delta_that_promises_nothing_is_no_delta_of_a_batch(delta: Fraction) -> None:
+    with pytest.raises(Bug, match="delta"):
+        pld_epsilon([PURE], delta)

@@ -472,3 +472,13 @@ def test_a_private_text_that_is_no_column_is_left_to_plain_sql(
     assert lower_cold(measure, known_of_table(table)) is None
     assert lower(measure, "duckdb")
     assert answer(engine, table, measure)
+
+
+def test_sums_that_could_pass_64_bits_are_not_added_up() -> None:
+    cells, amounts = np.zeros(2, np.int64), [np.ones(2, np.int64)]
+    for most in (kernel_sums.MOST, kernel_sums.MOST + 1):
+        if most > kernel_sums.MOST:
+            with pytest.raises(OverflowError):
+                kernel_sums.by_cell(cells, (), amounts, [most], 1)
+        else:
+            assert kernel_sums.by_cell(cells, (), amounts, [most], 1).tallies[0].tolist() == [2]

@@ -283,3 +283,16 @@ def test_a_change_of_roles_leaves_the_password_that_was_set_meanwhile(
     with pytest.raises(Refused):
         access.sign_in("ada", PASSWORD, "elsewhere")
     assert access.sign_in("ada", new, "elsewhere")["user"] == "ada"
+
+
+def test_who_signs_out_is_out_at_once(vault: OpenVault) -> None:
+    access = vault.house.desk.access
+    operator = Caller("otto", frozenset({"operate"}))
+    invitation = access.invite(operator, "ada", ["researcher"])["invitation"]
+    text = str(access.take_up(str(invitation), PASSWORD, "here")["token"])
+    caller = access.admission.caller(text)
+    assert access.admission.recalled(text) == caller
+    access.sign_out(caller)
+    assert access.admission.recalled(text) is None  # not only once the memory of it has faded
+    with pytest.raises(Refused, match="not-signed-in"):
+        access.admission.caller(text)

@@ -133,7 +133,7 @@ TARGETS = (
             "frames": "core/secure/round core/secure/liars core/secure/neighbours",
             "masks": "core/secure/round core/secure/unmasking core/secure/neighbours",
             "participant": "core/secure/round core/secure/liars core/secure/neighbours"
-            " core/secure/unmasking",
+            " core/secure/unmasking core/secure/kept",
             "private": "core/secure/private plan/summed",
             "rounding": "core/secure/rounding core/secure/dithered",
             "sharing": "core/secure/sharing core/secure/liars",
@@ -154,5 +154,5 @@ TARGETS = (
     ),
     *_targets(BESIDE, "core/crowd", {"grouping": "core/crowd/measures core/crowd/recoding"}),
     *_targets(BESIDE, "services/access", {"access": "service/tokens service/reader"}),
-    *_targets(BESIDE, "engines", {"secluded": "engines/worker"}),
+    *_targets(BESIDE, "engines", {"secluded": "engines/secluded engines/worker"}),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from core.crowd.plain import Rows, classes, measures, rows_of, shares
 from sfumato.core.crowd.check import check
 from sfumato.core.crowd.coded import NOTHING, Table, Value, decoded, read_numbers, table_of
+from sfumato.core.crowd.grouping import key_of
 from sfumato.core.refusal import Refused
 
 # What pycanon 1.3.5 says of these tables (in its own environment, 2026-11).
@@ -230,3 +232,20 @@ def test_no_text_is_altered_by_being_read(texts: list[str]) -> None:
 def _checked(case: dict[str, Any]) -> Any:
     table = table_of(case["columns"])
     return check(table, case["quasi"], case["sensitive"], others_known=case["others_known"])
+
+
+@pytest.mark.parametrize("count", [2**21, 2**31])
+def test_rows_that_differ_in_the_first_of_many_wide_columns_stay_apart(count: int) -> None:
+    """Without a guard the number of a row passes 64 bits, and what is above is lost."""
+    rows = np.array(list(product((0, count - 1), (0, 1), (0, 1))), dtype=np.int64)
+    columns = [(np.ascontiguousarray(column), count) for column in rows.T]
+    key = key_of(columns, len(rows))
+    assert len(set(key.tolist())) == len(rows)
+    assert (key >= 0).all()
+    assert key.tolist() == key_of(columns, len(rows)).tolist()
+
+
+def test_rows_that_are_alike_in_many_wide_columns_are_of_one_class() -> None:
+    rows = np.array([(7, 2**40, 3), (7, 2**40, 3), (8, 2**40, 3)], dtype=np.int64)
+    key = key_of([(np.ascontiguousarray(column), 2**41) for column in rows.T], 3)
+    assert key[0] == key[1] != key[2]
