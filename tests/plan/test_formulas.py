@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -30,9 +31,11 @@ from sfumato.core.question import (
     question_json,
     read_question,
 )
+from sfumato.core.quotient import MOST
 from sfumato.core.refusal import Refused
 from sfumato.plan.after import is_chosen_after
 from sfumato.plan.explain import bounding_in_words
+from sfumato.plan.forms import Linear, Ratio, form_of, units_of
 from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.price import price_at, price_for_errors
 from sfumato.plan.read_sql import read_sql
@@ -423,3 +426,42 @@ def test_that_people_meet_a_condition_by_the_rows_that_count_is_said(
 ) -> None:
     said = bounding_in_words(plan_of(card, f"{select} AS r"))
     assert ("if one of these rows does" in said) == is_said
+
+
+def quotient_of(count: int) -> tuple[Arithmetic, dict[str, Linear]]:
+    """Return one number over the sum of others, so many in all, and what each is of."""
+    names = [f"x{place}" for place in range(count)]
+    bottom: Ref | Arithmetic = Ref(names[1])
+    for name in names[2:]:
+        bottom = Arithmetic("+", bottom, Ref(name))
+    one = Fraction(1)
+    sums = {name: Linear(Fraction(0), ((place, one),)) for place, name in enumerate(names)}
+    return Arithmetic("/", Ref(names[0]), bottom), sums
+
+
+def test_a_quotient_of_more_numbers_than_its_tail_is_known_for_is_made_of_units() -> None:
+    few, many = quotient_of(MOST), quotient_of(MOST + 1)
+    assert isinstance(form_of(*few), Ratio)
+    assert form_of(*many) is None
+    assert len(list(units_of(*few))) == 1
+    assert len(list(units_of(*many))) == 2  # the number above, and the sum below
+
+
+def test_a_sum_within_bounds_of_a_person_is_foreseen_within_them(card: Card) -> None:
+    question = read_sql("SELECT SUM(a) / COUNT(*) AS r FROM t", "t")
+
+    def margin(upper: int) -> float:
+        bounds = Constant.of(0), Constant.of(upper)
+        outputs = tuple(
+            replace(o, of=replace(o.of, within=bounds))
+            if isinstance(o.of, Aggregate) and o.of.verb == "sum"
+            else o
+            for o in question.outputs
+        )
+        plan = make_plan(card, replace(question, outputs=outputs))
+        found = price_at(plan, Fraction(1), Fraction(0)).margin(formula_of(plan), 500)
+        assert found is not None
+        return found
+
+    assert 0 < margin(25) < margin(50) < margin(100)
+    assert margin(25) == pytest.approx(margin(50) / 2, rel=0.1)  # each at the upper end
