@@ -70,6 +70,12 @@ def bring(context: BrowserContext, service: Service, token: str) -> None:
     context.add_cookies([cookie])
 
 
+def session_of(context: BrowserContext) -> str:
+    """Return the token of the browser's session; "" where there is none."""
+    found = [c.get("value", "") for c in context.cookies() if c.get("name") == COOKIE]
+    return found[0] if found else ""
+
+
 def take_up(page: Page, link: str, lands: str = "data-sets") -> None:
     """Open a welcome link, and set the password that all tests have."""
     page.goto(link)

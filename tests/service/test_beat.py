@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import argon2
 import pytest
 
+import sfumato
 from peopled import peopled_vault
 from raw_http import replies, request
 from served import PASSWORD, Service, served
 from sfumato import Refused
 from sfumato.core.network import network_of
 from sfumato.faces.line.turns import OF_ONE_USER, QUEUE, Most, Turns
-from sfumato.services.access.attempts import TRIES, Attempts
+from sfumato.services.access.attempts import (
+    ACCOUNT_S,
+    MINUTE_S,
+    NOTED_S,
+    TRIES,
+    TRIES_OF_ACCOUNT,
+    TRIES_OF_PLACE,
+    Attempts,
+    device_proof,
+    is_known_device,
+)
 from sfumato.stores.passwords import Argon2Passwords
+from vaults import make_vault
 
 BEAT_S = 0.25
 ASK = "/v1/data-sets/patients/ask"
@@ -65,12 +80,15 @@ def test_without_a_beat_answers_leave_at_any_time(service: Service) -> None:
 
 
 def test_a_password_is_tried_five_times_a_minute(service: Service) -> None:
+    right = {"user": "ada", "password": PASSWORD}
+    device = service.call("POST", "/v1/sign-in", right)[1]["device"]
     for name in ("ada", "nobody here"):
         wrong = {"user": name, "password": "not this, not this"}
         found = [service.call("POST", "/v1/sign-in", wrong)[0] for _ in range(7)]
         assert found == [401] * 5 + [429] * 2
-    right = {"user": "ada", "password": PASSWORD}
     assert service.call("POST", "/v1/sign-in", right)[0] == 429  # it is not said to be right
+    assert service.call("POST", "/v1/sign-in", {**right, "device": "0" * 64})[0] == 429
+    assert service.call("POST", "/v1/sign-in", {**right, "device": device})[0] == 200
     assert service.call("POST", "/v1/sign-in", {**right, "user": "owner"})[0] == 200
     body = b'{"user": "ada", "password": "x"}'
     forged = request("POST", "/v1/sign-in", "Content-Type: application/json",
@@ -78,15 +96,91 @@ def test_a_password_is_tried_five_times_a_minute(service: Service) -> None:
     assert replies(service, forged) == [429]
 
 
+@dataclass
+class Hands:
+    """A clock that stands where it was put."""
+
+    at: float = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.at
+
+
+def wrong(attempts: Attempts, place: str, name: str, device: str = "") -> bool:
+    """Try a wrong password; return whether it was looked at."""
+    is_tried = False
+    with suppress(Refused), attempts.trying(place, name, device):
+        is_tried = True
+        raise Refused("not-signed-in", "It is wrong.", "Try again.")
+    return is_tried
+
+
 def test_a_whole_network_is_one_place() -> None:
-    attempts = Attempts()
+    attempts = Attempts(Hands())
     for number in range(TRIES):
-        attempts.note(f"2001:db8::{number:x}", "ada")
-    with pytest.raises(Refused):
-        attempts.note("2001:db8::ffff:1", "ada")
-    attempts.note("2001:db8:0:1::1", "ada")
+        assert wrong(attempts, f"2001:db8::{number:x}", "ada")
+    assert not wrong(attempts, "2001:db8::ffff:1", "ada")
+    assert wrong(attempts, "2001:db8:0:1::1", "ada")
     assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1")
-    attempts.note("192.0.2.1", "\ud800" * 10**6)
+    assert wrong(attempts, "192.0.2.1", "\ud800" * 10**6)
+
+
+def test_an_account_has_one_limit_over_all_places() -> None:
+    clock = Hands()
+    attempts = Attempts(clock)
+    tried = [wrong(attempts, f"192.0.2.{number}", "ada") for number in range(100)]
+    assert sum(tried) == TRIES_OF_ACCOUNT
+    assert wrong(attempts, "192.0.2.1", "eve")
+    assert wrong(attempts, "192.0.2.1", "ada", device="known")  # its user is not locked out
+    clock.at = MINUTE_S + 1
+    assert not wrong(attempts, "192.0.2.200", "ada")
+    clock.at = ACCOUNT_S + 1
+    assert wrong(attempts, "192.0.2.200", "ada")
+
+
+def test_a_known_device_has_a_limit_too() -> None:
+    attempts = Attempts(Hands())
+    tried = [wrong(attempts, "192.0.2.1", "ada", device="known") for _ in range(TRIES + 3)]
+    assert sum(tried) == TRIES
+    assert wrong(attempts, "192.0.2.1", "ada")
+
+
+def test_right_passwords_lock_no_address() -> None:
+    attempts = Attempts(Hands())
+    for number in range(2 * TRIES_OF_PLACE):  # a class behind one address
+        with attempts.trying("192.0.2.1", f"student {number}"):
+            pass
+    tried = [wrong(attempts, "192.0.2.1", f"name {number}") for number in range(100)]
+    assert sum(tried) == TRIES_OF_PLACE
+
+
+def test_a_proof_of_a_device_is_for_one_user_and_password() -> None:
+    proof = device_proof("ada", "hash one")
+    assert is_known_device("ada", "hash one", proof)
+    assert not is_known_device("ada", "hash two", proof)
+    assert not is_known_device("eve", "hash one", proof)
+    assert not is_known_device("ada", "", device_proof("ada", ""))
+    assert not is_known_device("ada", "hash one", "")
+
+
+def test_wrong_tries_are_noted_together_and_rarely(tmp_path: Path) -> None:
+    clock = Hands()
+    with sfumato.open(make_vault(tmp_path)) as vault:
+        desk = vault.house.desk
+        access = replace(desk.access, attempts=Attempts(clock))
+        link = access.owner_link()
+        access.take_up(str(link), PASSWORD, "192.0.2.1")
+        for place, name in (("192.0.2.2", "owner"), ("192.0.2.3", "owner"), ("192.0.2.4", "x")):
+            with pytest.raises(Refused):
+                access.sign_in(name, "not this, not this", place)
+        notes = vault.house.ledger.store.notes
+        assert notes("sign-ins-failed") == ()
+        clock.at = NOTED_S + 1
+        with pytest.raises(Refused):
+            access.sign_in("y", "not this, not this", "192.0.2.5")
+        (entry,) = notes("sign-ins-failed")
+        assert json.loads(entry.body) == {"users": {"owner": 2}, "unknown_names": 2}
 
 
 def test_nobody_fills_the_queue_alone() -> None:

@@ -105,7 +105,8 @@ def _hello(_desk: Desk, _body: Body, _place: str) -> Json:
 
 
 def _sign_in(desk: Desk, body: Body, place: str) -> Json:
-    return desk.access.sign_in(text_of(body, "user"), text_of(body, "password"), place)
+    device = "" if body.get("device") is None else text_of(body, "device")
+    return desk.access.sign_in(text_of(body, "user"), text_of(body, "password"), place, device)
 
 
 def _take_up(desk: Desk, body: Body, place: str) -> Json:

@@ -60,7 +60,11 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         "sign-in", "POST", "/v1/sign-in", "A session of twelve hours for a name and a password.",
-        None, TOKEN, shape({"user": text(), "password": text(400)}),
+        None, TOKEN,
+        shape(
+            {"user": text(), "password": text(400)},
+            {"device": text(64, description="What your last session here gave as `device`.")},
+        ),
     ),
     Route(
         "take-up", "POST", "/v1/invitations",

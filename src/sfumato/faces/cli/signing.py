@@ -45,8 +45,15 @@ def sign_in(shell: Shell, name: str | None, with_token: bool) -> None:
     else:
         name = name or click.prompt("Name")
         password = click.prompt("Password", hide_input=True)
+        known = f"device of {name} at {url}"
+        body = {"user": name, "password": password}
+        if known in _kept():  # a service of before gives none, and takes none
+            body["device"] = _kept()[known]
         with shell.app.connect(url, token="") as vault:  # nobody yet
-            token = vault.call("sign-in", {"user": name, "password": password})["token"]
+            session = vault.call("sign-in", body)
+        token = session["token"]
+        if "device" in session:
+            _keep({**_kept(), known: str(session["device"])})
     with shell.app.connect(url, token=token) as vault:
         me, invited = vault.call("me", {}), vault.call("tokens", {}).get("invitations", [])
     _keep({**_kept(), url: token})

@@ -7,7 +7,7 @@ from typing import Final
 from starlette.responses import Response
 
 from sfumato.faces.console.page import Page
-from sfumato.faces.console.session import signed_in, signed_out
+from sfumato.faces.console.session import device_of, signed_in, signed_out
 from sfumato.faces.console.visit import Visit, safe_path
 from sfumato.wire import Refused
 
@@ -29,10 +29,14 @@ async def sign_in_form(visit: Visit) -> Response:
 async def sign_in(visit: Visit) -> Response:
     """Let in who knows the password, and send them to where they wanted to go."""
     user, wanted = visit.form.text("user"), safe_path(visit.form.text("next"))
-    body = {"user": user, "password": visit.form.raw("password")}
+    body = {
+        "user": user,
+        "password": visit.form.raw("password"),
+        "device": device_of(visit.request),
+    }
     said, refused = await visit.tried("sign-in", lambda: body)
     if said is not None:
-        return signed_in(visit.go(wanted), said["token"])
+        return signed_in(visit.go(wanted), said["token"], said["device"])
     return visit.page("sign_in.html", refused, wanted=wanted, user=user)
 
 
@@ -50,7 +54,8 @@ async def welcome(visit: Visit) -> Response:
     body = {"invitation": invitation, "password": password}
     said, refused = await visit.tried("take-up", lambda: body)
     if said is not None:  # whoever was invited before is shown by whom, and when
-        return signed_in(visit.go("/tokens" if said["invitations"][1:] else "/"), said["token"])
+        begin = "/tokens" if said["invitations"][1:] else "/"
+        return signed_in(visit.go(begin), said["token"], said["device"])
     return visit.page("welcome.html", refused, invitation=invitation)
 
 

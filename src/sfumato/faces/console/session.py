@@ -13,7 +13,9 @@ from sfumato.wire import Refused
 
 # The prefix makes browsers refuse it from any other host, path or unencrypted page.
 COOKIE: Final = "__Host-sfumato"
+DEVICE_COOKIE: Final = "__Host-sfumato-device"
 HOURS_S: Final = 12 * 3600
+YEAR_S: Final = 365 * 24 * 3600
 _CSRF: Final = b"sfumato-csrf/1\n"
 UNSAFE: Final = frozenset({"POST", "PUT", "DELETE", "PATCH"})
 
@@ -62,11 +64,17 @@ def from_elsewhere() -> Refused:
     )
 
 
-def signed_in(reply: Response, token: str) -> Response:
-    """Return the reply, which hands the browser its session."""
-    reply.set_cookie(
-        COOKIE, token, max_age=HOURS_S, path="/", secure=True, httponly=True, samesite="strict"
-    )
+def device_of(request: Request) -> str:
+    """Return the proof that the browser has signed in before, or nothing."""
+    return request.cookies.get(DEVICE_COOKIE, "")[:64]
+
+
+def signed_in(reply: Response, token: str, device: str) -> Response:
+    """Return the reply, which hands the browser its session and the proof of a known device."""
+    for name, value, age_s in ((COOKIE, token, HOURS_S), (DEVICE_COOKIE, device, YEAR_S)):
+        reply.set_cookie(
+            name, value, max_age=age_s, path="/", secure=True, httponly=True, samesite="strict"
+        )
     return reply
 
 

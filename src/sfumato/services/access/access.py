@@ -14,7 +14,7 @@ from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore, Passwords
 from sfumato.door import Ledger
 from sfumato.services.access.admission import Admission, not_signed_in
-from sfumato.services.access.attempts import Attempts
+from sfumato.services.access.attempts import Attempts, device_proof, is_known_device
 from sfumato.services.access.secrets import make_secret_text, token_digest
 
 OWNER: Final = "owner"  # the first owner's name
@@ -51,33 +51,48 @@ class Access:
     admission: Admission
     attempts: Attempts = field(default_factory=Attempts)
 
-    def sign_in(self, name: str, password: str, place: str) -> Json:
+    def sign_in(self, name: str, password: str, place: str, device: str = "") -> Json:
         """Return a session for who knows the password; a wrong name takes as long as a right one.
 
         Whether a name is known, only who knows its password is told.
+
+        Args:
+            name: The user's name.
+            password: The user's password.
+            place: The address that the try comes from.
+            device: What the last session gave as `device`; "" from a device that has none.
         """
-        self.attempts.note(place, name)
         user = self.store.user(name)
         hashed = user.password if user is not None else ""
-        is_right = self.passwords.check(hashed, password[: LONGEST_PASSWORD + 1])
-        now = self.store.user(name)  # a check takes long: they may be sent away meanwhile
-        if user is None or now is None or not is_right or now.is_blocked or now.password != hashed:
-            raise Refused(
-                "not-signed-in", "The name or the password is wrong.", "Try again, or ask anew."
-            )
+        known = device if is_known_device(name, hashed, device) else ""
+        with self.attempts.trying(place, name, known):
+            is_right = self.passwords.check(hashed, password[: LONGEST_PASSWORD + 1])
+            now = self.store.user(name)  # a check takes long: they may be sent away meanwhile
+            if now is None or not is_right or now.is_blocked or now.password != hashed:
+                self._note_failed("" if user is None else name)
+                raise Refused(
+                    "not-signed-in", "The name or the password is wrong.", "Try again, or ask anew."
+                )
         return self._session(now)
+
+    def _note_failed(self, user: str) -> None:
+        """Note wrong tries in the ledger: all of ten minutes at once, so nobody can fill it."""
+        due = self.attempts.failed(user)
+        if due is not None:
+            unknown = due.pop("", 0)
+            self.ledger.note("sign-ins-failed", {"users": dict(due), "unknown_names": unknown})
 
     def take_up(self, invitation: str, password: str, place: str) -> Json:
         """Set the password of whoever was invited, and sign them in; an invitation opens once."""
-        self.attempts.note(place, token_digest(invitation) or "no invitation")
-        token = self._found(invitation)
-        user = None if token is None else self.store.user(token.user)
-        if token is None or user is None or not self._is_open(token) or user.is_blocked:
-            raise Refused(
-                "not-signed-in",
-                "The invitation is wrong, too old, or was taken up already.",
-                "Ask for a new one.",
-            )
+        with self.attempts.trying(place, token_digest(invitation) or "no invitation"):
+            token = self._found(invitation)
+            user = None if token is None else self.store.user(token.user)
+            if token is None or user is None or not self._is_open(token) or user.is_blocked:
+                raise Refused(
+                    "not-signed-in",
+                    "The invitation is wrong, too old, or was taken up already.",
+                    "Ask for a new one.",
+                )
         _check_password(password)
         hashed = self.passwords.hash(password)  # it takes long: they may be sent away meanwhile
         if not self.store.take_token(token.id, self.clock.now()):
@@ -280,7 +295,12 @@ class Access:
     def _session(self, user: User) -> Json:
         actions = tuple(action for action in ACTIONS if action in user.actions)
         made = self._made(user.name, _Opens("session", "signed in", actions, None, SESSION))
-        return {**made, "roles": list(user.roles), "invitations": self.invitations(user.name)}
+        return {
+            **made,
+            "roles": list(user.roles),
+            "invitations": self.invitations(user.name),
+            "device": device_proof(user.name, user.password),
+        }
 
     def _invitation(self, name: str, *, by: str) -> Json:
         self.ledger.note("user-invited", {"user": name, "by": by})
