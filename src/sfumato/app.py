@@ -35,6 +35,7 @@ from sfumato.services.anonymity import Anonymity, HandingOut, Recoding
 from sfumato.services.audit import Audit
 from sfumato.services.connections import set_up
 from sfumato.services.data_sets import DataSets, Source, card_shape
+from sfumato.services.health import Readiness
 from sfumato.services.jobs import Jobs
 from sfumato.services.pipelines import Unsplit
 from sfumato.services.policy import Caps, Confirmations, Policy
@@ -360,6 +361,12 @@ def open_house(
             connections=set_up(connections or {}, PostgresTables()),
             surveys=surveys_of(root, url, ledger, salt, rest),
             sites=site_of(root, door, catalogue, records, rooms, rest),
+            health=Readiness(
+                ledger,
+                catalogue,
+                engine.is_ready,
+                {"vault": root, "anchor": Path(str(settings["anchor"])).parent},
+            ),
         ),
     )
 

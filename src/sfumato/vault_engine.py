@@ -31,6 +31,10 @@ _NO_SALT: Final = bytes(32)  # no row is read while a vault is being made
 class VaultEngine(Engine, StreamEngine, Protocol):
     """What every engine of a vault is asked for."""
 
+    def is_ready(self) -> bool:
+        """Say whether a process that reads rows is there, or can be started; no row is read."""
+        ...
+
 
 @dataclass(frozen=True)
 class Chosen:

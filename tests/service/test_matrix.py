@@ -53,6 +53,7 @@ AGREEMENT: Final = {  # this site is not of it
 # nobody, owner, olga, otto, ada, eve, narrow, vera
 MATRIX: Final[Mapping[str, Row]] = {
     "hello": Row((200,)),  # nobody is asked who they are
+    "ready": Row((200,)),
     "sign-in": Row((200,), body={"user": "ada", "password": PASSWORD}),
     "take-up": Row((401,), body={"invitation": "x", "password": PASSWORD}),
     "sign-out": Row(same(200), body={}),

@@ -21,7 +21,7 @@ import pytest
 import sfumato
 from served import PASSWORD, Service, served
 from sfumato import Refused
-from sfumato.faces.line.tally import Tally
+from sfumato.faces.line.tally import TIMED, Tally
 from vaults import make_vault, patients_vault
 
 
@@ -38,7 +38,7 @@ def test_it_is_well_and_describes_itself_to_all(service: Service) -> None:
     assert service.call("GET", "/v1/hello")[1]["wire"] == 1
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/openapi.json", "/metrics", "/v1/hello"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json", "/metrics", "/v1/hello"])
 def test_a_wrong_host_is_refused_as_described(service: Service, path: str) -> None:
     status, said = service.call("GET", path, headers={"Host": "evil.example"})
     document = service.call("GET", "/openapi.json")[1]
@@ -190,9 +190,18 @@ def test_metrics_count_verbs_and_nothing_else(service: Service) -> None:
     line = re.compile(
         r"# .*|sfumato_door_started_seconds [0-9.]+"
         r'|sfumato_calls_total\{verb="[a-z?-]+",outcome="(answered|refused|fault)"\} [0-9]+'
+        r'|sfumato_call_seconds_(bucket|sum|count)\{verb="[a-z-]+"(,le="[0-9.+Inf]+")?\} [0-9.e-]+'
+        r'|sfumato_(at_work|waiting|queue_refused_total)\{queue="[a-z]+"\} [0-9]+'
+        r"|sfumato_(ready|ledger_frozen|anchor_there|anchor_behind_entries) [0-9]+"
+        r"|sfumato_data_sets(_frozen)? [0-9]+"
+        r'|sfumato_disk_free_bytes\{place="(vault|anchor)"\} [0-9]+'
     )
     assert [found for found in lines if not line.fullmatch(found)] == []
     assert any('verb="card"' in found for found in lines)
+    assert "sfumato_ready 1" in lines
+    assert "sfumato_data_sets 1" in lines
+    timed = {found.split('"')[1] for found in lines if found.startswith("sfumato_call_seconds")}
+    assert "card" in timed <= TIMED
 
 
 def test_a_log_line_has_the_allowed_fields_only(tmp_path: Path) -> None:

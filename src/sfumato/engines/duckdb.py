@@ -255,6 +255,18 @@ class DuckDBEngine:
             raise EngineStopped
         return tuple(str(name) for name in items(answer[0]["open"]))
 
+    def is_ready(self) -> bool:
+        """Say whether the worker is there, or one can be started; no row is read."""
+        held = self._child
+        if held is not None and held.is_ready():
+            return True
+        try:
+            tried = self._start(self._limits.memory_of(0))
+        except OSError:
+            return False
+        tried.kill()
+        return tried.lost is None
+
     def close(self) -> None:
         """Let the worker process go."""
         with self._turn.lock:

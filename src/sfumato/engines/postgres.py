@@ -190,6 +190,10 @@ class PostgresEngine:
             raise EngineStopped
         return tuple(str(name) for name in json.loads(answer))
 
+    def is_ready(self) -> bool:
+        """Say whether the server lets the reader in, who may do no more than read."""
+        return self._held.can_begin(with_probe=True)
+
     def make_reader(self, password: str | None) -> tuple[str, ...] | None:
         """Make the schema and its reader; return what this owner was not allowed to close.
 

@@ -23,6 +23,7 @@ from sfumato.engines.frames import Header, framed, read_frame
 from sfumato.engines.secluded import seclude
 
 START_S: Final = 120.0
+_PROBE_S: Final = 20.0
 
 
 class DriverChild(Child):
@@ -89,6 +90,21 @@ class Held:
     def pid(self) -> int | None:
         """Return the process id of the driver, if there is one."""
         return None if self._child is None else self._child.pid
+
+    def can_begin(self, *, with_probe: bool) -> bool:
+        """Say whether another driver can be started; with a probe, whether all is as it was."""
+        try:
+            tried = DriverChild(self._module)
+        except OSError:
+            return False
+        try:
+            tried.begin(self._begin, START_S)
+            if tried.lost is not None or not with_probe:
+                return tried.lost is None
+            answer = tried.ask({"do": "probe"}, _PROBE_S)
+        finally:
+            tried.kill()
+        return answer is not None and answer[0].get("ok") is True and answer[1] == b"[]"
 
     def close(self) -> None:
         """Let the driver go."""

@@ -176,6 +176,10 @@ class SparkEngine:
             raise EngineStopped
         return tuple(str(name) for name in json.loads(answer))
 
+    def is_ready(self) -> bool:
+        """Say whether a driver can be started; a JVM is not, as it is large."""
+        return self._held.can_begin(with_probe=False)
+
     def close(self) -> None:
         """Let the driver and its JVM go, and the folder of their settings."""
         self._held.close()

@@ -22,6 +22,7 @@ from sfumato.services.audit import Audit
 from sfumato.services.connections import Connections
 from sfumato.services.data_sets import DataSets
 from sfumato.services.federated import Sites
+from sfumato.services.health import Readiness
 from sfumato.services.jobs import Jobs
 from sfumato.services.pipelines import Pipelines
 from sfumato.services.policy import Caps, Confirmations, Policy
@@ -54,6 +55,7 @@ class Desk:
     pipelines: Pipelines
     airlock: Airlock
     sites: Sites
+    health: Readiness
 
     def admitted(self, verb: str, token: str) -> Caller | None:
         """Return who calls, if the verb asks; or refuse. Nothing else is looked at before."""
@@ -104,6 +106,11 @@ def _hello(_desk: Desk, _body: Body, _place: str) -> Json:
     return {"wire": WIRE, "version": VERSION}
 
 
+def _ready(desk: Desk, _body: Body, _place: str) -> Json:
+    missing = desk.health.missing()
+    return {"ready": not missing, "missing": list(missing)}
+
+
 def _sign_in(desk: Desk, body: Body, place: str) -> Json:
     device = "" if body.get("device") is None else text_of(body, "device")
     return desk.access.sign_in(text_of(body, "user"), text_of(body, "password"), place, device)
@@ -142,6 +149,7 @@ def _ask(desk: Desk, caller: Caller, body: Body) -> Json:
 
 _OPEN: Final[Mapping[str, Callable[[Desk, Body, str], Json]]] = {
     "hello": _hello,
+    "ready": _ready,
     "sign-in": _sign_in,
     "take-up": _take_up,
     **OPEN_SURVEY_VERBS,

@@ -59,6 +59,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         opened({"wire": COUNT, "version": text()}),
     ),
     Route(
+        "ready", "GET", "/v1/ready", "Whether it can charge and read, and what is missing.", None,
+        opened({"ready": FLAG, "missing": listed(text())}),
+    ),
+    Route(
         "sign-in", "POST", "/v1/sign-in", "A session of twelve hours for a name and a password.",
         None, TOKEN,
         shape(

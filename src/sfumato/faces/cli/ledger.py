@@ -135,7 +135,7 @@ def thaw(shell: Shell, shape: str | None) -> None:
     text = "\n".join(table_text(["shape", "stopped at", "user", "question"], rows))
     said = [text if rows else "No question waits."]
     for one in lost:
-        said.append(f"Read again: {one['says']} ({one['times']} times, last {one['last']}).")
+        said.append(f"Read again: {one['says']}. Times: {one['times']}, the last {one['last']}.")
     shell.show({"frozen": waiting, "lost": lost}, "\n".join(said))
 
 

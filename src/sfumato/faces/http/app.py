@@ -19,6 +19,7 @@ from sfumato.faces.http.api import api_routes
 from sfumato.faces.http.bodies import Bodies
 from sfumato.faces.http.headers import Headed
 from sfumato.faces.http.openapi import openapi
+from sfumato.faces.http.prometheus import PROMETHEUS, prometheus
 from sfumato.faces.http.replies import json_reply, not_there, refusal_reply
 from sfumato.faces.http.senders import bearer, place_of
 from sfumato.faces.line.edge_end import Line
@@ -36,6 +37,12 @@ def edge_app(
         await line.call("hello", params={})
         return PlainTextResponse("ok\n")
 
+    async def readyz(_request: Request) -> Response:
+        said = json.loads((await line.call("ready", params={})).body)
+        if said.get("ready") is True:
+            return PlainTextResponse("ready\n")
+        return refusal_reply(not_ready(said))
+
     async def metrics(request: Request) -> Response:
         found = await line.call(
             "metrics", token=bearer(request), place=place_of(request), params={}
@@ -49,6 +56,7 @@ def edge_app(
 
     routes: list[BaseRoute] = [
         Route("/healthz", healthz, methods=["GET"]),
+        Route("/readyz", readyz, methods=["GET"]),
         Route("/openapi.json", described, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
         *api_routes(line),
@@ -65,6 +73,18 @@ def edge_app(
     )
     app.router.redirect_slashes = False
     return Headed(Bodies(app), hosts, is_secure=is_secure)
+
+
+def not_ready(said: Json) -> Refused:
+    """Return the refusal of a service that cannot do its work just now, and why."""
+    found = said.get("missing")
+    missing = [str(one) for one in found] if isinstance(found, list) else []
+    return Refused(
+        "service-down",
+        f"The service is not ready: {', '.join(missing) or 'its door does not say why'}.",
+        "See docs/serving.md for what each word means.",
+        missing=missing,
+    )
 
 
 def lab_app(hosts: Sequence[str]) -> Headed:
@@ -84,26 +104,6 @@ def lab_app(hosts: Sequence[str]) -> Headed:
 
 async def _to_the_lab(_request: Request) -> Response:
     return RedirectResponse("/lab", 303)
-
-
-PROMETHEUS = "text/plain; version=0.0.4"
-
-
-def prometheus(found: Json) -> str:
-    """Return the counts as Prometheus reads them; verbs and outcomes are of closed lists."""
-    calls = found["calls"]
-    lines = [
-        "# HELP sfumato_calls_total Calls that ended, by verb and outcome.",
-        "# TYPE sfumato_calls_total counter",
-        *(
-            f'sfumato_calls_total{{verb="{c["verb"]}",outcome="{c["outcome"]}"}} {c["count"]}'
-            for c in (calls if isinstance(calls, list) else [])
-        ),
-        "# HELP sfumato_door_started_seconds When the door process began.",
-        "# TYPE sfumato_door_started_seconds gauge",
-        f"sfumato_door_started_seconds {found['began']}",
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def _closing(line: Line):  # type: ignore[no-untyped-def]

@@ -19,7 +19,8 @@ def openapi(version: str) -> Json:
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     paths |= {
-        "/healthz": {"get": _text("healthz", "Whether the door answers.", None)},
+        "/healthz": {"get": _text("healthz", "Whether the processes are alive.", None)},
+        "/readyz": {"get": _text("readyz", "Whether it can charge and read.", None)},
         "/metrics": {"get": _text("prometheus", "The counts, for Prometheus.", "watch")},
         "/openapi.json": {"get": _text("openapi", "This document.", None)},
     }

@@ -111,10 +111,11 @@ class DoorEnd:
         self._heavy = Threads(2, "heavy")
         self._tensor_turns = Turns(Most(4, 1))
         self._tensors = Threads(4, "tensors")
+        self._adds = Turns(Most(1, 1))
         self._files = Receiver(desk)
         rooms = {
             ASK: Room(self._turns, self._long),
-            ADD: Room(Turns(Most(1, 1)), Threads(1, "adds")),
+            ADD: Room(self._adds, Threads(1, "adds")),
         }
         self._runner = Runner(desk, rooms, self._wait_for_the_beat)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -172,8 +173,10 @@ class DoorEnd:
 
     async def _counted(self, work: Awaitable[str], known: _Known) -> _Said:
         """Return what the work gives, or its refusal, counted."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         said = await _answered(work)
-        self._tally.note(known.verb, known.user, said.code)
+        self._tally.note(known.verb, known.user, said.code, loop.time() - begun)
         return said
 
     async def _done(self, frame: Frame, known: _Known) -> str:
@@ -187,7 +190,9 @@ class DoorEnd:
         known.user = "" if caller is None else caller.user
         if call.verb == "metrics":
             self._desk.check("metrics", caller)
-            return json_text(self._tally.counts())
+            measures = await self._quick.done(self._desk.health.measures)
+            await self._wait_for_the_beat()  # who waits just now hangs on how long rows take
+            return json_text({**self._tally.counts(), **measures, "queues": self._queues()})
         if call.verb in HEAVY and caller is not None:
             async with self._heavy_turns.turn(caller.user):
                 return await self._heavy.done(self._still, call, frame.body)
@@ -207,6 +212,18 @@ class DoorEnd:
                 return await self._long.done(self._still, call, frame.body)
         finally:  # a refusal waits too: it may come after rows were read
             await self._wait_for_the_beat()
+
+    def _queues(self) -> list[Json]:
+        """Return how many are at work and wait of each kind of work, and who found no place."""
+        kinds = {
+            "questions": self._turns, "readings": self._reading, "prices": self._heavy_turns,
+            "tensors": self._tensor_turns, "adds": self._adds,
+        }  # fmt: skip
+        counted = {kind: turns.counts() for kind, turns in kinds.items()}
+        return [
+            {"queue": kind, "at_work": at_work, "waiting": waiting, "refused": kinds[kind].refused}
+            for kind, (at_work, waiting) in counted.items()
+        ]
 
     async def _asked(self, call: Call, user: str, body: bytes) -> str:
         """Return the answer: paid with others, written with others; counts are read so too."""

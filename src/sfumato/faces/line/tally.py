@@ -1,7 +1,7 @@
-"""What is counted and logged of the door's work: verbs and how they ended, nothing else.
+"""What is counted and logged of the door's work: verbs, how they ended, and how long some took.
 
 What became of a question once rows were read is told to its asker alone: here it counts as
-answered, whatever came of it.
+answered, whatever came of it. Only of verbs that read no row it is counted how long they took.
 """
 
 from __future__ import annotations
@@ -20,6 +20,16 @@ FIELDS: Final = ("at", "verb", "user", "outcome", "code")  # a log line has no o
 AFTER_ROWS: Final = frozenset(
     {"question-failed", "question-frozen", "stream-failed", "stream-lost"}
 )
+# Of these it is counted how long they took: they read no row, draw no noise, wait for no reading
+# and hash no password. Whatever is not listed may have rows in its time (rules.md, 15).
+TIMED: Final = frozenset(
+    {
+        "approvals", "begin", "budget", "card", "data-sets", "entries", "frozen-questions",
+        "grants", "hello", "me", "policies", "price", "ready", "releases", "sheet", "spending",
+        "tokens", "users", "verify-ledger",
+    }
+)  # fmt: skip
+BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 2.0, 10.0)
 # Of these no line is written: when a ballot came, and after which, is nobody's business.
 UNWRITTEN: Final = frozenset({"survey-token", "survey-report", "survey-sheet", "survey"})
 
@@ -31,14 +41,17 @@ class Tally:
         self._write = write
         self._began = time.time()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._took: dict[str, _Took] = {}
         self._lock = threading.Lock()
 
-    def note(self, verb: str, user: str, code: object) -> None:
-        """Count a call that ended, and write its line."""
+    def note(self, verb: str, user: str, code: object, took_s: float = 0.0) -> None:
+        """Count a call that ended, and write its line; how long it took is in none."""
         shown = code if code not in AFTER_ROWS else None
         outcome = "answered" if shown is None else "fault" if shown == "fault" else "refused"
         with self._lock:
             self._counts[verb, outcome] += 1
+            if verb in TIMED:
+                self._took.setdefault(verb, _Took()).note(took_s)
         if self._write is to_nowhere or verb in UNWRITTEN:
             return
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -49,8 +62,28 @@ class Tally:
         """Return what was counted."""
         with self._lock:
             found = sorted(self._counts.items())
+            took = [{"verb": verb, **one.as_json()} for verb, one in sorted(self._took.items())]
         calls = [{"verb": verb, "outcome": how, "count": n} for (verb, how), n in found]
-        return {"began": self._began, "calls": calls}
+        return {"began": self._began, "calls": calls, "took": took}
+
+
+class _Took:
+    """How many calls of one verb took at most so long, and how long all took."""
+
+    def __init__(self) -> None:
+        self._within = [0] * len(BOUNDS_S)
+        self._calls = 0
+        self._all_s = 0.0
+
+    def note(self, took_s: float) -> None:
+        self._calls += 1
+        self._all_s += took_s
+        for place, bound_s in enumerate(BOUNDS_S):
+            self._within[place] += took_s <= bound_s
+
+    def as_json(self) -> Json:
+        within = [[bound, count] for bound, count in zip(BOUNDS_S, self._within, strict=True)]
+        return {"within": within, "calls": self._calls, "seconds": self._all_s}
 
 
 def to_standard_error(line: str) -> None:
