@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,13 +70,14 @@ def test_a_mutant_keeps_its_name_while_its_function_does() -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> bench.Bench:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bench.Bench]:
     home = tmp_path_factory.mktemp("bench")
     for name, text in (("src/much.py", SOURCE), ("tests/test_much.py", TEST)):
         (home / name).parent.mkdir()
         (home / name).write_text(text)
     bench.link(home)
-    return bench.Bench(home)
+    with closing(bench.Bench(home)) as found:
+        yield found
 
 
 def judged(made: bench.Bench, operator: str, before: str) -> tuple[str, str]:
@@ -99,6 +102,15 @@ def test_tests_that_fail_anyway_judge_nothing(made: bench.Bench) -> None:
     (mutant, *_) = mutants("src/much.py", SOURCE.encode())
     with pytest.raises(bench.Red):
         made.judge(Target("noise", "src/much.py", ("tests/test_red.py",)), mutant)
+
+
+def test_what_takes_too_long_is_stopped_and_the_next_is_run(made: bench.Bench) -> None:
+    (made.home / "tests" / "test_slow.py").write_text(
+        "def test_it() -> None:\n    while True: ...\n"
+    )
+    with closing(bench.Runner(made.home)) as runner:
+        assert runner.run(["-q", "tests/test_slow.py"], 3.0) is None
+        assert runner.run(["-q", "tests/test_much.py"], 60.0) == 0
 
 
 def test_every_file_and_every_test_that_is_named_is_there() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -11,8 +13,8 @@ import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +26,28 @@ from tools.mutate.targets import Target
 ROOT = Path(__file__).parents[2]
 LEAST_S = 60.0  # what any test file may take, beside five times what it takes unchanged
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.M)
-OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--hypothesis-seed=0")
+EARLY = "ignore::pytest.PytestAssertRewriteWarning"  # of plugins that are imported before the fork
+OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-W", EARLY)
+
+OUTPUT = "pytest.out"
+# says the fork's number, then how it has ended; the fork leads a group of its own
+FORKS = """
+import json, os, sys
+import pytest, hypothesis, numpy, scipy.stats, xdist
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(sys.argv[1], 577, 0o600)
+        for place, file in enumerate((nothing, output, output)):
+            os.dup2(file, place)
+        code = pytest.main(json.loads(line))
+        sys.stdout.flush()
+        os._exit(code)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
 class Red(Exception):
@@ -38,6 +61,7 @@ class Bench:
     home: Path
     _took_s: dict[str, float] = field(default_factory=dict)
     _written: int = 0
+    _started: Runner | None = None
 
     def judge(self, target: Target, mutant: Mutant) -> tuple[Verdict, str]:
         """Return what the tests say of the mutant, and the first that fails."""
@@ -80,28 +104,58 @@ class Bench:
 
     def _run(self, test: str, limit_s: float) -> tuple[Verdict, str]:
         shutil.rmtree(self.home / ".hypothesis", ignore_errors=True)
-        python = self.home / ".venv" / "bin" / "python"
-        with subprocess.Popen(
-            [python, "-m", "pytest", *OPTIONS, "-m", "not slow", test],
-            cwd=self.home,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        ) as process:
-            try:
-                out, _ = process.communicate(timeout=limit_s)
-            except subprocess.TimeoutExpired:
-                return "slow", test
-            finally:  # of a run that is stopped, nothing is left either
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode == 0:
+        code = self._runner().run([*OPTIONS, "-m", "not slow", test], limit_s)
+        if code is None:
+            return "slow", test
+        if code == 0:
             return "survived", ""
-        found = FAILED.search(out)
+        found = FAILED.search((self.home / OUTPUT).read_text("utf-8", errors="replace"))
         return "killed", found[1].removeprefix("tests/") if found else f"{test} does not start"
+
+    def _runner(self) -> Runner:
+        if self._started is None:
+            self._started = Runner(self.home)
+        return self._started
+
+    def close(self) -> None:
+        """Let the process of the tests go."""
+        if self._started is not None:
+            self._started.close()
+
+
+class Runner:
+    """Runs tests in forks of a process that has imported what is not ours: most of their time."""
+
+    def __init__(self, home: Path) -> None:
+        self._process = subprocess.Popen(
+            [home / ".venv" / "bin" / "python", "-c", FORKS, OUTPUT],
+            cwd=home,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # what is forked has no threads
+            text=True,
+        )
+
+    def run(self, arguments: Sequence[str], limit_s: float) -> int | None:
+        """Return how pytest ends with these arguments; None if it takes too long."""
+        asked, told = self._process.stdin, self._process.stdout
+        if asked is None or told is None:
+            raise OSError("the process of the tests has no pipes")
+        asked.write(json.dumps(list(arguments)) + "\n")
+        asked.flush()
+        child = int(told.readline())
+        try:
+            is_over, _, _ = select.select([told], [], [], limit_s)
+        finally:  # of a run that is stopped, nothing is left either
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+        code = int(told.readline())
+        return code if is_over else None
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self._process.communicate()
 
 
 @contextmanager
@@ -115,7 +169,9 @@ def bench() -> Iterator[Bench]:
                 (home / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, home / name)
         link(home)
-        yield Bench(home)
+        made = Bench(home)
+        with closing(made):
+            yield made
 
 
 def link(home: Path) -> None:
