@@ -37,7 +37,7 @@ from sfumato.engines import duckdb as engine_module
 from sfumato.engines import kernel, kernel_order, kernel_sums
 from sfumato.engines.cold import Cold, ColdKey, lower_cold
 from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.kernel_types import ORDER_BITS, PERSON_BITS, Columns
+from sfumato.engines.kernel_types import MOST, ORDER_BITS, PERSON_BITS, Columns
 from sfumato.engines.known import CROWD_BITS, Known, read_known
 from sfumato.plan.lower import lower
 
@@ -476,8 +476,8 @@ def test_a_private_text_that_is_no_column_is_left_to_plain_sql(
 
 def test_sums_that_could_pass_64_bits_are_not_added_up() -> None:
     cells, amounts = np.zeros(2, np.int64), [np.ones(2, np.int64)]
-    for most in (kernel_sums.MOST, kernel_sums.MOST + 1):
-        if most > kernel_sums.MOST:
+    for most in (MOST, MOST + 1):
+        if most > MOST:
             with pytest.raises(OverflowError):
                 kernel_sums.by_cell(cells, (), amounts, [most], 1)
         else:
