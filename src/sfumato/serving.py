@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from sfumato.core.network import Network
 from sfumato.core.refusal import Refused
 from sfumato.engines.secluded import keep_to_itself
 from sfumato.extras import need
@@ -53,6 +55,7 @@ class Serving:
     tls_cert: str | None = None
     tls_key: str | None = None
     is_behind_proxy: bool = False
+    proxies: tuple[str, ...] = ()  # addresses or networks of proxies; only they, and we, connect
     quantum_ms: int = 250
     is_logged: bool = False
     max_upload_mb: int = 2000
@@ -86,12 +89,38 @@ def check(serving: Serving) -> None:
 
     if (serving.tls_cert is None) != (serving.tls_key is None):
         raise Refused("serve-unsafe", "A certificate needs its key.", "Give both.")
+    proxy_networks(serving)
     if not is_loopback(serving.host) and not serving.is_secure:
         raise Refused(
             "serve-unsafe",
             f"{serving.host} can be reached from other machines, and nothing would be encrypted.",
             "Give --tls-cert and --tls-key, or --behind-proxy where a proxy does it.",
         )
+    if not is_loopback(serving.host) and serving.tls_cert is None and not serving.proxies:
+        raise Refused(
+            "serve-unsafe",
+            f"{serving.host} can be reached from other machines, and not only by the proxy: who "
+            "goes past it would send tokens in clear text.",
+            "Name the proxy with --proxy ADDRESS, as nobody else is spoken with then; or listen on "
+            "127.0.0.1, or give --tls-cert and --tls-key.",
+        )
+
+
+def proxy_networks(serving: Serving) -> tuple[Network, ...]:
+    """Return the networks of the proxies that were named, or refuse."""
+    if serving.proxies and not serving.is_behind_proxy:
+        raise Refused("serve-unsafe", "A proxy was named, and no --behind-proxy.", "Give both.")
+    found = []
+    for text in serving.proxies:
+        with contextlib.suppress(ValueError):
+            found.append(ipaddress.ip_network(text))
+    if len(found) < len(serving.proxies) or any(one.prefixlen == 0 for one in found):
+        raise Refused(
+            "serve-unsafe",
+            "A proxy is named by its address, as 192.0.2.7, or a network, as 192.0.2.0/28.",
+            "Write the address from which it connects.",
+        )
+    return tuple(found)
 
 
 def serve(serving: Serving, say: Callable[[str], None]) -> None:
@@ -252,7 +281,9 @@ def _end(process: subprocess.Popen[bytes] | None) -> None:
 def child(what: str) -> None:
     """Be the door or the edge, as standard input says, until it ends."""
     settings = json.loads(sys.stdin.buffer.readline())
-    serving = Serving(**{**settings["serving"], "names": tuple(settings["serving"]["names"])})
+    said = settings["serving"]
+    lists = {name: tuple(said[name]) for name in ("names", "proxies")}
+    serving = Serving(**{**said, **lists})
     keep_to_itself()  # an edge that is broken into reads no key out of the door's memory
     line = Path(settings["line"])
     try:
@@ -339,6 +370,7 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
         connections=serving.connections,
         # a proxy is the place of all: whom it lets in is its own to limit
         of_one_place=serving.connections if serving.is_behind_proxy else serving.of_one_place,
+        only=proxy_networks(serving),
     )
     # What uvicorn warns of is what strangers send: a log of ours is not theirs to fill.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -352,7 +384,7 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
         server_header=False,
         date_header=False,
         proxy_headers=serving.is_behind_proxy,
-        forwarded_allow_ips="127.0.0.1",
+        forwarded_allow_ips=["127.0.0.1", *serving.proxies],
         ssl_certfile=serving.tls_cert,
         ssl_keyfile=serving.tls_key,
         timeout_keep_alive=serving.idle_s,

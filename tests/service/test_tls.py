@@ -16,6 +16,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 import sfumato
 from certificates import write_certificate
@@ -23,7 +25,8 @@ from peopled import peopled_vault
 from raw_http import Raw, raw, replies, request, statuses
 from served import Service, served, served_with
 from sfumato import Refused
-from sfumato.serving import Serving, check
+from sfumato.faces.http.guard import Limits, guarded
+from sfumato.serving import Serving, check, proxy_networks
 
 JSON: Final = "Content-Type: application/json"
 
@@ -87,7 +90,69 @@ def test_nothing_is_served_to_others_in_clear_text(host: str) -> None:
     with pytest.raises(Refused) as refused:
         check(Serving(vault="v", host=host))
     assert refused.value.code == "serve-unsafe"
-    check(Serving(vault="v", host=host, is_behind_proxy=True))
+    with pytest.raises(Refused, match="not only by the proxy"):
+        check(Serving(vault="v", host=host, is_behind_proxy=True))
+    check(
+        Serving(vault="v", host=host, is_behind_proxy=True, proxies=("192.0.2.7", "2001:db8::/64"))
+    )
+
+
+@pytest.mark.parametrize("proxy", ["0.0.0.0/0", "::/0", "proxy.example", "", "192.0.2.7/24"])
+def test_a_proxy_is_named_by_the_address_that_it_connects_from(proxy: str) -> None:
+    with pytest.raises(Refused, match="named by its address"):
+        check(Serving(vault="v", host="192.0.2.1", is_behind_proxy=True, proxies=(proxy,)))
+    with pytest.raises(Refused, match="no --behind-proxy"):
+        check(Serving(vault="v", proxies=("192.0.2.7",)))
+
+
+async def nothing(scope: object, receive: object, send: object) -> None:
+    """Be an app."""
+
+
+class Closing(asyncio.Transport):
+    """A connection from some address, which says whether it was hung up on."""
+
+    is_aborted = False
+
+    def __init__(self, address: str) -> None:
+        super().__init__({"peername": (address, 5), "sockname": ("192.0.2.1", 80)})
+        self.sent = b""
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def close(self) -> None:
+        """Be let go of."""
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+
+
+@pytest.mark.parametrize(
+    ("address", "may"),
+    [
+        ("192.0.2.7", True), ("192.0.2.8", False), ("::ffff:192.0.2.7", True), ("127.0.0.1", True),
+        ("::1", True), ("2001:db8::5", True), ("2001:db9::5", False), ("", False), ("?", False),
+    ],
+)  # fmt: skip
+def test_who_goes_past_a_named_proxy_is_hung_up_on_without_a_word(address: str, may: bool) -> None:
+    named = Serving(vault="v", is_behind_proxy=True, proxies=("192.0.2.7", "2001:db8::/64"))
+    made = guarded(Limits(only=proxy_networks(named)))
+    with asyncio.Runner() as runner:
+        link = Closing(address)
+
+        async def connected() -> None:
+            config = uvicorn.Config(nothing)
+            config.load()
+            protocol = made(config, ServerState(), {})
+            protocol.connection_made(link)
+            protocol.connection_lost(None)
+
+        runner.run(connected())
+    assert (not link.is_aborted, link.sent) == (may, b"")
 
 
 def test_a_certificate_needs_its_key() -> None:

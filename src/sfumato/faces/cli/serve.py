@@ -20,7 +20,14 @@ from sfumato.wire import Refused
     "--behind-proxy",
     "is_behind_proxy",
     is_flag=True,
-    help="A proxy on this machine does the encryption.",
+    help="A proxy does the encryption: on this machine, or the one that --proxy names.",
+)
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="The proxy's address or network; nobody else may connect.",
 )
 @click.option(
     "--ledger",

@@ -19,7 +19,8 @@ from sfumato.wire import Refused
 @click.option("--name", "names", multiple=True, help="A host name that clients use for it.")
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False))
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False))
-@click.option("--behind-proxy", "is_behind_proxy", is_flag=True, help="A proxy here encrypts.")
+@click.option("--behind-proxy", "is_behind_proxy", is_flag=True, help="A proxy encrypts.")
+@click.option("--proxy", "proxies", multiple=True, metavar="ADDRESS", help="The proxy's address.")
 @click.option("--quantum", "quantum_ms", type=click.IntRange(0, 60_000), default=250, metavar="MS")
 @click.option(
     "--tensors",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sfumato.core.network import network_of
+from sfumato.core.network import Network, is_within, network_of
 
 HEAD_BYTES: Final = 16 * 1024
 HEADERS: Final = 100
@@ -26,6 +26,7 @@ class Limits:
     connections: int = 2000
     of_one_place: int = 1000
     unread_s: float = 30.0  # to read on, where the rest of a reply waits for it; and again
+    only: tuple[Network, ...] = ()  # whence connections may come, besides this machine; () is all
 
 
 _PLACES: Final[Counter[str]] = Counter()  # open connections of this process, by network
@@ -71,9 +72,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._left = 0  # how much of the reply had to be read yet when that timer began
+        address = self.client[0] if self.client else "?"
         if self.place is None:
-            self.place = Place(self.client[0] if self.client else "?")
-        if self.place.has_too_many(self.limits):
+            self.place = Place(address)
+        if self.limits.only and not is_within(address, self.limits.only):
+            transport.abort()  # somebody goes past the proxy, in clear text: they get no word
+        elif self.place.has_too_many(self.limits):
             self._end(503, "Too many connections.")
         else:
             self._begin_head()
