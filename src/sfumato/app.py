@@ -54,6 +54,7 @@ from sfumato.stores.keys import ReceiptKey, make_secret, read_secret
 from sfumato.stores.passwords import Argon2Passwords
 from sfumato.stores.sqlite import create_ledger
 from sfumato.stores.streams import FileStreams
+from sfumato.temporary import sweep
 from sfumato.vault_engine import NAMES, choose_engine, open_engine
 from sfumato.vault_rest import SETTING, check_sealable, new_rest, sealing_of
 from sfumato.vault_stores import (
@@ -324,6 +325,7 @@ def open_house(
     door = Door(ledger, engine, pool, code_digest())
     brought = Environments()
     brought.sweep()
+    sweep()  # folders of killed processes, in the temporary directory
     runtime = read_runtime(settings.get("sandbox"))
     sandbox = Bubblewrap(partial(environment, vault=root), dice, own=brought, runtime=runtime)
     split = engine if isinstance(engine, DuckDBEngine | SparkEngine) else Unsplit(NAMES[kind])

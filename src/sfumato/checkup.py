@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +33,7 @@ from sfumato.sandbox import (
 )
 from sfumato.settings import settings_of
 from sfumato.stores.sqlite import create_ledger
+from sfumato.temporary import temporary_folder
 from sfumato.vault_engine import NAMES
 
 if TYPE_CHECKING:
@@ -142,9 +142,9 @@ def _check_engine() -> Finding:
 
 def _check_sqlite() -> Finding:
     """Make a ledger and open it: that refuses an old SQLite and settings that lose entries."""
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         try:
-            create_ledger(Path(folder) / "ledger.sqlite", SystemClock(), SystemDice()).close()
+            create_ledger(folder / "ledger.sqlite", SystemClock(), SystemDice()).close()
         except (Refused, Bug) as wrong:
             return Finding("ledger", False, str(wrong))
     version = apsw.sqlite_lib_version()

@@ -13,11 +13,11 @@ import json
 import logging
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -31,10 +31,11 @@ from sfumato.engines.secluded import keep_to_itself
 from sfumato.extras import need
 from sfumato.federated.rooms import RoomLimits
 from sfumato.garbage import look_again, look_seldom
+from sfumato.temporary import temporary_folder
 
 LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
 PAUSE_S: Final = 0.5  # before a child that died is started again
-START_S: Final = 30.0
+START_S: Final = 120.0  # that an edge has to listen, once the door is ready
 SWITCH_S: Final = 0.0005  # a thread that comes back from the disk waits less for its turn
 _GO: Final = b"go\n"
 _HOME: Final = str(Path(__file__).resolve().parents[1])
@@ -129,8 +130,8 @@ def serve(serving: Serving, say: Callable[[str], None]) -> None:
     listening = _bound(serving)
     port = int(listening.getsockname()[1])
     serving = Serving(**{**asdict(serving), "port": port})
-    with tempfile.TemporaryDirectory(prefix="sfumato-") as folder:
-        keeper = _Keeper(serving, Path(folder) / "door", listening, say)
+    with temporary_folder() as folder:
+        keeper = _Keeper(serving, folder / "door", listening, say)
         keeper.run()
 
 
@@ -191,10 +192,11 @@ class _Keeper:
         door = edge = None
         try:
             door, edge = self._started("door"), self._started("edge")  # each loads on its own core
-            link = _heard(door)
+            link = _heard(door, self._stop)
             _open_the_gate(edge)
-            _heard(edge)
-            self._greet(link)
+            _heard(edge, self._stop, START_S)
+            if not self._stop.is_set():
+                self._greet(link)
             while not self._stop.wait(PAUSE_S):
                 door, edge = self._kept("door", door), self._kept("edge", edge)
         finally:
@@ -218,10 +220,13 @@ class _Keeper:
         begun = self._started(what)
         if what == "edge":
             _open_the_gate(begun)
-        with contextlib.suppress(Refused):  # it ended before it was ready: the next look sees it
-            link = _heard(begun)
+        try:
+            link = _heard(begun, self._stop, START_S if what == "edge" else None)
             if link:
                 self._greet(link)
+        except Refused:  # it ended, or hangs: the next look starts another
+            begun.kill()
+            begun.wait()
         return begun
 
     def _started(self, what: str) -> subprocess.Popen[bytes]:
@@ -250,9 +255,16 @@ def _open_the_gate(edge: subprocess.Popen[bytes]) -> None:
             edge.stdin.flush()
 
 
-def _heard(process: subprocess.Popen[bytes]) -> str:
-    """Return what the child says when it is ready; a child that says nothing is a fault."""
-    line = process.stdout.readline() if process.stdout is not None else b""
+def _heard(
+    process: subprocess.Popen[bytes], stop: threading.Event, patience_s: float | None = None
+) -> str:
+    """Return what the child says when it is ready, or nothing if we are to stop meanwhile.
+
+    A child that ends, or is not ready in that time, is refused.
+    """
+    line = _line_of(process, stop, patience_s)
+    if stop.is_set():
+        return ""
     said = json.loads(line) if line else {}
     if said.get("refused"):
         code, cause, next_step = said["refused"]
@@ -262,6 +274,19 @@ def _heard(process: subprocess.Popen[bytes]) -> str:
             "service-down", "A process of the service did not start.", "See what it said above."
         )
     return str(said["ready"])
+
+
+def _line_of(
+    process: subprocess.Popen[bytes], stop: threading.Event, patience_s: float | None
+) -> bytes:
+    """Return the child's first line; nothing if it ends, is late, or we are to stop."""
+    until = None if patience_s is None else time.monotonic() + patience_s
+    if process.stdout is None:
+        return b""
+    while not stop.is_set() and (until is None or time.monotonic() < until):
+        if select.select([process.stdout], [], [], PAUSE_S)[0]:
+            return process.stdout.readline()  # a child writes its line in one go
+    return b""
 
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:
@@ -282,7 +307,7 @@ def child(what: str) -> None:
     """Be the door or the edge, as standard input says, until it ends."""
     settings = json.loads(sys.stdin.buffer.readline())
     said = settings["serving"]
-    lists = {name: tuple(said[name]) for name in ("names", "proxies")}
+    lists = {name: tuple(said.get(name, ())) for name in ("names", "proxies")}
     serving = Serving(**{**said, **lists})
     keep_to_itself()  # an edge that is broken into reads no key out of the door's memory
     line = Path(settings["line"])
@@ -390,20 +415,21 @@ def _be_edge(serving: Serving, line: Path, descriptor: int) -> None:
         timeout_keep_alive=serving.idle_s,
         timeout_graceful_shutdown=5,
     )
-    server = uvicorn.Server(config)
+
+    class TellingServer(uvicorn.Server):
+        """Tells the keeper when it listens, itself: a thread that watched it could die unheard."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            """Listen, and say so."""
+            await super().startup(sockets=sockets)
+            if self.started:
+                _tell({"ready": ""})
+
+    server = TellingServer(config)
     config.load()  # whatever is loaded, while the door still opens its vault
     look_seldom()
     sys.stdin.buffer.readline()  # the gate opens; or the keeper is gone, and so is this process
     _end_with_the_keeper()
     listening = socket.socket(fileno=descriptor)
-    threading.Thread(target=_tell_when_started, args=(server,), daemon=True).start()
     with asyncio.Runner(loop_factory=guarded_loop(limits)) as runner:
         runner.run(server.serve(sockets=[listening]))
-
-
-def _tell_when_started(server) -> None:  # type: ignore[no-untyped-def]
-    until = time.monotonic() + START_S
-    while not server.started and time.monotonic() < until:
-        time.sleep(0.01)
-    if server.started:
-        _tell({"ready": ""})

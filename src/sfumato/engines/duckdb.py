@@ -51,6 +51,7 @@ from sfumato.engines.take import ONE_NUMBER, carried_out, here
 from sfumato.plan.lower import Statement, lower
 from sfumato.plan.lower_looks import look_of
 from sfumato.plan.print_values import Secret
+from sfumato.temporary import temporary_folder
 from sfumato.together import Ended
 
 SALT_BYTES: Final = 32
@@ -226,11 +227,8 @@ class DuckDBEngine:
             "columns": None if order.columns is None else list(order.columns),
             "grouped": order.is_grouped,
         }
-        spill = tempfile.mkdtemp(prefix="sfumato-")  # 0700
-        try:
-            answer = self._once(request, self._limits.prepare_deadline_s, spill)
-        finally:
-            shutil.rmtree(spill, ignore_errors=True)
+        with temporary_folder() as spill:
+            answer = self._once(request, self._limits.prepare_deadline_s, str(spill))
         if answer is None or answer[0].get("ok") is not True:
             raise unreadable()
         if "refused" in answer[0]:

@@ -7,7 +7,6 @@ if it runs, and, being a question, brings back something.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ import duckdb
 import numpy as np
 
 from sfumato.engines.locked import Room, lock_statements
+from sfumato.temporary import temporary_folder
 
 # name -> statement; {f} is a folder that holds canary.csv, .txt, .json, .parquet and .duckdb.
 PROBES: Final[Mapping[str, str]] = {
@@ -98,9 +98,9 @@ PROBES: Final[Mapping[str, str]] = {
 
 def open_probes(room: Room) -> Iterator[str]:
     """Yield the name of every probe that got through."""
-    with tempfile.TemporaryDirectory(prefix="sfumato-probe-") as folder:
-        _plant(Path(folder))
-        table = str(Path(folder, "empty.duckdb"))
+    with temporary_folder() as place:
+        _plant(place)
+        folder, table = str(place), str(place / "empty.duckdb")
         for name, statement in PROBES.items():  # a connection each: none prepares another's way
             if _gets_through(table, room, statement.replace("{f}", folder), folder):
                 yield name

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import weakref
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +25,7 @@ from sfumato.engines.postgres_child import START_S, Held
 from sfumato.engines.postgres_copy import order_mark
 from sfumato.engines.take import ONE_NUMBER, carried_out, elsewhere
 from sfumato.plan.lower_from import stored_name, table_name
+from sfumato.temporary import TemporaryFolder
 
 _DEADLINE_S: Final = 300.0  # starting a JVM is part of the first question
 _MOST_S: Final = 5400.0
@@ -76,8 +75,9 @@ class SparkEngine:
         self._embedded = DuckDBEngine(salt, memory_mb=memory_mb)
         self._limits = limits or SparkLimits()
         self._mark = order_mark(salt.hex())
-        folder = tempfile.mkdtemp(prefix="sfumato-spark-")  # 0700: settings, spilled (encrypted)
-        self._gone = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        held = TemporaryFolder()  # settings, spilled (encrypted)
+        folder = str(held.place)
+        self._gone = weakref.finalize(self, held.remove)
         place = place or SparkPlace()
         start: Header = {
             "salt": salt.hex(), "folder": folder, "host": place.host, "memory_mb": memory_mb,

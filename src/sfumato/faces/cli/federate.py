@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +13,7 @@ import click
 from sfumato.faces.cli.researcher import answer_shape
 from sfumato.faces.cli.shell import F, Shell, command, number, working
 from sfumato.faces.cli.signing import token_for
+from sfumato.temporary import temporary_folder
 from sfumato.wire import Json, Refused
 
 
@@ -31,8 +31,8 @@ def demo(shell: Shell, sites: int) -> None:
     def say(text: str) -> None:
         click.echo(text, err=shell.as_json)
 
-    with tempfile.TemporaryDirectory(prefix="sfumato-sites-") as folder:
-        found = shell.app.federate_demo(folder, sites, say)
+    with temporary_folder() as folder:
+        found = shell.app.federate_demo(str(folder), sites, say)
     if shell.as_json:
         click.echo(json.dumps(found))
 

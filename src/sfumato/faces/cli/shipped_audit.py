@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from sfumato.lab.audit.suite import (
     whole_zoo,
 )
 from sfumato.lab.audit.suite import names as all_names
+from sfumato.temporary import temporary_folder
 from sfumato.wire import Refused
 
 
@@ -145,8 +145,7 @@ def _name_of(engine: str | None) -> str:
 @contextmanager
 def _fresh(shell: Shell, engine: str | None) -> Iterator[tuple[Any, Path]]:  # Any: the app's vault
     """Make a vault that is gone afterwards; the one that was named is never touched."""
-    with tempfile.TemporaryDirectory(prefix="sfumato-audit-") as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         shell.app.create(str(folder / "vault"), anchor=str(folder / "anchor"), engine=engine)
         with shell.app.open(str(folder / "vault")) as vault:
             yield vault, folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from sfumato.lab.specimens import (
     medical_rows,
     read_numbers,
 )
+from sfumato.temporary import temporary_folder
 from sfumato.wire import Refused
 
 COUNT_SICK: Final = "SELECT COUNT(*) AS sick FROM medical WHERE has_rare_disease"
@@ -114,9 +114,9 @@ def _ask(vault: Any, sql: str, epsilon: str) -> Any:
 
 @contextmanager
 def _vault(app: App) -> Iterator[Any]:
-    with tempfile.TemporaryDirectory(prefix="sfumato-demo-") as folder:
-        place = str(Path(folder) / "vault")
-        app.create(place, anchor=str(Path(folder) / "anchor"))
+    with temporary_folder() as folder:
+        place = str(folder / "vault")
+        app.create(place, anchor=str(folder / "anchor"))
         with app.open(place) as vault:
             yield vault
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from sfumato.client.twin import Twin
 from sfumato.faces.cli.anonymity_words import leak_lines
 from sfumato.faces.cli.shell import Shell, command, number, working
 from sfumato.services.anonymity import TableFile
+from sfumato.temporary import temporary_folder
 from sfumato.wire import Json
 
 
@@ -85,8 +85,8 @@ def _kept(shell: Shell, made: Twin, original: str, person: str) -> Json:
     """Return what the twin's own table has kept of the rows; made-up people are left out."""
     rows = made.rows()
     names = [name for name in rows[0] if name.casefold() != person.casefold()]
-    with tempfile.TemporaryDirectory() as folder, working("Comparing"):
-        place = Path(folder, "twin.csv")
+    with temporary_folder() as folder, working("Comparing"):
+        place = folder / "twin.csv"
         with place.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, names, extrasaction="ignore")
             writer.writeheader()
