@@ -120,9 +120,62 @@ class Server:
         """Make a replica a server of its own."""
         self._call("pg_ctl", "-D", "data", "-w", "promote")
 
-    def _call(self, name: str, *words: str, check: bool = True) -> None:
+    def caught_up(self, primary: Server) -> None:
+        """Wait until this replica has all that the primary has written."""
+        place = primary.run("SELECT pg_current_wal_lsn()::text")[0][0]
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if self.run(f"SELECT pg_last_wal_replay_lsn() >= '{place}'::pg_lsn")[0][0]:
+                return
+            time.sleep(0.05)
+        raise TimeoutError("the replica did not catch up")
+
+    def pause(self) -> None:
+        """Cut a replica from its primary, so that it stays behind."""
+        self.run("ALTER SYSTEM SET primary_conninfo = ''")
+        self.run("SELECT pg_reload_conf()")
+        end = time.monotonic() + 30
+        while self.run("SELECT 1 FROM pg_stat_wal_receiver") and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def stop_smoothly(self) -> None:
+        """Stop the server as an operator does, with all of it on the disk."""
+        self._call("pg_ctl", "-D", "data", "-m", "fast", "-w", "stop")
+
+    @contextmanager
+    def restored(self, dump: Path) -> Iterator[Server]:
+        """Run a new server that holds what was dumped from another."""
+        with made() as other, other.serving():
+            other._call("psql", *other._place(), "-q", "-v", "ON_ERROR_STOP=1", "-f", str(dump))
+            yield other
+
+    def dump(self, schema: str) -> Path:
+        """Write the schema down as SQL; return where."""
+        path = self.folder / f"{schema}.sql"
+        self._call("pg_dump", *self._place(), "-n", schema, "-f", str(path))
+        path.chmod(0o644)
+        self.folder.chmod(0o755)
+        return path
+
+    @contextmanager
+    def upgraded(self) -> Iterator[Server]:
+        """Run what `pg_upgrade` makes of this server, which must not run: another cluster."""
+        with made() as other:
+            folders = ("-d", str(self.folder / "data"), "-D", str(other.folder / "data"))
+            place = str(binary("postgres").resolve().parent)
+            programs = ("-b", place, "-B", place)
+            other._call("pg_upgrade", *folders, *programs, "-U", self.user, timeout_s=240)
+            with other.serving():
+                yield other
+
+    def _place(self) -> tuple[str, ...]:
+        return "-h", str(self.folder), "-p", str(self.port), "-U", self.user, "-d", "postgres"
+
+    def _call(self, name: str, *words: str, check: bool = True, timeout_s: float = 60) -> None:
         command = self._command(name, *words)
-        subprocess.run(command, cwd=self.folder, check=check, capture_output=True, timeout=60)
+        run = subprocess.run(command, cwd=self.folder, capture_output=True, timeout=timeout_s)
+        if check and run.returncode:
+            raise RuntimeError(f"{name}: {run.stdout[-2000:]!r} {run.stderr[-2000:]!r}")
 
     def _command(self, name: str, *words: str) -> list[str]:
         prefix = ["setpriv", "--pdeathsig=INT"]

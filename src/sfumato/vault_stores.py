@@ -43,7 +43,8 @@ def ledger_of(root: Path, settings: Mapping[str, object], rest: AtRest | None) -
     anchor = FileAnchor(Path(str(settings["anchor"])))
     store.mark_with(anchor.advance)
     ledger = Ledger(store, anchor, signer)
-    ledger.history()  # one that was rolled back is frozen now, before anybody looks at it
+    if ledger.history() is None:  # one that was rolled back is frozen now, before anybody looks
+        ledger.keep_sums()
     return ledger
 
 

@@ -15,6 +15,7 @@ import pytest
 from vaults import PATIENTS_CARD, make_vault, run, write_patients
 
 COUNT = "SELECT COUNT(*) AS n FROM clinic"
+OTHER = "SELECT COUNT(*) AS n FROM clinic WHERE age > 40"
 
 
 @pytest.fixture(scope="module")
@@ -218,8 +219,11 @@ def test_an_old_copy_of_the_vault_is_noticed_and_frozen(vault: Path) -> None:
     frozen = refused(run(vault, "ask", "clinic", COUNT, "--epsilon", "0.9", "--json"))
     assert frozen["code"] == "ledger-frozen"
     assert run(vault, "ledger", "verify", "--json").returncode == 3
-    ok(run(vault, "ledger", "acknowledge", "--why", "restored by hand", "--json"))
-    spent = refused(run(vault, "ask", "clinic", COUNT, "--epsilon", "0.1", "--json"))
+    said = ok(run(vault, "ledger", "acknowledge", "--why", "restored by hand", "--json"))
+    assert said["measured"] is True
+    assert said["debited"]["people:city-hospital-patients"] == 0.9
+    ok(run(vault, "ask", "clinic", COUNT, "--epsilon", "0.1", "--json"))
+    spent = refused(run(vault, "ask", "clinic", OTHER, "--epsilon", "0.1", "--json"))
     assert spent["code"] == "budget-exceeded"
 
 

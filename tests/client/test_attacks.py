@@ -78,6 +78,28 @@ def test_acknowledging_an_old_ledger_renews_no_account_that_is_newer(
     with sfumato.open(vault) as rolled:
         assert code_of(lambda: rolled["town"].count().ask(epsilon=0.5)) == "ledger-frozen"
         rolled.owner.data_sets.acknowledge("restored by hand")
+        assert rolled["town"].budget["spent"]["epsilon"] == 1  # exactly what was lost
+        assert code_of(lambda: rolled["town"].count().ask(epsilon=0.5)) == "budget-exceeded"
+        more = card(CARD.replace('"city"', '"suburb"'))
+        assert code_of(lambda: rolled.add("more", source, more)) == "same-people"  # by their rows
+
+
+def test_a_lost_ledger_that_nobody_can_measure_renews_no_account_that_is_newer(
+    tmp_path: Path, source: Path
+) -> None:
+    vault = make_vault(tmp_path)
+    old = tmp_path / "old.sqlite"
+    shutil.copy(vault / "ledger.sqlite", old)
+    with sfumato.open(vault) as fresh:
+        fresh.add("town", source, card(CARD))
+        fresh["town"].count().ask(epsilon=1)
+    for rest in vault.glob("ledger.sqlite*"):
+        rest.unlink()
+    shutil.copy(old, vault / "ledger.sqlite")
+    (tmp_path / "anchors" / "anchor").unlink()
+    with sfumato.open(vault) as rolled:
+        assert code_of(lambda: rolled["town"].count().ask(epsilon=0.5)) == "anchor-missing"
+        rolled.owner.data_sets.acknowledge("restored by hand")
         assert code_of(lambda: rolled["town"].count().ask(epsilon=0.5)) == "budget-exceeded"
         more = card(CARD.replace('"city"', '"suburb"'))
         assert code_of(lambda: rolled.add("more", source, more)) == "same-people"

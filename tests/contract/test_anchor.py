@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.core.account import AnchorMark, Head
+from sfumato.core.account import Account, AnchorMark, Cap, Head
+from sfumato.core.loss import Debt
 from sfumato.core.ports import Anchor
 from sfumato.core.refusal import Refused
 from sfumato.stores.anchor import SLOT_BYTES, SLOTS, FileAnchor
@@ -169,7 +170,7 @@ def test_marks_that_wait_at_once_cost_one_sync(
         while not syncs:
             time.sleep(0.001)
         made += [pool.submit(anchor.advance, _at(seq)) for seq in (14, 16, 12, 13, 15)]
-        while len(anchor._marks._queue) < 5:
+        while len(anchor._steps._queue) < 5:
             time.sleep(0.001)
         gate.set()
         for one in made:
@@ -211,3 +212,55 @@ def test_many_processes_leave_the_highest_mark(tmp_path: Path) -> None:
     writers = [subprocess.Popen([*command, str(n)], env={**os.environ}) for n in range(1, 5)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0, 0]
     assert FileAnchor(path).read() == AnchorMark("a", 1, 199, "199")
+
+
+def _account(name: str, spent: int) -> Account:
+    return Account(name, Cap(1000, 1000, 1000, 1000), Debt(spent, 0, spent, 0))
+
+
+def test_a_write_that_was_torn_never_tells_a_wrong_sum(tmp_path: Path) -> None:
+    anchor, path = _anchor(tmp_path), tmp_path / "away" / "deep" / "anchor"
+    anchor.advance(ONE)
+    assert anchor.keep_sums((_account("people", 5),), ONE, AnchorMark("a", 1, 10, "10"))
+    anchor.advance(_at(11), (_account("people", 6),))
+    before = path.read_bytes()
+    anchor.advance(_at(12), (_account("people", 7),))
+    after = path.read_bytes()
+    old, new = before.ljust(len(after), b"\0"), after
+    changed = [place for place in range(len(after)) if old[place] != new[place]]
+    for last in (*changed[::7], len(after)):  # what lies before is on the disk, or what lies behind
+        for torn in (new[:last] + old[last:], old[:last] + new[last:]):
+            path.write_bytes(torn)
+            again = FileAnchor(path)
+            mark, sums = again.read(), again.sums()
+            assert mark is not None
+            told = None if sums is None else [one.account.spent.epsilon for one in sums.accounts]
+            assert (mark.seq, told) in ((11, [6]), (12, [7]), (12, None))
+
+
+def test_an_older_place_never_takes_back_what_a_later_one_spent(tmp_path: Path) -> None:
+    anchor = _anchor(tmp_path)
+    anchor.advance(ONE)
+    anchor.keep_sums((), ONE, AnchorMark("a", 1, 10, "10"))
+    other = FileAnchor(tmp_path / "away" / "deep" / "anchor")  # as another process
+    other.advance(_at(12), (_account("people", 7),))
+    anchor.advance(_at(11), (_account("people", 6), _account("ann", 1)))
+    sums = anchor.sums()
+    assert sums is not None
+    assert {a.account.name: a.account.spent.epsilon for a in sums.accounts} == {
+        "people": 7, "ann": 1,
+    }  # fmt: skip
+    mark = anchor.read()
+    assert mark is not None
+    assert mark.seq == 12
+    begun = os.stat(tmp_path / "away" / "deep" / "anchor").st_size
+    anchor.advance(_at(11), (_account("people", 6), _account("ann", 1)))  # nothing that is new
+    assert os.stat(tmp_path / "away" / "deep" / "anchor").st_size == begun
+
+
+def test_sums_do_not_begin_behind_somebody_elses_mark(tmp_path: Path) -> None:
+    anchor = _anchor(tmp_path)
+    anchor.advance(ONE)
+    anchor.advance(_at(11))
+    assert not anchor.keep_sums((), ONE, AnchorMark("a", 1, 10, "10"))
+    assert anchor.sums() is None

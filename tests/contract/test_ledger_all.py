@@ -180,7 +180,7 @@ def test_nobody_pays_into_another_history(store: SqlLedger) -> None:
 def test_another_history_is_never_marked_as_the_one_that_was_seen(store: SqlLedger) -> None:
     charged(store, asked("held", "held"))  # the anchor's mark was found once
     marked: list[Head] = []
-    store.mark_with(marked.append)
+    store.mark_with(lambda head, *_: marked.append(head))
     lost = replace(mark(store), hash="0" * 64)  # what another door wrote, and is not here any more
     store.note("grown", {})  # past the mark
     assert store.charge_all([asked("2", user=user) for user in ("bob", "zoe")], lost) == [None] * 2
@@ -193,7 +193,7 @@ def test_another_history_is_never_marked_as_the_one_that_was_seen(store: SqlLedg
 
 def test_they_are_marked_once_before_they_are_told(store: SqlLedger) -> None:
     marked: list[Head] = []
-    store.mark_with(marked.append)
+    store.mark_with(lambda head, *_: marked.append(head))
     charged(store, *(asked("2", user=user) for user in ("bob", "zoe", "eve")))
     assert marked == [store.head()]
 
@@ -229,7 +229,7 @@ def test_answers_are_written_in_one_go(store: SqlLedger, monkeypatch: pytest.Mon
     monkeypatch.setattr(link, "commit", counted)
     marked: list[Head] = []
     store.charge_all([asked("held", "held")], mark(store))
-    store.mark_with(marked.append)
+    store.mark_with(lambda head, *_: marked.append(head))
     answers = [("bob", "1", "43"), ("zoe", "1", "44"), ("eve", "1", "45"), ("bob", "2", "46")]
     commits.clear()
     told = store.settle_all([Settling(*one, (f"user {one[0]}",)) for one in answers], mark(store))

@@ -14,7 +14,7 @@ import pg
 from ledgers import DEBT, Place, asked
 from sfumato.core.account import Charged
 from sfumato.core.filters import Cap
-from sfumato.core.refusal import Bug, Refused
+from sfumato.core.refusal import Refused
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Fault
 from sfumato.stores.postgres import PostgresLink
@@ -129,25 +129,3 @@ def test_a_server_that_is_away_is_a_code_without_its_address(place: Place) -> No
     assert fault.value.code == "ledger-unavailable"
     assert "nowhere" not in str(fault.value)
     assert not isinstance(fault.value.__context__, psycopg.Error)
-
-
-@pytest.mark.slow
-def test_a_promoted_replica_is_frozen_until_it_is_acknowledged(server: pg.Server) -> None:
-    place = Place("postgres", server.fresh_url())
-    store = place.create()
-    store.charge(asked("1"))
-    with server.replica() as other:
-        moved = Place("postgres", place.where.replace(f"port={server.port}", f"port={other.port}"))
-        moved = Place("postgres", moved.where.replace(str(server.folder), str(other.folder)))
-        with pytest.raises(Bug):
-            moved.open()  # still a replica: it cannot be written, nor trusted to be current
-        other.promote()
-        late = moved.open()
-        with pytest.raises(Refused, match="not the one"):
-            late.charge(asked("2", "r"))
-        late.acknowledge({"people": (1000, 1000, 1000, 1000)}, "the replica was behind")
-        late.close()
-        again = moved.open()
-        assert again.frozen() is None
-        again.close()
-    store.close()

@@ -16,16 +16,18 @@ import ledgers
 from ledgers import CAP, DEBT, Place, SetClock, asked
 from sfumato.core.account import (
     Account,
+    AnchorMark,
     Charged,
     Debtor,
     Exceeded,
     Failed,
+    Head,
     Pending,
     Reused,
     ShapeFrozen,
     Standing,
 )
-from sfumato.core.chain import MOST
+from sfumato.core.chain import MOST, MOVED
 from sfumato.core.filters import Cap
 from sfumato.core.loss import Debt
 from sfumato.core.ports import LedgerStore
@@ -608,22 +610,58 @@ def test_an_error_inside_a_transaction_undoes_all_of_it(store: SqlLedger) -> Non
     assert (store.head(), store.accounts()) == (head, ())
 
 
-def test_a_ledger_in_another_database_is_frozen_until_it_is_acknowledged(
-    place: Place, store: SqlLedger
-) -> None:
+def mark_of(head: Head) -> AnchorMark:
+    return AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
+
+
+def _moved(place: Place, store: SqlLedger) -> SqlLedger:
+    """Open the ledger as if it lay in another database now."""
     with store._work() as work:
         work.link.change("UPDATE ledger_head SET origin = 'another'")
-    moved = place.open()
-    reason = moved.frozen()
-    assert reason is not None
-    assert "not the one" in reason
-    with pytest.raises(Refused):
+    return place.open()
+
+
+def test_a_ledger_in_another_database_takes_nothing_that_no_anchor_vouches_for(
+    place: Place, store: SqlLedger
+) -> None:
+    moved = _moved(place, store)
+    assert moved.is_moved()
+    with pytest.raises(Refused, match="not the one"):
         moved.charge(asked("1"))
+    assert moved.frozen() == MOVED
     moved.acknowledge({}, "it is a copy that we made")
     moved.close()
     again = place.open()
     assert isinstance(again.charge(asked("1")), Charged)
     again.close()
+
+
+def test_a_ledger_in_another_database_goes_on_where_the_mark_is_its_head(
+    place: Place, store: SqlLedger
+) -> None:
+    store.charge(asked("1"))
+    moved = _moved(place, store)
+    assert isinstance(moved.charge(asked("2", "other"), mark_of(moved.head())), Charged)
+    assert not moved.is_moved()
+    assert moved.frozen() is None
+    kinds = [entry.kind for entry in moved.entries()]
+    assert kinds[-2:] == ["moved", "charged"]
+    moved.close()
+
+
+def test_a_ledger_in_another_database_is_frozen_where_the_mark_is_not_its_head(
+    place: Place, store: SqlLedger
+) -> None:
+    store.charge(asked("1"))
+    moved = _moved(place, store)
+    earlier = store.entry(2)
+    assert earlier is not None
+    mark = AnchorMark(moved.head().ledger, 1, earlier.seq, earlier.hash)
+    with pytest.raises(Refused, match="not the one"):
+        moved.charge(asked("2", "other"), mark)
+    assert moved.frozen() == MOVED
+    moved.acknowledge({}, "it is whole")
+    moved.close()
 
 
 def test_a_ledger_that_loses_entries_under_a_running_process_is_frozen(

@@ -121,7 +121,7 @@ def test_charges_that_wait_cost_one_commit(
 
 def test_what_is_written_together_is_marked_once(store: SqlLedger) -> None:
     marked: list[Head] = []
-    store.mark_with(marked.append)
+    store.mark_with(lambda head, *_: marked.append(head))
     charges = [asked(str(n), f"q{n}") for n in range(6)]
     told = _together(store, *_charging(store, *charges, mark=_mark(store)))
     assert all(isinstance(one.result(), Charged) for one in told)
@@ -149,7 +149,7 @@ def test_where_the_mark_is_refused_each_who_paid_is_told_so(
 
 def test_what_looks_for_no_mark_is_not_marked(store: SqlLedger) -> None:
     marked: list[Head] = []
-    store.mark_with(marked.append)
+    store.mark_with(lambda head, *_: marked.append(head))
     acts = [partial(store.open_account, f"people:{n}", CAP) for n in range(3)]
     _together(store, *acts, *_charging(store, asked("1")))
     assert marked == []

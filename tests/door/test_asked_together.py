@@ -16,7 +16,7 @@ import ledgers
 import sfumato
 from sfumato.app import OpenVault
 from sfumato.core.access import Caller
-from sfumato.core.account import AnchorMark, Charged, Head, Settling
+from sfumato.core.account import Account, AnchorMark, AnchorSums, Charged, Head, Settling
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
@@ -338,7 +338,15 @@ class Stuck:
     def read(self) -> AnchorMark | None:
         return self._anchor.read()
 
-    def advance(self, _head: Head) -> None:
+    def sums(self) -> AnchorSums | None:
+        return self._anchor.sums()
+
+    def keep_sums(self, accounts: Sequence[Account], head: Head, mark: AnchorMark) -> bool:
+        return self._anchor.keep_sums(accounts, head, mark)
+
+    def advance(
+        self, head: Head, accounts: Sequence[Account] = (), before: Sequence[Head] = ()
+    ) -> None:
         raise Refused("anchor-missing", "The disk is gone.", "Look at it.")
 
 

@@ -12,7 +12,10 @@ from sfumato.core.refusal import Bug
 __all__ = [
     "Account",
     "AnchorMark",
+    "AnchorSums",
+    "AnchoredAccount",
     "Cap",
+    "ChainPlace",
     "Charge",
     "Charged",
     "Debtor",
@@ -20,6 +23,7 @@ __all__ = [
     "Exceeded",
     "Failed",
     "Head",
+    "Loss",
     "Mark",
     "Outcome",
     "Paid",
@@ -209,6 +213,41 @@ class AnchorMark:
     epoch: int
     seq: int
     hash: str
+
+
+@dataclass(frozen=True, order=True)
+class ChainPlace:
+    """A place in a chain: the entry of that number, if it has that hash."""
+
+    epoch: int
+    seq: int
+    hash: str
+
+
+@dataclass(frozen=True)
+class AnchoredAccount:
+    """An account as it stood at some place, by the anchor."""
+
+    place: ChainPlace
+    account: Account
+
+
+@dataclass(frozen=True)
+class AnchorSums:
+    """What the anchor knows beside its mark: every account that was debited, and earlier places."""
+
+    accounts: tuple[AnchoredAccount, ...]
+    marks: tuple[ChainPlace, ...]  # in order
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a ledger has lost, by its anchor."""
+
+    mark: ChainPlace  # the last that the anchor saw
+    common: ChainPlace  # the last that ledger and anchor share
+    accounts: tuple[Account, ...]  # with what each has to be debited, and its last known cap
+    lowered: frozenset[str]  # those whose cap may have been changed since
 
 
 Mark = AnchorMark | None  # to look for, or none: then nothing is looked for

@@ -13,7 +13,9 @@ written today replays to the same sums for ever, so a new meaning gets a new nam
     shape-frozen      shape; an operation was stopped that another worker had answered
     shape-thawed      shape
     frozen            reason
-    acknowledged      why, origin, debits {account: debt}; the first entry of a new epoch
+    acknowledged      why, origin, debits {account: debt}; the first entry of a new epoch;
+                      measured {mark, common}, if the anchor told how much was lost
+    moved             origin; nothing was missing when the ledger was found in another database
 
 A cap and a debt are [epsilon, delta, rho, rho_delta] in whole units; `origin` says which database
 holds the ledger. Every other kind is an owner's note and moves nothing. All state follows from
@@ -84,6 +86,15 @@ def add(spent: Debt, debt: Debt) -> Debt:
     return Debt(*debt_list(spent + debt))
 
 
+MOVED: Final = "the database is not the one that the ledger was made in"
+SEEN: Final = "the ledger has lost entries that this process has seen"
+NOT_STANDING: Final = "a receipt that it signed does not stand in it"
+_ENDS_BEFORE: Final = "the ledger ends before the anchor's mark"
+_ANOTHER_HISTORY: Final = "the ledger's history is not the anchor's"
+# Reasons to freeze after which the anchor can tell how much was lost.
+MEASURABLE: Final = frozenset({MOVED, SEEN, NOT_STANDING, _ENDS_BEFORE, _ANOTHER_HISTORY})
+
+
 def disagreement(mark: AnchorMark, head: Head, marked: Entry | None) -> str | None:
     """Return why this is not the ledger that the anchor saw; `marked` is the entry at mark.seq."""
     if mark.ledger != head.ledger:
@@ -93,8 +104,8 @@ def disagreement(mark: AnchorMark, head: Head, marked: Entry | None) -> str | No
     if mark.epoch < head.epoch:
         return None  # the owner has acknowledged since, and paid for what was lost
     if marked is None:
-        return "the ledger ends before the anchor's mark"
-    return None if marked.hash == mark.hash else "the ledger's history is not the anchor's"
+        return _ENDS_BEFORE
+    return None if marked.hash == mark.hash else _ANOTHER_HISTORY
 
 
 def ledger_frozen(reason: str) -> Refused:
@@ -282,6 +293,11 @@ def _acknowledged(replay: _Replay, body: Body) -> str | None:
     return None
 
 
+def _moved(replay: _Replay, body: Body) -> str | None:
+    replay.origin = body["origin"]
+    return None
+
+
 _EFFECTS: Final[dict[str, Callable[[_Replay, Body], str | None]]] = {
     "ledger-created": _created,
     "account-opened": _opened,
@@ -294,5 +310,6 @@ _EFFECTS: Final[dict[str, Callable[[_Replay, Body], str | None]]] = {
     "shape-thawed": _thawed,
     "frozen": _frozen,
     "acknowledged": _acknowledged,
+    "moved": _moved,
 }
 KINDS: Final = frozenset(_EFFECTS)  # an owner's note may not take one of these names

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from sfumato.core.account import (
     Account,
     AnchorMark,
+    AnchorSums,
     Cap,
     Charge,
     Entry,
     Head,
+    Loss,
     Mark,
     Outcome,
     Paid,
@@ -102,6 +104,9 @@ class Clock(Protocol):
         ...
 
 
+MarkAll = Callable[[Head, Sequence[Account], Sequence[Head]], None]
+
+
 class LedgerStore(Protocol):
     """A durable, hash-chained, append-only ledger; every method is one transaction.
 
@@ -109,7 +114,7 @@ class LedgerStore(Protocol):
     mark, it freezes a ledger in which that does not stand instead, and refuses.
     """
 
-    def mark_with(self, mark: Callable[[Head], None]) -> None:
+    def mark_with(self, mark: MarkAll) -> None:
         """Have the head of acts that were written together marked once, before any is told.
 
         It saves their waiting each by themselves; whoever must not go on unmarked still looks.
@@ -206,6 +211,10 @@ class LedgerStore(Protocol):
         """Return every account."""
         ...
 
+    def head_and_accounts(self) -> tuple[Head, tuple[Account, ...]]:
+        """Return every account, and where the chain stood then, as of one moment."""
+        ...
+
     def entry(self, seq: int) -> Entry | None:
         """Return one entry, or None."""
         ...
@@ -230,6 +239,18 @@ class LedgerStore(Protocol):
         """Open a new epoch, debit what may be lost (a cap may be reached, not passed), thaw."""
         ...
 
+    def acknowledge_loss(self, loss: Loss, why: str) -> Head:
+        """Open a new epoch, debit exactly what was lost, and thaw."""
+        ...
+
+    def is_moved(self) -> bool:
+        """Say whether the ledger lies in another database than the one that it was last in."""
+        ...
+
+    def go_on_here(self, mark: AnchorMark) -> Head:
+        """Go on in another database than before, if the mark is the head's; else freeze, refuse."""
+        ...
+
     def close(self) -> None:
         """Let go of files and connections."""
         ...
@@ -242,8 +263,24 @@ class Anchor(Protocol):
         """Return the last mark, or None if there is no file."""
         ...
 
-    def advance(self, head: Head) -> None:
-        """Make the mark durable; a mark never goes back within an epoch."""
+    def sums(self) -> AnchorSums | None:
+        """Return what accounts had spent by the last mark, or None if not all of it is known."""
+        ...
+
+    def keep_sums(self, accounts: Sequence[Account], head: Head, mark: AnchorMark) -> bool:
+        """Begin to hold what all accounts have spent by that head, if the mark is still the last.
+
+        Whoever advances the mark afterwards says how the accounts stand that they have debited.
+        """
+        ...
+
+    def advance(
+        self, head: Head, accounts: Sequence[Account] = (), before: Sequence[Head] = ()
+    ) -> None:
+        """Make the mark durable; a mark never goes back within an epoch.
+
+        With it goes how accounts stand at that head, and which heads receipts name `before` it.
+        """
         ...
 
 

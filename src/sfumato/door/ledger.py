@@ -26,16 +26,16 @@ from sfumato.core.account import (
     ShapeFrozen,
     Standing,
 )
-from sfumato.core.chain import disagreement, ledger_frozen
+from sfumato.core.chain import NOT_STANDING, disagreement, ledger_frozen
 from sfumato.core.expression import Json, spelled
 from sfumato.core.ports import Anchor, LedgerStore, Signer
 from sfumato.core.refusal import Refused
 from sfumato.door.accounts import exceeded
+from sfumato.door.recovery import UNKNOWN_RECEIPT, measured_loss
 
 WAIT_S = 90.0  # how long an asker waits for the same answer to somebody else
 PAUSE_S = 0.05  # between two looks at an answer that another is reading
 NOT_DP = "not-dp-release"  # the kind of entry of a table that was handed out without noise
-UNKNOWN_RECEIPT = "receipt-unknown"  # the kind of entry of a true receipt that does not stand
 _WHOLE = 2**62  # more than any cap; the store debits no more than what is left
 
 
@@ -68,11 +68,33 @@ class Ledger:
             if mark is None:
                 return _anchor_missing()
             why = disagreement(mark, head, marked)
+            if why is None and self.store.is_moved():
+                return self._move(mark)
             if why is None:
                 return None
             self.store.freeze(why)
             frozen = self.store.frozen() or why
         return ledger_frozen(frozen)
+
+    def _move(self, mark: AnchorMark) -> Refused | None:
+        """Go on in another database where nothing is missing; return why not, or None."""
+        refusal: Refused
+        try:
+            self.anchor.advance(self.store.go_on_here(mark))
+            return None
+        except Refused as refused:
+            refusal = refused
+        return refusal
+
+    def keep_sums(self) -> None:
+        """Have the anchor hold what accounts have spent, if it does not yet or is damaged.
+
+        Done where a vault is opened: anchors of older versions hold a mark alone.
+        """
+        mark = self.anchor.read()
+        if mark is not None and self.history() is None and self.anchor.sums() is None:
+            head, accounts = self.store.head_and_accounts()
+            self.anchor.keep_sums(accounts, head, mark)
 
     def _mark(self) -> AnchorMark:
         """Return the anchor's mark, read before the ledger is looked at; refuse without one."""
@@ -100,7 +122,7 @@ class Ledger:
             outcome = self.store.charge(charge, mark)
         match outcome:
             case Charged() | Standing():
-                self.anchor.advance(outcome.head)
+                self.anchor.advance(outcome.head, outcome.accounts)
                 return outcome
             case Failed():
                 raise question_failed()
@@ -123,7 +145,7 @@ class Ledger:
         ended = self.store.charge_all(charges, self._mark()) if charges else []
         for one in ended:
             if isinstance(one, Charged | Standing):
-                self.anchor.advance(one.head)
+                self.anchor.advance(one.head, one.accounts)
         return ended
 
     def answer_of(self, user: str, op: str) -> str | None:
@@ -162,7 +184,9 @@ class Ledger:
 
     def set_cap(self, account: str, cap: Cap, before: Cap | None = None) -> Account:
         """Change a cap, if `before` is it still; return the account as it stands then."""
-        return self.store.set_cap(account, cap, before, self._mark())
+        made = self.store.set_cap(account, cap, before, self._mark())
+        self.anchor.advance(self.store.head(), (made,))
+        return made
 
     def thaw_shape(self, shape: str) -> None:
         """Let a frozen shape of question be asked again."""
@@ -172,6 +196,7 @@ class Ledger:
         """Write the first act into the chain of a new ledger, and make its anchor."""
         head = self.store.note(kind, body)
         self.anchor.advance(head)
+        self.keep_sums()
         return head
 
     def note(self, kind: str, body: Json) -> Head:
@@ -227,12 +252,28 @@ class Ledger:
             )
 
     def acknowledge(self, why: str) -> Head:
-        """Go on by the owner's word: every cap counts as spent, lost or not."""
+        """Go on by the owner's word: what was lost counts as spent.
+
+        It is exactly that where the anchor can tell how much it was; else every cap counts as
+        spent, lost or not.
+        """
         self.check_broken()
-        everything = {a.name: (_WHOLE, _WHOLE, _WHOLE, _WHOLE) for a in self.store.accounts()}
-        head = self.store.acknowledge(everything, why)
-        self.anchor.advance(head)
+        loss = measured_loss(self.store, self.anchor)
+        if loss is None:
+            everything = {a.name: (_WHOLE, _WHOLE, _WHOLE, _WHOLE) for a in self.store.accounts()}
+            head = self.store.acknowledge(everything, why)
+        else:
+            head = self.store.acknowledge_loss(loss, why)
+        self.anchor.advance(head, self.store.accounts())
+        self.keep_sums()
         return head
+
+    def has_lost(self) -> bool:
+        """Say whether the ledger has lost entries of which nobody knows what they debited."""
+        if self.store.head().epoch == 1:
+            return False
+        ends = (json.loads(entry.body) for entry in self.store.notes("acknowledged"))
+        return not all("measured" in said for said in ends)
 
     def present(self, receipt: Json) -> bool:
         """Say whether the receipt stands in the ledger; freeze it if a true receipt does not.
@@ -258,7 +299,7 @@ class Ledger:
         known = (json.loads(entry.body) for entry in self.store.notes(UNKNOWN_RECEIPT))
         if place not in known:
             self.store.note(UNKNOWN_RECEIPT, place)
-        self.store.freeze("a receipt that it signed does not stand in it")
+        self.store.freeze(NOT_STANDING)
 
     def sign(self, charged: Json) -> Json:
         """Return the receipt's signed part with its signature."""

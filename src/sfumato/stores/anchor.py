@@ -3,6 +3,11 @@
 Two slots, each in a sector of its own and with its own checksum, are written in turn, so that a
 torn write leaves the mark before it. Writers take a file lock: an older head never covers a newer.
 Marks that wait at once cost one sync: the newest of them is made durable, and it stands for all.
+
+Behind the slots are records of what accounts have spent (`anchor_sums.py`), so that after a restore
+exactly what is missing can be charged. A slot says which bytes hold them; one that says nothing, as
+older versions write it, holds a mark alone. A record and its slot are made durable by one sync.
+When records have grown, they are folded into one, in bytes that no slot in use points to.
 """
 
 from __future__ import annotations
@@ -14,19 +19,63 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.account import AnchorMark, Head
+from sfumato.core.account import (
+    Account,
+    AnchoredAccount,
+    AnchorMark,
+    AnchorSums,
+    ChainPlace,
+    Head,
+)
 from sfumato.core.chain import canonical
 from sfumato.core.refusal import Refused
 from sfumato.durable import make_folder, sync
+from sfumato.stores.anchor_sums import read, record, snapshot
 from sfumato.together import Together
 
 SLOTS: Final = (0, 4096)  # a sector each, whether sectors have 512 or 4096 bytes
 SLOT_BYTES: Final = 1024
+FIRST_RECORD: Final = 8192  # where the records begin, behind both slots
+FOLD_BYTES: Final = 131_072  # records are folded when there are this many bytes of them,
+FOLD_TIMES: Final = 4  # or this many times what they are when they are folded
 _DOMAIN: Final = b"sfumato-anchor/1\n"
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """What a slot holds: a mark, and where the records lie that belong to it."""
+
+    mark: AnchorMark
+    sums: tuple[int, int, int] | None = None  # from, to, and where they are to be folded
+    turn: int = 0  # which of two slots with one mark was written later
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Return what tells the later of two slots."""
+        return self.mark.epoch, self.mark.seq, self.turn
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Heads to be marked, the last of them the newest, and the accounts as they stand there."""
+
+    heads: tuple[Head, ...]
+    accounts: tuple[Account, ...]
+
+    @property
+    def head(self) -> Head:
+        """Return where the chain stands."""
+        return self.heads[-1]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return how far the chain has come."""
+        return self.head.epoch, self.head.seq
 
 
 class FileAnchor:
@@ -35,11 +84,13 @@ class FileAnchor:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._synced: AnchorMark | None = None  # the last that was made durable from here
-        self._marks: Together[AnchorMark, None] = Together(self._advanced, self._newest_first)
+        self._told: dict[str, tuple[int, int]] = {}  # accounts that were, and as of which place
+        self._steps: Together[_Step, None] = Together(self._advanced, self._all_at_once)
 
     def read(self) -> AnchorMark | None:
         """Return the last mark, or None if no slot holds one (`missing` says why)."""
-        return _newest(self._slots())
+        newest = _newest(self._slots())
+        return None if newest is None else newest.mark
 
     def missing(self) -> str | None:
         """Return why there is no mark, or None if there is one."""
@@ -48,28 +99,80 @@ class FileAnchor:
             return "there is no anchor file"
         return None if _newest(slots) is not None else "both slots of the anchor file are damaged"
 
-    def advance(self, head: Head) -> None:
-        """Make the mark durable; a mark never goes back within an epoch, nor to an earlier one."""
-        mark = AnchorMark(head.ledger, head.epoch, head.seq, head.hash)
-        if not _is_covered(mark, self._synced):
-            self._marks.done(mark)
+    def sums(self) -> AnchorSums | None:
+        """Return what accounts had spent by the last mark, or None if not all of it is known."""
+        found: AnchorSums | None = None
+        with contextlib.suppress(OSError):
+            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH)
+                newest = _newest(_read_slots(file))
+                if newest is not None and newest.sums is not None:
+                    found = _sums_of(file, newest.sums)
+            finally:
+                os.close(file)
+        return found
 
-    def _newest_first(self, marks: Sequence[AnchorMark]) -> None:
-        """Make the newest durable; then the others, each by itself, have nothing left to do."""
-        self._advanced(max(marks, key=_place_of))
+    def keep_sums(self, accounts: Sequence[Account], head: Head, mark: AnchorMark) -> bool:
+        """Begin to hold what accounts have spent: all of them, as they stand at that head.
 
-    def _advanced(self, mark: AnchorMark) -> None:
-        if _is_covered(mark, self._synced):
+        Nothing is done, and False returned, if the mark is not the last one any more: somebody who
+        knows of no sums may have charged since.
+        """
+        with contextlib.suppress(OSError), _locked(self._path) as file:
+            slots = _read_slots(file)
+            newest = _newest(slots)
+            if newest is None or newest.mark != mark:
+                return False
+            place = ChainPlace(head.epoch, head.seq, head.hash)
+            marks = sorted({ChainPlace(mark.epoch, mark.seq, mark.hash), place})
+            known = tuple(AnchoredAccount(place, account) for account in accounts)
+            at = max(FIRST_RECORD, os.fstat(file).st_size)
+            kept = _keep(file, AnchorSums(known, tuple(marks)), at)
+            _write(file, SLOTS[_older(slots)], _Slot(mark, kept, newest.turn + 1))
+            return True
+        return False
+
+    def advance(
+        self, head: Head, accounts: Sequence[Account] = (), before: Sequence[Head] = ()
+    ) -> None:
+        """Make the mark durable; a mark never goes back within an epoch, nor to an earlier one.
+
+        With it goes how accounts stand at that head, and which heads receipts name `before` it.
+        """
+        step = _Step((*before, head), tuple(accounts))
+        if not self._is_covered(step):
+            self._steps.done(step)
+
+    def _is_covered(self, step: _Step) -> bool:
+        """Say whether what we have made durable says all that this step would."""
+        mark = AnchorMark(step.head.ledger, *step.place, step.head.hash)
+        return _is_covered(mark, self._synced) and all(
+            self._told.get(account.name, (0, 0)) >= step.place for account in step.accounts
+        )
+
+    def _all_at_once(self, steps: Sequence[_Step]) -> None:
+        """Make all durable; then the others, each by itself, have nothing left to do."""
+        ordered = sorted(steps, key=lambda step: step.place)
+        last = {account.name: account for step in ordered for account in step.accounts}
+        heads = tuple(head for step in ordered for head in step.heads)
+        self._advanced(_Step(heads, tuple(last.values())))
+
+    def _advanced(self, step: _Step) -> None:
+        if self._is_covered(step):
             return
         is_written = False
         with contextlib.suppress(OSError), _locked(self._path) as file:
             slots = _read_slots(file)
-            if _is_news(_newest(slots), mark):
-                _write(file, SLOTS[_older(slots)], mark)
+            newest = _newest(slots)
+            slot = _next_slot(file, newest, step)
+            if slot == newest:
+                os.fdatasync(file)  # its writer may have been killed before its sync
             else:
-                os.fdatasync(file)  # a newer mark's writer may have been killed before its sync
+                _write(file, SLOTS[_older(slots)], slot)
             is_written = True
-            self._synced = mark
+            self._synced = slot.mark
+            self._told |= dict.fromkeys((account.name for account in step.accounts), step.place)
         if not is_written:
             raise Refused(
                 "anchor-missing",
@@ -77,9 +180,9 @@ class FileAnchor:
                 "Look at the disk that holds it.",
             )
 
-    def _slots(self) -> list[AnchorMark | None]:
+    def _slots(self) -> list[_Slot | None]:
         """Return what the slots hold; nothing at all if there is no file."""
-        slots: list[AnchorMark | None] = []
+        slots: list[_Slot | None] = []
         with contextlib.suppress(OSError):
             file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -92,15 +195,54 @@ class FileAnchor:
         return slots
 
 
-def _place_of(mark: AnchorMark) -> tuple[int, int]:
-    return mark.epoch, mark.seq
+def _next_slot(file: int, newest: _Slot | None, step: _Step) -> _Slot:
+    """Add the step's record behind those that are there; return the slot that says so."""
+    mark = AnchorMark(step.head.ledger, *step.place, step.head.hash)
+    is_news = _is_news(None if newest is None else newest.mark, mark)
+    if newest is None:
+        return _Slot(mark)
+    if newest.sums is None:
+        return _Slot(mark) if is_news else newest
+    sums = _added(file, newest.sums, step)
+    return _Slot(mark if is_news else newest.mark, sums, newest.turn + 1)
+
+
+def _added(file: int, sums: tuple[int, int, int], step: _Step) -> tuple[int, int, int] | None:
+    begin, end, most = sums
+    line = record(step.heads, step.accounts)
+    _put(file, line, end)
+    end += len(line)
+    if end < most:
+        return begin, end, most
+    known = _sums_of(file, (begin, end, most))
+    if known is None:
+        return None  # damaged: the next who opens the ledger holds it against the ledger's own
+    size = len(snapshot(known))
+    return _keep(file, known, FIRST_RECORD if FIRST_RECORD + size <= begin else end)
+
+
+def _keep(file: int, sums: AnchorSums, at: int) -> tuple[int, int, int]:
+    """Write all that is known into one record; return where it lies, and when to fold again."""
+    line = snapshot(sums)
+    _put(file, line, at)
+    return at, at + len(line), at + max(FOLD_BYTES, FOLD_TIMES * len(line))
+
+
+def _sums_of(file: int, sums: tuple[int, int, int]) -> AnchorSums | None:
+    begin, end, _ = sums
+    return read(os.pread(file, end - begin, begin))
+
+
+def _put(file: int, content: bytes, at: int) -> None:
+    if os.pwrite(file, content, at) != len(content):
+        raise OSError("short write")
 
 
 def _is_covered(mark: AnchorMark, synced: AnchorMark | None) -> bool:
     """Say whether a mark that we have made durable says all that this one would."""
     if synced is None or synced.ledger != mark.ledger:
         return False
-    return mark == synced or _place_of(mark) < _place_of(synced)
+    return mark == synced or (mark.epoch, mark.seq) < (synced.epoch, synced.seq)
 
 
 def _is_news(old: AnchorMark | None, new: AnchorMark) -> bool:
@@ -137,29 +279,29 @@ def _opened(path: Path) -> int:
     return file
 
 
-def _read_slots(file: int) -> list[AnchorMark | None]:
-    read = os.pread(file, SLOTS[-1] + SLOT_BYTES, 0)
-    return [_mark_in(read[place : place + SLOT_BYTES]) for place in SLOTS]
+def _read_slots(file: int) -> list[_Slot | None]:
+    found = os.pread(file, SLOTS[-1] + SLOT_BYTES, 0)
+    return [_slot_in(found[place : place + SLOT_BYTES]) for place in SLOTS]
 
 
-def _newest(slots: list[AnchorMark | None]) -> AnchorMark | None:
-    marks = [mark for mark in slots if mark is not None]
-    return max(marks, key=_place_of, default=None)
+def _newest(slots: list[_Slot | None]) -> _Slot | None:
+    there = [slot for slot in slots if slot is not None]
+    return max(there, key=lambda slot: slot.place, default=None)
 
 
-def _older(slots: list[AnchorMark | None]) -> int:
+def _older(slots: list[_Slot | None]) -> int:
     """Return the slot to write: never the one that holds the newest mark."""
     newest = _newest(slots)
     return 1 if newest is not None and slots[0] == newest else 0
 
 
-def _write(file: int, place: int, mark: AnchorMark) -> None:
+def _write(file: int, place: int, slot: _Slot) -> None:
+    mark = slot.mark
     said = {"ledger": mark.ledger, "epoch": mark.epoch, "seq": mark.seq, "hash": mark.hash}
-    text = canonical(said).encode("ascii")
-    slot = (_checksum(text) + text).ljust(SLOT_BYTES, b"\n")
+    more = {} if slot.sums is None else {"sums": list(slot.sums), "turn": slot.turn}
+    text = canonical({**said, **more}).encode("ascii")
     try:
-        if os.pwrite(file, slot, place) != len(slot):
-            raise OSError("short write")
+        _put(file, (_checksum(text) + text).ljust(SLOT_BYTES, b"\n"), place)
         os.fdatasync(file)
     except OSError:
         os.pwrite(file, bytes(SLOT_BYTES), place)  # a mark that was not synced must not be believed
@@ -171,10 +313,14 @@ def _checksum(text: bytes) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def _mark_in(slot: bytes) -> AnchorMark | None:
-    """Return the mark, or None if the slot is empty, torn or altered."""
+def _slot_in(slot: bytes) -> _Slot | None:
+    """Return what the slot holds, or None if it is empty, torn or altered."""
     checksum, text = slot[:64], slot[64:].rstrip(b"\n")
     if checksum != _checksum(text):
         return None
     found = json.loads(text)
-    return AnchorMark(found["ledger"], found["epoch"], found["seq"], found["hash"])
+    mark = AnchorMark(found["ledger"], found["epoch"], found["seq"], found["hash"])
+    if "sums" not in found:
+        return _Slot(mark)
+    begin, end, most = found["sums"]
+    return _Slot(mark, (begin, end, most), found["turn"])

@@ -18,6 +18,7 @@ from sfumato.core.account import (
     Entry,
     Exceeded,
     Head,
+    Loss,
     Mark,
     Outcome,
     Paid,
@@ -26,7 +27,7 @@ from sfumato.core.account import (
     Settling,
     Standing,
 )
-from sfumato.core.ports import Clock
+from sfumato.core.ports import Clock, MarkAll
 from sfumato.core.refusal import Bug, Refused
 from sfumato.stores import comparison, past, rows, steps
 from sfumato.stores.held import Held
@@ -53,14 +54,15 @@ class SqlLedger:
         self._writing = Held(self._connected)
         self._looking = Held(self._connected)
         self._seen: Head | None = None
-        self._held: Head | None = None  # of the last go, if the anchor's mark was found in it
+        self._held: Work | None = None  # the last go, if the anchor's mark was found in it
+        self._here = ""  # which database the connections lead to
         self._own = Own()
-        self._mark: Callable[[Head], None] | None = None
+        self._mark: MarkAll | None = None
         self._acts: Together[Act, Any] = Together(  # Any: each its own
             self._alone, self._together, self._mark_all
         )
 
-    def mark_with(self, mark: Callable[[Head], None]) -> None:
+    def mark_with(self, mark: MarkAll) -> None:
         """Have the head of acts that were written together marked once, before any is told."""
         self._mark = mark
 
@@ -135,9 +137,21 @@ class SqlLedger:
 
     def acknowledge(self, debits: dict[str, steps.Amounts], why: str) -> Head:
         """Open a new epoch, debit what may be lost (up to the caps, never past them), thaw."""
-        head: Head = self._acts.done(
-            lambda work: steps.acknowledge(work, debits, why, origin=work.link.origin())
-        )
+        head: Head = self._acts.done(lambda work: steps.acknowledge(work, debits, why))
+        return head
+
+    def is_moved(self) -> bool:
+        """Say whether the ledger lies in another database than the one that it was last in."""
+        return self._looking.seen(rows.standing).origin != self._here
+
+    def go_on_here(self, mark: AnchorMark) -> Head:
+        """Go on in another database than before, if the mark is the head's; else freeze, refuse."""
+        head: Head = self._looked(steps.held_to(mark, lambda work: work.head))
+        return head
+
+    def acknowledge_loss(self, loss: Loss, why: str) -> Head:
+        """Open a new epoch, debit exactly what was lost, and thaw."""
+        head: Head = self._acts.done(lambda work: steps.acknowledge_loss(work, loss, why))
         return head
 
     def head(self) -> Head:
@@ -163,6 +177,12 @@ class SqlLedger:
     def accounts_of(self, names: Sequence[str]) -> tuple[Account, ...]:
         """Return those of the named accounts that are there, in the order of the names."""
         return self._looking.seen(lambda link: rows.accounts_of(link, names))
+
+    def head_and_accounts(self) -> tuple[Head, tuple[Account, ...]]:
+        """Return every account, and where the chain stood then, as of one moment."""
+        with self.own_connection() as link:
+            link.begin_reading()
+            return rows.standing(link).head, rows.accounts(link)
 
     def accounts(self) -> tuple[Account, ...]:
         """Return every account, by name."""
@@ -275,10 +295,10 @@ class SqlLedger:
         Nothing is marked but what was written where the anchor's mark was found: acts that look
         for none would make the anchor agree with a ledger that was rolled back.
         """
-        head = self._held
-        if self._mark is not None and head is not None:
+        held = self._held
+        if self._mark is not None and held is not None:
             with contextlib.suppress(Refused):
-                self._mark(head)
+                self._mark(held.head, tuple(held.debited.values()), held.heads)
 
     @contextmanager
     def _work(self) -> Iterator[Work]:
@@ -293,7 +313,7 @@ class SqlLedger:
                 work.link.commit()
                 self._own = self._own.grown(begun, work.head, has_notes=work.has_notes)
                 self._seen = work.head
-                self._held = work.head if work.is_held else None
+                self._held = work if work.is_held else None
                 return
             except Fault as fault:
                 code = fault.code
@@ -338,7 +358,8 @@ class SqlLedger:
         dialect = self._database.dialect
         link.begin()
         found = rows.standing(link, dialect.lock)
-        return Work(link, dialect, self._clock.now, found.head, found.frozen, found.origin)
+        head, frozen, origin = found.head, found.frozen, found.origin
+        return Work(link, dialect, self._clock.now, head, frozen, origin, self._here)
 
     def _lost_history(self, work: Work) -> str | None:
         """Return why this is not the ledger that this process has seen before, or None."""
@@ -348,27 +369,16 @@ class SqlLedger:
         mark = AnchorMark(seen.ledger, seen.epoch, seen.seq, seen.hash)
         if chain.disagreement(mark, work.head, rows.entry(work.link, seen.seq)) is None:
             return None
-        return "the ledger has lost entries that this process has seen"
+        return chain.SEEN
 
     def _connected(self) -> Link:
         link = self._database.connect()
         try:
-            self._freeze_if_moved(link)
+            self._here = link.origin()
         except BaseException:
             link.close()
             raise
         return link
-
-    def _freeze_if_moved(self, link: Link) -> None:
-        """Freeze a ledger in another database: a replica was promoted, or a copy restored."""
-        here = link.origin()
-        if rows.standing(link).origin == here:
-            return
-        work = self._begun(link)
-        if work.origin != here:
-            work.freeze("the database is not the one that the ledger was made in")
-        work.finish()
-        link.commit()
 
     def _undo(self, link: Link) -> None:
         try:
@@ -382,7 +392,9 @@ def _within(work: Work, act: Act) -> Ended[object]:
     before = work.marked()
     error: Exception
     try:
-        return Ended(act(work))
+        given = act(work)
+        work.heads.append(work.head)
+        return Ended(given)
     except (CannotPay, HistoryLost, Refused, Bug) as refusal:
         error = refusal
     work.go_back(before)

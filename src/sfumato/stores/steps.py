@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import datetime, timedelta
 
 from sfumato.core import chain
@@ -15,6 +15,7 @@ from sfumato.core.account import (
     Charged,
     Failed,
     Head,
+    Loss,
     Mark,
     Outcome,
     Pending,
@@ -30,7 +31,7 @@ from sfumato.core.refusal import Bug
 from sfumato.stores import rows
 from sfumato.stores.rows import Operation
 from sfumato.stores.tables import SUMS
-from sfumato.stores.work import Work
+from sfumato.stores.work import HistoryLost, Work
 
 Amounts = tuple[int, int, int, int]
 
@@ -45,6 +46,8 @@ def charge(work: Work, asked: Charge, mark: Mark = None) -> Outcome:
         raise chain.ledger_frozen(work.frozen)
     if mark is not None:
         work.check_mark(mark)
+    elif work.is_moved:
+        raise HistoryLost(chain.MOVED)
     asked.may_still()
     names = [debtor.account for debtor in asked.debtors]
     before = rows.before(work.link, asked, names)
@@ -298,20 +301,44 @@ def note(work: Work, kind: str, body: dict[str, object]) -> Head:
     return work.head
 
 
-def acknowledge(work: Work, debits: dict[str, Amounts], why: str, *, origin: str) -> Head:
+def acknowledge(work: Work, debits: dict[str, Amounts], why: str) -> Head:
     """Open a new epoch and thaw; debit what may be lost, each sum up to its cap at most."""
     clipped = {name: _clipped(_account(work, name), amounts) for name, amounts in debits.items()}
-    said: dict[str, object] = {
-        "why": why,
-        "debits": {n: chain.debt_list(d) for n, d in clipped.items()},
-    }
-    work.append("acknowledged", {**said, "origin": origin}, epoch=work.head.epoch + 1)
-    for name, debt in clipped.items():
-        columns = ", ".join(f"spent_{part} = spent_{part} + ?" for part in SUMS)
-        sql = f"UPDATE ledger_accounts SET {columns} WHERE name = ?"
-        work.link.change(sql, (*chain.debt_list(debt), name))
+    return _go_on(work, clipped, {"why": why})
+
+
+def acknowledge_loss(work: Work, loss: Loss, why: str) -> Head:
+    """Open a new epoch and thaw; debit exactly what was lost, past a cap if it was past it.
+
+    Accounts that only the lost part knew are opened by the cap that the anchor knows; a cap that
+    may have been lowered since is lowered again.
+    """
+    for account in loss.accounts:
+        found = rows.account(work.link, account.name)
+        if found is None:
+            work.open_account(account.name, account.cap)
+        elif account.name in loss.lowered:
+            pairs = zip(astuple(found.cap), astuple(account.cap), strict=True)
+            least = Cap(*(min(pair) for pair in pairs))
+            if least != found.cap:
+                set_cap(work, account.name, least)
+    places = {"mark": astuple(loss.mark), "common": astuple(loss.common)}
+    debits = {account.name: account.spent for account in loss.accounts}
+    return _go_on(work, debits, {"why": why, "measured": places})
+
+
+def _go_on(work: Work, debits: dict[str, Debt], said: dict[str, object]) -> Head:
+    body = {**said, "debits": {name: chain.debt_list(debt) for name, debt in debits.items()}}
+    work.append("acknowledged", {**body, "origin": work.here}, epoch=work.head.epoch + 1)
+    for name, debt in debits.items():
+        found = _account(work, name)
+        spent = chain.add(found.spent, debt)
+        lowered = 0 if accepts(found.cap, spent, Debt()) else 1
+        columns = ", ".join(f"spent_{part} = ?" for part in SUMS)
+        sql = f"UPDATE ledger_accounts SET {columns}, lowered = ? WHERE name = ?"
+        work.link.change(sql, (*chain.debt_list(spent), lowered, name))
     work.frozen = None
-    work.origin = origin
+    work.origin = work.here
     return work.head
 
 

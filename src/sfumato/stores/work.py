@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sfumato.core.account import Account, AnchorMark, Cap, Entry, Head
-from sfumato.core.chain import KINDS, MOST, canonical, cap_list, debt_list, disagreement, next_entry
+from sfumato.core.chain import (
+    KINDS,
+    MOST,
+    MOVED,
+    canonical,
+    cap_list,
+    debt_list,
+    disagreement,
+    next_entry,
+)
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Bug
 from sfumato.stores import rows
@@ -40,21 +49,25 @@ class Work:
     head: Head
     frozen: str | None
     origin: str
+    here: str = ""  # which database this is; another than `origin` after a move
     is_dirty: bool = False
     has_notes: bool = False  # or had some that were undone
     is_held: bool = False  # the anchor's mark was looked for, and stands
     is_lost: bool = False  # it was looked for, and does not stand
+    debited: dict[str, Account] = field(default_factory=dict)  # as they stand now
+    heads: list[Head] = field(default_factory=list)  # where each act ended: receipts name them
 
     def marked(self) -> Work:
         """Return how the transaction stands now, so that it can be gone back to."""
         self.link.change("SAVEPOINT act")  # the newest of the name is the one that is meant
-        return replace(self)
+        return replace(self, debited=dict(self.debited))
 
     def go_back(self, before: Work) -> None:
         """Undo what was done since the newest mark, here and in the database."""
         self.link.change("ROLLBACK TO SAVEPOINT act")
         self.head, self.frozen = before.head, before.frozen
         self.origin, self.is_dirty = before.origin, before.is_dirty
+        self.debited = before.debited
 
     def append(
         self,
@@ -79,18 +92,35 @@ class Work:
         return made
 
     def check_mark(self, mark: AnchorMark) -> None:
-        """Raise unless the mark stands in this ledger; at the head itself nothing is looked up."""
+        """Raise unless the mark stands in this ledger; at the head itself nothing is looked up.
+
+        In another database than before it has to be the head's own: then nothing that the anchor
+        saw is missing, nor did anybody go on elsewhere, and the ledger goes on here.
+        """
         head = self.head
         if (mark.ledger, mark.epoch, mark.seq, mark.hash) == (
             head.ledger, head.epoch, head.seq, head.hash,
         ):  # fmt: skip
+            self._move()
             self.is_held = True
             return
         reason = disagreement(mark, head, rows.entry(self.link, mark.seq))
+        if reason is None and self.is_moved:
+            reason = MOVED
         if reason is not None:
             self.is_lost = True
             raise HistoryLost(reason)
         self.is_held = True
+
+    @property
+    def is_moved(self) -> bool:
+        """Say whether the ledger lies in another database than the one that it was last in."""
+        return self.origin != self.here
+
+    def _move(self) -> None:
+        if self.is_moved and self.frozen is None:
+            self.append("moved", {"origin": self.here})
+            self.origin = self.here
 
     def freeze(self, reason: str) -> None:
         """Stop every charge; the first reason stays."""
@@ -121,6 +151,7 @@ class Work:
         )
         self.is_dirty = True
         able = {row[0]: rows.account_in(row) for row in paid}
+        self.debited |= able
         if len(able) != len(names):
             unable = next(name for name in names if name not in able)
             raise CannotPay(_known(rows.account(self.link, unable)))

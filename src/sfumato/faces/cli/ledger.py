@@ -112,13 +112,25 @@ def sheet(shell: Shell, entry: str) -> None:
 @click.option("--why", required=True, help="What happened, for the record.")
 @command
 def acknowledge(shell: Shell, why: str) -> None:
-    """Thaw a frozen ledger, as owner: what may have been lost counts as spent."""
+    """Thaw a frozen ledger, as owner: what was lost counts as spent."""
     with shell.open_folder() as vault:
-        head = vault.owner.data_sets.acknowledge(why)
-    shape = {"acknowledged": True, "epoch": head.epoch, "seq": head.seq}
-    shell.show(
-        shape, "The ledger goes on. Every cap counts as spent, for good; new people may be added."
-    )
+        made = vault.owner.data_sets.acknowledged(vault.owner.data_sets.acknowledge(why))
+    shape = {"acknowledged": True, **made}
+    shell.show(shape, _measured_text(made["debited"]) if made["measured"] else _UNMEASURED)
+
+
+_UNMEASURED = (
+    "The ledger goes on. The anchor cannot tell what was lost, so every cap counts as spent, for "
+    "good; new people may be added."
+)
+
+
+def _measured_text(debited: dict[str, float]) -> str:
+    """Return what was debited for what was lost, in words."""
+    if not debited:
+        return "The ledger goes on. By the anchor nothing was lost, and nothing was debited."
+    lost = [f"  {name}: epsilon {epsilon:g}" for name, epsilon in sorted(debited.items())]
+    return "\n".join(["The ledger goes on. By the anchor this was lost, and is debited:", *lost])
 
 
 @ledger.command("thaw")

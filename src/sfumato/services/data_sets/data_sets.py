@@ -14,7 +14,7 @@ from typing import Final
 from sfumato.core.access import Caller
 from sfumato.core.account import Head
 from sfumato.core.asked import own_listing
-from sfumato.core.budget import Budget, read_delta, read_epsilon
+from sfumato.core.budget import EPSILON_UNITS, Budget, read_delta, read_epsilon
 from sfumato.core.card import Card, read_card
 from sfumato.core.card_shown import card_json
 from sfumato.core.expression import Json
@@ -216,7 +216,7 @@ class DataSets:
             )
         _check_approver(approver)
         self.ledger.check_history()
-        if self.ledger.store.head().epoch > 1:
+        if self.ledger.has_lost():
             raise Refused(
                 "not-allowed",
                 "This ledger has lost entries, so nobody knows what these people have spent.",
@@ -235,6 +235,18 @@ class DataSets:
             self.ledger.store.open_account(people_account(card.people), cap_of(card.budget))
             self.ledger.store.open_account(data_set_account(card.name), cap_of(card.budget))
         return self.ledger.acknowledge(why)
+
+    def acknowledged(self, head: Head) -> Json:
+        """Return what an acknowledgement debited: exactly what was lost, if it was measured."""
+        entry = self.ledger.store.entry(head.seq)
+        said: Json = {} if entry is None else json.loads(entry.body)
+        debits = said.get("debits")
+        debited = {
+            name: debt[0] / EPSILON_UNITS
+            for name, debt in (debits.items() if isinstance(debits, dict) else ())
+        }
+        measured = "measured" in said
+        return {"epoch": head.epoch, "seq": head.seq, "measured": measured, "debited": debited}
 
     def frozen_shapes(self) -> tuple[str, ...]:
         """Return the shapes of question that were stopped and wait for the owner."""
@@ -271,9 +283,8 @@ class DataSets:
         if current is not None:
             check_raise(card, current.card)
         self._check_catalogue()
-        head = self.ledger.store.head()
         known = self.ledger.store.account(people_account(card.people)) is not None
-        if head.epoch > 1 and not known and different_people is None:
+        if self.ledger.has_lost() and not known and different_people is None:
             raise Refused(
                 "same-people",
                 "This ledger has lost entries once, so it cannot show that the people "

@@ -171,7 +171,7 @@ class Caps:
                 "bad-request", "A cap is raised for a reason.", "Give `why`, up to 500 letters."
             )
         self.ledger.check_history()
-        if account.startswith(people_account("")) and self.ledger.store.head().epoch > 1:
+        if account.startswith(people_account("")) and self.ledger.has_lost():
             raise Refused(
                 "not-allowed",
                 "This ledger has lost entries, so nobody knows what these people have spent.",

@@ -1,0 +1,96 @@
+"""What each account had spent, as the anchor keeps it: records that are only added, then folded.
+
+A record says where the chain stood and how the accounts stood there that were debited since. Sums
+only grow, so records may come in any order: of an account the record with the latest place counts,
+and of each sum the largest. Marks of the past tell which entries a ledger shares with the anchor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sfumato.core.account import Account, AnchoredAccount, AnchorSums, Cap, ChainPlace, Head
+from sfumato.core.chain import canonical, cap_list, debt_list
+from sfumato.core.loss import Debt
+
+MARKS: Final = 1024  # of the past that are kept when records are folded; the older, the fewer
+_DOMAIN: Final = b"sfumato-anchor-sums/1\n"
+_CHECK: Final = 16  # hexadecimal digits of a record's checksum: a torn record is told, no forger
+
+
+def record(heads: Sequence[Head], accounts: Iterable[Account]) -> bytes:
+    """Return the line that says how the accounts stand at the last of the heads."""
+    places = [ChainPlace(head.epoch, head.seq, head.hash) for head in heads]
+    return _line(places, [AnchoredAccount(places[-1], account) for account in accounts])
+
+
+def snapshot(sums: AnchorSums) -> bytes:
+    """Return one line that says the same as all records together."""
+    return _line(_thinned(sums.marks), sums.accounts)
+
+
+def _line(marks: Sequence[ChainPlace], accounts: Iterable[AnchoredAccount]) -> bytes:
+    said = {
+        "at": [[mark.epoch, mark.seq, mark.hash] for mark in marks],
+        "of": {one.account.name: _numbers(one) for one in accounts},
+    }
+    text = canonical(said).encode("ascii")
+    return _checksum(text) + text + b"\n"
+
+
+def _numbers(one: AnchoredAccount) -> list[object]:
+    place, account = one.place, one.account
+    return [place.epoch, place.seq, place.hash, *cap_list(account.cap), *debt_list(account.spent)]
+
+
+def read(region: bytes) -> AnchorSums | None:
+    """Return what all records of the region say together, or None if one of them is damaged."""
+    marks: list[ChainPlace] = []
+    known: dict[str, AnchoredAccount] = {}
+    for line in region.split(b"\n")[:-1]:
+        said = _said(line)
+        if said is None:
+            return None
+        marks += [ChainPlace(*mark) for mark in said["at"]]
+        for name, (epoch, seq, digest, *sums) in said["of"].items():
+            account = Account(name, Cap(*sums[:4]), Debt(*sums[4:]))
+            one = AnchoredAccount(ChainPlace(epoch, seq, digest), account)
+            known[name] = one if name not in known else _later(known[name], one)
+    if not region.endswith(b"\n"):
+        return None
+    return AnchorSums(tuple(known.values()), tuple(sorted(marks)))
+
+
+def _later(one: AnchoredAccount, other: AnchoredAccount) -> AnchoredAccount:
+    """Return the account as it stood later, with the larger of each sum."""
+    last = max(one, other, key=lambda known: known.place)
+    pairs = zip(debt_list(one.account.spent), debt_list(other.account.spent), strict=True)
+    spent = Debt(*(max(pair) for pair in pairs))
+    return AnchoredAccount(last.place, Account(last.account.name, last.account.cap, spent))
+
+
+def _thinned(marks: Sequence[ChainPlace]) -> list[ChainPlace]:
+    """Return at most MARKS of them: every second of the older half goes, again and again."""
+    kept = list(marks)
+    while len(kept) > MARKS:
+        half = len(kept) // 2
+        kept = kept[:half:2] + kept[half:]
+    return kept
+
+
+def _said(line: bytes) -> dict[str, Any] | None:  # Any: parsed JSON that its checksum vouches for
+    checksum, text = line[:_CHECK], line[_CHECK:]
+    if checksum != _checksum(text):
+        return None
+    with contextlib.suppress(ValueError):
+        said: dict[str, Any] = json.loads(text)
+        return said
+    return None
+
+
+def _checksum(text: bytes) -> bytes:
+    return hashlib.sha256(_DOMAIN + text).hexdigest()[:_CHECK].encode("ascii")
