@@ -372,3 +372,20 @@ def test_what_is_written_together_is_known_to_the_anchor_whole(disk: Disk) -> No
     truth = disk.spent()
     disk.restore("backup").acknowledge("restored")
     assert disk.spent() == truth
+
+
+def test_a_receipt_of_another_history_than_the_anchors_spends_everything(disk: Disk) -> None:
+    disk.charge("1")
+    disk.save("night", anchor=True)
+    disk.charge("2")
+    disk.charge("3")
+    head = disk.charge("4").head
+    receipt = disk.ledger.sign({"seq": head.seq, "epoch": head.epoch, "head": head.hash})
+    disk.restore("night", anchor=True)
+    for op in ("5", "6", "7", "8"):
+        disk.charge(op)
+    ledger = disk.restore("night")  # the anchor knows what is lost of this history, not of that
+    assert ledger.present(receipt) is False
+    ledger.acknowledge("restored twice")
+    assert not measured(ledger)
+    assert disk.spent()["people"] == Debt(1000, 1000, 1000, 1000)
