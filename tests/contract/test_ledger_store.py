@@ -209,6 +209,22 @@ def test_a_second_user_pays_once_for_the_same_answer(store: SqlLedger) -> None:
     assert _spent(store, "user bob") == DEBT
 
 
+def test_an_answer_is_paid_by_those_who_paid_for_it_and_by_nobody_else(store: SqlLedger) -> None:
+    one, ann, bob = asked("1"), ("people", "user ann"), ("people", "user bob")
+    assert not store.is_paid_by(one.answer_key, ann)
+    store.charge(one)
+    assert not store.is_paid_by(one.answer_key, ann)  # it is not answered yet
+    names = tuple(debtor.account for debtor in one.debtors)
+    store.settle("ann", "1", "42", names)
+    head = store.head()
+    assert store.is_paid_by(one.answer_key, names)
+    assert not store.is_paid_by(one.answer_key, bob)
+    assert not store.is_paid_by("another", names)
+    assert store.head() == head
+    store.charge(asked("1", user="bob"))
+    assert store.is_paid_by(one.answer_key, bob)
+
+
 def test_a_second_user_who_cannot_pay_sees_nothing(store: SqlLedger) -> None:
     store.charge(asked("1"))
     store.settle("ann", "1", "42")

@@ -34,7 +34,7 @@ from sfumato.core.question import (
 from sfumato.core.quotient import MOST
 from sfumato.core.refusal import Refused
 from sfumato.plan.after import is_chosen_after
-from sfumato.plan.explain import bounding_in_words
+from sfumato.plan.contribution_bounds import bounding_in_words
 from sfumato.plan.forms import Linear, Ratio, form_of, units_of
 from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.price import price_at, price_for_errors

@@ -13,7 +13,8 @@ from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate
 from sfumato.core.refusal import Refused
-from sfumato.plan.explain import bounding_in_words, in_words
+from sfumato.plan.contribution_bounds import bounding_in_words
+from sfumato.plan.explain import in_words
 from sfumato.plan.plan import KEYS_AT_ONCE, MAX_COUNTS, PEOPLE, Plan, make_plan
 from sfumato.plan.price import Priced, price_at, price_for_errors
 from sfumato.plan.read_sql import read_sql
@@ -329,7 +330,8 @@ def test_a_plan_can_be_said_in_words() -> None:
     made = plan("SELECT zip, AVG(pay) FROM t WHERE sick AND pay > 2 GROUP BY zip")
     assert in_words(made) == "the mean of pay, for each zip, where pay > 2 and sick = true"
     assert bounding_in_words(made) == (
-        "at most 20 rows of a person in each of at most 3 groups count, chosen at random"
+        "a person counts in at most 3 of the 5 groups, with at most 20 rows in each, chosen at "
+        "random"
     )
 
 

@@ -192,6 +192,7 @@ class Answer:
         if receipt["epsilon"] is None:
             return (
                 f"Exact: {receipt['beside']}; {receipt['bounding']}.",
+                *advice_lines(receipt),
                 f"{self.guarantee}: it hides {receipt['hides']}.",
                 *self.notes,
             )
@@ -202,6 +203,7 @@ class Answer:
         return (
             f"± and ranges hold at 95 %, for the noise alone{but}; {receipt['bounding']}.",
             *chosen_lines(receipt),
+            *advice_lines(receipt),
             f"{self.guarantee}, {paid}, {left:g} left.",
             *array_lines(self.arrays),
             *rank_lines(receipt),
@@ -227,6 +229,21 @@ def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
         "They do not hold for rows that were chosen or ordered by their own noisy values, nor for "
         "the branch that a CASE takes by them."
     ]
+
+
+def advice_lines(receipt: Mapping[str, object]) -> list[str]:
+    """Return what to set or to write for a better answer; a service of an older version has none.
+
+    Its sentences say of contribution bounds that can cut what to set (contribution_bounds.py).
+    """
+    said = receipt.get("advice")
+    return [str(line) for line in said] if isinstance(said, list) else []
+
+
+def may_be_cut(receipt: Mapping[str, object]) -> bool:
+    """Say whether contribution bounds can cut a part of somebody's, by the card alone."""
+    bounds = receipt.get("bounds")
+    return isinstance(bounds, dict) and bool(bounds.get("may_cut"))
 
 
 def rank_lines(receipt: Mapping[str, Any]) -> list[str]:  # Any: JSON

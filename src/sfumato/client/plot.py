@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, cast
 
-from sfumato.client.answer import Answer, chosen_lines, why_free
+from sfumato.client.answer import Answer, advice_lines, chosen_lines, may_be_cut, why_free
 from sfumato.client.chart import Cell, View, plain, spec_of, view_of
 from sfumato.client.terms import Json
 from sfumato.client.text import table_html, table_text
@@ -172,6 +172,7 @@ def _under(view: View) -> list[str]:
     return [
         f"{receipt['data_set']}, version {receipt['version']}: {receipt['says']}",
         f"{bars}: 95 % interval{'s' * bool(view.keys)} of the noise alone. {_paid(view)}.",
+        *([f"Bounds: {receipt['bounding']}."] if may_be_cut(receipt) else []),
         *view.answer.notes[:1],
     ]
 
@@ -195,6 +196,7 @@ def _summary(view: View, heading: str) -> list[str]:
         *_left_out(view),
         f"± and ranges: 95 % intervals of the noise alone; {_receipt(view)['bounding']}.",
         *chosen_lines(_receipt(view)),
+        *advice_lines(_receipt(view)),
         f"{_paid(view)}.",
         *view.answer.notes,
     ]
@@ -210,6 +212,11 @@ def _extremes(view: View) -> list[str]:
         return [
             *lines,
             "Differences are not judged: these numbers were worked on since they were released.",
+        ]
+    if may_be_cut(view.answer.receipt):
+        return [
+            *lines,
+            "Differences are not judged: contribution bounds can cut one group more than another.",
         ]
     return [*lines, *_differences(cells)]
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from html import escape
 from typing import Any
 
+from sfumato.client.answer import advice_lines
 from sfumato.client.terms import Json
 from sfumato.client.text import (
     number_text,
@@ -78,11 +79,18 @@ class Price(_Shown):
 
     def lines(self) -> list[str]:
         """Return the price in plain words."""
-        lines = [f"{self['says']}", f"epsilon {self['epsilon']:g}, nothing spent yet"]
+        free = bool(self.shape.get("free"))  # a service of an older version does not say
+        paid = "paid before: asked again it is free, with the same numbers"
+        lines = [
+            f"{self['says']}",
+            f"epsilon {self['epsilon']:g}, {paid if free else 'nothing spent yet'}",
+        ]
         lines += [self._error_line(name, error) for name, error in self["error"].items()]
         lines += [*assumed_words(self.shape), *self._keys_line(), *self._top_up_lines()]
-        lines += [f"{self['bounding']}", f"{self['odds']}"]
+        lines += [f"{self['bounding']}", *advice_lines(self.shape), f"{self['odds']}"]
         lines += table_text(*self.table())
+        if free:
+            return lines
         rest = self["left"]["next_epsilon"]
         fits = "it fits" if self["fits"] else "it does NOT fit"
         left = f" what is left (epsilon {rest:g} at most)" if rest > 0 else ": nothing is left"

@@ -232,7 +232,8 @@ def _check_fits(table: Table, margin: Table, others: Sequence[Table]) -> None:
         _check_plain(one)
     mine, its = table.answer.receipt, margin.answer.receipt
     for name, next_step in SAME.items():
-        if mine[name] != its[name]:
+        is_same = _bounds(mine) == _bounds(its) if name == "bounding" else mine[name] == its[name]
+        if not is_same:
             said = name.replace("_", " ")
             raise _misfit(f"A margin has not the {said} of the table.", next_step)
     if _question(mine).get("where") != _question(its).get("where"):
@@ -289,11 +290,26 @@ def _check_plain(table: Table) -> None:
             "Keys that few people have are not here, so cells do not add up to margins.",
             "Group by declared keys or public bins.",
         )
-    if not re.fullmatch(ONE_GROUP, str(receipt["bounding"])):
+    if not _counts_in_one_group(receipt):
         raise _misfit(
             "A person may count in several groups, so cells do not add up to margins.",
             "Ask both with max_groups=1.",
         )
+
+
+def _counts_in_one_group(receipt: Json) -> bool:
+    bounds = receipt.get("bounds")
+    if isinstance(bounds, dict):
+        return bool(bounds["max_groups"] == 1)
+    return re.fullmatch(ONE_GROUP, str(receipt["bounding"])) is not None
+
+
+def _bounds(receipt: Json) -> object:
+    """Return the contribution bounds; a receipt of an older version has them in words alone."""
+    bounds = receipt.get("bounds")
+    if isinstance(bounds, dict):
+        return bounds["max_groups"], bounds["max_rows"]
+    return receipt["bounding"]
 
 
 def _column_like(margin: Table, table: Table, name: str) -> int | None:

@@ -137,6 +137,10 @@ class LedgerStore(Protocol):
         """Return the answer that the user's operation was given, or None."""
         ...
 
+    def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
+        """Say whether an answer stands under the key for which all of these accounts have paid."""
+        ...
+
     def settle(
         self, user: str, op: str, answer: str, names: Sequence[str] = (), mark: Mark = None
     ) -> Settled:

@@ -60,6 +60,7 @@ from sfumato.door.release import (
     answer_all,
     begin_all,
     end_all,
+    is_free,
     release,
 )
 from sfumato.door.second_person import SecondPerson
@@ -137,6 +138,7 @@ __all__ = [
     "group_account",
     "hand_out",
     "has_left",
+    "is_free",
     "left_json",
     "left_to_pay",
     "look",

@@ -31,7 +31,8 @@ from sfumato.door.payment import stands_at
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.secure_sum import SumDoor, SumPart
 from sfumato.plan.averaged import AveragePlan
-from sfumato.plan.explain import bounding_in_words, in_words
+from sfumato.plan.contribution_bounds import bounding_in_words, bounds_json
+from sfumato.plan.explain import in_words
 
 FIRST_EPOCH: Final = 1
 BESIDE: Final = "no noise is on it: whoever knows or guesses the other rows reads a person's off it"
@@ -76,7 +77,7 @@ def price_of_average(door: SumDoor, card: Card, asker: Asker, sum_: AveragePlan)
         "says": _says(sum_),
         "hides": HIDES,
         "beside": BESIDE,
-        "bounding": bounding_in_words(sum_.plan),
+        **bounds_json(sum_.plan),
         "spent": False,
     }
 
@@ -114,7 +115,7 @@ def averaged_answer(sum_: AveragePlan, total: IntegerArray) -> Json:
         "guarantee": GUARANTEE,
         "hides": HIDES,
         "beside": BESIDE,
-        "bounding": bounding_in_words(sum_.plan),
+        **bounds_json(sum_.plan),
         "noise": [],
     }
     errors: Json = {"std": nothing, "interval": nothing}
@@ -246,7 +247,7 @@ def _receipt(ledger: Ledger, order: AverageOrder, signed: Json) -> Json:
         "guarantee": GUARANTEE,
         "hides": HIDES,
         "beside": BESIDE,
-        "bounding": bounding_in_words(sum_.plan),
+        **bounds_json(sum_.plan),
         **not_dp_json(ledger, card.people),
         **ledger.sign(signed),
     }

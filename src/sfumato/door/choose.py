@@ -24,8 +24,8 @@ from sfumato.door.patience import PATIENCE_S
 from sfumato.door.payment import on_card
 from sfumato.door.release import Door, Order
 from sfumato.door.said import digest
+from sfumato.plan.contribution_bounds import bounding_in_words
 from sfumato.plan.distances import Distances
-from sfumato.plan.explain import bounding_in_words
 from sfumato.plan.plan import Plan
 
 FORMAT: Final = "choice/1"

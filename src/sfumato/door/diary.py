@@ -21,7 +21,7 @@ from sfumato.door.ledger import Ledger
 from sfumato.door.locks.crowd import beside_dp
 from sfumato.door.locks.dp import GUARANTEE, Blurred, Keys
 from sfumato.door.payment import Payment, payment_json, relation, signed_payment, unit_of
-from sfumato.door.said import Said
+from sfumato.door.said import Said, copied
 from sfumato.door.top_up import RAISED, paid_json, top_up_json
 from sfumato.plan.after import Row, after, is_chosen_after
 from sfumato.plan.explain import odds_in_words
@@ -245,6 +245,8 @@ def receipt(
         "unit": unit_of(card),
         "relation": relation(card),
         "bounding": said.bounding,
+        "bounds": copied(said.bounds),
+        "advice": list(said.advice),
         "mechanism": said.mechanism,
         "split": said.split(),
         "odds": odds_of(accounts[people], "person" if card.by_person else "row"),

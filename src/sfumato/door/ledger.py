@@ -152,6 +152,10 @@ class Ledger:
         """Return the answer that the user's operation was given, or None."""
         return self.store.answer_of(user, op)
 
+    def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
+        """Say whether an answer stands under the key for which all of these accounts have paid."""
+        return self.store.is_paid_by(answer_key, names)
+
     def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
         """Return the answer that stands under the operation, once it is durable.
 

@@ -32,7 +32,7 @@ from sfumato.door.payment import on_card
 from sfumato.door.plans import Plans
 from sfumato.door.pool import NoisePool
 from sfumato.door.reading import can_look, drawn, read_all, read_rows
-from sfumato.door.said import Paper, digest
+from sfumato.door.said import Paper, Said, digest
 from sfumato.door.top_up import priced_for
 from sfumato.plan.price import Priced
 from sfumato.plan.request import Request
@@ -239,7 +239,7 @@ def _drawn(pool: NoisePool, priced: Priced) -> list[Drawn]:
 
 def _charge(door: Door, order: Order, priced: Priced) -> Charge:
     said = door.plans.said(priced)
-    fresh = {"fresh": [order.asker.user, order.op]} if order.fresh else {}
+    fresh: Json = {"fresh": [order.asker.user, order.op]} if order.fresh else {}
     raised = _raised(priced)
     more = bool(raised or fresh)
     write = partial(_paper, door, order, priced)
@@ -248,7 +248,7 @@ def _charge(door: Door, order: Order, priced: Priced) -> Charge:
         user=order.asker.user,
         op=order.op,
         request=paper.request,
-        answer_key=digest({**said.identity, **raised, **fresh}) if more else said.answer_key,
+        answer_key=_answer_key(said, {**raised, **fresh}),
         shape=said.shape,
         debtors=debtors(order.card, order.asker.user, order.asker.groups),
         debt=said.debt,
@@ -256,6 +256,21 @@ def _charge(door: Door, order: Order, priced: Priced) -> Charge:
         body=paper.body,
         may_still=order.may_still,
     )
+
+
+def is_free(door: Door, priced: Priced, card: Card, asker: Asker) -> bool:
+    """Say whether the asker's own accounts, and all others, have paid for this very answer before.
+
+    What another has asked is not told by it: then the asker's own account has not paid.
+    """
+    key = _answer_key(door.plans.said(priced), _raised(priced))
+    paying = debtors(card, asker.user, asker.groups)
+    return door.ledger.is_paid_by(key, tuple(debtor.account for debtor in paying))
+
+
+def _answer_key(said: Said, more: Json) -> str:
+    """Return under which key the answer stands; a top-up and fresh noise have their own."""
+    return digest({**said.identity, **more}) if more else said.answer_key
 
 
 def _raised(priced: Priced) -> Json:

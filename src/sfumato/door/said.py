@@ -14,7 +14,8 @@ from sfumato.core.expression import Json, spelled
 from sfumato.core.loss import Debt, debt_of
 from sfumato.core.question import question_json
 from sfumato.door.locks.dp import GUARANTEE
-from sfumato.plan.explain import bounding_in_words, in_words, split_in_words
+from sfumato.plan.contribution_bounds import advice_of, bounding_in_words, bounds_of
+from sfumato.plan.explain import in_words, split_in_words
 from sfumato.plan.price import Priced
 
 
@@ -27,6 +28,8 @@ class Said:
     shape: str
     says: str
     bounding: str
+    bounds: Json
+    advice: tuple[str, ...]
     mechanism: str
     debt: Debt
     body: Json  # what the chain says of it, but for who asks and how
@@ -81,6 +84,8 @@ def said_of(priced: Priced) -> Said:
         shape=shape,
         says=says,
         bounding=bounding,
+        bounds=bounds_of(plan).as_json(),
+        advice=tuple(advice_of(priced)),
         mechanism=mechanism,
         debt=debt_of(priced.event),
         body=body,

@@ -30,7 +30,8 @@ from sfumato.door.looking import RowReader, looked_at
 from sfumato.door.payment import Payment, on_card, payment_json, relation, signed_payment
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.said import digest
-from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words
+from sfumato.plan.contribution_bounds import bounding_in_words, bounds_json
+from sfumato.plan.explain import in_words, odds_in_words
 from sfumato.plan.summed import FORMAT, SumPlan
 
 KIND: Final = "secure-sum"
@@ -101,7 +102,7 @@ def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
         "noise": list(noise_json(sum_)),
         "says": says(sum_),
         "against": against(sum_.agreement),
-        "bounding": bounding_in_words(sum_.plan),
+        **bounds_json(sum_.plan),
         "odds": odds_in_words(after.epsilon / EPSILON_UNITS, after.delta / DELTA_UNITS, unit),
         "mechanism": MECHANISM,
         "cells": sum_.plan.measure.cells,
@@ -150,7 +151,7 @@ def summed_answer(sum_: SumPlan, total: IntegerArray, sites: int) -> Json:
         "guarantee": GUARANTEE,
         "against": against(sum_.agreement),
         "relation": relation(sum_.plan.card),
-        "bounding": bounding_in_words(sum_.plan),
+        **bounds_json(sum_.plan),
         "mechanism": MECHANISM,
         "noise": [noise.as_json() for noise in priced.noises],
     }
@@ -257,7 +258,7 @@ def _receipt(ledger: Ledger, order: SumOrder, outcome: Charged, paid: Payment, h
         "guarantee": GUARANTEE,
         "against": against(sum_.agreement),
         "relation": relation(card),
-        "bounding": bounding_in_words(sum_.plan),
+        **bounds_json(sum_.plan),
         "mechanism": MECHANISM,
         **not_dp_json(ledger, card.people),
         **ledger.sign(signed_payment(paid, head, outcome.seq)),

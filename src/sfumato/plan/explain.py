@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from sfumato.core.expression import Case, Constant, Json, Literally, renamed
+from sfumato.core.expression import Json, renamed
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
 from sfumato.core.question import (
-    Aggregate,
     EachPerson,
     Formula,
     Joined,
@@ -85,30 +84,6 @@ def _source_in_words(source: EachPerson) -> str:
     return ", ".join(columns) + where
 
 
-def bounding_in_words(plan: Plan) -> str:
-    """Return how much of one person the answer can hold."""
-    if not plan.card.by_person:
-        return "each row counts as one person"
-    if plan.question.source is not None:
-        return "each person counts once"
-    groups, rows = plan.measure.max_groups, plan.measure.max_rows
-    where = f" in each of at most {groups} {_plural(groups, 'group')}" if groups > 1 else ""
-    made = f"at most {rows} {_plural(rows, 'row')} of a person{where} count, chosen at random"
-    if not any(_is_of_people(asked.aggregate) for asked in plan.asked):
-        return made
-    return f"{made}; a person meets a condition if one of these rows does"
-
-
-def _is_of_people(aggregate: Aggregate) -> bool:
-    """Say whether it counts people with a condition: a one for each (scope.py)."""
-    ends = (Constant.of(0), Constant.of(1))
-    match aggregate.of:
-        case (Case(whens=((_, Literally(one)),), otherwise=None),):
-            return aggregate.verb == "sum" and aggregate.within == ends and one == ends[1]
-        case _:
-            return False
-
-
 def split_in_words(priced: Priced) -> list[Json]:
     """Return how the price is split over the parts, and the noise that each share buys."""
     pairs = zip(priced.plan.parts, priced.noises, strict=True)
@@ -170,7 +145,3 @@ def odds_in_words(epsilon: float, delta: float, unit: str) -> str:
 
 def _percent(sure: float) -> str:
     return f"{sure:.0f}" if sure < 99 else f"{math.floor(sure * 100) / 100:.2f}"
-
-
-def _plural(count: int, word: str) -> str:
-    return word if count == 1 else word + "s"

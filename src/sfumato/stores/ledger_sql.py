@@ -192,6 +192,10 @@ class SqlLedger:
         """Return the answer that the user's operation was given, or None."""
         return self._looking.seen(lambda link: rows.answer_of(link, user, op))
 
+    def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
+        """Say whether an answer stands under the key for which all of these accounts have paid."""
+        return self._looking.seen(lambda link: not rows.without_payers(link, answer_key, names))
+
     def entry(self, seq: int) -> Entry | None:
         """Return one entry, or None."""
         return self._looking.seen(lambda link: rows.entry(link, seq))

@@ -59,11 +59,11 @@ PRICE_TERMS: Final[dict[str, Schema]] = {
     "max_rows": COUNT,
     "top_up": text(100),
     "split": pairs(NUMBER),
+    "fresh": FLAG,
 }
 ASK_TERMS: Final[dict[str, Schema]] = {
     **PRICE_TERMS,
     "op": text(100, description="Your id of this request: a retry with it pays once."),
-    "fresh": FLAG,
 }
 
 ANSWER: Final = opened(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sfumato.faces.cli.shell import Shell, working
 from sfumato.services.data_sets import is_identifier, is_name
@@ -55,11 +55,21 @@ def proposed(name: str, columns: list[tuple[str, str]]) -> str:
         'nulls = ["", "n/a", "NA"]',
     ]
     if unit:
-        lines += ["max_rows = 1        # rows of a person that count, in each group"]
+        lines += _BOUNDS
     lines += ["", "[ask]", 'who = ["researchers"]']
     for column, kind in columns:
         lines += ["", f"[columns.{_quoted(column)}]", *_column(column, kind)]
     return "\n".join(lines) + "\n"
+
+
+_BOUNDS: Final = [
+    "",
+    "# How much does one person have? What is beyond these bounds is cut, and no error bar says",
+    "# by how much; larger ones mean more noise. A question may set its own (--max-groups).",
+    "max_groups = 1        # groups of a GROUP BY that a person counts in",
+    "max_rows = 1        # rows of a person that count, in each group",
+    "# limits = { rows_per_person = 1 }        # if nobody has more rows: then nothing can be cut",
+]
 
 
 def _column(column: str, kind: str) -> list[str]:

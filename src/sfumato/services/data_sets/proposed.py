@@ -18,7 +18,7 @@ def proposed_card(name: str, columns: Sequence[tuple[str, str]]) -> Json:
         "ask": {"who": ["researchers"]},
         "columns": {column: _column(column, kind) for column, kind in columns},
     }
-    return {**card, "max_rows": 1} if unit else card
+    return {**card, "max_groups": 1, "max_rows": 1} if unit else card
 
 
 def _column(column: str, kind: str) -> Json:

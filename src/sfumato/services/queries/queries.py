@@ -39,6 +39,7 @@ from sfumato.door import (
     begin_all,
     cap_json,
     end_all,
+    is_free,
     left_json,
     left_to_pay,
     not_dp_json,
@@ -49,7 +50,8 @@ from sfumato.door import (
     spent_json,
     top_up_json,
 )
-from sfumato.plan.explain import bounding_in_words, in_words, odds_in_words, split_in_words
+from sfumato.plan.contribution_bounds import advice_of, bounds_json
+from sfumato.plan.explain import in_words, odds_in_words, split_in_words
 from sfumato.plan.plan import make_plan
 from sfumato.plan.price import Priced, offers
 from sfumato.plan.request import Request, read_request
@@ -152,7 +154,11 @@ class Queries:
         request = self._request(listing.card, asked)
         door = self.door
         priced = priced_for(door.ledger, door.plans, asker.user, listing.card, request)
-        return self._price_json(listing.card, priced, request, asker)
+        free = not asked.fresh and is_free(door, priced, listing.card, asker)
+        return {
+            **self._price_json(listing.card, priced, request, asker),
+            **(self._of_paid(listing.card, asker) if free else {}),
+        }
 
     def budget(self, caller: Caller, data_set: str) -> Json:
         """Return the caps, what is spent and what is left, of the data set and whom it touches."""
@@ -248,6 +254,11 @@ class Queries:
             )
         return op
 
+    def _of_paid(self, card: Card, asker: Asker) -> Json:
+        """Return what a price says of an answer that stands, and is the asker's already."""
+        people = accounts_paying(self.door.ledger, card, asker)[0]
+        return {"free": True, "fits": True, "odds": _odds(card, people.spent)}
+
     def _price_json(self, card: Card, priced: Priced, request: Request, asker: Asker) -> Json:
         plan, people = priced.plan, request.people
         by_epsilon = make_plan(card, request.question, request.split)
@@ -284,16 +295,14 @@ class Queries:
             "fits": _fits(accounts, debt),
             "left": left_to_pay(accounts[1], accounts),
             "says": in_words(plan),
-            "bounding": bounding_in_words(plan),
+            **bounds_json(plan),
+            "advice": advice_of(priced),
             "cells": plan.measure.cells,
             "mechanism": priced.mechanism,
             "split": split_in_words(priced),
             **_raising(priced, named, people),
-            "odds": odds_in_words(
-                after.epsilon / EPSILON_UNITS,
-                after.delta / DELTA_UNITS,
-                "person" if card.by_person else "row",
-            ),
+            "free": False,
+            "odds": _odds(card, after),
         }
 
 
@@ -332,6 +341,11 @@ def _raising(priced: Priced, named: Mapping[str, Aggregate | Formula], people: i
         "error": {name: _margin(one, of, people) for name, of in named.items()},
     }
     return {"top_up": {**raised, "one_draw": instead}}
+
+
+def _odds(card: Card, spent: Debt) -> str:
+    unit = "person" if card.by_person else "row"
+    return odds_in_words(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)
 
 
 def sure_at(spent: int, epsilon: Fraction) -> float:

@@ -1,0 +1,191 @@
+"""Contribution bounds in words: how much of one person counts, whether that can cut, what to set.
+
+All of it is a function of the question and the card, never of rows: whether something *was* cut is
+nobody's to know, whether something *can* be cut is said beside every price and answer.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sfumato.core.expression import Case, Constant, Json, Literally, Ref
+from sfumato.core.question import Aggregate
+from sfumato.plan.keys import PlanKey
+from sfumato.plan.plan import Plan
+from sfumato.plan.price import Priced
+
+_PLAIN: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", re.ASCII)
+ADVISED: Final = 1_000  # groups that an answer may get by making a key public
+
+
+@dataclass(frozen=True)
+class ContributionBounds:
+    """How much of one person counts, and what of it may be less than the person has."""
+
+    max_groups: int
+    max_rows: int
+    groups: int | None  # that the question has; None where its keys are private
+    cuts_groups: bool
+    cuts_rows: bool
+
+    @property
+    def may_cut(self) -> tuple[str, ...]:
+        """Return which of the bounds can cut somebody's part, by the card alone."""
+        pairs = (("max_groups", self.cuts_groups), ("max_rows", self.cuts_rows))
+        return tuple(name for name, cuts in pairs if cuts)
+
+    def as_json(self) -> Json:
+        """Return the bounds as prices and receipts have them."""
+        return {
+            "max_groups": self.max_groups,
+            "max_rows": self.max_rows,
+            "groups": self.groups,
+            "may_cut": list(self.may_cut),
+        }
+
+
+def bounds_of(plan: Plan) -> ContributionBounds:
+    """Return the contribution bounds of the plan, and which of them can cut.
+
+    A person has at most the card's `limits.rows_per_person` rows, so no more groups than that.
+    """
+    measure, most = plan.measure, plan.card.limits.rows_per_person
+    if not plan.card.by_person:
+        return ContributionBounds(1, 1, None, cuts_groups=False, cuts_rows=False)
+    if measure.source is not None:  # one row for each person, made of so many of theirs
+        rows = measure.source.max_rows
+        return ContributionBounds(1, rows, None, cuts_groups=False, cuts_rows=rows < most)
+    groups = measure.cells if measure.is_public else None
+    possible = min(most, most if groups is None else groups) if plan.keys else 1
+    return ContributionBounds(
+        measure.max_groups,
+        measure.max_rows,
+        groups,
+        cuts_groups=measure.max_groups < possible,
+        cuts_rows=measure.max_rows < most and not _counts_people_only(plan),
+    )
+
+
+def _counts_people_only(plan: Plan) -> bool:
+    """Say whether one row of a person is as good as all: only people are counted."""
+    return all(asked.aggregate.verb == "count_people" for asked in plan.asked)
+
+
+def bounding_in_words(plan: Plan) -> str:
+    """Return how much of one person the answer can hold: both bounds, where both can cut."""
+    if not plan.card.by_person:
+        return "each row counts as one person"
+    bounds = bounds_of(plan)
+    rows = f"at most {bounds.max_rows} {_plural(bounds.max_rows, 'row')}"
+    if plan.question.source is not None:
+        of = f", with {rows} of theirs, chosen at random" if bounds.cuts_rows else ""
+        return f"each person counts once{of}"
+    made = _in_groups(bounds, "" if _counts_people_only(plan) else rows)
+    if not any(_is_of_people(asked.aggregate) for asked in plan.asked):
+        return made
+    return f"{made}; a person meets a condition if one of these rows does"
+
+
+def _in_groups(bounds: ContributionBounds, rows: str) -> str:
+    """Return in how many groups a person counts, and with how many rows; no rows: once."""
+    few = bounds.max_groups
+    each = " in each" if few > 1 else ""
+    if bounds.cuts_groups:
+        of = f"{few} {_plural(few, 'group')}" if bounds.groups is None else _of_all(bounds)
+        with_rows = f", with {rows}{each}" if rows else ""
+        return f"a person counts in at most {of}{with_rows}, chosen at random"
+    where = f" in each of at most {few} {_plural(few, 'group')}" if few > 1 else ""
+    if not rows:
+        return f"each person counts once{where}"
+    return f"{rows} of a person{where} count, chosen at random"
+
+
+def _of_all(bounds: ContributionBounds) -> str:
+    return f"{bounds.max_groups} of the {bounds.groups:,} groups"
+
+
+def _is_of_people(aggregate: Aggregate) -> bool:
+    """Say whether it counts people with a condition: a one for each (scope.py)."""
+    ends = (Constant.of(0), Constant.of(1))
+    match aggregate.of:
+        case (Case(whens=((_, Literally(one)),), otherwise=None),):
+            return aggregate.verb == "sum" and aggregate.within == ends and one == ends[1]
+        case _:
+            return False
+
+
+# --- what to set, or to write ------------------------------------------------------------------
+
+
+def bounds_json(plan: Plan) -> Json:
+    """Return the bounds, in words and as numbers, and what to set where they can cut."""
+    bounds = bounds_of(plan)
+    return {
+        "bounding": bounding_in_words(plan),
+        "bounds": bounds.as_json(),
+        "advice": list(_to_set(bounds)),
+    }
+
+
+def advice_of(priced: Priced) -> list[str]:
+    """Return what to set or to write for a better answer; a function of question and card."""
+    return [*_to_set(bounds_of(priced.plan)), *_public_instead(priced)]
+
+
+def _to_set(bounds: ContributionBounds) -> Iterator[str]:
+    what = {"max_groups": "in more groups", "max_rows": "with more rows"}
+    if not bounds.may_cut:
+        return
+    people = " or ".join(what[name] for name in bounds.may_cut)
+    options = [f"{name} (--{name.replace('_', '-')})" for name in bounds.may_cut]
+    yield (
+        f"A person {people} is cut, and no error bar says by how much. To count more of them, set "
+        f"{' and '.join(options)} higher, for more noise; where nobody has more, nothing is cut."
+    )
+
+
+def _public_instead(priced: Priced) -> Iterator[str]:
+    """Say how whole numbers between public bounds are all shown, and nothing paid to choose them.
+
+    Choosing keys takes as much of the price as one part more would have (price.py).
+    """
+    plan = priced.plan
+    private = [key for key in plan.keys if key.keys is None]
+    if priced.selection is None or plan.question.source is not None:
+        return
+    sizes = [_numbers_between(plan, key) for key in private]
+    cells = math.prod(key.key.size or 1 for key in plan.keys) * math.prod(s or 0 for s in sizes)
+    if not 0 < cells <= ADVISED:
+        return
+    names = [key.of.column for key in private if isinstance(key.of, Ref)]
+    instead = ", ".join(f"FLOOR({_as_sql(name)})" for name in names)
+    share = len(plan.aggregates) / (len(plan.aggregates) + 1)
+    noise = "half the noise" if share == 1 / 2 else f"about {100 * share:.0f} % of the noise"
+    yield (
+        f"GROUP BY {instead} instead of {', '.join(names)} shows all {cells:,} groups, with "
+        f"{noise}: the card has the bounds, so nothing is paid to choose which groups to show."
+    )
+
+
+def _as_sql(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+
+
+def _numbers_between(plan: Plan, key: PlanKey) -> int | None:
+    """Return how many whole numbers the card's bounds leave a column that is grouped by."""
+    if not isinstance(key.of, Ref):
+        return None
+    column = plan.card.column(key.of.column)
+    if column.type != "integer" or column.step != 1:
+        return None
+    if column.lower is None or column.upper is None:
+        return None
+    return column.upper - column.lower + 1
+
+
+def _plural(count: int, word: str) -> str:
+    return word if count == 1 else word + "s"
