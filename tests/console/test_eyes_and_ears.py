@@ -135,6 +135,24 @@ def test_no_page_complains_or_asks_another_host(seen: Seen, service: Service) ->
     assert seen.hosts == {service.url.removeprefix("http://")}
 
 
+@pytest.mark.parametrize("width", [1024, 1280, 1920])
+def test_every_page_stands_on_one_line_of_the_navigation(
+    browser: Browser, service: Service, everybody: str, width: int
+) -> None:
+    """Also for who has every role and a long name."""
+    with context_of(browser, service, everybody) as context:
+        page = context.new_page()
+        page.set_viewport_size({"width": width, "height": 600})
+        page.goto(f"{service.url}/tokens")
+        for name in ("owner", "a-very-long-name-of-somebody"):
+            page.evaluate("name => document.querySelector('.who .name').textContent = name", name)
+            boxes = [one.bounding_box() for one in page.locator("header.top li, .who").all()]
+            middles = [box["y"] + box["height"] / 2 for box in boxes if box is not None]
+            assert len(middles) == 11
+            assert max(middles) - min(middles) < 10
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_the_first_tab_skips_to_the_page(
     browser: Browser, service: Service, everybody: str
 ) -> None:

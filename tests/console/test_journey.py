@@ -211,6 +211,53 @@ def test_a_question_beyond_the_cap_is_refused_and_kept(ada: Watched, service: Se
     assert spent(service) == before
 
 
+def test_what_was_answered_before_is_free_and_not_called_too_dear(
+    browser: Browser, service: Service
+) -> None:
+    at, token = "/v1/data-sets/patients", service.user("lea", "researcher")
+    service.call("PUT", f"{at}/grants/lea", {}, token=service.owner())
+    for sql, epsilon in ((SQL, 0.3), ("SELECT COUNT(*) AS rest FROM patients", 0.7)):
+        body = {"sql": sql, "epsilon": epsilon}
+        assert service.call("POST", f"{at}/ask", body, token=token)[0] == 200
+    with context_of(browser, service, token) as context:
+        seen = Watched(context.new_page()).watch()
+        page = seen.page
+        page.goto(service.url + ASK)
+        page.fill("#sql", SQL)
+        page.fill("#epsilon", "0.3")
+        fits = page.locator("[data-slot=fits]")
+        expect(fits).to_have_text("Answered before: asking again is free, with the same numbers.")
+        expect(page.locator(".price .not")).to_have_count(0)
+        expect(page.locator("[data-slot=paid]")).to_have_text("paid before")
+        expect(page.locator("[data-take]")).to_have_attribute("width", "0")
+        page.click("text=More terms")
+        page.check("#fresh")  # which pays in full, and there is nothing left
+        expect(fits).to_have_text("It does not fit: nothing is left.")
+        page.uncheck("#fresh")
+        expect(fits).to_contain_text("free")
+        page.click("text=Ask and pay")
+        page.wait_for_url("**/answer?op=*")
+        assert seen.complaints == []
+
+
+def test_the_price_names_both_bounds_and_the_fields_that_set_them(
+    ada: Watched, service: Service
+) -> None:
+    page = ada.page
+    page.goto(service.url + ASK)
+    page.fill("#sql", SQL)
+    said = "A person counts in at most 1 of the 2 groups, with at most 1 row, chosen at random."
+    expect(page.locator("[data-slot=bounding]")).to_have_text(re.compile(said, re.IGNORECASE))
+    advice = page.locator("[data-slot=advice]")
+    expect(advice).to_contain_text("no error bar says by how much")
+    expect(advice).to_contain_text("set “Groups a person counts in” and “Rows a person counts")
+    expect(advice).not_to_contain_text("--")
+    page.click("text=More terms")
+    page.get_by_label("Groups a person counts in").fill("2")
+    expect(page.locator("[data-slot=bounding]")).to_contain_text("in each of at most 2 groups")
+    expect(advice).not_to_contain_text("Groups a person")
+
+
 def test_a_number_that_is_none_loses_no_question(ada: Watched, service: Service) -> None:
     page = ada.page
     page.goto(service.url + ASK)
@@ -264,6 +311,19 @@ def test_an_operator_blocks_somebody(owner: Page, service: Service) -> None:
     expect(moe).to_contain_text("blocked")
     known = service.call("GET", "/v1/users", token=service.owner())[1]["users"]
     assert [user["blocked"] for user in known if user["user"] == "moe"] == [True]
+
+
+def test_an_auditor_who_may_ask_nothing_yet_begins_with_what_was_released(
+    browser: Browser, service: Service
+) -> None:
+    """The form of an invitation has the researcher's box ticked, so most auditors are both."""
+    with context_of(browser, service, service.user("abe", "researcher", "auditor")) as context:
+        page = context.new_page()
+        page.goto(service.url)
+        expect(page.locator("h1")).to_have_text("Releases")
+        page.goto(f"{service.url}/data-sets")
+        page.click("main >> text=Releases")
+        expect(page.locator("h1")).to_have_text("Releases")
 
 
 def test_an_auditor_reads_the_sheet_and_verifies_the_chain(

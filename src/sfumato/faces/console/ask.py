@@ -12,6 +12,7 @@ from sfumato.client.shown import Price, assumed_words
 from sfumato.faces.console.data_sets import Account, Shape, accounts_of
 from sfumato.faces.console.forms import Form
 from sfumato.faces.console.page import Page
+from sfumato.faces.console.refusal_words import for_pages, in_pages
 from sfumato.faces.console.visit import Said, Visit
 from sfumato.faces.console.words import error_words, plain_number
 from sfumato.wire import Refused, bad_request, refusal_shape
@@ -42,7 +43,7 @@ async def live_price(visit: Visit) -> Response:
         visit.tried("price", lambda: _price_body(visit)), visit.call("budget", data_set)
     )
     if refused is not None:  # of the question as it stands, which is still being written
-        return JSONResponse(refusal_shape(refused))
+        return JSONResponse(refusal_shape(for_pages(refused)))
     return JSONResponse(price_view(said or {}, _tightest(budget)))
 
 
@@ -56,7 +57,7 @@ async def ask(visit: Visit) -> Response:
 
 def price_view(price: Shape, account: Account) -> dict[str, Any]:
     """Return the price as the page says it, by script or without."""
-    cap, taken = account.cap["epsilon"], price["epsilon"]
+    taken = price["epsilon"]
     head, rows = Price(dict(price)).table()
     return {
         "says": price["says"],
@@ -64,17 +65,36 @@ def price_view(price: Shape, account: Account) -> dict[str, Any]:
         "delta": plain_number(price["delta"]) if price["delta"] else "",
         "errors": [[name, error_words(price, name)] for name in price["error"]],
         "fits": bool(price["fits"]),
-        "left": plain_number(price["left"]["next_epsilon"]),
+        "fits_words": _fits_words(price),
+        "paid": "paid before" if price["free"] else "nothing is spent yet",
         "odds": price["odds"],
+        "bounding": price["bounding"],
+        "advice": [in_pages(line) for line in price["advice"]],
         "notes": [
-            price["bounding"],
             f"noise: {price['mechanism']}",
             *assumed_words(price),
             *_about_keys(price),
         ],
         "offers": {"head": head, "rows": rows},
-        "take": round(min(100 - account.share, 100 * taken / cap), 3) if cap else 0,
+        "take": 0 if price["free"] else _taken(account, taken),
     }
+
+
+def _taken(account: Account, epsilon: float) -> float:
+    """Return which part of the cap the price would take, in percent."""
+    cap = account.cap["epsilon"]
+    return round(min(100 - account.share, 100 * epsilon / cap), 3) if cap else 0
+
+
+def _fits_words(price: Shape) -> str:
+    """Return whether the price can be paid, and what can; what was answered before is free."""
+    left = price["left"]["next_epsilon"]
+    if price["free"]:
+        return "Answered before: asking again is free, with the same numbers."
+    if not left:
+        return "It does not fit: nothing is left."
+    fits = "It fits" if price["fits"] else "It does not fit"
+    return f"{fits}: the largest that fits is ε {plain_number(left)}."
 
 
 def _about_keys(price: Shape) -> list[str]:
@@ -98,7 +118,8 @@ def _price_terms(form: Form) -> dict[str, object]:
 
 
 def _price_body(visit: Visit) -> dict[str, object]:
-    return {"data_set": visit.at("data_set"), **_price_terms(visit.form)}
+    body = {"data_set": visit.at("data_set"), **_price_terms(visit.form)}
+    return {**body, "fresh": True} if visit.form.has("fresh") else body
 
 
 def ask_body(visit: Visit) -> dict[str, object]:
@@ -106,7 +127,7 @@ def ask_body(visit: Visit) -> dict[str, object]:
     body = _price_body(visit)
     if visit.form.text("op"):
         body["op"] = visit.form.text("op")
-    return {**body, "fresh": True} if visit.form.has("fresh") else body
+    return body
 
 
 async def ask_page(visit: Visit, price: Said | None, refused: Refused | None) -> Response:

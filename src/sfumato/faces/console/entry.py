@@ -17,7 +17,16 @@ HOMES: Final = (("read", "/data-sets"), ("operate", "/users"), ("audit", "/relea
 async def first(visit: Visit) -> Response:
     """Send whoever is signed in to where their work begins."""
     known = [path for action, path in HOMES if visit.may(action)]
+    if known[1:] and await _has_nothing_to_ask(visit):
+        known = [path for path in known if path != "/data-sets"]
     return visit.go(known[0] if known else "/tokens")
+
+
+async def _has_nothing_to_ask(visit: Visit) -> bool:
+    """Say whether the list of data sets would be empty, for somebody who adds none to it."""
+    if visit.may("own") or not visit.may("read"):
+        return False
+    return not (await visit.call("data-sets"))["data_sets"]
 
 
 async def sign_in_form(visit: Visit) -> Response:

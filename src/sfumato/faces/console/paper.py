@@ -12,6 +12,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from sfumato.faces.console.refusal_words import in_pages
 from sfumato.faces.console.words import FILTERS
 from sfumato.wire import BY_VERB
 
@@ -58,6 +59,7 @@ def make_paper() -> Paper:
         lstrip_blocks=True,
     )
     made.filters.update(FILTERS)
+    made.filters["in_pages"] = in_pages
     made.filters["in_path"] = lambda value: quote(str(value), safe="")
     made.globals["verbs"] = frozenset(BY_VERB)
     return Paper(made, static, digest[:16])

@@ -33,6 +33,7 @@ from sfumato.faces.console import (
 from sfumato.faces.console.forms import read_form
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.paper import Paper
+from sfumato.faces.console.refusal_words import for_pages
 from sfumato.faces.console.session import UNSAFE, check_csrf, check_origin, token_of
 from sfumato.faces.console.visit import NOBODY, Visit, is_known, unknown_page
 from sfumato.faces.line.edge_end import Line
@@ -119,7 +120,7 @@ class Console:
 def _refused_at(page: Page, visit: Visit, refused: Refused) -> Response:
     if page.is_for_script:
         headers = {"Connection": "close"} if page.takes_a_file else None
-        return JSONResponse(refusal_shape(refused), STATUS[refused.code], headers)
+        return JSONResponse(refusal_shape(for_pages(refused)), STATUS[refused.code], headers)
     if refused.code == "not-signed-in":
         wanted = visit.request.url.path if visit.request.method == "GET" else "/"
         return visit.go(f"/sign-in?next={quote(wanted)}")

@@ -72,14 +72,15 @@ const shown = () => document.getElementById("price");
 const slot = (name) => document.querySelector(`[data-slot="${name}"]`);
 
 function show(said) {
-  for (const name of ["epsilon", "says", "odds"]) slot(name).textContent = said[name];
+  for (const name of ["epsilon", "says", "odds", "paid"]) slot(name).textContent = said[name];
+  slot("bounding").textContent = `${said.bounding}.`;
+  slot("advice").replaceChildren(...said.advice.map((line) => made("li", line)));
   slot("delta").textContent = said.delta ? `and δ ${said.delta}` : "";
   slot("notes").textContent = said.notes.join("; ");
   slot("errors").replaceChildren(
     ...said.errors.flatMap(([name, error]) => [made("dt", name), made("dd", error, "num")]),
   );
-  slot("fits").textContent =
-    `${said.fits ? "It fits" : "It does not fit"}: the largest that fits is ε ${said.left}.`;
+  slot("fits").textContent = said.fits_words;
   slot("fits").classList.toggle("not", !said.fits);
   slot("head").replaceChildren(...said.offers.head.map(heading));
   slot("rows").replaceChildren(...said.offers.rows.map(row));

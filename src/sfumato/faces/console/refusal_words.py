@@ -1,0 +1,63 @@
+"""What a refusal says to do next, for whoever reads it on a page and has no shell.
+
+Refusals are written once, for every face, and name options of the command line; here they name
+the fields and pages that do the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sfumato.wire import Refused
+
+GROUPS, ROWS = "“Groups a person counts in”", "“Rows a person counts with”"  # labels of ask.html
+_NEW: Final = "“Who confirms that they are new”"  # of guided.html
+INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
+    (re.compile(said), instead)
+    for said, instead in (
+        (r"max_groups \(--max-groups\)", GROUPS),
+        (r"max_rows \(--max-rows\)", ROWS),
+        (r"with `sfumato card [^`]*`", "on its page"),
+        (r"See what there is with `sfumato datasets`", "See what there is under Data sets"),
+        (r"See `sfumato airlock list(?: DATA_SET)?`", "See the data set's airlock"),
+        (r"Look again with `sfumato airlock show`", "Look at the request again"),
+        (r": `sfumato airlock vote`", ", on the page of the request"),
+        (r"Take it out with `sfumato airlock trim`", "Take it out, and send the files again"),
+        (r"as owner, run `sfumato ledger acknowledge`", "have its owner acknowledge the gap there"),
+        (r"the owner runs `sfumato ledger acknowledge`", "its owner acknowledges the gap there"),
+        (r"Give --delta 1e-6", "Give δ 1e-6 under More terms"),
+        (r"Give your own guess with --people N", "Give your own guess under More terms"),
+        (r" \(--error COLUMN=X; in Python error=\{\"COLUMN\": X\}\)", ""),
+        (r"--epsilon 2 to raise", "ε 2 to raise"),
+        (r"; --error does not go with it", "; a wanted error does not go with it"),
+        (r"with --fresh, which", "with new noise (under More terms), which"),
+        (r"ask the operator for --max-upload", "ask the operator to let larger files in"),
+        (r"add --different-people NAME", f"name them under {_NEW}"),
+        (r": --different-people NAME, or different_people over HTTP", f", under {_NEW}"),
+        (r"Add --with [^ ]*=FILE", "Bring that table's file too"),
+        (r"Name yourself with --user NAME, or SFUMATO_USER", "Sign in again"),
+        (r"Set a connection up \(--connection NAME=FILE\), and give connection:NAME/SCHEMA\.TABLE",
+         "Have the operator set a connection up, and choose its table"),
+        (r"Average each column by itself, or recode with --method mondrian",
+         "Average each column by itself, or recode by the method of Mondrian"),
+        (r"; who serves it adds one by `sfumato serve --name NAME`", "; who serves it adds one"),
+        (r"Run there: sfumato invite [^ ]* --role owner --vault DIR",
+         "Whoever keeps the vault invites them there"),
+        (r": sfumato invite [^ ]* --role [a-z]* --vault DIR", "."),
+        (r"with `sfumato (?:site|federate join|stream open)`", "on its own machine"),
+        (r"`sfumato (?:pipeline|stream|federate|anonymity|site)[^`]*`", "the command line"),
+    )
+)  # fmt: skip
+
+
+def in_pages(text: str) -> str:
+    """Return the sentence with fields and pages in the place of commands and options."""
+    for said, instead in INSTEAD:
+        text = said.sub(instead, text)
+    return text
+
+
+def for_pages(refused: Refused) -> Refused:
+    """Return the refusal as a page shows it."""
+    return Refused(refused.code, refused.cause, in_pages(refused.next_step), **refused.facts)
