@@ -93,6 +93,18 @@ def test_a_list_below_the_floor_is_refused_by_every_site(stage: str) -> None:
             round_.say(name, stage, message)
 
 
+@pytest.mark.parametrize(
+    "places", [[0, 1, 2, 3, 4, 5, 6], [1, 0, 2, 3, 4, 5], [0, 0, 1, 2, 3, 4, 5]]
+)
+def test_a_list_that_is_no_list_of_the_cohort_is_read_by_no_site(places: list[int]) -> None:
+    round_ = Round(sites=6, floor=4).up_to("mask")
+    sharers = pack("sharers", *(place.to_bytes(8, "little") for place in places))
+    for name, message in round_.box.items():
+        told = pack("delivery", sharers, unpack(message, "delivery", 2)[1])
+        with pytest.raises(Refused, match="no message of the kind 'sharers'"):
+            round_.say(name, "mask", told)
+
+
 def test_sites_that_were_told_of_different_sharers_reveal_nothing() -> None:
     """Else one that was told of fewer would wear fewer masks than the others take off."""
     round_ = Round(sites=6, floor=4).up_to("mask")
