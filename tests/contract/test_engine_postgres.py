@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pg
 from engine_rows import SALT, answers, card_of, prepare, write_source
 from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.ports import EngineStopped
+from sfumato.core.ports import SIGNAL, EngineLost, EngineStopped
 from sfumato.core.refusal import Refused
 from sfumato.door.patience import PATIENCE_S
 from sfumato.door.unseal import unseal
@@ -150,9 +151,10 @@ def test_whatever_goes_wrong_is_one_constant_with_nothing_hanging_on_it(
 ) -> None:
     nowhere = replace(postgres_place, reader="host=/nowhere user=nobody dbname=none")
     broken = PostgresEngine(SALT, nowhere, PostgresLimits(deadline_s=5), memory_mb=512)
-    for asked in (table, str(tmp_path / "none")):
+    for asked, error in ((table, EngineLost), (str(tmp_path / "none"), EngineStopped)):
         with pytest.raises(EngineStopped) as stopped:
             broken.measure(asked, MEASURE)
+        assert type(stopped.value) is error
         assert stopped.value.__context__ is None
         assert stopped.value.__cause__ is None
         assert str(stopped.value) == "the engine stopped"
@@ -191,6 +193,28 @@ def test_a_killed_driver_or_backend_stops_one_question_only(
             (postgres_place.role,),
         )
     assert answers(engine, table, COLD) == before  # a line that was cut is laid again
+
+
+def test_a_question_that_the_servers_operator_ends_is_lost_and_not_stopped(
+    postgres_place: PostgresPlace, engine: PostgresEngine, table: str
+) -> None:
+    before = answers(engine, table, COLD)
+    waits = "SELECT pid FROM pg_stat_activity WHERE usename = %s AND wait_event_type = 'Lock'"
+    with (
+        psycopg.connect(postgres_place.owner) as owner,
+        psycopg.connect(postgres_place.owner, autocommit=True) as operator,
+    ):
+        owner.execute(f"LOCK TABLE sfumato.{_table_of(table)} IN ACCESS EXCLUSIVE MODE".encode())
+        with ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(engine.measure, table, COLD)
+            while not (found := operator.execute(waits, (postgres_place.role,)).fetchall()):
+                assert not asked.done()
+            for (pid,) in found:
+                operator.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            error = asked.exception(60)
+    assert isinstance(error, EngineLost)
+    assert (error.cause, error.__context__) == (SIGNAL, None)
+    assert answers(engine, table, COLD) == before
 
 
 def test_a_question_that_takes_too_long_is_stopped_and_the_next_one_works(

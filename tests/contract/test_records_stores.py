@@ -73,6 +73,17 @@ def test_a_job_is_worked_on_by_one_node_at_a_time(node: Node) -> None:
     assert first.find("a1") == replace(JOB, state="done", tries=2)
 
 
+def test_the_jobs_of_many_keep_nobodys_out_of_those_that_are_looked_at(node: Node) -> None:
+    store = SqlJobs(node())
+    for n in range(600):
+        user = f"user{n % 30}"
+        store.add(replace(JOB, id=f"j{n:03}", user=user, op=str(n), created=f"2026-11-20T{n:03}"))
+    store.add(JOB)
+    found = [job.user for job in store.ready(SOON)]
+    assert len(found) == 500
+    assert found.index("ada") == 30  # after the first of each who came before
+
+
 def test_one_operation_is_one_job(node: Node) -> None:
     store = SqlJobs(node())
     store.add(JOB)

@@ -159,12 +159,14 @@ def test_places_that_are_idle_are_given_though_the_queue_is_full() -> None:
         assert turns.counts() == (4, 100)
         third = asyncio.create_task(held(turns, "cyn", order, end))
         await soon()
+        second = asyncio.create_task(held(turns, "cyn", order, end))
+        await soon()
         before = list(order)
         end.set()
-        return before, [await third, *await asyncio.gather(*floods)]
+        return before, [await third, await second, *await asyncio.gather(*floods)]
 
     before, ended = asyncio.run(run())
-    assert before[-1] == "cyn"
+    assert before[-2:] == ["cyn", "cyn"]
     assert set(ended) == {"done"}
 
 

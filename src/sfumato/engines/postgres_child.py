@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sfumato.core.measure import Cells
-from sfumato.core.ports import START, EngineLost
+from sfumato.core.ports import SIGNAL, START, EngineLost
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout, read_cells
 from sfumato.engines.child import Child, Turn
@@ -85,7 +85,9 @@ class Held:
             if child is not None:
                 child.kill()
             self._child = None
-            return None, START if child is None else child.lost
+            told = None if answer is None else answer[0].get("lost")
+            lost = START if child is None else child.lost
+            return None, told if told in {START, SIGNAL} else lost
 
     def pid(self) -> int | None:
         """Return the process id of the driver, if there is one."""
@@ -131,6 +133,14 @@ class Held:
 Deed = Callable[[Header], bytes]
 
 
+class HostEnded(Exception):
+    """The driver's own host was gone before a row was read, or its operator ended the question."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__()
+        self.cause = cause
+
+
 def serve(begun: Callable[[Header], Mapping[str, Deed]]) -> None:
     """Answer requests until the parent hangs up; of what goes wrong nothing is said."""
     read, write = seclude()
@@ -152,6 +162,8 @@ def _say(write: int, message: bytes) -> None:
 def _answer(deeds: Mapping[str, Deed], request: Header) -> bytes:
     try:
         return framed({"ok": True}, deeds[str(request["do"])](request))
+    except HostEnded as error:
+        return framed({"ok": False, "lost": error.cause})
     except Exception:  # noqa: BLE001  # any complaint may quote a cell: nobody is told of it
         return framed({"ok": False})
 

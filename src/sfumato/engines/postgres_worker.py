@@ -15,12 +15,13 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
+from sfumato.core.ports import SIGNAL, START
 from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
 from sfumato.engines.cold import Cold
 from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room
 from sfumato.engines.packed import Extent, extent_sql
-from sfumato.engines.postgres_child import Deed, serve
+from sfumato.engines.postgres_child import Deed, HostEnded, serve
 from sfumato.engines.postgres_copy import Copied, copy_out, copying_of
 from sfumato.engines.postgres_doors import open_doors
 from sfumato.engines.postgres_kernel import Link, add_up, counted, extent_of
@@ -64,7 +65,14 @@ class Asker:
     extents: dict[str, Extent] = field(default_factory=dict)  # a copied table never changes
 
     def measure(self, request: Header) -> bytes:
-        """Return the cells of a measure, as bytes."""
+        """Return the cells of a measure, as bytes; what an operator of the server ends is lost."""
+        try:
+            return self._measured(request)
+        except psycopg.errors.AdminShutdown:  # pg_terminate_backend, or a server that is stopped
+            pass
+        raise HostEnded(SIGNAL)
+
+    def _measured(self, request: Header) -> bytes:
         assembly = Assembly(Layout.read(request["layout"]))
         timeout, cold = str(request["timeout_ms"]), request["cold"]
         if cold is not None:
@@ -94,7 +102,7 @@ class Asker:
     @contextmanager
     def _lines(self, count: int, timeout_ms: str) -> Iterator[list[Link]]:
         """Hand out connections, each in a transaction of its own that can only read."""
-        links = [self._linked(0), *self._further(count)]
+        links = [self._first(), *self._further(count)]
         with ExitStack() as stack:
             for link in links:
                 stack.enter_context(link.transaction())
@@ -117,6 +125,12 @@ class Asker:
             rows = cursor.fetchall()
         columns = zip(*rows, strict=True) if rows else ((),) * len(names)
         return {n: _array(n, values) for n, values in zip(names, columns, strict=True)}
+
+    def _first(self) -> Link:
+        """Return the first connection; no row was read where it cannot be had."""
+        with suppress(psycopg.OperationalError):
+            return self._linked(0)
+        raise HostEnded(START)
 
     def _further(self, count: int) -> Iterator[Link]:
         """Yield connections after the first; a server that has no more to give is no fault."""

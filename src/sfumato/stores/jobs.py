@@ -61,11 +61,19 @@ class SqlJobs:
         return self._rows("person = ? ORDER BY created DESC, id LIMIT 100", (user,))
 
     def ready(self, now: str) -> tuple[Job, ...]:
-        """Return what waits, and what runs nowhere any more, the oldest first.
+        """Return what waits, and what runs nowhere any more: each user's oldest first.
 
-        What was begun without a token is its own process's affair.
+        So the jobs of many others keep nobody's out of the first few hundred. What was begun
+        without a token is its own process's affair.
         """
-        return self._rows(f"{_READY} AND token <> '' ORDER BY created, id LIMIT 500", (now,))
+        place = "row_number() OVER (PARTITION BY person, kind ORDER BY created, id)"
+        waiting = f"SELECT id AS job, {place} AS place FROM jobs WHERE {_READY} AND token <> ''"
+        rows = self._records.rows(
+            f"SELECT {_KEPT} FROM jobs JOIN ({waiting}) AS waiting ON waiting.job = jobs.id"
+            " ORDER BY place, created, id LIMIT 500",
+            (now,),
+        )
+        return tuple(map(_job, rows))
 
     def claim(self, job: str, by: str, now: str, until: str) -> bool:
         """Let a runner have a job that is ready; say whether it is theirs."""
