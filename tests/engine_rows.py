@@ -53,7 +53,7 @@ Row = Mapping[str, Value]
 Numbers = dict[tuple[object, ...], tuple[object, ...]]  # cell -> per tally a number, or a list
 SALT = bytes(range(32))
 
-NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?")
+NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 
 
 def card_of(unit: str, columns: Mapping[str, Mapping[str, Any]], **more: Any) -> Card:  # any card
@@ -87,6 +87,7 @@ def prepare(
         salt=salt,
         sketches=sketches,
         sketch=str(sketch_of(source)),
+        accept_unreadable=tuple(c.name for table in card.every_table for c in table.columns),
     )
     return str(target), engine.prepare(order)
 

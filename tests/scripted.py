@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder
+from sfumato.core.ports import Described, EngineStopped, Prepared, PrepareOrder
 from sfumato.core.sealed import Sealed
 
 Reading = Callable[[Measure], Sealed[Cells]]
@@ -25,8 +25,8 @@ class ScriptedEngine:
     def prepare(self, order: PrepareOrder) -> Prepared:
         raise EngineStopped
 
-    def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
-        return ()
+    def describe(self, source: str, inner_table: str | None) -> Described:
+        return Described(())
 
     def forget(self, table: str) -> None:
         """Nothing is kept."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,9 @@ from sfumato.client import Vault, case, col, remote
 from sfumato.client.asynchronous import AsyncVault
 from sfumato.client.builder import Builder
 from sfumato.client.card_file import CardOrFile, card_of
+from sfumato.client.frames import Rows, is_frame, writer_of
+from sfumato.client.owning import Added
+from sfumato.client.shown import AddReport
 from sfumato.client.surveys import LocalSurvey
 from sfumato.client.terms import Number
 from sfumato.clock import SystemClock
@@ -25,7 +28,7 @@ from sfumato.door import Door, Ledger, NoisePool, PipelineDoor, StreamDoor
 from sfumato.engines.duckdb import SALT_BYTES, DuckDBEngine
 from sfumato.engines.postgres_tables import PostgresTables
 from sfumato.engines.spark import SparkEngine
-from sfumato.faces.connection_desk import columns_of, taken
+from sfumato.faces.connection_desk import described, proposal, taken
 from sfumato.faces.desk import Desk
 from sfumato.faces.local import LocalTransport
 from sfumato.federated.rooms import RoomLimits
@@ -69,6 +72,7 @@ from sfumato.vault_stores import (
     runs_of,
     surveys_of,
 )
+from sfumato.wire import read_connection
 
 if TYPE_CHECKING:
     from sfumato.core.ports import Engine, LedgerStore
@@ -133,23 +137,42 @@ class OpenVault(Vault):
     def add(  # noqa: PLR0913  # an owner's words
         self,
         name: str,
-        source: str | os.PathLike[str],
+        source: Rows,
         card: CardOrFile,
         *,
         inner_table: str | None = None,
         different_people: str | None = None,
-        tables: Mapping[str, str | os.PathLike[str]] | None = None,
-    ) -> Card:
+        tables: Mapping[str, Rows] | None = None,
+        accept_unreadable: Sequence[str] = (),
+    ) -> Added:
         """Add a data set, or a new version of one; the owner's act.
 
-        The card is a table, or the TOML file that it stands in. A table of a connection is
+        The source is a file, or a frame of pandas, polars or pyarrow. The card is a table, or the
+        TOML file that it stands in. A table of a connection is
         `connection:NAME/SCHEMA.TABLE`. `tables` names the sources of
-        the card's other tables, if it has any.
+        the card's other tables, if it has any. `accept_unreadable` names columns of which more than
+        5 % of the cells may be unreadable; they count as empty.
         """
-        shape, named = card_of(card), {"": source, **(tables or {})}
+        shape, given = card_of(card), {"": source, **(tables or {})}
+        named = {name: writer_of(rows) if is_frame(rows) else rows for name, rows in given.items()}
         with taken(self.owner.desk, self._caller, named) as files:
-            where = Source(files.pop(""), inner_table, different_people, files)
-            return self.owner.data_sets.add(name, where, shape)
+            where = Source(
+                files.pop(""),
+                inner_table,
+                different_people,
+                files,
+                tuple(accept_unreadable),
+                is_plain=any(
+                    callable(one) or read_connection(os.fspath(one)) is not None
+                    for one in named.values()
+                ),
+            )
+            made = self.owner.data_sets.add(name, where, shape)
+        return Added(made.name, made.version, made.people, self.add_report(made.name))
+
+    def add_report(self, name: str) -> AddReport:
+        """Return how the rows of your data set were read when they were added; for you alone."""
+        return AddReport(self.call("add-report", {"data_set": name}))
 
     def open_stream(  # noqa: PLR0913  # an owner's words
         self,
@@ -179,7 +202,15 @@ class OpenVault(Vault):
         self, source: str | os.PathLike[str], inner_table: str | None = None
     ) -> list[tuple[str, str]]:
         """Return the names and likely types of a source's columns, for a proposed card."""
-        return columns_of(self.owner.desk, self._caller, os.fspath(source), inner_table)
+        found = described(self.owner.desk, self._caller, os.fspath(source), inner_table)
+        return list(found.columns)
+
+    def proposed(
+        self, name: str, source: str | os.PathLike[str], inner_table: str | None = None
+    ) -> dict[str, object]:
+        """Return a source's columns, and a card to be filled in."""
+        found = described(self.owner.desk, self._caller, os.fspath(source), inner_table)
+        return proposal(name, found)
 
     def hand_out(self, data_set: str, how: Recoding) -> dict[str, object]:
         """Write down that a table of these people is handed out, k-anonymous and not DP."""
@@ -340,7 +371,7 @@ def open_house(
         environments=brought,
         desk=Desk(
             queries=Queries(door, catalogue, dice),
-            data_sets=DataSets(ledger, engine, catalogue, dice, salt, root),
+            data_sets=DataSets(ledger, engine, catalogue, dice, salt, root, rest),
             streams=Streams(StreamDoor(ledger, engine, pool, kept), catalogue, clock),
             twins=Twins(catalogue, dice),
             private_twins=PrivateTwins(door, catalogue, dice),

@@ -315,3 +315,15 @@ def test_a_program_runs_on_rows_that_lie_open_in_memory_alone(
     (tmp_path / "t.csv").unlink()
     assert found_in(image(place)) & {*NAMES, *map(str, NUMBERS)} == set()
     assert lies_open(scratch) == []
+
+
+def test_an_owners_report_is_sealed_as_the_rows_are(tmp_path: Path, scratch: Path) -> None:
+    place, key = make_sealed(tmp_path)
+    with sfumato.open(place, at_rest_key=key) as vault:
+        vault.add("town", write_csv(tmp_path / "t.csv", HEADER, rows()), card(CARD % "1"))
+        (report,) = place.glob("tables/*.report")
+        assert report.read_bytes().startswith(MARK)
+        assert b"%" not in report.read_bytes()[:16]
+        assert vault.add_report("town")["tables"]
+        report.write_bytes(report.read_bytes()[:-1] + b"\0")
+        assert vault.add_report("town")["tables"] == []

@@ -10,6 +10,8 @@ import pytest
 from sfumato.core.card import Limits
 from sfumato.core.columns import read_columns
 from sfumato.engines import prepare
+from sfumato.engines.add_report import Cell
+from sfumato.engines.add_report import staged as staged_table
 from sfumato.engines.orders import TableOrder
 from sfumato.engines.prepare_sql import spelled
 
@@ -59,14 +61,15 @@ def staged(times: int, kinds: dict[str, str]) -> tuple[list[Any], Told]:
     names = ", ".join(f"c{i}" for i in range(len(columns) + 1))
     cells = f"(VALUES {', '.join([*rows, nobody])}) AS t({names})"
     named = [(place, kinds.get(name, "VARCHAR")) for place, name in enumerate([*TYPES] * times, 1)]
+    of = [Cell(column, *pair) for column, pair in zip(columns, named, strict=True)]
     typed = ", ".join(f"TRY_CAST(c{place} AS {kind}) AS r{place}" for place, kind in named)
     connection.real.execute(f"CREATE TEMP VIEW texts AS SELECT *, {typed} FROM {cells}")
     order = TableOrder(
         0, "rows.csv", None, "id", None, columns, ("n/a", ""), Limits(text_length=8), (1, 1)
     )
-    prepare._stage(connection, order, named, 0)  # type: ignore[arg-type]  # it only executes
+    prepare._stage(connection, order, of, 0)  # type: ignore[arg-type]  # it only executes
     names = ", ".join(["id", *prepare._stored_columns(order)])
-    found = connection.real.execute(f"SELECT {names} FROM {prepare._staging(order)} ORDER BY id")
+    found = connection.real.execute(f"SELECT {names} FROM {staged_table(order)} ORDER BY id")
     return [[str(one) for one in found.description], *found.fetchall()], connection
 
 

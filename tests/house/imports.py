@@ -51,6 +51,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
         "core.expression",
         "core.local",
         "core.refusal",
+        "core.rows_text",  # how a frame is written
         "core.ballot",  # a respondent's device, and what it makes of an answer
         "core.blind",
         "core.survey",

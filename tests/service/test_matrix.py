@@ -75,6 +75,7 @@ MATRIX: Final[Mapping[str, Row]] = {
     "data-sets": Row((401, 200, 200, 403, 200, 200, 200, 403)),
     "card": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
     "budget": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS),
+    "add-report": Row(OWNERS, PATIENTS),
     "price": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS, ASK),
     "ask": Row((401, 200, 404, 403, 200, 404, 404, 403), PATIENTS, ASK),
     "stream": Row((401, 422, 404, 403, 422, 404, 404, 403), {**PATIENTS, "stream": "none"}),

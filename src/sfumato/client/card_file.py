@@ -27,6 +27,24 @@ def card_of(card: CardOrFile) -> Mapping[str, object]:
     )
 
 
+def check_plain(card: Mapping[str, object]) -> None:
+    """Refuse formats of text files on the card of a frame, whose values are what they are."""
+    shapes: list[object] = [card]
+    for shape in shapes:  # tables and columns are looked into as they are found
+        if not isinstance(shape, Mapping):
+            continue
+        for key in ("tables", "columns"):
+            inner = shape.get(key)
+            shapes += inner.values() if isinstance(inner, Mapping) else ()
+        if {"decimal", "thousands", "format", "encoding", "header"} & set(shape):
+            raise Refused(
+                "bad-card",
+                "decimal, thousands, format, encoding and header are for text files; a frame says "
+                "itself what its values are.",
+                "Leave them off the card, and hand in numbers and dates as such.",
+            )
+
+
 def read_toml(path: str) -> dict[str, Any]:
     """Return a card as its file says, or refuse."""
     try:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from html import escape
 from typing import Final, Protocol, cast
 
 from sfumato.client.builder import Builder
+from sfumato.client.card_file import check_plain
+from sfumato.client.frames import Rows, as_files, is_frame
+from sfumato.client.shown import AddReport
 from sfumato.client.terms import Json, Number
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
@@ -27,6 +32,13 @@ class Added:
     name: str
     version: str
     people: str
+    # how the rows were read; for the owner alone. None of a service that is older than it
+    report: AddReport | None = None
+
+    def _repr_html_(self) -> str:
+        head = f"{self.name}, version {self.version}, people {self.people}"
+        report = "" if self.report is None else self.report._repr_html_()  # a notebook's word
+        return f"<p>{escape(head)}</p>{report}"
 
 
 class Service(Protocol):
@@ -41,17 +53,24 @@ class Service(Protocol):
         ...
 
 
-def add(
+def add(  # noqa: PLR0913, PLR0917  # an owner's words
     service: Service,
     name: str,
     card: Mapping[str, object],
-    files: Mapping[str, Path],
+    files: Mapping[str, Rows],
     different_people: str | None = None,
+    accept_unreadable: Sequence[str] = (),
 ) -> Added:
     """Send the files, add them with the card, and wait for it; "" is the card's own table."""
-    body: Json = {"name": name, "card": _plain(card), **_rows(service, files)}
+    with as_files(files) as paths:
+        if any(is_frame(one) for one in files.values()):
+            check_plain(card)
+        rows = _rows(service, paths)
+    body: Json = {"name": name, "card": _plain(card), **rows}
     if different_people is not None:
         body["different_people"] = different_people
+    if accept_unreadable:
+        body["accept_unreadable"] = list(accept_unreadable)
     job = service.call("add", body)
     while job["state"] not in OVER:
         time.sleep(PAUSE_S)
@@ -60,7 +79,10 @@ def add(
     if refused is not None:
         raise refused
     found = service.call("card", {"data_set": name})
-    return Added(str(found["name"]), str(found["version"]), str(found["people"]))
+    report = None
+    with contextlib.suppress(Refused):  # an older service has none
+        report = AddReport(service.call("add-report", {"data_set": name}))
+    return Added(str(found["name"]), str(found["version"]), str(found["people"]), report)
 
 
 def _rows(service: Service, files: Mapping[str, Path]) -> Json:
@@ -86,14 +108,17 @@ def _rows(service: Service, files: Mapping[str, Path]) -> Json:
     return {"connection": found[""][0], "table": named.pop(""), "tables": named}
 
 
-def described(service: Service, source: Path) -> list[tuple[str, str]]:
-    """Return the names and likely types of a source's columns, as the service reads them."""
+def proposed(service: Service, source: Path) -> Json:
+    """Return a source's columns, and a card to be filled in, as the service reads them."""
     there = read_connection(os.fspath(source))
     if there is None:
-        found = service.call("proposed", {"upload": service.send(source)})
-    else:
-        found = service.call("proposed-table", {"connection": there[0], "table": there[1]})
-    columns = cast("list[dict[str, str]]", found["columns"])
+        return service.call("proposed", {"upload": service.send(source)})
+    return service.call("proposed-table", {"connection": there[0], "table": there[1]})
+
+
+def described(service: Service, source: Path) -> list[tuple[str, str]]:
+    """Return the names and likely types of a source's columns, as the service reads them."""
+    columns = cast("list[dict[str, str]]", proposed(service, source)["columns"])
     return [(column["name"], column["type"]) for column in columns]
 
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +21,10 @@ from urllib.parse import quote, urlsplit
 from sfumato.client import owning
 from sfumato.client.builder import Builder
 from sfumato.client.card_file import CardOrFile, card_of
+from sfumato.client.frames import Rows
 from sfumato.client.owning import Added
 from sfumato.client.replies import PLAIN, Came, lost, read_whole, read_whole_later
+from sfumato.client.shown import AddReport
 from sfumato.client.terms import Json, Number
 from sfumato.client.vault import Vault
 from sfumato.core.refusal import Refused
@@ -243,26 +245,37 @@ class RemoteVault(Vault):
         super().__init__(transport)
         self._remote = transport
 
-    def add(
+    def add(  # noqa: PLR0913  # an owner's words
         self,
         name: str,
-        source: str | os.PathLike[str],
+        source: Rows,
         card: CardOrFile,
         *,
         different_people: str | None = None,
-        tables: Mapping[str, str | os.PathLike[str]] | None = None,
+        tables: Mapping[str, Rows] | None = None,
+        accept_unreadable: Sequence[str] = (),
     ) -> Added:
         """Send rows, and add them as a data set or a new version of one; the owner's act.
 
-        The card is a table, or the TOML file that it stands in. A table of a connection of the
-        service is `connection:NAME/SCHEMA.TABLE`.
+        The source is a file, or a frame of pandas, polars or pyarrow. The card is a table, or the
+        TOML file that it stands in. A table of a connection of the service is
+        `connection:NAME/SCHEMA.TABLE`. `accept_unreadable` names columns of which more than 5 % of
+        the cells may be unreadable; they count as empty.
         """
         files = {"": source, **(tables or {})}
-        return owning.add(self, name, card_of(card), files, different_people)
+        return owning.add(self, name, card_of(card), files, different_people, accept_unreadable)
+
+    def add_report(self, name: str) -> AddReport:
+        """Return how the rows of your data set were read when they were added; for you alone."""
+        return AddReport(self.call("add-report", {"data_set": name}))
 
     def describe(self, source: str | os.PathLike[str]) -> list[tuple[str, str]]:
         """Return the names and likely types of a file's columns, for the owner's proposed card."""
         return owning.described(self, source)
+
+    def proposed(self, _name: str, source: str | os.PathLike[str]) -> Json:
+        """Return a file's columns, and a card to be filled in."""
+        return owning.proposed(self, source)
 
     def grant(self, data_set: str, user: str, group: str | None = None) -> Json:
         """Let a user ask a data set of yours, in a group that its card lets ask."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from typing import Any
+from typing import Any, Final
 
 from sfumato.client.answer import advice_lines
 from sfumato.client.terms import Json
@@ -332,6 +332,74 @@ class CardView(_Shown):
         lines = self.lines()[: 3 + more + len(self["tables"])]
         head = "<br>".join(escape(line) for line in lines)
         return f"<p>{head}</p>{table_html(*self.table())}"
+
+
+class AddReport(_Shown):
+    """How the rows of an owner's data set were read; in bands, and for the owner alone."""
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows: columns, and what share of their cells was not as on the card.
+
+        Of a wide table, columns of which nothing is to be said are left out.
+        """
+        rows = [
+            [
+                column["column"] if at == 0 else f"{table['table']}.{column['column']}",
+                *(column[name] or "-" for name in _SHARES),
+            ]
+            for at, table in enumerate(self["tables"])
+            for column in table["columns"]
+        ]
+        if len(rows) > _MANY:
+            rows = [row for row in rows if not set(row[1:]) <= {_FEWEST, "-"}]
+        head = ["column", "empty", "unreadable", "outside bounds", "outside keys"]
+        return [*head, "people cut", "rows cut"], rows
+
+    def lines(self) -> list[str]:
+        """Return the report in plain lines."""
+        if not self["tables"]:
+            return ["How the rows were read was not kept."]
+        return [_READ, *table_text(*self.table()), *self.notes()]
+
+    def notes(self) -> list[str]:
+        """Return what is said of whole tables."""
+        named = [(table, _named(at, table)) for at, table in enumerate(self["tables"])]
+        said = (
+            ("without_person", "rows without a person, which are dropped"),
+            ("rows_dropped", "rows beyond limits.rows_per_person, which are dropped"),
+            ("people_cut", "people with more rows than max_rows"),
+            ("rows_cut", "rows that an answer without groups leaves out for that"),
+        )
+        foot = [
+            f"{name}{words}: {table[key]}"
+            for table, name in named
+            for key, words in said
+            if table[key] is not None
+        ]
+        if any(table["people_cut"] is not None for table, _ in named):
+            foot.append(
+                "people cut and rows cut of a column: who has more groups of it than max_groups, or"
+                " more rows in one than max_rows, and the rows that answers by it leave out"
+            )
+        return foot
+
+    def _repr_html_(self) -> str:
+        if not self["tables"]:
+            return super()._repr_html_()
+        words = "<br>".join(map(escape, self.notes()))
+        return f"<p>{escape(_READ)}</p>{table_html(*self.table())}<p>{words}</p>"
+
+
+_READ: Final = "How the rows were read (no noise is in it: for you alone, show it to nobody):"
+_SHARES: Final = (
+    "empty", "unreadable", "outside_bounds", "outside_keys", "people_cut", "rows_cut",
+)  # fmt: skip
+_FEWEST: Final = "under 1 %"
+_MANY: Final = 40  # columns
+
+
+def _named(at: int, table: Mapping[str, Any]) -> str:  # Any: JSON of the wire
+    return "" if at == 0 else f"{table['table']}: "
 
 
 def _average_line(terms: Mapping[str, Any]) -> str:  # Any: JSON of the wire

@@ -14,6 +14,14 @@ from sfumato.core.averaging import AverageTerms, read_averages
 from sfumato.core.bids import Folders, read_bids
 from sfumato.core.budget import Budget, read_delta, read_epsilon
 from sfumato.core.card_fields import as_count, as_table, as_text, as_texts, bad_card
+from sfumato.core.cell_formats import (
+    PLAIN,
+    UTF8,
+    FileFormat,
+    NumberFormat,
+    read_file_format,
+    read_number_format,
+)
 from sfumato.core.columns import Column, read_columns
 from sfumato.core.refusal import Refused
 
@@ -44,6 +52,7 @@ class Table:
     max_rows: int = 1
     limits: Limits = field(default_factory=Limits)
     hidden: tuple[str, ...] = ()
+    file: FileFormat = UTF8
 
     @property
     def is_public(self) -> bool:
@@ -79,13 +88,26 @@ class Card:
         None  # who reviews what leaves without noise; nobody: nothing does
     )
     averages: AverageTerms | None = None  # whether sums over sites leave without noise: none does
+    file: FileFormat = UTF8  # how the rows' file is written, if it is a text
 
     @property
     def every_table(self) -> tuple[Table, ...]:
         """Return all tables, the card's own first."""
         unit = self.unit if self.by_person else None
-        own = Table(self.name, self.columns, unit, None, self.max_rows, self.limits, self.hidden)
+        own = Table(
+            self.name, self.columns, unit, None, self.max_rows, self.limits, self.hidden, self.file
+        )
         return own, *self.tables
+
+    @property
+    def names_formats(self) -> bool:
+        """Say whether the card tells how a text file of its rows is written."""
+        tables = self.every_table
+        return any(table.file != UTF8 for table in tables) or any(
+            column.date_format or column.number_format != PLAIN
+            for table in tables
+            for column in table.columns
+        )
 
     @property
     def by_person(self) -> bool:
@@ -129,7 +151,7 @@ class Card:
 _CARD_KEYS: Final = {
     "unit", "people", "version", "budget", "nulls", "caps", "ask", "columns", "max_groups",
     "max_rows", "size", "delta_per_request", "limits", "tables", "bids", "airlock",
-    "secure_average",
+    "secure_average", "decimal", "thousands", "encoding", "header",
 }  # fmt: skip
 
 
@@ -141,10 +163,14 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
     caps = as_table(shape.get("caps", {}), "caps", {"user", "group", "raise"})
     ask = as_table(shape.get("ask", {}), "ask", {"who"})
     unit = as_text(shape.get("unit", ROW), "unit")
-    columns, hidden = read_columns(as_table(shape.get("columns", {}), "columns", None))
+    numbers = read_number_format(shape, "the card", PLAIN)
+    file = read_file_format(shape, UTF8)
+    columns, hidden = read_columns(as_table(shape.get("columns", {}), "columns", None), numbers)
     limits = _read_limits(shape.get("limits", {}))
     _check_keys(columns, limits)
-    tables = _read_tables(name, unit, as_table(shape.get("tables", {}), "tables", None))
+    tables = _read_tables(
+        name, unit, as_table(shape.get("tables", {}), "tables", None), (numbers, file)
+    )
     bids, folders = read_bids(shape["bids"], unit) if "bids" in shape else (None, None)
     if tables and any("." in column.name for column in columns):
         raise bad_card("a column of a card with several tables has no point in its name")
@@ -172,6 +198,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         folders=folders,
         airlock=read_airlock(shape["airlock"]) if "airlock" in shape else None,
         averages=read_averages(shape["secure_average"]) if "secure_average" in shape else None,
+        file=file,
     )
 
 
@@ -186,8 +213,10 @@ def _check_keys(columns: tuple[Column, ...], limits: Limits) -> None:
         raise bad_card("a key is longer than limits.text_length, so nothing would match it")
 
 
-def _read_tables(card: str, unit: str, shape: Mapping[str, object]) -> tuple[Table, ...]:
-    tables = tuple(_read_table(name, unit, body) for name, body in shape.items())
+def _read_tables(
+    card: str, unit: str, shape: Mapping[str, object], formats: tuple[NumberFormat, FileFormat]
+) -> tuple[Table, ...]:
+    tables = tuple(_read_table(name, unit, body, formats) for name, body in shape.items())
     names = [card.casefold(), *(table.name.casefold() for table in tables)]
     if len(set(names)) < len(names):
         raise bad_card("two tables have one name, letter case aside")
@@ -196,19 +225,32 @@ def _read_tables(card: str, unit: str, shape: Mapping[str, object]) -> tuple[Tab
     return tables
 
 
-def _read_table(name: str, unit: str, shape: object) -> Table:
+_TABLE_KEYS: Final = {
+    "public", "key", "unit", "max_rows", "limits", "columns", "decimal", "thousands", "encoding",
+    "header",
+}  # fmt: skip
+
+
+def _read_table(
+    name: str, unit: str, shape: object, formats: tuple[NumberFormat, FileFormat]
+) -> Table:
+    """Return the table; how its file is written is as on the card, but for what it says itself."""
     where = f"tables.{name}"
-    body = as_table(shape, where, {"public", "key", "unit", "max_rows", "limits", "columns"})
+    body = as_table(shape, where, _TABLE_KEYS)
     if not NAME.fullmatch(name):
         raise bad_card(f"a table's {NAMED}")
-    columns, hidden = read_columns(as_table(body.get("columns", {}), f"{where}.columns", None))
+    numbers = read_number_format(body, where, formats[0])
+    file = read_file_format(body, formats[1])
+    columns, hidden = read_columns(
+        as_table(body.get("columns", {}), f"{where}.columns", None), numbers
+    )
     if any("." in column.name for column in columns):
         raise bad_card("a column of a card with several tables has no point in its name")
     limits = _read_limits(body.get("limits", {}))
     _check_keys(columns, limits)
     if body.get("public", False) is True:
         key = _public_key(where, body, columns)
-        return Table(name, columns, None, key, limits=limits, hidden=hidden)
+        return Table(name, columns, None, key, limits=limits, hidden=hidden, file=file)
     if body.get("public", False) is not False or "key" in body:
         raise bad_card(f"{where} has a key, so it is public = true")
     if unit == ROW:
@@ -221,6 +263,7 @@ def _read_table(name: str, unit: str, shape: object) -> Table:
         as_count(body.get("max_rows", 1), f"{where}.max_rows"),
         limits,
         hidden,
+        file,
     )
 
 

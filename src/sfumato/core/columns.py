@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from sfumato.core.budget import read_number, read_positive
 from sfumato.core.card_fields import as_table, bad_card
+from sfumato.core.cell_formats import PLAIN, NumberFormat, read_date_format, read_number_format
 from sfumato.core.expression import Constant
 from sfumato.core.refusal import Refused
 
@@ -40,6 +41,8 @@ class Column:
     step: Fraction = Fraction(1)
     keys: tuple[Constant, ...] | None = None
     missing: Fraction = Fraction(0)  # about what share of the rows has no value; for twins alone
+    number_format: NumberFormat = PLAIN  # how a text file spells its numbers
+    date_format: str = ""  # how a text file spells its days or moments; ISO if it is empty
 
     @property
     def is_bounded(self) -> bool:
@@ -66,15 +69,31 @@ class Column:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def read_columns(shape: Mapping[str, object]) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """Return the declared columns and the names of the hidden ones, or refuse."""
+def read_columns(
+    shape: Mapping[str, object], numbers: NumberFormat = PLAIN
+) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """Return the declared columns and the names of the hidden ones, or refuse.
+
+    `numbers` is how numbers are spelled in a column that does not say so itself.
+    """
     columns: list[Column] = []
     hidden: list[str] = []
     for name, value in shape.items():
         body = as_table(
             value,
             f"columns.{name}",
-            {"type", "lower", "upper", "step", "keys", "hidden", "missing"},
+            {
+                "type",
+                "lower",
+                "upper",
+                "step",
+                "keys",
+                "hidden",
+                "missing",
+                "decimal",
+                "thousands",
+                "format",
+            },
         )
         if not name.strip() or len(name) > 200:
             raise bad_card("a column's name is empty or longer than 200 letters")
@@ -82,10 +101,27 @@ def read_columns(shape: Mapping[str, object]) -> tuple[tuple[Column, ...], tuple
             hidden.append(name)
         else:
             made = _read_column(name, body)
+            made = _with_formats(made, body, numbers)
             columns.append(replace(made, missing=_read_missing(name, body)))
     if len({c.name.casefold() for c in columns}) < len(columns):
         raise bad_card("two columns have one name, letter case aside")
     return tuple(columns), tuple(hidden)
+
+
+def _with_formats(column: Column, body: Mapping[str, object], numbers: NumberFormat) -> Column:
+    """Return the column with the way in which a text file spells its values."""
+    where = f"column {column.name!r}"
+    if column.is_numeric:
+        if "format" in body:
+            raise bad_card(f"{where} is {column.type}: format is for dates and timestamps")
+        return replace(column, number_format=read_number_format(body, where, numbers))
+    if {"decimal", "thousands"} & set(body):
+        raise bad_card(f"{where} is {column.type}: decimal and thousands are for numbers")
+    if "format" not in body:
+        return column
+    if column.type not in TIMES:
+        raise bad_card(f"{where} is {column.type}: format is for dates and timestamps")
+    return replace(column, date_format=read_date_format(body["format"], where))
 
 
 def _read_missing(name: str, body: Mapping[str, object]) -> Fraction:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ from sfumato.core.account import (
     Settled,
     Settling,
 )
+from sfumato.core.add_report import TableReport
 from sfumato.core.card import Card
 from sfumato.core.chain import Verdict
 from sfumato.core.expression import Predicate
@@ -79,6 +80,7 @@ class PrepareOrder:
     sketches: tuple[tuple[str, str], ...]  # (people domain, sketch file) to compare with
     sketch: str  # where the sketch of this one goes
     folder: str | None = None  # a BIDS folder, of which each person's files are kept
+    accept_unreadable: tuple[str, ...] = ()  # columns whose unreadable cells may become null
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,17 @@ class Prepared:
     """What the owner learns of a preparation."""
 
     same_people: tuple[str, ...]  # domains whose people these rows seem to be
+    # how many cells were read as the card says, in bands; for the owner alone
+    report: Sealed[tuple[TableReport, ...]] = field(default=Sealed(()), compare=False)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a source seems to be, for a proposed card: names, types and formats; never a value."""
+
+    columns: tuple[tuple[str, str], ...]  # name and likely type
+    formats: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of some of them
+    encoding: str = "utf-8"
 
 
 class Dice(Protocol):
@@ -302,8 +315,8 @@ class Engine(Protocol):
         """Copy a source into a prepared table, once; the owner's act."""
         ...
 
-    def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
-        """Return the name and likely type of each column, for the owner's proposed card."""
+    def describe(self, source: str, inner_table: str | None) -> Described:
+        """Return what a source's columns seem to be, for the owner's proposed card."""
         ...
 
     def forget(self, table: str) -> None:

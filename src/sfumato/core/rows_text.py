@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Final, TextIO
+
+# How a value that is not there is written where the card alone says which texts mean nothing.
+NO_VALUE: Final = "\ue000 no text is null here \ue000"
 
 
 def write_rows(file: TextIO, lines: Iterable[Sequence[str]], separator: str = ",") -> None:

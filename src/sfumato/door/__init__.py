@@ -43,7 +43,7 @@ from sfumato.door.ballots import (
 from sfumato.door.choose import choose
 from sfumato.door.diary import answer_version, not_dp_json
 from sfumato.door.ledger import NOT_DP, Ledger
-from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look
+from sfumato.door.locks.crowd import OWNER_ONLY, beside_dp, hand_out, look, owners_report
 from sfumato.door.looking import losses
 from sfumato.door.misfit import misfit
 from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
@@ -148,6 +148,7 @@ __all__ = [
     "not_dp_json",
     "open_respondents",
     "open_stream",
+    "owners_report",
     "people_account",
     "price_of",
     "price_of_average",

@@ -19,6 +19,7 @@ from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room, named, open_locked
 from sfumato.engines.orders import TableOrder
 from sfumato.engines.sources import Source, open_source, paths_of
+from sfumato.engines.text_files import check_utf8
 
 
 def counted(room: Room, message: Header) -> tuple[Header, bytes]:
@@ -29,6 +30,7 @@ def counted(room: Room, message: Header) -> tuple[Header, bytes]:
     )
     connection = open_locked(":memory:", replace(room, paths=paths_of(source)), read_only=False)
     try:
+        check_utf8(source)
         return _counted(connection, open_source(connection, order), message)
     except Refused as refused:
         return {"refused": [refused.code, refused.cause, refused.next_step]}, b""

@@ -2,55 +2,100 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import duckdb
 
 from sfumato.core.card import Limits
+from sfumato.core.cell_formats import UTF8
 from sfumato.core.refusal import Refused
+from sfumato.core.rows_text import NO_VALUE
+from sfumato.engines.cell_hints import formats_of_dates
 from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room, open_locked
 from sfumato.engines.orders import TableOrder
 from sfumato.engines.sources import open_source, paths_of
+from sfumato.engines.text_files import guessed_encoding, is_text_file, text_layout
 
 _SAMPLE: Final = 1000
-_NO_VALUE: Final = "'', 'n/a', 'na', 'null', 'none', 'nan', '-'"
+_NO_VALUE: Final = (NO_VALUE, "", "n/a", "na", "null", "none", "nan", "-")
 _PATTERNS: Final = (  # the first that every value fits
-    ("boolean", "true|false|t|f|yes|no|y|n"),
-    ("integer", "[+-]?(0|[1-9][0-9]{0,17})"),  # 02100 is a text: its zero means something
-    ("number", "[+-]?((0|[1-9][0-9]*)[.]?[0-9]*|[.][0-9]+)(e[+-]?[0-9]{1,3})?"),
-    ("date", "[0-9]{4}-[0-9]{2}-[0-9]{2}"),
-    ("timestamp", "[0-9]{4}-[0-9]{2}-[0-9]{2}[ t][0-9]{2}:[0-9]{2}(:[0-9.]+)?"),
+    ("boolean", re.compile("true|false|t|f|yes|no|y|n")),
+    (
+        "integer",
+        re.compile("[+-]?(0|[1-9][0-9]{0,17})"),
+    ),  # 02100 is a text: its zero says something
+    ("number", re.compile("[+-]?((0|[1-9][0-9]*)([.][0-9]*)?|[.][0-9]+)(e[+-]?[0-9]{1,3})?")),
+    ("date", re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")),
+    ("timestamp", re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}[ t][0-9]{2}:[0-9]{2}(:[0-9.]+)?")),
 )
+# a comma before three digits alone may be one between thousands, and then nothing is proposed
+_COMMAS: Final = re.compile(r"[+-]?((0|[1-9][0-9]*)|[1-9][0-9]{0,2}([.][0-9]{3})+)(,[0-9]+)?")
+_THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 
 
 def described(room: Room, message: Header) -> Header:
-    """Return each column's name and type, guessed from a thousand rows; or the refusal."""
+    """Return each column's name, type and format, guessed from a thousand rows; or the refusal."""
     source, table = str(message["source"]), message.get("inner_table")
     inner = None if table is None else str(table)
-    order = TableOrder(0, source, inner, None, None, (), (), Limits())
-    connection = open_locked(":memory:", replace(room, paths=paths_of(source)), read_only=False)
     try:
-        return {"columns": _columns(connection, order)}
+        if is_text_file(source):
+            return _of_text(source)
+        return _of_table(room, TableOrder(0, source, inner, None, None, (), (), Limits()))
     except Refused as refused:
         return {"refused": [refused.code, refused.cause, refused.next_step]}
+
+
+def _of_text(source: str) -> Header:
+    encoding = guessed_encoding(source)
+    layout = text_layout(source, UTF8, encoding)
+    texts = [
+        [row[place].strip() for row in layout.rows if place < len(row)]
+        for place in range(len(layout.names))
+    ]
+    return _said(layout.names, texts, encoding)
+
+
+def _of_table(room: Room, order: TableOrder) -> Header:
+    paths = paths_of(order.source)
+    connection = open_locked(":memory:", replace(room, paths=paths), read_only=False)
+    try:
+        source = open_source(connection, order)
+        sample = f"CREATE TEMP TABLE sample AS SELECT * FROM ({source.sql}) LIMIT {_SAMPLE}"
+        connection.execute(sample)
+        texts = [_texts(connection, f"c{place}") for place in range(len(source.names))]
+        return _said(source.names, texts, "utf-8")
     finally:
         connection.close()
 
 
-def _columns(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> list[list[str]]:
-    source = open_source(connection, order)
-    connection.execute(f"CREATE TEMP TABLE sample AS SELECT * FROM ({source.sql}) LIMIT {_SAMPLE}")
-    return [[name, _type(connection, f"c{i}")] for i, name in enumerate(source.names)]
+def _texts(connection: duckdb.DuckDBPyConnection, column: str) -> list[str]:
+    found = connection.execute(f"SELECT {column} FROM sample WHERE {column} IS NOT NULL").fetchall()
+    return [str(text) for (text,) in found]
 
 
-def _type(connection: duckdb.DuckDBPyConnection, column: str) -> str:
+def _said(names: Sequence[str], texts: Sequence[Sequence[str]], encoding: str) -> Header:
+    columns = []
+    for name, column in zip(names, texts, strict=True):
+        kind, formats = _type([text for text in column if text.lower() not in _NO_VALUE])
+        columns.append([name, kind, formats])
+    return {"columns": columns, "encoding": encoding}
+
+
+def _type(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Return the type that all values fit, and the format that a card would have to name."""
     for kind, pattern in _PATTERNS:
-        found = connection.execute(
-            f"SELECT count(*), count(*) FILTER (regexp_full_match(lower({column}), '{pattern}'))"
-            f" FROM sample WHERE lower({column}) NOT IN ({_NO_VALUE})"
-        ).fetchone()
-        if found is not None and 0 < found[0] == found[1]:
-            return kind
-    return "text"
+        if texts and all(pattern.fullmatch(text.lower()) for text in texts):
+            return kind, {}
+    commas = [text for text in texts if "," in text]
+    is_sure = not all(_THOUSANDS.fullmatch(text) for text in commas)
+    if is_sure and all(_COMMAS.fullmatch(text) for text in texts):
+        dotted = {"thousands": "."} if any("." in text for text in texts) else {}
+        return "number", {"decimal": ",", **dotted}
+    fitting = formats_of_dates(texts, 1)
+    if len(fitting) == 1:  # of several only the owner knows which it is
+        return "timestamp" if "%H" in fitting[0] else "date", {"format": fitting[0]}
+    return "text", {}

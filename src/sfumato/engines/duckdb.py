@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from sfumato.core.add_report import read_report
 from sfumato.core.crowd.coded import Table
 from sfumato.core.crowd.reader import ReadOrder
 from sfumato.core.learning import LearnOrder
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import (
     START,
+    Described,
     EngineLost,
     EngineStopped,
     IntegerArray,
@@ -45,7 +47,14 @@ from sfumato.engines.orders import (
 )
 from sfumato.engines.publishing import publish
 from sfumato.engines.ranked import lower_stored
-from sfumato.engines.said import items, missing, refused_by_worker, stopped, unreadable
+from sfumato.engines.said import (
+    items,
+    missing,
+    read_described,
+    refused_by_worker,
+    stopped,
+    unreadable,
+)
 from sfumato.engines.sheltered import Shelter, check_sealable, work_for
 from sfumato.engines.take import ONE_NUMBER, carried_out, here
 from sfumato.plan.lower import Statement, lower
@@ -198,10 +207,11 @@ class DuckDBEngine:
             publish(out / "people.json", sketch)
         finally:
             shutil.rmtree(out, ignore_errors=True)
-        return Prepared(tuple(str(domain) for domain in items(answer["same_people"])))
+        people = tuple(str(domain) for domain in items(answer["same_people"]))
+        return Prepared(people, Sealed(read_report(answer["report"])))
 
-    def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
-        """Return the name and likely type of each column, for a proposed card; never a value."""
+    def describe(self, source: str, inner_table: str | None) -> Described:
+        """Return what a source's columns seem to be, for a proposed card; never a value."""
         request: Header = {"do": "describe", "source": str(Path(source).absolute())}
         with work_for(self._shelter, Path()) as work:
             request |= {"inner_table": inner_table, "work": str(work)}
@@ -212,8 +222,7 @@ class DuckDBEngine:
             )
         if "refused" in answer[0]:
             raise refused_by_worker(answer[0]["refused"])
-        pairs = [items(pair) for pair in items(answer[0]["columns"])]
-        return tuple((str(name), str(kind)) for name, kind in pairs)
+        return read_described(answer[0])
 
     def read(self, order: ReadOrder) -> Sealed[Table]:
         """Return the source's columns as codes, for its owner; in a worker of its own.

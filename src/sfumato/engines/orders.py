@@ -10,6 +10,7 @@ from typing import Final
 
 from sfumato.core.bids import with_sidecars
 from sfumato.core.card import Card, Limits, Table
+from sfumato.core.cell_formats import UTF8, FileFormat, NumberFormat
 from sfumato.core.columns import Column
 from sfumato.core.expression import Constant
 from sfumato.core.ports import PrepareOrder, SourceFile
@@ -33,6 +34,9 @@ class TableOrder:
     nulls: tuple[str, ...]
     limits: Limits
     bounds: tuple[int, int] = (1, 1)  # the card's own on groups of a person, and rows of a group
+    name: str = ""
+    file: FileFormat = UTF8
+    accepted: tuple[str, ...] = ()  # columns whose unreadable cells may become null
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,23 @@ def order_header(order: PrepareOrder, work: Path) -> Header:
     return {
         "do": "prepare",
         "work": str(work),
-        "tables": [_table_json(table, source, card) for table, source in pairs],
+        "tables": [
+            {**_table_json(table, source, card), "accepted": _accepted(order, table)}
+            for table, source in pairs
+        ],
         "sketches": [[domain, str(Path(path).absolute())] for domain, path in order.sketches],
         "folders": _folders_json(order),
     }
+
+
+def _accepted(order: PrepareOrder, table: Table) -> list[str]:
+    """Return the table's columns that were named, by themselves or behind the table's name."""
+    named = {name.strip().casefold() for name in order.accept_unreadable}
+    return [
+        column.name
+        for column in table.columns
+        if {column.name.casefold(), f"{table.name}.{column.name}".casefold()} & named
+    ]
 
 
 def _folders_json(order: PrepareOrder) -> list[object] | None:
@@ -113,6 +130,12 @@ def _table_json(table: Table, source: SourceFile, card: Card) -> Header:
         "nulls": list(card.nulls),
         "limits": [limits.rows, limits.rows_per_person, limits.text_length],
         "bounds": [card.max_groups, table.max_rows],
+        "name": table.name,
+        "file": [
+            table.file.encoding,
+            None if table.file.names is None else list(table.file.names),
+            table.file.is_header_sure,
+        ],
     }
 
 
@@ -124,6 +147,11 @@ def _column_json(column: Column) -> Header:
         "upper": column.upper,
         "step": str(column.step),
         "keys": None if column.keys is None else [[key.kind, key.text] for key in column.keys],
+        "formats": [
+            column.number_format.decimal,
+            column.number_format.thousands,
+            column.date_format,
+        ],
     }
 
 
@@ -165,6 +193,9 @@ def _read_table(place: int, shape: object) -> TableOrder:
             "nulls": list(nulls),
             "limits": [int(rows), int(rows_per_person), int(text_length)],
             "bounds": [int(max_groups), int(max_rows)],
+            "name": str(name),
+            "file": [str(encoding), None | list() as names, bool(is_header_sure)],
+            "accepted": list(accepted),
         }:
             return TableOrder(
                 place,
@@ -176,6 +207,11 @@ def _read_table(place: int, shape: object) -> TableOrder:
                 tuple(str(null) for null in nulls),
                 Limits(rows, rows_per_person, text_length),
                 (max_groups, max_rows),
+                name,
+                FileFormat(
+                    encoding, None if names is None else tuple(map(str, names)), is_header_sure
+                ),
+                tuple(map(str, accepted)),
             )
         case _:
             raise Bug("a table's order that is none")
@@ -190,9 +226,19 @@ def _read_column(shape: object) -> Column:
             "upper": None | int() as upper,
             "step": str(step),
             "keys": None | list() as keys,
+            "formats": [str(decimal), str(thousands), str(date_format)],
         }:
             constants = None if keys is None else tuple(Constant(k, t) for k, t in keys)
-            return Column(name, kind, lower, upper, Fraction(step), constants)
+            return Column(
+                name,
+                kind,
+                lower,
+                upper,
+                Fraction(step),
+                constants,
+                number_format=NumberFormat(decimal, thousands),
+                date_format=date_format,
+            )
         case _:
             raise Bug("a column that is none")
 

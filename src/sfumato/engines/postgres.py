@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder, TakeOrder
+from sfumato.core.ports import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.durable import sync, write_new
@@ -206,8 +206,8 @@ class PostgresEngine:
         """Remove the empty schema, and the reader if it was made here; say whether it is gone."""
         return self._held.ask({"do": "unreader", "with_role": with_role}, START_S) is not None
 
-    def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
-        """Return the name and likely type of each column, for the owner's proposed card."""
+    def describe(self, source: str, inner_table: str | None) -> Described:
+        """Return what a source's columns seem to be, for the owner's proposed card."""
         return self._embedded.describe(source, inner_table)
 
     def close(self) -> None:

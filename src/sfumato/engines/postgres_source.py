@@ -15,10 +15,10 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg import sql
 
+from sfumato.core.rows_text import NO_VALUE
 from sfumato.engines.frames import Header
 from sfumato.engines.postgres_child import Deed, serve
 from sfumato.engines.postgres_doors import DOORS, FILES
-from sfumato.engines.sources import NO_NULLS
 
 # What a role that takes rows may not be able to do; whatever else it may read is the operator's.
 CLOSED: Final = (
@@ -124,7 +124,7 @@ def _copy(request: Header, found: list[tuple[str, str]]) -> sql.Composed:
     return sql.SQL(
         "COPY (SELECT {} FROM {}) TO STDOUT"
         " (FORMAT csv, HEADER, DELIMITER E'\\t', NULL {}, ENCODING 'UTF8')"
-    ).format(asked, table, sql.Literal(NO_NULLS))
+    ).format(asked, table, sql.Literal(NO_VALUE))
 
 
 def _column(name: str, kind: str) -> sql.Composed:

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import duckdb
 
+from sfumato.core.add_report import TableReport, report_json
 from sfumato.core.columns import Column
 from sfumato.core.refusal import Refused
+from sfumato.engines.add_report import Cell, beyond, cells_report, staged, with_cuts
+from sfumato.engines.cell_formats import plain_spelling
 from sfumato.engines.folders import take_folders
 from sfumato.engines.frames import Header
 from sfumato.engines.known import CROWD_BITS, coded
@@ -31,9 +35,10 @@ from sfumato.engines.prepare_sql import (
     without_nulls,
 )
 from sfumato.engines.prepare_typed import typed
+from sfumato.engines.said import AS_TEXT, UNREADABLE
 from sfumato.engines.sketch import Sketch, domains_alike, united, write_sketch
 from sfumato.engines.sketching import take_sketch
-from sfumato.engines.sources import open_source, paths_of
+from sfumato.engines.sources import decoded, open_source, paths_of
 from sfumato.plan.lower_from import stored_name, table_name
 
 _UNIT = "id"
@@ -41,39 +46,57 @@ _WIDE = 64  # columns; reading the texts of one takes megabytes, whatever its ro
 
 
 def prepared(room: Room, salt: str, message: Header) -> Header:
-    """Return whose people these seem to be, the table and the sketch made; or the refusal."""
+    """Return whose people these seem to be, and the owner's report; or the refusal.
+
+    The table and the sketch are made in the private folder.
+    """
+    try:
+        return _prepared(room, salt, message)
+    except Refused as refused:
+        return {"refused": [refused.code, refused.cause, refused.next_step]}
+
+
+def _prepared(room: Room, salt: str, message: Header) -> Header:
     order = read_order(message)
+    order = replace(order, tables=tuple(decoded(t, Path(order.work)) for t in order.tables))
     paths = {path: None for table in order.tables for path in paths_of(table.source)}
     room = replace(room, paths=tuple(paths))
     connection = open_locked(str(Path(order.work, "rows.duckdb")), room, read_only=False)
     try:
-        people = list(_made(connection, order, salt))
+        people, report = _made(connection, order, salt)
         made_whole(connection)
-        return {"same_people": people}
-    except Refused as refused:
-        return {"refused": [refused.code, refused.cause, refused.next_step]}
+        return {"same_people": list(people), "report": report_json(report)}
     finally:
         connection.close()
 
 
-def _made(connection: duckdb.DuckDBPyConnection, order: Order, salt: str) -> tuple[str, ...]:
-    taken = [(table, _staged(connection, table, salt)) for table in order.tables]
-    write_sketch(Path(order.work, "people.json"), united([s for t, s in taken if t.key is None]))
+def _made(
+    connection: duckdb.DuckDBPyConnection, order: Order, salt: str
+) -> tuple[tuple[str, ...], tuple[TableReport, ...]]:
+    taken = [(table, *_staged(connection, table, salt)) for table in order.tables]
+    own = united([sketch for table, sketch, _ in taken if table.key is None])
+    write_sketch(Path(order.work, "people.json"), own)
     people = [table for table in order.tables if table.unit is not None]
     if people:
         _write_persons(connection, people, salt)
     if order.folders is not None:
         take_folders(connection, order.folders, Path(order.work, FOLDERS))
-    for table in order.tables:
+    reports = []
+    for table, _, found in taken:
         if table.unit is None:
             _write_rows(connection, table, salt)
+            reports.append(found[0])
         else:
             _write_people(connection, table, salt)
-    return domains_alike(united([sketch for _, sketch in taken]), order.sketches)
+            reports.append(with_cuts(connection, table, found))
+    everybody = united([sketch for _, sketch, _ in taken])
+    return domains_alike(everybody, order.sketches), tuple(reports)
 
 
-def _staged(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str) -> Sketch:
-    """Read a source into a table of values; return its sketch.
+def _staged(
+    connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str
+) -> tuple[Sketch, tuple[TableReport, int]]:
+    """Read a source into a table of values; return its sketch, and how its cells were read.
 
     Known people must not come in as a public table either, so that one is compared too.
     """
@@ -82,19 +105,20 @@ def _staged(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: str)
     unit = None if order.unit is None else source.place(order.unit)
     connection.execute(f"CREATE OR REPLACE TEMP VIEW texts AS {source.both_sql}")
     _check_size(connection, order.limits.rows)
-    sketch = take_sketch(connection, order, len(source.names), unit, salt)
-    kinds = [source.kinds[place] for place in places]
-    _stage(connection, order, list(zip(places, kinds, strict=True)), unit)
+    cells = [Cell(c, p, source.kinds[p]) for c, p in zip(order.columns, places, strict=True)]
+    sketch = take_sketch(connection, order, (len(source.names), cells), unit, salt)
+    _stage(connection, order, cells, unit)
+    report = cells_report(connection, order, cells, unit)
     if order.key is not None:
         _check_unique(connection, order, order.key)
-    return sketch
+    return sketch, report
 
 
 def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key: int) -> None:
     """Refuse a public table in which two rows have one key, as any engine stores it."""
     value = without_nul(f"v{key}") if order.columns[key].type == "text" else f"v{key}"
     found = connection.execute(
-        f"SELECT count({value}), count(DISTINCT {value}) FROM {_staging(order)}"
+        f"SELECT count({value}), count(DISTINCT {value}) FROM {staged(order)}"
     ).fetchone()
     if found is None or found[0] != found[1]:
         raise Refused(
@@ -104,14 +128,28 @@ def _check_unique(connection: duckdb.DuckDBPyConnection, order: TableOrder, key:
         )
 
 
-def _staging(order: TableOrder) -> str:
-    return stored_name("staged", order.place)
+_FAULTS: Final = (  # words of DuckDB's, and what we say instead
+    ("Expected Number of Columns", "Not every line has as many cells as the first."),
+    ("unterminated quote", "A quote is not closed, or stands inside a cell without another quote."),
+    ("invalid state", "Its lines do not all end alike, or a quote stands where none may."),
+)
 
 
 def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
-    counted = connection.execute(
-        f"SELECT count(*) FROM (SELECT 1 FROM texts LIMIT {most + 1})"
-    ).fetchone()
+    """Refuse more rows than the card lets in, and a text that cannot be cut into cells.
+
+    What is wrong with a text DuckDB says with its cells, so none of its words is passed on.
+    """
+    counted, said = None, ""
+    try:
+        counted = connection.execute(
+            f"SELECT count(*) FROM (SELECT 1 FROM texts LIMIT {most + 1})"
+        ).fetchone()
+    except duckdb.InvalidInputException as error:
+        said = str(error)
+    if said:
+        cause = next((cause for word, cause in _FAULTS if word in said), UNREADABLE)
+        raise Refused("source-unreadable", cause, AS_TEXT)
     if counted is None or counted[0] > most:
         raise Refused(
             "source-too-large",
@@ -126,16 +164,20 @@ def _check_size(connection: duckdb.DuckDBPyConnection, most: int) -> None:
 def _stage(
     connection: duckdb.DuckDBPyConnection,
     order: TableOrder,
-    cells: Sequence[tuple[int, str]],
+    cells: Sequence[Cell],
     unit: int | None,
 ) -> None:
+    """Make the table of values: clamped, with key codes, and which were beyond the bounds.
+
+    A number is read within bounds that are one step wider on both sides, so that clamping it to
+    the card's tells what was outside; bounds are on the grid, so it comes to the same value.
+    """
+    wide = [replace(cell, column=_widened(cell.column)) for cell in cells]
     is_wide = len(order.columns) > _WIDE
     texts, values = [], []
-    for i, (place, kind) in enumerate(cells):
-        is_typed = typed(order.columns[i], f"x{i}", kind, order.nulls) is not None
-        cell = f"r{place}" if is_typed else without_nulls(f"c{place}", order.nulls)
-        texts.append(f"{cell} AS x{i}")
-        values.append(f"{f'x{i}' if is_wide else _value(order, i, kind, f'x{i}')} AS v{i}")
+    for i, cell in enumerate(wide):
+        texts.append(f"{_cell(cell, order)} AS x{i}")
+        values.append(f"{f'x{i}' if is_wide else _value(cell, order, f'x{i}')} AS v{i}")
     where = ""
     if unit is not None:  # an empty identifier is nobody, and nobody's rows are dropped (rule 12)
         texts.append(f"{without_nulls(f'c{unit}', order.nulls)} AS {_UNIT}")
@@ -146,38 +188,81 @@ def _stage(
     keyed = [(i, column) for i, column in enumerate(order.columns) if column.keys is not None]
     for i, column in keyed:
         _load_keys(connection, i, column)
-    codes = "".join(f", codes{i}.code AS k{i}" for i, _ in keyed)
-    joins = "".join(f" LEFT JOIN codes{i} ON codes{i}.value = v.v{i}" for i, _ in keyed)
+    kept = [text for i, column in enumerate(order.columns) for text in _clamped(column, i)]
+    kept += [] if unit is None else [f"v.{_UNIT}"]
+    kept += [f"codes{i}.code AS k{i}" for i, _ in keyed]
+    joins = "".join(
+        f" LEFT JOIN codes{i} ON codes{i}.value = {_inside(column, i)}" for i, column in keyed
+    )
     read = f"SELECT {', '.join(values)} FROM (SELECT {', '.join(texts)} FROM texts){where}"
     if is_wide:
-        _read_one_by_one(connection, order, read, [kind for _, kind in cells])
+        _read_one_by_one(connection, order, read, wide)
         read = "SELECT * FROM unread"
     connection.execute(
-        f"CREATE TEMP TABLE {_staging(order)} AS SELECT v.*{codes} FROM ({read}) AS v{joins}"
+        f"CREATE TEMP TABLE {staged(order)} AS"
+        f" SELECT {', '.join(kept) or 'v.nothing'} FROM ({read}) AS v{joins}"
     )
     connection.execute("DROP TABLE IF EXISTS unread")
 
 
-def _value(order: TableOrder, place: int, kind: str, cell: str) -> str:
+def _cell(cell: Cell, order: TableOrder) -> str:
+    """Print a source's cell as what it is, or as its text, plainly spelled."""
+    if typed(cell.column, "x", cell.kind, order.nulls) is not None:
+        return f"r{cell.place}"
+    text = without_nulls(f"c{cell.place}", order.nulls)
+    return plain_spelling(cell.column, text, cell.kind)
+
+
+def _value(cell: Cell, order: TableOrder, text: str) -> str:
     """Print the stored value of that column's cell, or of its text if that has to be read."""
-    column = order.columns[place]
-    said = typed(column, cell, kind, order.nulls)
-    return stored(column, cell, order.limits.text_length) if said is None else said
+    said = typed(cell.column, text, cell.kind, order.nulls)
+    return stored(cell.column, text, order.limits.text_length) if said is None else said
+
+
+def _widened(column: Column) -> Column:
+    """Return the column with bounds of numbers one step further out."""
+    if not column.is_numeric or not column.is_bounded:
+        return column
+    low, high = column.bounds()
+    return replace(column, lower=low - 1, upper=high + 1)
+
+
+def _inside(column: Column, place: int) -> str:
+    """Print the value within the card's bounds."""
+    value = f"v.v{place}"
+    if not column.is_numeric or not column.is_bounded:
+        return value
+    low, high = column.bounds()
+    clamped = f"CAST(least(greatest({value}, {low}), {high}) AS BIGINT)"
+    return f"CASE WHEN {value} IS NOT NULL THEN {clamped} END"  # they skip what is null
+
+
+def _clamped(column: Column, place: int) -> list[str]:
+    """Print the value within the bounds; and, if there are bounds, whether it was beyond them."""
+    kept = [f"{_inside(column, place)} AS v{place}"]
+    if not column.is_bounded:
+        return kept
+    low, high = column.bounds()
+    value = f"v.v{place}"
+    if not column.is_numeric:
+        value = f"CAST({value} AS DATE) - DATE '1970-01-01'"
+    return [*kept, f"{value} NOT BETWEEN {low} AND {high} AS {beyond(place)}"]
 
 
 def _read_one_by_one(
-    connection: duckdb.DuckDBPyConnection, order: TableOrder, cells: str, kinds: Sequence[str]
+    connection: duckdb.DuckDBPyConnection, order: TableOrder, read: str, cells: Sequence[Cell]
 ) -> None:
     """Keep the cells, then put values in their place, column by column.
 
     In one statement every column's expressions have their own room in each thread: some hundred
     columns would take more than a worker may use, though there be few rows.
     """
-    connection.execute(f"CREATE TEMP TABLE unread AS {cells}")
-    for place, (column, kind) in enumerate(zip(order.columns, kinds, strict=True)):
-        value = _value(order, place, kind, f"v{place}")
+    connection.execute(f"CREATE TEMP TABLE unread AS {read}")
+    for place, cell in enumerate(cells):
+        value = _value(cell, order, f"v{place}")
+        stored_as = _stored_as(cell.column)
         connection.execute(
-            f"ALTER TABLE unread ALTER v{place} SET DATA TYPE {_stored_as(column)} USING ({value})"
+            f"ALTER TABLE unread ALTER v{place} SET DATA TYPE {stored_as} USING ({value})"
         )
 
 
@@ -219,11 +304,11 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt: 
     columns = ", ".join(("row_key", *_stored_columns(order)))
     connection.execute(
         f"CREATE TABLE {table_name('duckdb', order.place)} AS SELECT {columns} FROM ("
-        f"SELECT *, {secret_number('row', _content(order))} AS row_key FROM {_staging(order)}"
+        f"SELECT *, {secret_number('row', _content(order))} AS row_key FROM {staged(order)}"
         ") ORDER BY row_key",
         [salt],
     )
-    connection.execute(f"DROP TABLE {_staging(order)}")
+    connection.execute(f"DROP TABLE {staged(order)}")
 
 
 def _write_persons(
@@ -235,7 +320,7 @@ def _write_persons(
     Whatever has an order is ordered by `person_key` and `row_key`, which depend on nobody else.
     `who` is the same for a person in every version, and no two people have one (stream.proof.md).
     """
-    everybody = " UNION ALL ".join(f"SELECT {_UNIT} FROM {_staging(table)}" for table in tables)
+    everybody = " UNION ALL ".join(f"SELECT {_UNIT} FROM {staged(table)}" for table in tables)
     connection.execute(
         f"CREATE TEMP TABLE persons AS SELECT {_UNIT}, person_key,"
         " CAST(row_number() OVER (ORDER BY person_key, id) - 1 AS UINTEGER) AS person"
@@ -274,11 +359,11 @@ def _number_rows(connection: duckdb.DuckDBPyConnection, order: TableOrder, salt:
         f"CREATE TEMP TABLE numbered AS SELECT"
         f" {', '.join(('person', 'person_key', 'row_key', *columns))},"
         f" CAST(row_number() OVER (PARTITION BY person ORDER BY {ranking}) AS UINTEGER) AS rr"
-        f" FROM (SELECT *, {key} AS row_key FROM {_staging(order)} JOIN persons USING ({_UNIT}))"
+        f" FROM (SELECT *, {key} AS row_key FROM {staged(order)} JOIN persons USING ({_UNIT}))"
         f" QUALIFY rr <= {order.limits.rows_per_person}",
         [salt],
     )
-    connection.execute(f"DROP TABLE {_staging(order)}")
+    connection.execute(f"DROP TABLE {staged(order)}")
 
 
 def _write_texts(

@@ -16,7 +16,7 @@ from sfumato.engines.locked import quoted
 
 # What str.strip() takes away, so that a card's constant and a cell are trimmed alike.
 SPACES: Final = "".join(c for c in map(chr, range(0x3001)) if c.isspace()) + "\ufeff"
-NUMBER: Final = r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?"
+NUMBER: Final = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"  # .5 and 5. too
 _PLAIN: Final = r"[+-]?[0-9]{1,18}(\.[0-9]+)?"  # most numbers; no exponent, digits that fit
 _YEAR: Final = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"  # 1 to 9999
 _DATE: Final = _YEAR + r"-[0-9]{2}-[0-9]{2}([ T]00:00:00(\.0{1,9})?)?"
@@ -153,7 +153,7 @@ def _plain(text: str, decimals: int) -> str:
 
 def _scientific(text: str, decimals: int) -> str:
     """Print the same by moving the point through the digits, however many there are."""
-    whole = f"regexp_extract({text}, '^[+-]?([0-9]+)', 1)"
+    whole = f"regexp_extract({text}, '^[+-]?([0-9]*)', 1)"
     fraction = rf"regexp_extract({text}, '\.([0-9]+)', 1)"
     exponent = f"coalesce(TRY_CAST(regexp_extract({text}, '[eE](.*)$', 1) AS INTEGER), 0)"
     digits = f"ltrim({whole} || {fraction}, '0')"

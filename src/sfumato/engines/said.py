@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
+from sfumato.core.ports import Described
 from sfumato.core.refusal import Refused
+
+UNREADABLE: Final = "The source is not like its name and the card say, or is damaged."
+AS_TEXT: Final = (
+    "CSV and TSV have one header line, as many cells in every line, and are UTF-8 unless the card "
+    "names another encoding."
+)
 
 
 def items(value: object) -> list[object]:
     """Return the list of a message, or none."""
     return value if isinstance(value, list) else []
+
+
+def read_described(said: Mapping[str, object]) -> Described:
+    """Return what a worker has found a source to be."""
+    found = [items(one) for one in items(said["columns"])]
+    formats = {
+        str(name): {str(key): str(value) for key, value in of.items()}
+        for name, _, of in found
+        if isinstance(of, dict) and of
+    }
+    columns = tuple((str(name), str(kind)) for name, kind, _ in found)
+    return Described(columns, formats, str(said["encoding"]))
 
 
 def missing(path: str) -> Refused:
@@ -26,11 +48,7 @@ def stopped() -> Refused:
 
 def unreadable() -> Refused:
     """Return the refusal of what a worker could not read, without a word of what it holds."""
-    return Refused(
-        "source-unreadable",
-        "The source is not like its name and the card say, or is damaged.",
-        "CSV and TSV are UTF-8 with one header line and as many cells in every line.",
-    )
+    return Refused("source-unreadable", UNREADABLE, AS_TEXT)
 
 
 def refused_by_worker(said: object) -> Refused:

@@ -24,6 +24,8 @@ from typing import Final
 
 import duckdb
 
+from sfumato.engines.add_report import Cell
+from sfumato.engines.cell_formats import TEXT, plain_spelling
 from sfumato.engines.orders import TableOrder
 from sfumato.engines.prepare_sql import secret_number, without_nulls
 from sfumato.engines.sketch import FEW, KEPT, Fingerprint, Sketch
@@ -38,13 +40,19 @@ _END: Final = 2**62  # marks of parts lie below it, so that the sum of two is a 
 def take_sketch(
     connection: duckdb.DuckDBPyConnection,
     order: TableOrder,
-    width: int,
+    source: tuple[int, Sequence[Cell]],
     unit: int | None,
     salt: str,
 ) -> Sketch:
-    """Return the sketch of the texts c0, c1, ... of the view `texts`."""
+    """Return the sketch of the texts c0, c1, ... of the view `texts`.
+
+    `source` is how many there are, and which of them the card declares: what it describes by a
+    format is spelled plainly first, so that another file of the same people looks alike.
+    """
+    width, declared = source
+    formats = {cell.place: cell for cell in declared if cell.kind == TEXT}
     cells = ", ".join(
-        f"{_plain_spelling(without_nulls(f'c{i}', order.nulls))} AS n{i}" for i in range(width)
+        f"{_plain_spelling(_text(order, i, formats.get(i)))} AS n{i}" for i in range(width)
     )
     connection.execute(f"CREATE OR REPLACE TEMP VIEW plain AS SELECT {cells} FROM texts")
     guesses = _guesses(connection, width)
@@ -57,6 +65,12 @@ def take_sketch(
     parts = tuple(p for p in _parts(connection, naming, telling) if len(p.marks) >= FEW)
     connection.execute("DROP TABLE marked")
     return Sketch((rows,), columns, parts)
+
+
+def _text(order: TableOrder, place: int, cell: Cell | None) -> str:
+    text = without_nulls(f"c{place}", order.nulls)
+    plain = text if cell is None else plain_spelling(cell.column, text)
+    return text if plain == text else f"coalesce({plain}, {text})"
 
 
 def _plain_spelling(text: str) -> str:

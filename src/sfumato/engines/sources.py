@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import duckdb
 
 from sfumato.core.refusal import Refused
+from sfumato.core.rows_text import NO_VALUE
+from sfumato.engines.cell_formats import TEXT
 from sfumato.engines.locked import named, quoted
 from sfumato.engines.orders import TableOrder
 from sfumato.engines.prepare_sql import trimmed
+from sfumato.engines.text_files import SUFFIXES, in_utf8, is_text_file, text_layout
 
-NO_NULLS: Final = "\ue000 no text is null here \ue000"  # the card alone says what is null
 DECIMAL: Final = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")  # all digits, and decimals
-_CSV: Final = (".csv", ".tsv")
 _PARQUET: Final = (".parquet", ".pq")
 _DUCKDB: Final = (".duckdb", ".ddb", ".db")
 
@@ -54,11 +54,19 @@ def paths_of(source: str) -> tuple[str, ...]:
     return (source, source + ".wal") if _suffix(source) in _DUCKDB else (source,)
 
 
+def decoded(order: TableOrder, work: Path) -> TableOrder:
+    """Return the order on its source in UTF-8, copied into the private folder if need be."""
+    if not is_text_file(order.source) or not Path(order.source).is_file():
+        return order
+    copy = work / f"utf8-{order.place}{_suffix(order.source)}"
+    return replace(order, source=in_utf8(order.source, order.file, copy))
+
+
 def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Source:
     """Return the source, ready to be read, or refuse."""
     suffix = _suffix(order.source)
-    if suffix in _CSV:
-        return _text_source(order, suffix)
+    if is_text_file(order.source):
+        return _text_source(order)
     if suffix in _PARQUET:
         return _table_source(connection, f"read_parquet({quoted(order.source)})")
     if suffix in _DUCKDB:
@@ -66,7 +74,7 @@ def open_source(connection: duckdb.DuckDBPyConnection, order: TableOrder) -> Sou
         return _table_source(connection, _inner_table(connection, order.inner_table))
     raise Refused(
         "source-unreadable",
-        "The source's name ends in none of " + ", ".join((*_CSV, *_PARQUET, *_DUCKDB)) + ".",
+        "The source's name ends in none of " + ", ".join((*SUFFIXES, *_PARQUET, *_DUCKDB)) + ".",
         "Hand in CSV, TSV, Parquet or a DuckDB file.",
     )
 
@@ -86,22 +94,17 @@ def _suffix(source: str) -> str:
     return Path(source).suffix.casefold()
 
 
-def _text_source(order: TableOrder, suffix: str) -> Source:
-    with Path(order.source).open(encoding="utf-8-sig", newline="") as lines:
-        head = lines.readline(1 << 20)
-    separators = "\t" if suffix == ".tsv" else ",;"
-    names, separator = max(
-        ((next(csv.reader([head], delimiter=s), []), s) for s in separators),
-        key=lambda found: len(found[0]),
-    )
-    columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
+def _text_source(order: TableOrder) -> Source:
+    layout = text_layout(order.source, order.file)
+    columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(layout.names)))
     read = (
-        f"read_csv({quoted(order.source)}, auto_detect = false, header = true,"
-        f" delim = {quoted(separator)}, quote = '\"', escape = '\"', strict_mode = true,"
-        f" nullstr = {quoted(NO_NULLS)}, columns = {{{columns}}})"
+        f"read_csv({quoted(order.source)}, auto_detect = false, skip = {layout.skipped},"
+        f" header = {str(layout.has_header).lower()}, delim = {quoted(layout.separator)},"
+        " quote = '\"', escape = '\"', strict_mode = true,"
+        f" nullstr = {quoted(NO_VALUE)}, columns = {{{columns}}})"
     )
-    sql = _texts([f"c{i}" for i in range(len(names))], read)
-    return Source(tuple(names), sql, ("VARCHAR",) * len(names), sql)
+    sql = _texts([f"c{i}" for i in range(len(layout.names))], read)
+    return Source(layout.names, sql, (TEXT,) * len(layout.names), sql)
 
 
 def _table_source(connection: duckdb.DuckDBPyConnection, table: str) -> Source:

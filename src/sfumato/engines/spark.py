@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped, Prepared, PrepareOrder, TakeOrder
+from sfumato.core.ports import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
 from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout
@@ -158,8 +158,8 @@ class SparkEngine:
                 self.forget(order.target)
         return prepared
 
-    def describe(self, source: str, inner_table: str | None) -> tuple[tuple[str, str], ...]:
-        """Return the name and likely type of each column, for the owner's proposed card."""
+    def describe(self, source: str, inner_table: str | None) -> Described:
+        """Return what a source's columns seem to be, for the owner's proposed card."""
         return self._embedded.describe(source, inner_table)
 
     def forget(self, table: str) -> None:

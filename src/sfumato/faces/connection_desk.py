@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sfumato.faces.body import Body, text_of
 from sfumato.services.access import Caller
-from sfumato.services.data_sets import proposed_card
+from sfumato.services.data_sets import Described, proposed_card
 from sfumato.services.uploads import Upload
 from sfumato.wire import Json, read_connection
 
@@ -17,19 +18,21 @@ if TYPE_CHECKING:
     from sfumato.faces.desk import Desk
 
 Verb = Callable[["Desk", Caller, Body], Json]
+Fill = Callable[[Path, int], None]  # writes a file, of so many bytes at most
 FETCHED: Final = "rows.tsv"  # as which a table's rows lie here, until they are added
 
 
 def _proposed_table(desk: Desk, caller: Caller, body: Body) -> Json:
     connection, table = text_of(body, "connection"), text_of(body, "table")
     columns = desk.connections.columns(caller, connection, table)
-    return {
-        "connection": connection,
-        "table": table,
-        "name": table,
-        "columns": [{"name": name, "type": kind} for name, kind in columns],
-        "card": proposed_card(name_of(table.rpartition(".")[2]), columns),
-    }
+    name, found = name_of(table.rpartition(".")[2]), Described(tuple(columns))
+    return {"connection": connection, "table": table, "name": table, **proposal(name, found)}
+
+
+def proposal(name: str, found: Described) -> Json:
+    """Return a source's columns, and a card to be filled in."""
+    columns = [{"name": column, "type": kind} for column, kind in found.columns]
+    return {"columns": columns, "card": proposed_card(name, found)}
 
 
 def name_of(text: str) -> str:
@@ -40,20 +43,31 @@ def name_of(text: str) -> str:
 @contextmanager
 def fetched(desk: Desk, caller: Caller, connection: str, table: str) -> Iterator[str]:
     """Hold the table's rows as a file; it is gone when the block ends, however that ends."""
-    upload = _upload_of(desk, caller, connection, table)
+
+    def fill(place: Path, room: int) -> None:
+        desk.connections.fetch(caller, connection, table, (place, room))
+
+    with written(desk, caller, FETCHED, fill) as path:
+        yield path
+
+
+@contextmanager
+def written(desk: Desk, caller: Caller, name: str, fill: Fill) -> Iterator[str]:
+    """Hold what is written as a file; it is gone when the block ends, however that ends."""
+    upload = _upload_of(desk, caller, name, fill)
     try:
         yield str(upload.path)
     finally:
         desk.uploads.remove([upload.id])
 
 
-def _upload_of(desk: Desk, caller: Caller, connection: str, table: str) -> Upload:
-    """Return the table's rows as an upload, which another may come in beside."""
-    incoming = desk.uploads.begin(caller, FETCHED, None)
+def _upload_of(desk: Desk, caller: Caller, name: str, fill: Fill) -> Upload:
+    """Return what is written as an upload, which another may come in beside."""
+    incoming = desk.uploads.begin(caller, name, None)
     is_whole = False
     try:
         with incoming.filling() as place:
-            desk.connections.fetch(caller, connection, table, (place, incoming.room))
+            fill(place, incoming.room)
         upload = incoming.kept()
         is_whole = True
     finally:
@@ -63,12 +77,18 @@ def _upload_of(desk: Desk, caller: Caller, connection: str, table: str) -> Uploa
 
 @contextmanager
 def taken(
-    desk: Desk, caller: Caller, sources: Mapping[str, str | PathLike[str]]
+    desk: Desk, caller: Caller, sources: Mapping[str, str | PathLike[str] | Fill]
 ) -> Iterator[dict[str, str]]:
-    """Hold the rows as files: each source, if it is one, or what a connection's table holds."""
+    """Hold the rows as files: each source, if it is one, or what a connection's table holds.
+
+    A source that is a function writes a file of CSV itself.
+    """
     with ExitStack() as held:
         files = {}
         for name, source in sources.items():
+            if callable(source):
+                files[name] = held.enter_context(written(desk, caller, "rows.csv", source))
+                continue
             there = read_connection(fspath(source))
             files[name] = (
                 fspath(source)
@@ -78,14 +98,12 @@ def taken(
         yield files
 
 
-def columns_of(
-    desk: Desk, caller: Caller, source: str, inner_table: str | None
-) -> list[tuple[str, str]]:
-    """Return the names and likely types of a source's columns."""
+def described(desk: Desk, caller: Caller, source: str, inner_table: str | None) -> Described:
+    """Return what a source's columns seem to be."""
     there = read_connection(source)
     if there is None:
         return desk.data_sets.describe(source, inner_table)
-    return list(desk.connections.columns(caller, *there))
+    return Described(tuple(desk.connections.columns(caller, *there)))
 
 
 CONNECTION_VERBS: Final[Mapping[str, Verb]] = {

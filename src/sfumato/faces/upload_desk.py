@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from sfumato.faces.body import Body, text_of
-from sfumato.faces.connection_desk import fetched, name_of
+from sfumato.faces.connection_desk import fetched, name_of, proposal
 from sfumato.services.access import Caller, User
-from sfumato.services.data_sets import Source, proposed_card
+from sfumato.services.data_sets import Source
 from sfumato.services.jobs import ADD, CANCELLED, FAILED, WAITING, Job
 from sfumato.wire import (
     Json,
@@ -34,13 +34,9 @@ def _upload(_desk: Desk, _caller: Caller, _body: Body) -> Json:
 
 def _proposed(desk: Desk, caller: Caller, body: Body) -> Json:
     upload = desk.uploads.one(caller, text_of(body, "upload"))
-    columns = desk.data_sets.describe(str(upload.path))
-    return {
-        "upload": upload.id,
-        "name": upload.name,
-        "columns": [{"name": name, "type": kind} for name, kind in columns],
-        "card": proposed_card(name_of(upload.name.rpartition(".")[0]), columns),
-    }
+    found = desk.data_sets.describe(str(upload.path))
+    made = proposal(name_of(upload.name.rpartition(".")[0]), found)
+    return {"upload": upload.id, "name": upload.name, **made}
 
 
 def _add(desk: Desk, caller: Caller, body: Body) -> Json:
@@ -58,6 +54,7 @@ def _add(desk: Desk, caller: Caller, body: Body) -> Json:
         desk.connections.there(caller, text_of(body, "connection"), table)
     people = desk.data_sets.check_card(name, read_card_shape(body.get("card")), caller.user)
     second = _second_person(desk, caller, body)
+    _accepted(body)
     text = json_text({key: body[key] for key in sorted(body)})
     op = None if body.get("op") is None else text_of(body, "op")
     job = desk.jobs.kept(caller, ADD, name, text, op)
@@ -79,7 +76,13 @@ def added(desk: Desk, caller: Caller, job: Job) -> None:
     if job.tries <= 1 or not desk.data_sets.standing(name, shape, caller.user, who):
         with ExitStack() as held:
             own, tables = _files(desk, caller, body, held)
-            source = Source(own, different_people=who, tables=tables)
+            source = Source(
+                own,
+                different_people=who,
+                tables=tables,
+                accept_unreadable=_accepted(body),
+                is_plain=_is_of_a_connection(body),
+            )
             desk.data_sets.add(name, source, shape, caller.user)
 
 
@@ -140,6 +143,14 @@ def _tables(body: Body) -> dict[str, str]:
     return dict(tables)
 
 
+def _accepted(body: Body) -> tuple[str, ...]:
+    """Return the columns whose unreadable cells count as empty."""
+    columns = body.get("accept_unreadable", [])
+    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        raise bad_request("accept_unreadable names columns of the card")
+    return tuple(columns)
+
+
 def _is_of_a_connection(body: Body) -> bool:
     """Say whether the rows are taken from a connection; or refuse what is both, or neither."""
     if (body.get("upload") is None) == (body.get("connection") is None):
@@ -166,9 +177,14 @@ def _amend(desk: Desk, caller: Caller, body: Body) -> Json:
     return desk.queries.card(caller, card.name)
 
 
+def _add_report(desk: Desk, caller: Caller, body: Body) -> Json:
+    return desk.data_sets.add_report(caller, text_of(body, "data_set"))
+
+
 UPLOAD_VERBS: Final[Mapping[str, Verb]] = {
     "upload": _upload,
     "proposed": _proposed,
     "add": _add,
     "amend": _amend,
+    "add-report": _add_report,
 }

@@ -10,7 +10,7 @@ from sfumato.wire.schemas import CARD, OBJECT, listed, opened, pairs, shape, tex
 
 _CARD_REFUSALS: Final = (
     "bad-card", "bad-budget", "data-set-exists", "not-in-language", "same-people",
-    "second-person-needed", "vault-missing",
+    "second-person-needed", "unknown-column", "vault-missing",
 )  # fmt: skip
 _COLUMN: Final = opened({"name": text(), "type": text()})
 
@@ -26,7 +26,8 @@ UPLOAD_ROUTES: Final[tuple[Route, ...]] = (
         "proposed", "GET", "/v1/uploads/{upload}",
         "The columns of an upload, their likely types, and a card to be filled in; no value.",
         "own", opened({"upload": text(), "columns": listed(_COLUMN), "card": OBJECT}),
-        refusals=("upload-unknown", "source-too-large", "source-unreadable"), is_long=True,
+        refusals=("upload-unknown", "no-header", "source-too-large", "source-unreadable"),
+        is_long=True,
     ),
     Route(
         "add", "POST", "/v1/data-sets",
@@ -37,12 +38,20 @@ UPLOAD_ROUTES: Final[tuple[Route, ...]] = (
             {
                 "upload": text(), "connection": text(), "table": text(),
                 "tables": pairs(text()), "different_people": text(100), "op": text(100),
+                "accept_unreadable": listed(text()),
             },
         ),
         refusals=(
             *_CARD_REFUSALS, "upload-unknown", "connection-unknown", "op-reused",
             "source-unreadable",
         ),
+    ),
+    Route(
+        "add-report", "GET", "/v1/data-sets/{data_set}/add-report",
+        "How the rows of your data set were read when they were added, in coarse bands: for you "
+        "alone, as no noise is in it.", "own",
+        opened({"data_set": text(), "version": text(), "label": text(), "tables": listed(OBJECT)}),
+        refusals=("unknown-data-set",),
     ),
     Route(
         "connections", "GET", "/v1/connections",

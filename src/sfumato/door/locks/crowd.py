@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from sfumato.core.add_report import TableReport
 from sfumato.core.card import Card
 from sfumato.core.crowd.coded import Table
 from sfumato.core.crowd.reader import ReadOrder, TableReader
 from sfumato.core.expression import Json
+from sfumato.core.ports import Prepared
 from sfumato.door.ledger import NOT_DP, Ledger
 from sfumato.door.unseal import unseal
 
@@ -22,6 +24,11 @@ OWNER_ONLY: Final = "owner-only: computed from your rows without noise; show it 
 def look(reader: TableReader, order: ReadOrder) -> Table:
     """Return the owner's own table, for a service that shows it to the owner alone."""
     return unseal(reader.read(order))
+
+
+def owners_report(prepared: Prepared) -> tuple[TableReport, ...]:
+    """Return how an owner's rows were read, in bands, for a service that tells the owner alone."""
+    return unseal(prepared.report)
 
 
 def hand_out(ledger: Ledger, card: Card, *, by: str, says: str) -> Json:

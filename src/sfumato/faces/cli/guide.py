@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +24,9 @@ def guided_card(shell: Shell, vault: Any, name: str, source: str, table: str | N
             f"Fill it in and run: {typed}",
         )
     with working("Reading the columns"):
-        columns = vault.describe(source, table) if table else vault.describe(source)
-    _write(target, proposed(name, columns))
+        found = vault.proposed(name, source, *([table] if table else []))
+    columns = [(column["name"], column["type"]) for column in found["columns"]]
+    _write(target, proposed(name, columns, found["card"]))
     shell.show(
         {"proposed": str(target), "columns": [list(pair) for pair in columns]},
         f"Wrote {target} with {len(columns)} columns.\n"
@@ -42,8 +44,8 @@ def _write(target: Path, text: str) -> None:
     )
 
 
-def proposed(name: str, columns: list[tuple[str, str]]) -> str:
-    """Return the text of a card to be filled in."""
+def proposed(name: str, columns: list[tuple[str, str]], card: Mapping[str, Any]) -> str:
+    """Return the text of a card to be filled in; how the file is written is as it was found."""
     unit = next((c for c, _ in columns if is_identifier(c)), None)
     lines = [
         f"# The card of {name!r}. What stands here is public; a column that is not here does not",
@@ -54,11 +56,17 @@ def proposed(name: str, columns: list[tuple[str, str]]) -> str:
         "# budget = { epsilon = 1.0, delta = 0 }        # for ever; the card is refused without",
         'nulls = ["", "n/a", "NA"]',
     ]
+    if "encoding" in card:
+        lines += [f"encoding = {_quoted(card['encoding'])}        # of the file"]
     if unit:
         lines += _BOUNDS
     lines += ["", "[ask]", 'who = ["researchers"]']
     for column, kind in columns:
-        lines += ["", f"[columns.{_quoted(column)}]", *_column(column, kind)]
+        lines += [
+            "",
+            f"[columns.{_quoted(column)}]",
+            *_column(column, kind, card["columns"].get(column, {})),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -72,10 +80,12 @@ _BOUNDS: Final = [
 ]
 
 
-def _column(column: str, kind: str) -> list[str]:
+def _column(column: str, kind: str, found: Mapping[str, Any]) -> list[str]:
     if is_identifier(column) or is_name(column):
         return ["hidden = true"]
     lines = [f"type = {_quoted(kind)}"]
+    formats = ("decimal", "thousands", "format")
+    lines += [f"{key} = {_quoted(found[key])}" for key in formats if key in found]
     if kind in ("integer", "number"):
         lines += ["# lower =        # without both bounds it cannot be summed", "# upper ="]
         lines += ["# step =         # the grid: 1, 0.01, ..."] if kind == "number" else []

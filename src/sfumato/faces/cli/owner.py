@@ -90,6 +90,13 @@ def change_key(shell: Shell, new: str) -> None:
     metavar="APPROVER",
     help="The second person who confirms that these are not the people of another data set.",
 )
+@click.option(
+    "--accept-unreadable",
+    multiple=True,
+    metavar="COLUMN",
+    help="Let cells of the column that cannot be read count as empty, though they be many; may be "
+    "given several times.",
+)
 @command
 def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) -> None:
     """Add a data set with its card, or a new version of one; without --card, propose a card.
@@ -105,10 +112,16 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
         with working("Preparing the rows"):
             signed = vault.add(name, source, card, **_where(shell, options))
     shell.show(
-        {"added": signed.name, "version": signed.version, "people": signed.people},
+        {
+            "added": signed.name,
+            "version": signed.version,
+            "people": signed.people,
+            "report": None if signed.report is None else signed.report["tables"],
+        },
         f"Added {signed.name}, version {signed.version}, charged to the people "
         f"{signed.people!r}.\n"
-        f"Next: sfumato price {signed.name} 'SELECT COUNT(*) FROM {signed.name}' --epsilon 0.1"
+        + ("" if signed.report is None else f"{signed.report}\n")
+        + f"Next: sfumato price {signed.name} 'SELECT COUNT(*) FROM {signed.name}' --epsilon 0.1"
         f"{shell.named}",
     )
 
@@ -126,6 +139,7 @@ def _where(shell: Shell, options: dict[str, Any]) -> dict[str, Any]:
     said = {
         "tables": _tables(options["tables"]),
         "different_people": options["different_people"],
+        "accept_unreadable": options["accept_unreadable"],
     }
     if not shell.is_remote:
         return {**said, "inner_table": options["table"]}
@@ -144,6 +158,16 @@ def _tables(pairs: tuple[str, ...]) -> dict[str, str]:
     if len({name.casefold() for name, _, _ in read}) < len(read):
         raise click.BadParameter("a table is named twice", param_hint="--with")
     return {name: path for name, _, path in read}
+
+
+@click.command("add-report")
+@click.argument("name")
+@command
+def add_report(shell: Shell, name: str) -> None:
+    """Print again how the rows of NAME were read when they were added; for its owner alone."""
+    with shell.open() as vault:
+        report = vault.add_report(name)
+    shell.show(report.shape, str(report))
 
 
 @click.command("enrol")
@@ -169,4 +193,4 @@ def forget_earlier(shell: Shell) -> None:
     shell.show({"removed": count}, f"Tables of earlier rows that were removed: {count}.")
 
 
-COMMANDS = (init, change_key, add, enrol, forget_earlier)
+COMMANDS = (init, change_key, add, add_report, enrol, forget_earlier)

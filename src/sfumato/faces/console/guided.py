@@ -16,6 +16,7 @@ from sfumato.faces.console.forms import Form
 TYPES: Final = ("integer", "number", "text", "boolean", "date", "timestamp")
 HIDDEN: Final = "hidden"
 NUMERIC: Final = ("integer", "number")
+FILE: Final = ("encoding", "decimal", "thousands")  # keys of a card that say how a file is written
 MOST_COLUMNS: Final = 300
 _LIST: Final = re.compile(r"[,\n]")
 
@@ -33,6 +34,7 @@ def card_of(form: Form) -> dict[str, object]:
         "columns": dict(_columns(form)),
         "secure_average": averages_of(form),
     }
+    made |= {name: form.raw(name) if form.raw(name) == " " else form.text(name) for name in FILE}
     counts = {name: form.count(name) for name in ("size", "max_groups", "max_rows")}
     made |= {name: count for name, count in counts.items() if count is not None}
     return {name: value for name, value in made.items() if value not in ("", None)}
@@ -79,6 +81,8 @@ def _column(form: Form, at: str) -> dict[str, object]:
     for name in ("lower", "upper", "step"):
         if typed := form.text(at + name):
             made[name] = number_or_text(typed)
+    if kind in ("date", "timestamp") and (written := form.text(f"{at}format")):
+        made["format"] = written
     if keys := words_of(form.text(f"{at}keys")):
         made["keys"] = [number_or_text(key) for key in keys] if kind in NUMERIC else keys
     return made
@@ -103,4 +107,14 @@ def _field(number: int, name: str, column: Mapping[str, Any], form: Form) -> dic
     at = f"c{number}-"
     kind = HIDDEN if column.get("hidden") else str(column.get("type", "text"))
     typed = {part: form.text(at + part) for part in ("lower", "upper", "step", "keys")}
-    return {"at": at, "name": name, "type": form.text(f"{at}type") or kind, **typed}
+    written = form.text(f"{at}format") or str(column.get("format", ""))
+    kind = form.text(f"{at}type") or kind
+    return {"at": at, "name": name, "type": kind, "format": written, **typed}
+
+
+def file_of(proposed: Mapping[str, Any]) -> dict[str, str]:
+    """Return how the proposal says that the file is written: as the first column that says so."""
+    card: Mapping[str, Any] = proposed["card"]  # Any: JSON of the wire
+    columns = list(card["columns"].values())
+    found = {name: next((c[name] for c in columns if name in c), "") for name in FILE}
+    return {**found, "encoding": str(card.get("encoding", ""))}

@@ -8,6 +8,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from sfumato.client.shown import AddReport
 from sfumato.faces.console.forms import Form
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Visit
@@ -90,8 +91,8 @@ async def _done(visit: Visit, verb: str, body: Callable[[], dict[str, object]]) 
 
 async def _page(visit: Visit, refused: Refused | None) -> Response:
     name = {"data_set": visit.at("data_set")}
-    verbs = ("spending", "grants", "frozen-questions", "card")
-    spending, grants, stopped, card = await asyncio.gather(
+    verbs = ("spending", "grants", "frozen-questions", "card", "add-report")
+    spending, grants, stopped, card, report = await asyncio.gather(
         *(visit.call(verb, name) for verb in verbs)
     )
     return visit.page(
@@ -105,13 +106,14 @@ async def _page(visit: Visit, refused: Refused | None) -> Response:
         stopped=stopped["questions"],
         lost=stopped.get("lost", []),
         frozen=spending["frozen"],
+        report=AddReport(report) if report["tables"] else None,
         kinds=KINDS,
         form=visit.form,
     )
 
 
 _AT: Final = "/data-sets/{data_set}/manage"
-_SHOWN: Final = ("spending", "grants", "frozen-questions")
+_SHOWN: Final = ("spending", "grants", "frozen-questions", "add-report")
 PAGES: Final = (
     Page("GET", _AT, manage, _SHOWN),
     Page("POST", f"{_AT}/grants", grant, (*_SHOWN, "grant")),

@@ -7,7 +7,7 @@ from typing import Final
 from starlette.responses import Response
 
 from sfumato.faces.console.forms import Form
-from sfumato.faces.console.guided import HIDDEN, TYPES, card_of, fields_of
+from sfumato.faces.console.guided import HIDDEN, TYPES, card_of, fields_of, file_of, words_of
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Said, Visit, whole_number
 from sfumato.faces.line.files import send_file
@@ -76,8 +76,10 @@ async def add_table(visit: Visit) -> Response:
 
 def _signed(form: Form) -> dict[str, object]:
     who = form.text("different_people")
-    confirmed = {"different_people": who} if who else {}
-    return {"name": form.text("name"), "card": card_of(form), **confirmed}
+    confirmed: dict[str, object] = {"different_people": who} if who else {}
+    accepted = words_of(form.text("accept_unreadable"))
+    more = {"accept_unreadable": accepted} if accepted else {}
+    return {"name": form.text("name"), "card": card_of(form), **confirmed, **more}
 
 
 async def _of_upload(visit: Visit) -> Said:
@@ -86,7 +88,7 @@ async def _of_upload(visit: Visit) -> Said:
 
 async def _page(visit: Visit, proposed: Said, refused: Refused | None) -> Response:
     columns = fields_of(proposed, visit.form)
-    values = {"form": visit.form, "types": (*TYPES, HIDDEN)}
+    values = {"form": visit.form, "types": (*TYPES, HIDDEN), "file": file_of(proposed)}
     return visit.page("guided.html", refused, proposed=proposed, columns=columns, **values)
 
 

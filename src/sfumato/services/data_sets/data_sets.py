@@ -13,7 +13,9 @@ from typing import Final
 
 from sfumato.core.access import Caller
 from sfumato.core.account import Head
+from sfumato.core.add_report import TableReport
 from sfumato.core.asked import own_listing
+from sfumato.core.at_rest import AtRest
 from sfumato.core.budget import EPSILON_UNITS, Budget, read_delta, read_epsilon
 from sfumato.core.card import Card, read_card
 from sfumato.core.card_shown import card_json
@@ -21,6 +23,7 @@ from sfumato.core.expression import Json
 from sfumato.core.filters import Cap, cap_of, is_raised
 from sfumato.core.ports import (
     Catalogue,
+    Described,
     Dice,
     Engine,
     EngineStopped,
@@ -29,13 +32,16 @@ from sfumato.core.ports import (
 )
 from sfumato.core.refusal import Refused
 from sfumato.door import (
+    OWNER_ONLY,
     Ledger,
     data_set_account,
     group_account,
     losses,
+    owners_report,
     people_account,
     user_account,
 )
+from sfumato.services.data_sets.add_reports import AddReports
 from sfumato.services.data_sets.amend import amended, check_in_force
 from sfumato.services.data_sets.beside import check_beside, check_raise
 from sfumato.services.data_sets.card_text import card_shape, card_text
@@ -56,6 +62,23 @@ class DataSets:
     dice: Dice
     salt: bytes
     folder: Path
+    rest: AtRest | None = None  # by which what lies beside the rows is sealed, if they are
+
+    @property
+    def reports(self) -> AddReports:
+        """Return where the owner's reports are kept."""
+        return AddReports(self.folder / "tables", self.rest)
+
+    def add_report(self, caller: Caller, name: str) -> Json:
+        """Return how the rows of the caller's own data set were read when they were added."""
+        listing = own_listing(self.catalogue, caller, name)
+        found = self.reports.find(Path(listing.table).stem) or {"tables": []}
+        return {
+            "data_set": listing.card.name,
+            "version": listing.card.version,
+            "label": OWNER_ONLY,
+            **found,
+        }
 
     def add(
         self, name: str, source: Source, shape: Mapping[str, object], owner: str = OWNER
@@ -73,9 +96,9 @@ class DataSets:
         stem = self.dice.draw(12).hex()
         self._sweep()
         table, sketch = self._table(stem), self.folder / "people" / f"{stem}.json"
-        self._prepare(card, source, (table, sketch), owner)
         kept = False
         try:
+            self.reports.keep(stem, self._prepare(card, source, (table, sketch), owner))
             listing = Listing(card, str(table), owner)
             self.catalogue.put(listing, card_text(shape), card.people, str(sketch))
             kept = True
@@ -123,7 +146,7 @@ class DataSets:
         """Remove the tables of rows that no current version has; return how many there were."""
         with now_or_never(self.folder / "add.lock"):
             tables = self.folder / "tables"
-            return forget_earlier(self.catalogue, self.engine, self.ledger, tables)
+            return forget_earlier(self.catalogue, self.engine, self.ledger, tables, self.reports)
 
     def _sign_what_stands(self, name: str, different_people: str | None = None) -> None:
         """Sign the card in force, if whoever put it there was killed before it was signed.
@@ -164,6 +187,7 @@ class DataSets:
     def _drop(self, table: Path, sketch: Path) -> None:
         """Remove what an add has made; what the engine cannot remove now, the next add sweeps."""
         sketch.unlink(missing_ok=True)
+        self.reports.drop(table.stem)
         with contextlib.suppress(EngineStopped):
             self.engine.forget(str(table))
 
@@ -184,9 +208,9 @@ class DataSets:
             check_beside(card, signed)
         return card.people
 
-    def describe(self, source: str, inner_table: str | None = None) -> list[tuple[str, str]]:
-        """Return the source's column names and likely types, for the owner to make a card of."""
-        return list(self.engine.describe(source, inner_table))
+    def describe(self, source: str, inner_table: str | None = None) -> Described:
+        """Return what the source's columns seem to be, for the owner to make a card of."""
+        return self.engine.describe(source, inner_table)
 
     def enrol(self, user: str, group: str) -> None:
         """Put a user into a group, for the record too."""
@@ -323,7 +347,9 @@ class DataSets:
                         "Restore the vault's catalogue.sqlite from its newest backup.",
                     )
 
-    def _prepare(self, card: Card, source: Source, places: tuple[Path, Path], owner: str) -> None:
+    def _prepare(
+        self, card: Card, source: Source, places: tuple[Path, Path], owner: str
+    ) -> tuple[TableReport, ...]:
         """Prepare the rows, and compare whose they are with the owner's own other people.
 
         What others have brought decides nothing that this owner is told (see `_check_others`).
@@ -338,10 +364,11 @@ class DataSets:
             sketches=others,
             sketch=str(sketch),
             folder=source.folder,
+            accept_unreadable=source.accept_unreadable,
         )
-        same = self.engine.prepare(order).same_people
+        prepared = self.engine.prepare(order)
+        same = prepared.same_people
         if same and source.different_people is None:
-            self._drop(table, sketch)
             raise Refused(
                 "same-people",
                 f"These rows seem to be of the people {same[0]!r}, who have a budget already.",
@@ -349,6 +376,7 @@ class DataSets:
                 "second person confirms that they are others, add --different-people NAME.",
                 people=list(same),
             )
+        return owners_report(prepared)
 
     def _sign(self, card: Card, before: Card | None, different_people: str | None) -> None:
         """Open the accounts and set their caps (never a people's), and write the card down."""

@@ -7,9 +7,12 @@ from pathlib import Path
 from sfumato.core.ports import Catalogue, Engine, EngineStopped
 from sfumato.core.refusal import Refused
 from sfumato.door import Ledger
+from sfumato.services.data_sets.add_reports import AddReports
 
 
-def forget_earlier(catalogue: Catalogue, engine: Engine, ledger: Ledger, tables: Path) -> int:
+def forget_earlier(
+    catalogue: Catalogue, engine: Engine, ledger: Ledger, tables: Path, reports: AddReports
+) -> int:
     """Remove the tables of rows that no current version has; return how many there were.
 
     What people are known again by (`people/`) stays: no budget is renewed by forgetting. Whoever is
@@ -24,6 +27,7 @@ def forget_earlier(catalogue: Catalogue, engine: Engine, ledger: Ledger, tables:
         ledger.note("earlier-rows-removed", {"tables": [table.stem for table in there]})
     for table in earlier:  # of those that are gone something else may have been left
         _forget(engine, table)
+        reports.drop(table.stem)
     return len(there)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from sfumato.core.expression import Json
+from sfumato.core.ports import Described
 
 
-def proposed_card(name: str, columns: Sequence[tuple[str, str]]) -> Json:
+def proposed_card(name: str, found: Described) -> Json:
     """Return a card to be filled in; without a budget and bounds from knowledge it is refused."""
+    columns = found.columns
     unit = next((column for column, _ in columns if is_identifier(column)), None)
     card: Json = {
         "unit": unit or "row",
@@ -16,13 +18,19 @@ def proposed_card(name: str, columns: Sequence[tuple[str, str]]) -> Json:
         "version": "1",
         "nulls": ["", "n/a", "NA"],
         "ask": {"who": ["researchers"]},
-        "columns": {column: _column(column, kind) for column, kind in columns},
+        "columns": {
+            column: _column(column, kind, found.formats.get(column, {})) for column, kind in columns
+        },
     }
+    if found.encoding != "utf-8":
+        card["encoding"] = found.encoding
     return {**card, "max_groups": 1, "max_rows": 1} if unit else card
 
 
-def _column(column: str, kind: str) -> Json:
-    return {"hidden": True} if is_identifier(column) or is_name(column) else {"type": kind}
+def _column(column: str, kind: str, formats: Mapping[str, str]) -> Json:
+    if is_identifier(column) or is_name(column):
+        return {"hidden": True}
+    return {"type": kind, **formats}
 
 
 def is_identifier(column: str) -> bool:

@@ -23,9 +23,13 @@ class Source:
     inner_table: str | None = None
     different_people: str | None = None  # the second person who confirms that they are others
     tables: Mapping[str, str] = field(default_factory=dict)  # the files of the card's other tables
+    accept_unreadable: tuple[str, ...] = ()  # columns whose unreadable cells count as empty
+    is_plain: bool = False  # a table or a frame, written as a text by us: no format is its own
 
     def files(self, card: Card) -> tuple[SourceFile, ...]:
         """Return the file of each of the card's tables, its own first, or refuse."""
+        self._check_formats(card)
+        self._check_accepted(card)
         given = {name.casefold(): path for name, path in self.tables.items()}
         own = SourceFile(self._own(card), self.inner_table)
         files = (own, *(self._file(table, given) for table in card.tables))
@@ -36,6 +40,33 @@ class Source:
                 "Declare it under [tables] on the card, or leave its file out.",
             )
         return files
+
+    def _check_formats(self, card: Card) -> None:
+        """Refuse formats of a text for what is none: `1.500` of a database is no `1500`."""
+        if self.is_plain and card.names_formats:
+            raise Refused(
+                "bad-card",
+                "decimal, thousands, format, encoding and header are for text files; a table of a "
+                "database or a frame says itself what its values are.",
+                "Leave them off the card, and hand in numbers and dates as such.",
+            )
+
+    def _check_accepted(self, card: Card) -> None:
+        """Refuse to accept what is unreadable in a column that the card does not name."""
+        names = {
+            name.casefold()
+            for table in card.every_table
+            for column in table.columns
+            for name in (column.name, f"{table.name}.{column.name}")
+        }
+        for name in self.accept_unreadable:
+            if name.strip().casefold() not in names:
+                raise Refused(
+                    "unknown-column",
+                    f"The card names no column {name!r}, of which unreadable cells are accepted.",
+                    "Name a column of the card, or TABLE.COLUMN.",
+                    column=name,
+                )
 
     @property
     def folder(self) -> str | None:

@@ -1,0 +1,106 @@
+"""A frame of pandas, polars or pyarrow as a CSV file, which is how rows come into a vault."""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sfumato.core.refusal import Refused
+from sfumato.core.rows_text import NO_VALUE
+
+Rows: TypeAlias = Any  # a path, or a frame: an object of a library that need not be installed
+
+
+def is_frame(rows: object) -> bool:
+    """Say whether rows come as a frame and not as a path."""
+    return not isinstance(rows, str | os.PathLike)
+
+
+def writer_of(frame: object) -> Callable[[Path, int], None]:
+    """Return what writes the frame into a file of so many bytes at most."""
+    check_frame(frame)
+
+    def write(path: Path, room: int) -> None:
+        write_frame(frame, path)
+        if path.stat().st_size > room:
+            raise Refused(
+                "too-large",
+                f"The frame is larger than {room} bytes as CSV.",
+                "Write it into a Parquet file, and add that.",
+            )
+
+    return write
+
+
+@contextmanager
+def as_files(files: Mapping[str, Rows]) -> Iterator[dict[str, str | os.PathLike[str]]]:
+    """Give a path for each of the sources; frames lie in a private folder until the block ends."""
+    with ExitStack() as held:
+        paths = {}
+        for name, rows in files.items():
+            if not is_frame(rows):
+                paths[name] = rows
+                continue
+            check_frame(rows)
+            folder = held.enter_context(tempfile.TemporaryDirectory(prefix="sfumato-"))  # 0700
+            paths[name] = Path(folder, "rows.csv")
+            write_frame(rows, paths[name])
+        yield paths
+
+
+def check_frame(frame: Rows) -> None:
+    """Refuse what is no frame, and a frame whose columns have no names."""
+    names = _names(frame)
+    if names is None:
+        raise Refused(
+            "source-unreadable",
+            f"Rows are a file or a frame, and not {type(frame).__name__!r}.",
+            "Give a path, or a frame of pandas, polars or pyarrow.",
+        )
+    if any(isinstance(name, tuple) for name in names):
+        raise Refused(
+            "source-unreadable",
+            "The frame's columns have several levels of names.",
+            "Join them to one name each.",
+        )
+    if not all(isinstance(name, str) for name in names):
+        raise Refused(
+            "no-header",
+            "The frame's columns have no texts for names, as of a file that was read without any.",
+            'Name them: frame.columns = ["person", "age", …].',
+        )
+
+
+def write_frame(frame: Rows, path: Path) -> None:
+    """Write the frame as CSV: what is missing stays so, and numbers are exact."""
+    kind = _library(frame)
+    if kind == "polars":
+        frame.write_csv(path, null_value=NO_VALUE, quote_style="non_numeric")
+        return
+    if kind == "pyarrow":
+        frame = frame.to_pandas(integer_object_nulls=True, date_as_object=True)
+    has_names = any(name is not None for name in frame.index.names)
+    frame.to_csv(
+        path,
+        index=has_names,  # a person may stand there; an index without a name says nothing
+        na_rep=NO_VALUE,
+        quoting=csv.QUOTE_NONNUMERIC,
+        lineterminator="\n",
+        encoding="utf-8",
+    )
+
+
+def _names(frame: Rows) -> list[object] | None:
+    """Return the names of the columns, or None if it is no frame."""
+    attribute = {"pandas": "columns", "polars": "columns", "pyarrow": "column_names"}
+    found = getattr(frame, attribute.get(_library(frame), ""), None)
+    return None if found is None else list(found)
+
+
+def _library(frame: object) -> str:
+    return type(frame).__module__.partition(".")[0]

@@ -1,0 +1,107 @@
+"""How a text file spells numbers, dates and letters, as the card says."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sfumato.core.card_fields import bad_card
+
+DECIMALS: Final = (".", ",")
+THOUSANDS: Final[Mapping[str, str]] = {  # mark -> every letter that is written for it
+    "": "", ".": ".", ",": ",", "'": "'\u2019", " ": " \u00a0\u202f",
+}  # fmt: skip
+ENCODINGS: Final = (  # Python's names for them
+    "utf-8", "utf-16", "iso8859-1", "iso8859-2", "iso8859-15", "cp1250", "cp1251", "cp1252",
+    "cp1253", "cp1254", "cp437", "cp850", "mac-roman", "shift_jis", "gb18030", "big5", "euc_kr",
+)  # fmt: skip
+PARTS: Final = ("%d", "%m", "%Y", "%H", "%M", "%S", "%f")
+DAY: Final = ("%d", "%m", "%Y")
+TOKEN: Final = re.compile(r"%.|[^%]", re.DOTALL)
+MAX_NAMES: Final = 20_000
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """The mark before decimals, and the one between groups of three digits ("" for none)."""
+
+    decimal: str = "."
+    thousands: str = ""
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How the letters of a text file are stored, and what its first line is."""
+
+    encoding: str = "utf-8"
+    # the columns' names, if no line has them
+    names: tuple[str, ...] | None = None
+    is_header_sure: bool = False  # the first line has the names, even if it looks like a row
+
+
+PLAIN: Final = NumberFormat()
+UTF8: Final = FileFormat()
+
+
+def read_number_format(
+    shape: Mapping[str, object], where: str, default: NumberFormat
+) -> NumberFormat:
+    """Return how numbers are spelled, by the keys `decimal` and `thousands`; or refuse."""
+    decimal = shape.get("decimal", default.decimal)
+    thousands = shape.get("thousands", default.thousands)
+    if decimal not in DECIMALS:
+        raise bad_card(f'decimal of {where} is "." or ","')
+    if thousands not in THOUSANDS:
+        raise bad_card(f'thousands of {where} is ".", ",", "\'" or " "')
+    if decimal == thousands:
+        raise bad_card(f"decimal and thousands of {where} are one mark")
+    return NumberFormat(str(decimal), str(thousands))
+
+
+def read_date_format(value: object, where: str) -> str:
+    """Return the format of days or moments, as `strptime` has it; or refuse."""
+    tokens = TOKEN.findall(value) if isinstance(value, str) else []
+    parts = [token for token in tokens if token.startswith("%")]
+    if "%y" in parts:
+        raise bad_card(f"format of {where} has two digits for a year, which leave the century open")
+    between = "".join(token for token in tokens if not token.startswith("%"))
+    is_known = set(parts) <= set(PARTS) and set(DAY) <= set(parts) and len(set(parts)) == len(parts)
+    if not is_known or not re.fullmatch(r"[-./:, TZ]*", between):
+        raise bad_card(
+            f'format of {where} is like "%d.%m.%Y" or "%m/%d/%Y %H:%M", of {" ".join(PARTS)}'
+        )
+    return "".join(tokens)
+
+
+def read_file_format(shape: Mapping[str, object], default: FileFormat) -> FileFormat:
+    """Return how a file is written, by the keys `encoding` and `header`; or refuse.
+
+    A header is said for each table by itself: other tables have other columns.
+    """
+    encoding = default.encoding
+    if "encoding" in shape:
+        encoding = _encoding(shape["encoding"])
+    header = shape.get("header")
+    if header is None or header is True:
+        return FileFormat(encoding, None, header is True)
+    names = tuple(header) if isinstance(header, list) else ()
+    if not 1 <= len(names) <= MAX_NAMES or not all(isinstance(name, str) for name in names):
+        raise bad_card("header is true, or a list of the columns' names in the order of the file")
+    if len({str(name).strip().casefold() for name in names}) < len(names):
+        raise bad_card("header names two columns alike")
+    return FileFormat(encoding, names)
+
+
+def _encoding(value: object) -> str:
+    name = ""
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,20}", value):
+        try:
+            name = codecs.lookup(value).name
+        except LookupError:
+            name = ""
+    if name not in ENCODINGS:
+        raise bad_card(f"encoding is one of {', '.join(ENCODINGS)}")
+    return name

@@ -1,0 +1,202 @@
+"""Counting how the cells of a source were read, for the owner's report; and refusing what was not.
+
+Counts stay in the worker; what leaves it is bands (core/add_report.py), and of a refusal which
+columns could not be read as their type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import duckdb
+
+from sfumato.core.add_report import MOST_UNREADABLE, ColumnReport, TableReport, band
+from sfumato.core.columns import Column
+from sfumato.core.refusal import Refused
+from sfumato.engines.cell_hints import hint_of
+from sfumato.engines.known import coded
+from sfumato.engines.orders import TableOrder
+from sfumato.engines.prepare_sql import without_nulls
+from sfumato.plan.lower_from import stored_name, table_name
+
+_AT_ONCE: Final = 64  # columns in one statement
+_NAMED: Final = 10  # columns in one refusal
+_LOOKED_AT: Final = 1000  # cells of a column that could not be read, for a hint
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A column of the card, where it stands in the source, and what the source says it is."""
+
+    column: Column
+    place: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Cells of one column that are not empty, were read, are beyond the bounds, have no key."""
+
+    given: int
+    read: int
+    beyond: int
+    keyless: int
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Say whether more cells than may be could not be read as the column's type."""
+        return self.given - self.read > MOST_UNREADABLE * self.given
+
+
+def staged(order: TableOrder) -> str:
+    """Return the name of the table of values, before rows are numbered."""
+    return stored_name("staged", order.place)
+
+
+def beyond(place: int) -> str:
+    """Return the name of the column that says whether a value was beyond its bounds."""
+    return f"beyond{place}"
+
+
+def cells_report(
+    connection: duckdb.DuckDBPyConnection,
+    order: TableOrder,
+    cells: Sequence[Cell],
+    unit: int | None,
+) -> tuple[TableReport, int]:
+    """Return how the cells were read, and how many rows have a person; or refuse a column."""
+    where = "true" if unit is None else f"{_given(order, unit)}"
+    rows, kept = _numbers(connection, f"SELECT count(*), count(*) FILTER ({where}) FROM texts")
+    counts = list(_counts(connection, order, cells, where))
+    _check_readable(connection, order, list(zip(cells, counts, strict=True)))
+    columns = tuple(
+        _column(cell.column, found, kept) for cell, found in zip(cells, counts, strict=True)
+    )
+    without = None if unit is None else band(rows - kept, rows)
+    return TableReport(order.name, columns, without_person=without), kept
+
+
+def _given(order: TableOrder, place: int) -> str:
+    """Print whether a cell holds anything."""
+    return f"coalesce({without_nulls(f'c{place}', order.nulls)}, '') <> ''"
+
+
+def _counts(
+    connection: duckdb.DuckDBPyConnection, order: TableOrder, cells: Sequence[Cell], where: str
+) -> Iterator[_Counts]:
+    for first in range(0, len(cells), _AT_ONCE):
+        places = range(first, min(first + _AT_ONCE, len(cells)))
+        given = ", ".join(f"count(*) FILTER ({_given(order, cells[i].place)})" for i in places)
+        read = ", ".join(text for i in places for text in _read(cells[i].column, i))
+        found = _numbers(connection, f"SELECT {given} FROM texts WHERE {where}")
+        values = _numbers(connection, f"SELECT {read} FROM {staged(order)}")
+        for number, count in enumerate(found):
+            yield _Counts(count, *values[3 * number : 3 * number + 3])
+
+
+def _read(column: Column, i: int) -> tuple[str, str, str]:
+    outside = f"count(*) FILTER ({beyond(i)})" if column.is_bounded else "0"
+    keyless = f"v{i} IS NOT NULL AND k{i} IS NULL"
+    without_key = "0" if column.keys is None else f"count(*) FILTER ({keyless})"
+    return f"count(v{i})", outside, without_key
+
+
+def _column(column: Column, found: _Counts, rows: int) -> ColumnReport:
+    is_text = column.type == "text"
+    return ColumnReport(
+        column.name,
+        empty=band(rows - found.given, rows),
+        unreadable=None if is_text else band(found.given - found.read, found.given),
+        outside_bounds=band(found.beyond, found.read) if column.is_bounded else None,
+        outside_keys=None if column.keys is None else band(found.keyless, found.read),
+    )
+
+
+# --- refusing ------------------------------------------------------------------------------------
+
+
+def _check_readable(
+    connection: duckdb.DuckDBPyConnection,
+    order: TableOrder,
+    counted: Sequence[tuple[Cell, _Counts]],
+) -> None:
+    """Refuse columns that mostly became null; name them, and never a cell."""
+    wrong = [
+        cell
+        for cell, found in counted
+        if cell.column.type != "text"
+        and found.is_unreadable
+        and cell.column.name not in order.accepted
+    ]
+    if not wrong:
+        return
+    listed = ", ".join(f"{cell.column.name!r} as {cell.column.type}" for cell in wrong[:_NAMED])
+    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    hints = [_hint(connection, order, cell) for cell in wrong[:_NAMED]]
+    first = wrong[0].column.name
+    raise Refused(
+        "cells-unreadable",
+        f"More than 5 % of the cells that are not empty cannot be read: {listed}{more}.",
+        " ".join(dict.fromkeys(hint for hint in hints if hint))
+        + (" " if any(hints) else "")
+        + "See decimal, thousands, format and nulls of a card. Whoever means these cells to count "
+        f"as empty adds with accept_unreadable (--accept-unreadable {first!r}).",
+    )
+
+
+def _hint(connection: duckdb.DuckDBPyConnection, order: TableOrder, cell: Cell) -> str:
+    """Return what to write on the card, if a known format reads the cells; constant words."""
+    found = connection.execute(
+        f"SELECT c{cell.place} FROM texts WHERE {_given(order, cell.place)} LIMIT {_LOOKED_AT}"
+    ).fetchall()
+    return hint_of(cell.column, [str(text) for (text,) in found])
+
+
+# --- people --------------------------------------------------------------------------------------
+
+
+def with_cuts(
+    connection: duckdb.DuckDBPyConnection, order: TableOrder, found: tuple[TableReport, int]
+) -> TableReport:
+    """Return the report with what contribution bounds cut, of a table of people that is written."""
+    (report, staged_rows), (groups, most) = found, order.bounds
+    table = table_name("duckdb", order.place)
+    rows, people, over, cut = _numbers(
+        connection,
+        f"SELECT count(*), count(*) FILTER (rr = 1), count(*) FILTER (rr = {most + 1}),"
+        f" count(*) FILTER (rr > {most}) FROM {table}",
+    )
+    ranked = {i for i, column in enumerate(order.columns) if column.keys is not None}
+    ranked |= set(coded(order.columns))
+    columns = list(report.columns)
+    for place in sorted(ranked):
+        columns[place] = _with_cut(connection, columns[place], (table, place, groups, most))
+    return replace(
+        report,
+        columns=tuple(columns),
+        people_cut=band(over, people),
+        rows_cut=band(cut, rows),
+        rows_dropped=band(staged_rows - rows, staged_rows),
+    )
+
+
+def _with_cut(
+    connection: duckdb.DuckDBPyConnection, column: ColumnReport, of: tuple[str, int, int, int]
+) -> ColumnReport:
+    """Return the column's report with what an answer by this key leaves out."""
+    table, place, groups, most = of
+    is_cut = f"gr{place} > {groups} OR rr{place} > {most}"
+    rows, cut, people, over = _numbers(
+        connection,
+        f"SELECT count(gr{place}), count(*) FILTER ({is_cut}),"
+        f" count(DISTINCT person) FILTER (gr{place} IS NOT NULL),"
+        f" count(DISTINCT person) FILTER ({is_cut}) FROM {table}",
+    )
+    return replace(column, people_cut=band(over, people), rows_cut=band(cut, rows))
+
+
+def _numbers(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[int, ...]:
+    found = connection.execute(sql).fetchone()
+    return tuple(int(number) for number in found or ())

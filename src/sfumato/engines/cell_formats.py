@@ -1,0 +1,74 @@
+"""How a cell that a card's format describes is spelled plainly: `1.234,5` as 1234.5, a date in ISO.
+
+What does not fit the format is null, so that no cell is read in two ways.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sfumato.core.cell_formats import PLAIN, THOUSANDS, TOKEN, NumberFormat
+from sfumato.core.columns import Column
+from sfumato.engines.locked import quoted
+
+TEXT: Final = "VARCHAR"  # the kind of a source's column that formats are for
+_EXPONENT: Final = "([eE][+-]?[0-9]{1,4})?"
+_DIGITS: Final = {"%Y": "[0-9]{4}", "%f": "[0-9]{1,6}"}
+
+
+def plain_spelling(column: Column, text: str, kind: str = TEXT) -> str:
+    """Print the cell's text as it would be without a format; null where it does not fit one."""
+    if kind != TEXT:
+        return text
+    if column.date_format:
+        return _iso(column, text)
+    if column.number_format != PLAIN:
+        return _plain_number(column.number_format, text)
+    return text
+
+
+def _plain_number(spelled: NumberFormat, text: str) -> str:
+    marks = THOUSANDS[spelled.thousands]
+    decimals = f"({_class(spelled.decimal)}[0-9]*)?"
+    whole = "[0-9]+"
+    if marks:
+        whole = f"([0-9]+|[0-9]{{1,3}}({_class(marks)}[0-9]{{3}})+)"
+    pattern = f"[+-]?({whole}{decimals}|{_class(spelled.decimal)}[0-9]+){_EXPONENT}"
+    plain = text
+    for mark in marks:
+        plain = f"replace({plain}, {quoted(mark)}, '')"
+    if spelled.decimal != ".":
+        plain = f"replace({plain}, {quoted(spelled.decimal)}, '.')"
+    return f"CASE WHEN regexp_full_match({text}, {quoted(pattern)}) THEN {plain} END"
+
+
+def _class(letters: str) -> str:
+    return f"[{letters}]"  # of marks, none of which means anything inside a class
+
+
+def _iso(column: Column, text: str) -> str:
+    """Print the day or moment as ISO has it; a date keeps a time that is not midnight."""
+    written = column.date_format
+    moment = f"try_strptime({text}, {quoted(written)})"
+    second = "'%Y-%m-%d %H:%M:%S.%f'" if "%f" in written else "'%Y-%m-%d %H:%M:%S'"
+    iso = f"strftime({moment}, {second})"
+    if column.type == "date":
+        at_midnight = f"{moment} = date_trunc('day', {moment})"
+        iso = f"CASE WHEN {at_midnight} THEN strftime({moment}, '%Y-%m-%d') ELSE {iso} END"
+    fits = f"regexp_full_match({text}, {quoted(date_pattern(written))})"
+    return f"CASE WHEN {fits} THEN {iso} END"
+
+
+def date_pattern(written: str) -> str:
+    """Return the regular expression of what a format lets stand: 1.2.2024, but not 1122024."""
+    tokens = TOKEN.findall(written)
+    return "".join(_part(tokens, place) for place in range(len(tokens)))
+
+
+def _part(tokens: list[str], place: int) -> str:
+    part = tokens[place]
+    if not part.startswith("%"):
+        return _class(part)
+    beside = [tokens[i] for i in (place - 1, place + 1) if 0 <= i < len(tokens)]
+    is_joined = any(other.startswith("%") for other in beside)
+    return _DIGITS.get(part, "[0-9]{2}" if is_joined else "[0-9]{1,2}")

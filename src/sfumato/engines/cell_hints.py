@@ -1,0 +1,110 @@
+"""What to write on the card where cells cannot be read: formats that would read them.
+
+A hint is made of constant words; of the cells it tells only which known format fits nearly all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from sfumato.core.cell_formats import THOUSANDS, NumberFormat
+from sfumato.core.columns import Column
+from sfumato.engines.cell_formats import date_pattern
+from sfumato.engines.text_files import NOTHING
+
+_NEARLY_ALL: Final = 0.95
+_DAYS: Final = (
+    "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%Y%m%d",
+    "%Y-%m-%d",
+)  # fmt: skip
+_TIMES: Final = ("", " %H:%M", " %H:%M:%S", ", %H:%M", "T%H:%M:%S", "T%H:%M:%SZ")
+_WITH_COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d*)?")
+_WITH_POINT: Final = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d*)?")
+_WITH_SPACE: Final = re.compile(r"[+-]?(\d+|\d{1,3}([ \u00a0\u202f]\d{3})+)([.,]\d*)?")
+_WITH_APOSTROPHE: Final = re.compile(r"[+-]?(\d+|\d{1,3}(['\u2019]\d{3})+)([.,]\d*)?")
+_UNIT: Final = re.compile(r"[+-]?[\d.,' ]+\s*(%|€|\$|£|kg|cm|mm|mg|ml|h|min|s)|[€$£]\s*[\d.,' ]+")
+_SHORT_YEAR: Final = re.compile(r"\d{1,2}[-./]\d{1,2}[-./]\d{2}")
+
+
+def hint_of(column: Column, texts: Sequence[str]) -> str:
+    """Return a sentence of what would read the texts of a column, or nothing."""
+    filled = [text for text in texts if text.casefold() not in NOTHING]
+    words = []
+    if column.is_numeric:
+        words.append(_number_hint(column, filled))
+    elif column.type in ("date", "timestamp"):
+        words.append(_date_hint(column, filled))
+    elif column.type == "boolean":
+        words.append(
+            f"Truths are true and false, yes and no, t and f, y and n, 1 and 0: declare "
+            f"{column.name!r} as text with keys if it has other words."
+        )
+    if len(filled) < len(texts):
+        words.append(
+            f"Some cells of {column.name!r} look like words for no value: name those under nulls."
+        )
+    return " ".join(word for word in words if word)
+
+
+def _number_hint(column: Column, texts: Sequence[str]) -> str:
+    name = column.name
+    spelled = column.number_format
+    if _fit(_UNIT, texts):
+        return f"Cells of {name!r} have a unit beside the number: take it away."
+    for pattern, mark in ((_WITH_COMMA, "."), (_WITH_POINT, ",")):
+        found = NumberFormat("," if mark == "." else ".", mark)
+        if not _fit(pattern, texts):
+            continue
+        if not any(mark in text for text in texts):
+            found = NumberFormat(found.decimal)
+        if found != spelled:
+            return _spelled(name, found)
+    for pattern, mark in ((_WITH_SPACE, " "), (_WITH_APOSTROPHE, "'")):
+        if _fit(pattern, texts) and any(m in text for m in THOUSANDS[mark] for text in texts):
+            decimal = "," if any("," in text for text in texts) else "."
+            return _spelled(name, NumberFormat(decimal, mark))
+    return ""
+
+
+def _spelled(name: str, found: NumberFormat) -> str:
+    thousands = f' and thousands = "{found.thousands}"' if found.thousands else ""
+    return f'{name!r} can be read with decimal = "{found.decimal}"{thousands}.'
+
+
+def _date_hint(column: Column, texts: Sequence[str]) -> str:
+    fitting = formats_of_dates(texts, _NEARLY_ALL)
+    if fitting:
+        listed = " or ".join(f'"{one}"' for one in fitting)
+        which = " (only you know which)" if len(fitting) > 1 else ""
+        return f"{column.name!r} can be read with format = {listed}{which}."
+    if _fit(_SHORT_YEAR, texts):
+        return f"The years of {column.name!r} have two digits, which leave the century open."
+    return f"Dates and moments of {column.name!r} are ISO (2024-02-29 13:05:00) or of its format."
+
+
+def formats_of_dates(texts: Sequence[str], share: float) -> list[str]:
+    """Return the known formats that read at least that share of the texts as days or moments."""
+    every = (day + time for day in _DAYS for time in _TIMES)
+    return [written for written in every if _are_moments(written, texts, share)]
+
+
+def _fit(pattern: re.Pattern[str], texts: Sequence[str]) -> bool:
+    fitting = sum(pattern.fullmatch(text) is not None for text in texts)
+    return bool(texts) and fitting >= _NEARLY_ALL * len(texts)
+
+
+def _are_moments(written: str, texts: Sequence[str], share: float) -> bool:
+    pattern = re.compile(date_pattern(written))
+    fitting = sum(pattern.fullmatch(t) is not None and _is_moment(written, t) for t in texts)
+    return bool(texts) and fitting >= share * len(texts)
+
+
+def _is_moment(written: str, text: str) -> bool:
+    try:
+        datetime.strptime(text, written)  # a card's moments have no zone
+    except ValueError:
+        return False
+    return True

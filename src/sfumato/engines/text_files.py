@@ -1,0 +1,270 @@
+"""CSV and TSV before DuckDB reads them: the encoding, the separator, and whether there is a header.
+
+Names of columns are public, so a first line that looks like a row is refused: it would be the
+first person's.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sfumato.core.cell_formats import FileFormat
+from sfumato.core.refusal import Refused
+from sfumato.core.rows_text import NO_VALUE
+
+SUFFIXES: Final = (".csv", ".tsv")
+_PIECE: Final = 1 << 20
+_LINES: Final = 1000  # that are looked at, of the first megabyte
+_SEPARATORS: Final = (",", ";", "\t", "|")
+_HINT: Final = re.compile('"?sep=(.)"?')  # a first line that some spreadsheets write
+_NUMBER: Final = re.compile(
+    r"[+-]?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019\u00a0\u202f]\d{3})+([.,]\d+)?)([eE][+-]?\d+)?"
+)
+_DAY: Final = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+_ADDRESS: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+NOTHING: Final = frozenset(  # public: how programs and people write that there is no value
+    {
+        "", "-", "--", ".", "?", "na", "n/a", "#n/a", "#na", "nan", "null", "none", "nil", "nd",
+        "n.d.", "missing", "unknown", "k.a.", "k. a.", "k.a", "keine angabe", "unbekannt", "n.b.",
+        "s/d", "s.d.", "sd", "nr", "n.r.", "inconnu", "#value!", "#wert!", "#div/0!", "-99", "-999",
+        "-9999", "nv", "n.v.", "\\n", NO_VALUE,
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """How a text file is cut into cells."""
+
+    names: tuple[str, ...]
+    separator: str
+    skipped: int  # lines before the header or the first row
+    has_header: bool
+    rows: tuple[tuple[str, ...], ...]  # the first ones, as they are written
+
+
+def is_text_file(source: str) -> bool:
+    """Say whether a source is CSV or TSV, by its name."""
+    return Path(source).suffix.casefold() in SUFFIXES
+
+
+def in_utf8(source: str, file: FileFormat, copy: Path) -> str:
+    """Return the path of the text in UTF-8: the source itself, or the copy that is made; or refuse.
+
+    A text that is UTF-8, though the card says otherwise, would be read wrong without a fault.
+    """
+    if file.encoding == "utf-8":
+        check_utf8(source)
+        return source
+    is_utf8 = _decodes(source, "utf-8")
+    if not (is_utf8 and file.encoding != "utf-16"):
+        return _recoded(source, file.encoding, copy)
+    if not _decodes(source, "ascii"):
+        raise Refused(
+            "source-unreadable",
+            f"The card says that the file is {file.encoding}, and it is UTF-8.",
+            'Write encoding = "utf-8" on the card.',
+        )
+    return source
+
+
+def check_utf8(source: str) -> None:
+    """Refuse a text that is not UTF-8."""
+    if is_text_file(source) and not _decodes(source, "utf-8"):
+        raise _not_utf8(source)
+
+
+def guessed_encoding(source: str) -> str:
+    """Return an encoding in which the text can be read, where no card says one."""
+    if _decodes(source, "utf-8"):
+        return "utf-8"
+    with Path(source).open("rb") as file:
+        is_wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    known = ("utf-16",) if is_wide else ("cp1252", "iso8859-1")
+    return next((name for name in known if _decodes(source, name)), "utf-8")
+
+
+def text_layout(source: str, file: FileFormat, encoding: str = "utf-8") -> TextLayout:
+    """Return how the text is cut into cells, and its columns' names; or refuse."""
+    text = _beginning(source, encoding)
+    skipped, only = 0, "\t" if source.casefold().endswith(".tsv") else None
+    first, _, rest = text.partition("\n")
+    hint = _HINT.fullmatch(first.strip("\r"))
+    if hint is not None:
+        skipped, only, text = 1, hint[1], rest
+    separator = only or _separator(text)
+    records = [tuple(record) for record in _records(text, separator)]
+    if file.names is not None:
+        if records and len(records[0]) != len(file.names):
+            raise Refused(
+                "source-unreadable",
+                f"The card's header names {len(file.names)} columns, and the file has another "
+                "number of them.",
+                "Name every column of the file, in its order; those that are not under [columns] "
+                "do not exist for anyone.",
+            )
+        return TextLayout(file.names, separator, skipped, False, tuple(records))
+    names = records[0] if records else ()
+    if not file.is_header_sure:
+        check_header(names, records[1:])
+    return TextLayout(names, separator, skipped, True, tuple(records[1:]))
+
+
+# --- encoding ------------------------------------------------------------------------------------
+
+
+def _decodes(source: str, encoding: str) -> bool:
+    """Say whether the whole file is a text in that encoding."""
+    is_text = True
+    try:
+        for _ in _decoded(source, encoding):
+            pass
+    except UnicodeError:
+        is_text = False
+    return is_text
+
+
+def _decoded(source: str, encoding: str) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with Path(source).open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield decoder.decode(piece)
+    yield decoder.decode(b"", final=True)
+
+
+def _recoded(source: str, encoding: str, copy: Path) -> str:
+    is_text = True
+    try:
+        with copy.open("w", encoding="utf-8", newline="") as target:
+            target.writelines(_decoded(source, encoding))
+    except UnicodeError:
+        is_text = False
+    if not is_text:
+        raise Refused(
+            "source-unreadable",
+            f"The card says that the file is {encoding}, and it is not.",
+            "Name its encoding on the card, or save it as UTF-8.",
+        )
+    return str(copy)
+
+
+def _not_utf8(source: str) -> Refused:
+    guess = guessed_encoding(source)
+    likely = 'cp1252" (of Windows in Western Europe)' if guess != "utf-16" else 'utf-16"'
+    return Refused(
+        "source-unreadable",
+        "The file is not UTF-8, and the card names no other encoding.",
+        f'Write encoding = "{likely} or another one on the card, or save the file as UTF-8.',
+    )
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def _beginning(source: str, encoding: str) -> str:
+    """Return the first megabyte of the text."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
+    with Path(source).open("rb") as file:
+        return decoder.decode(file.read(_PIECE))
+
+
+def _separator(text: str) -> str:
+    """Return what cuts all lines into equally many cells, the most; else the first line alone."""
+    found = {s: [len(record) for record in _records(text, s)] for s in _SEPARATORS}
+    whole = {s: sizes[0] for s, sizes in found.items() if sizes and len(set(sizes)) == 1}
+    first = {s: sizes[0] for s, sizes in found.items() if sizes}
+    candidates = {s: size for s, size in whole.items() if size > 1}
+    if not candidates and set(first.values()) == {1}:  # one column, or lines before the header
+        _check_beginning(text, found)
+        return next(iter(whole), ",")
+    candidates = candidates or first or {",": 0}
+    return max(candidates, key=lambda s: candidates[s])
+
+
+def _check_beginning(text: str, found: Mapping[str, Sequence[int]]) -> None:
+    """Refuse lines before the header: their words would be the name of a column."""
+    cells = [record[0].strip() for record in _records(text, "\0")][1:]
+    if all(_NUMBER.fullmatch(cell) or cell.casefold() in NOTHING for cell in cells):
+        return  # numbers with decimal commas
+    for sizes in found.values():
+        if sizes[-1] > 1 and sizes.count(sizes[-1]) > len(sizes) / 2:
+            raise Refused(
+                "no-header",
+                "The first line has one cell, and most lines below it have more.",
+                "Take away the lines before that with the names of the columns.",
+            )
+
+
+def _records(text: str, separator: str) -> Iterator[list[str]]:
+    """Yield the lines as cells; the last, which may be cut off, only if it is the first."""
+    is_all = len(text) < _PIECE // 4  # a letter has four bytes at most
+    before: list[str] | None = None
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    count = 0
+    try:
+        for record in reader:
+            if not record:  # an empty line
+                continue
+            if before is not None:
+                yield before
+                count += 1
+                if count >= _LINES:
+                    return
+            before = record
+    except csv.Error:  # DuckDB judges the whole file
+        return
+    if before is not None and (is_all or count == 0):
+        yield before
+
+
+# --- header --------------------------------------------------------------------------------------
+
+
+def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Refuse names that look like a row: a value of their own column, or all of its kind.
+
+    Names of texts only, none of which occurs again, cannot be told from a row (sharp-edges.md).
+    """
+    cells = [name.strip() for name in names]
+    columns = [
+        {row[place].strip() for row in rows if place < len(row)} for place in range(len(cells))
+    ]
+    kinds = [_kind(column) for column in columns]
+    typed = [
+        (cell, kind)
+        for cell, kind in zip(cells, kinds, strict=True)
+        if kind is not None and cell.casefold() not in NOTHING
+    ]
+    is_all_typed = bool(typed) and all(_is_of(cell, kind) for cell, kind in typed)
+    recurs = any(
+        kind is None and cell.casefold() not in NOTHING and cell in column
+        for cell, kind, column in zip(cells, kinds, columns, strict=True)
+    )
+    is_row_alone = not rows and any(_NUMBER.fullmatch(c) or _DAY.fullmatch(c) for c in cells)
+    has_address = any(_ADDRESS.fullmatch(cell) for cell in cells)
+    if is_all_typed or recurs or is_row_alone or has_address:
+        raise Refused(
+            "no-header",
+            "The first line looks like a row and not like the names of columns, which are public.",
+            "Write a line with the names at the file's beginning, or name the columns on the card: "
+            'header = ["person", "age", …]. If they are names indeed, write header = true on it.',
+        )
+
+
+def _kind(column: set[str]) -> re.Pattern[str] | None:
+    """Return what all values of a column are, numbers or days; None for texts, and for nothing."""
+    values = [value for value in column if value.casefold() not in NOTHING]
+    if not values:
+        return None
+    return next((p for p in (_NUMBER, _DAY) if all(p.fullmatch(v) for v in values)), None)
+
+
+def _is_of(cell: str, kind: re.Pattern[str]) -> bool:
+    return kind.fullmatch(cell) is not None

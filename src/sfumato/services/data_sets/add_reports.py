@@ -1,0 +1,45 @@
+"""The owner's reports of how rows were read, kept beside the rows and as secret as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato.core.add_report import TableReport, read_report, report_json
+from sfumato.core.at_rest import AtRest, Unsealable
+from sfumato.core.expression import Json
+from sfumato.core.refusal import Bug
+
+
+@dataclass(frozen=True)
+class AddReports:
+    """One small file beside each prepared table; sealed where the tables are."""
+
+    folder: Path
+    rest: AtRest | None
+
+    def keep(self, stem: str, tables: tuple[TableReport, ...]) -> None:
+        """Write the report of a table."""
+        path = self._path(stem)
+        content = json.dumps(report_json(tables)).encode()
+        path.touch(mode=0o600)
+        path.write_bytes(content if self.rest is None else self.rest.sealed(path.name, content))
+
+    def find(self, stem: str) -> Json | None:
+        """Return the report of a table; None if none was kept, or it is damaged."""
+        path = self._path(stem)
+        found = None
+        with contextlib.suppress(OSError, ValueError, Unsealable, Bug):
+            content = path.read_bytes()
+            opened = content if self.rest is None else self.rest.opened(path.name, content)
+            found = report_json(read_report(json.loads(opened)))
+        return found
+
+    def drop(self, stem: str) -> None:
+        """Remove the report of a table."""
+        self._path(stem).unlink(missing_ok=True)
+
+    def _path(self, stem: str) -> Path:
+        return self.folder / f"{stem}.report"
