@@ -1,10 +1,13 @@
-"""The sum over people of gradients, each clipped, and where possible without making any of them.
+"""The sum over people of their gradients, each clipped.
 
-A first pass gives what comes back to each layer, from which each person's norm follows
-(`norms.py`); a second product of matrices adds up the gradients, each scaled. That is about the
-work of one ordinary gradient (`tests/federated/test_gradients.py` holds it against gradients made
-one by one). Where a weight is used more than once, or no norm is known but by making the gradient,
-people's gradients are made, so many at once as there is room for.
+Workers train with `clipped_steps`: rows one by one, in whole steps, so that a person adds the same
+whoever else is there. `clipped_sum` is the fast form that DP-SGD usually has, all rows side by side
+and in floating point. It proves nothing against chosen weights; `bench learning` measures it.
+
+In the fast form a first pass gives what comes back to each layer, from which each person's norm
+follows (`norms.py`); a second product of matrices adds up the gradients, each scaled. Where a
+weight is used more than once, or no norm is known but by making the gradient, people's gradients
+are made, so many at once as there is room for.
 """
 
 from __future__ import annotations
@@ -15,12 +18,16 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from sfumato.core.secure import PeopleGrid
 from sfumato.federated.admission import check, entered
 from sfumato.federated.frames import malformed
 from sfumato.federated.layers import LEARNT
 from sfumato.federated.norms import is_measured, one_by_one, squared_norms, summed
 
+Steps = NDArray[np.int64]
+Numbers = NDArray[np.float64]
 Use = tuple[Any, Any, Any]  # Any: a layer, what goes into it, and what comes back to it
 
 
@@ -40,6 +47,33 @@ def clipped_sum(model: Any, data: Any, target: Any, loss: str, clip: float) -> n
         parts = clipped_parts(whole, rows[some], target[some], loss, clip)
         total = total + torch.cat([part.reshape(-1) for part in parts])
     return np.asarray(torch.as_tensor(total).numpy())
+
+
+def clipped_steps(model: Any, data: Any, target: Any, loss: str, grid: PeopleGrid) -> Steps:
+    """Return the exact sum of the rows' gradients, each clipped and rounded; a row is a person.
+
+    Rows are computed one by one, each in the same memory and of the same shape. Side by side, the
+    last digit of one row depends on how many there are and on its place, and weights can be chosen
+    that bring this digit to the front.
+    """
+    whole, rows = model.double(), data.double()
+    place, wanted = (one.new_zeros(1, *one.shape[1:]) for one in (rows, target))
+    _gradient(whole, place, wanted, loss)  # what does not fit fails without a row as with one
+    total = np.zeros(grid.size, dtype=np.int64)
+    for number in range(len(rows)):
+        place.copy_(rows[number : number + 1])
+        wanted.copy_(target[number : number + 1])
+        total += grid.person(_gradient(whole, place, wanted, loss))
+    return total
+
+
+def _gradient(model: Any, row: Any, target: Any, loss: str) -> Numbers:
+    """Return the gradient of one row's loss, of all parameters in their order."""
+    value = row
+    for layer in check(model):
+        value = layer(entered(layer, value))
+    found = torch.autograd.grad(_loss(value, target, loss), list(model.parameters()))
+    return np.asarray(torch.cat([part.reshape(-1) for part in found]).numpy())
 
 
 def clipped_parts(model: Any, data: Any, target: Any, loss: str, clip: float) -> list[Any]:

@@ -22,7 +22,7 @@ from sfumato.core.refusal import Bug, Refused
 from sfumato.core.renyi import ORDERS, epsilon_beside
 from sfumato.core.secure import NoisySum, Participant, PeopleGrid, Trust
 from sfumato.federated.frames import malformed
-from sfumato.federated.gradients import clipped_sum
+from sfumato.federated.gradients import clipped_steps
 from sfumato.federated.layers import made_of
 
 LOSSES: Final = ("cross_entropy", "mse")
@@ -153,10 +153,16 @@ class Trainee:
         )
 
     def _sum(self, model: torch.nn.Module, plan: NoisySum, lesson: Lesson) -> np.ndarray:
-        """Return minus the sum of the rows' clipped gradients: how they would change the model."""
-        data, target = self._tables[lesson.data], self._tables[lesson.target]
+        """Return minus the sum of the rows' clipped gradients: how they would change the model.
+
+        The sum is of whole steps, exactly, so a person moves it by what the price is of, whatever
+        the weights are.
+        """
+        data, target, grid = self._tables[lesson.data], self._tables[lesson.target], plan.grid
+        if not isinstance(grid, PeopleGrid):
+            raise Bug("a site trains on a sum over people")
         try:
-            return -clipped_sum(model, data, target, lesson.loss, float(plan.grid.clip))
+            return -grid.numbers(clipped_steps(model, data, target, lesson.loss, grid))
         except (RuntimeError, IndexError, ValueError) as wrong:  # of shapes alone
             said = type(wrong).__name__
         raise malformed(f"the rows and the layers do not fit ({said})")

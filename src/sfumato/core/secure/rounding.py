@@ -146,6 +146,22 @@ class PeopleGrid:
         """Return the largest that one integer can be."""
         return self.steps * self.people + 1
 
+    def person(self, gradient: Numbers) -> NDArray[np.int64]:
+        """Return one person's gradient clipped and in whole steps; one that is not finite is zero.
+
+        Whole numbers add up exactly, so a person's part is the same whoever else is there.
+        """
+        nothing = np.zeros(self.size, dtype=np.int64)
+        if gradient.shape != (self.size,) or not np.isfinite(gradient).all():
+            return nothing
+        largest = float(np.abs(gradient).max())
+        if largest == 0:
+            return nothing
+        length = largest * float(np.linalg.norm(gradient / largest))  # 1e308 squared overflows
+        factor = self.steps / max(length, float(self.clip))
+        found = np.rint(gradient * factor).astype(np.int64)
+        return found if squared_norm(found) <= self.most_squared else nothing
+
     def rounded(self, update: Numbers, dice: Dice) -> NDArray[np.int64]:
         """Return the sum of clipped parts in steps; what cannot be such a sum is refused."""
         del dice  # nothing is left to chance
