@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Final
 
 from sfumato.core.card_fields import as_count, as_table, as_texts, bad_card
@@ -13,6 +16,8 @@ SUBJECT: Final = "{sub}"  # in a pattern, the name of the person's folder
 MOST: Final = 50
 MOST_PEOPLE: Final = 2_000  # whose folders are kept: each takes its turn in a run, there or not
 MOST_MB: Final = 1_024
+MOST_DESCRIPTION: Final = 32_768  # bytes of a dataset_description.json
+DESCRIPTION: Final = "dataset_description.json"
 _BESIDE: Final = "phenotype"  # the folder of tables beside participants.tsv
 _PATTERN: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9_.+-]*/)*\{sub\}_[A-Za-z0-9_.+-]+")
 _IMAGES: Final = (".nii", ".nii.gz")
@@ -26,12 +31,42 @@ class Folders:
     person_mb: int = 4
 
 
+def read_description(said: object) -> str:
+    """Return the fields of a dataset_description.json as JSON text, or refuse.
+
+    Args:
+        said: The text of such a file, or its fields as a table of the card.
+    """
+    found = None
+    try:
+        text = said if isinstance(said, str) else json.dumps(said, default=_number)
+        if len(text.encode()) <= MOST_DESCRIPTION:
+            found = json.loads(text, parse_constant=_no_number)
+    except (ValueError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise bad_card(
+            f"a dataset_description.json is a JSON object of at most {MOST_DESCRIPTION >> 10} kB"
+        )
+    return json.dumps(found, ensure_ascii=False)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, Decimal | Fraction):
+        return float(value)
+    raise TypeError
+
+
+def _no_number(_text: str) -> None:
+    raise ValueError
+
+
 def read_bids(shape: object, unit: str) -> tuple[tuple[str, ...], Folders | None]:
     """Return the patterns of the files of a person's folder, and what folders there may be.
 
     `anat/{sub}_T1w.nii.gz` is `sub-01/anat/sub-01_T1w.nii.gz` for the person sub-01.
     """
-    body = as_table(shape, "bids", {"files", "people", "person_mb"})
+    body = as_table(shape, "bids", {"files", "people", "person_mb", "description"})
     files = as_texts(body.get("files", []), "bids.files")
     if unit != PERSON:
         raise bad_card(f"a BIDS folder tells people apart by {PERSON}, so that is the unit")

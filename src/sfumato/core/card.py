@@ -11,7 +11,7 @@ from typing import Final
 
 from sfumato.core.airlock_card import AirlockTerms, read_airlock
 from sfumato.core.averaging import AverageTerms, read_averages
-from sfumato.core.bids import Folders, read_bids
+from sfumato.core.bids import Folders, read_bids, read_description
 from sfumato.core.budget import Budget, read_delta, read_epsilon
 from sfumato.core.card_fields import as_count, as_table, as_text, as_texts, bad_card
 from sfumato.core.cell_formats import (
@@ -84,6 +84,7 @@ class Card:
     raised_by_two: bool = False  # no cap of the data set is raised without a second person
     bids: tuple[str, ...] | None = None  # files of each person's folder, if the rows lie in BIDS
     folders: Folders | None = None  # how many people's there may be, if they are kept
+    description: str = ""  # the owner's dataset_description.json as JSON text; public
     airlock: AirlockTerms | None = (
         None  # who reviews what leaves without noise; nobody: nothing does
     )
@@ -172,6 +173,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         name, unit, as_table(shape.get("tables", {}), "tables", None), (numbers, file)
     )
     bids, folders = read_bids(shape["bids"], unit) if "bids" in shape else (None, None)
+    described = as_table(shape.get("bids", {}), "bids", None).get("description")
     if tables and any("." in column.name for column in columns):
         raise bad_card("a column of a card with several tables has no point in its name")
     delta_per_request = read_delta(shape.get("delta_per_request", 0), "delta_per_request")
@@ -196,6 +198,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         raised_by_two=_raised_by_two(caps.get("raise", ALONE)),
         bids=bids,
         folders=folders,
+        description="" if described is None else read_description(described),
         airlock=read_airlock(shape["airlock"]) if "airlock" in shape else None,
         averages=read_averages(shape["secure_average"]) if "secure_average" in shape else None,
         file=file,

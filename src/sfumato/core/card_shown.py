@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from datetime import date, timedelta
 from fractions import Fraction
@@ -46,6 +47,7 @@ def card_json(card: Card) -> Json:
         "columns": [_column_json(column) for column in card.columns],
         "tables": [_table_json(table) for table in card.tables],
         **({} if card.bids is None else {"bids": list(card.bids)}),
+        **({"dataset_description": json.loads(card.description)} if card.description else {}),
         **({} if card.folders is None else {"folders": asdict(card.folders)}),
         **({} if card.airlock is None else {"airlock": card.airlock.as_json()}),
         **({} if card.averages is None else {"secure_average": card.averages.as_json()}),

@@ -7,6 +7,7 @@ program does: core/noise/blocks.proof.md and median.proof.md.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from sfumato.core.noise.median import MOST_STEPS, ranks_off
 from sfumato.core.outputs import ANSWER, Output, bad_pipeline, read_outputs
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxLimits
-from sfumato.core.twins.written import study_files
+from sfumato.core.twins.written import description_of, study_files
 
 KINDS: Final = ("function", "program", "bids")
 GROUP, PARTICIPANT = "group", "participant"  # how BIDS apps call the two levels
@@ -276,7 +277,8 @@ def inside_at(program: Program, card: Card, level: str) -> dict[str, object]:
     """Return what the inside of a sandbox is told of a program that is run at that level."""
     told = program.inside()
     if not program.is_study:
-        return told
+        described = {} if card.bids is None else {"described": json.dumps(description_of(card))}
+        return {**told, **described}
     _, *beside = folder_tables(card, program.columns)
     said = study_files(card, {table.name for table in beside})
     return {**told, "kind": "study", "level": level, "study": said}

@@ -43,7 +43,7 @@ def _laid_out(job: Job, text: bytes) -> None:
     if job["kind"] == "study":
         _lay_out(job)
     else:
-        _write_study(SOURCE, text)
+        _write_study(job, SOURCE, text)
     if job["source"]:
         _put_program(job)
 
@@ -127,7 +127,7 @@ def _packed_file(path: str) -> bytes:
 
 def _program(job: Job, text: bytes) -> dict[str, str]:
     """Run a program as `PROGRAM INPUT OUTPUT group` over a BIDS folder; give its result files."""
-    _write_study(SOURCE, text)
+    _write_study(job, SOURCE, text)
     _put_program(job)
     _run_level(job, SOURCE, "group")
     return _results(job)
@@ -147,20 +147,20 @@ def _bids(job: Job, text: bytes) -> dict[str, str]:
         people.setdefault(line.partition("\t")[0].rstrip(), []).append(line)
     _put_program(job)
     for person, own in people.items():
-        _write_study(f"/work/tmp/{person}", (head + "".join(own)).encode(), (person,))
+        _write_study(job, f"/work/tmp/{person}", (head + "".join(own)).encode(), (person,))
         _run_level(job, f"/work/tmp/{person}", PARTICIPANT)
         shutil.rmtree(f"/work/tmp/{person}", ignore_errors=True)
-    _write_study(SOURCE, (head + "".join(lines)).encode(), tuple(people))
+    _write_study(job, SOURCE, (head + "".join(lines)).encode(), tuple(people))
     _run_level(job, SOURCE, "group")
     return _results(job)
 
 
-def _write_study(place: str, text: bytes, people: tuple[str, ...] = ()) -> None:
+def _write_study(job: Job, place: str, text: bytes, people: tuple[str, ...] = ()) -> None:
     os.makedirs(place, exist_ok=True)
     with open(f"{place}/participants.tsv", "wb") as file:
         file.write(text)
     with open(f"{place}/dataset_description.json", "w") as described:
-        json.dump({"Name": "block", "BIDSVersion": "1.8.0"}, described)
+        described.write(job.get("described", '{"Name": "block", "BIDSVersion": "1.8.0"}'))
     for person in people:
         os.mkdir(f"{place}/{person}")
 

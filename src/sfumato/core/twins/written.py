@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import Final
 
-from sfumato.core.bids import SUBJECT, beside, with_sidecars
+from sfumato.core.bids import DESCRIPTION, SUBJECT, beside, with_sidecars
 from sfumato.core.card import Card, Table
 from sfumato.core.card_shown import key_value
 from sfumato.core.columns import Column
@@ -96,13 +96,7 @@ def written(value: Value) -> str:
 
 def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tuple[str, str]]:
     """Yield the folder: participants, what columns mean, and a stub of every file of a person."""
-    description = {
-        "Name": f"{stamp.name}: {stamp.says}",
-        "BIDSVersion": BIDS_VERSION,
-        "DatasetType": "raw",
-        "GeneratedBy": [{"Name": "sfumato", "Description": stamp.guarantee}],
-    }
-    yield "dataset_description.json", _json(description)
+    yield DESCRIPTION, _json(_twin_description(card, stamp))
     yield ".bidsignore", f"{STAMP}\n"
     own = {table.name: table for table in card.every_table}
     for place, table in enumerate(tables):
@@ -111,6 +105,24 @@ def _bids(card: Card, stamp: Stamp, tables: Sequence[TwinTable]) -> Iterator[tup
         yield f"{stem}.json", _json(_sidecar(own[table.name]))
     for person in dict.fromkeys(str(row[0]) for row in tables[0].rows):
         yield from stubs(card, stamp.kind, person)
+
+
+def description_of(card: Card) -> Json:
+    """Return every field of the owner's dataset_description.json, and those that BIDS asks for."""
+    own: Json = json.loads(card.description) if card.description else {}
+    return {"Name": card.name, "BIDSVersion": BIDS_VERSION, "DatasetType": "raw", **own}
+
+
+def _twin_description(card: Card, stamp: Stamp) -> Json:
+    """Return the same fields for a twin, which says what it is in its name and who made it."""
+    own = description_of(card)
+    before = own.get("GeneratedBy")
+    made = {"Name": "sfumato", "Description": stamp.guarantee}
+    return {
+        **own,
+        "Name": f"{own['Name']} ({stamp.name}: {stamp.says})",
+        "GeneratedBy": [*(before if isinstance(before, list) else []), made],
+    }
 
 
 def stubs(card: Card, kind: str, person: str) -> Iterator[tuple[str, str]]:
@@ -128,9 +140,8 @@ def study_files(card: Card, seen: Collection[str] = ()) -> Json:
 
     With what the columns mean of each table beside the card's own that is seen there.
     """
-    said = {"Name": card.name, "BIDSVersion": BIDS_VERSION, "DatasetType": "raw"}
     own, *others = card.every_table
-    found = {"dataset_description.json": _json(said), "participants.json": _json(_sidecar(own))}
+    found = {DESCRIPTION: _json(description_of(card)), "participants.json": _json(_sidecar(own))}
     meanings = {f"{beside(t.name)}.json": _json(_sidecar(t)) for t in others if t.name in seen}
     return {**found, **meanings}
 

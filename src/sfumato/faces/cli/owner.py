@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,6 +112,7 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
             return
         with working("Preparing the rows"):
             signed = vault.add(name, source, card, **_where(shell, options))
+        public = vault.call("card", {"data_set": signed.name}).get("dataset_description")
     shell.show(
         {
             "added": signed.name,
@@ -120,10 +122,18 @@ def add(shell: Shell, name: str, source: str, card: str | None, **options: Any) 
         },
         f"Added {signed.name}, version {signed.version}, charged to the people "
         f"{signed.people!r}.\n"
+        + _public_fields(public)
         + ("" if signed.report is None else f"{signed.report}\n")
         + f"Next: sfumato price {signed.name} 'SELECT COUNT(*) FROM {signed.name}' --epsilon 0.1"
         f"{shell.named}",
     )
+
+
+def _public_fields(description: Mapping[str, object] | None) -> str:
+    """Return a line that names what of a folder's description is public from now on."""
+    if not description:
+        return ""
+    return f"Public with the card: dataset_description.json, with {', '.join(description)}.\n"
 
 
 def _check_source(source: str) -> None:

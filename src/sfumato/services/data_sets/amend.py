@@ -13,7 +13,7 @@ from sfumato.core.refusal import Refused
 # Neither is read when rows are prepared, but for the two bounds, which a question may change too.
 FIELDS: Final = (
     "version", "who", "user_cap", "group_cap", "raised_by_two", "delta_per_request", "size",
-    "max_groups", "max_rows", "averages",
+    "max_groups", "max_rows", "averages", "description",
 )  # fmt: skip
 
 

@@ -84,6 +84,7 @@ class DataSets:
         self, name: str, source: Source, shape: Mapping[str, object], owner: str = OWNER
     ) -> Card:
         """Prepare the source, make the card the current version, and sign it into the ledger."""
+        shape = source.with_description(shape)
         with one_at_a_time(self.folder / "add.lock"):
             return self._add(read_card(name, shape), source, shape, owner)
 

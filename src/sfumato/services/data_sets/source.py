@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.bids import beside
+from sfumato.core.bids import DESCRIPTION, MOST_DESCRIPTION, beside
 from sfumato.core.card import Card, Table
 from sfumato.core.ports import SourceFile
 from sfumato.core.refusal import Refused
@@ -72,6 +73,27 @@ class Source:
     def folder(self) -> str | None:
         """Return the BIDS folder that the rows come from, if they come from one."""
         return self.path if Path(self.path).is_dir() else None
+
+    def with_description(self, shape: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the card with the dataset_description.json of the folder, which is public then.
+
+        What the card says itself comes before what lies in the folder.
+        """
+        bids = shape.get("bids")
+        if self.folder is None or not isinstance(bids, Mapping) or "description" in bids:
+            return shape
+        place, text = Path(self.folder, DESCRIPTION), None
+        if not place.is_file():
+            return shape
+        with contextlib.suppress(OSError, UnicodeDecodeError), place.open("rb") as file:
+            text = file.read(MOST_DESCRIPTION + 1).decode("utf-8-sig")
+        if text is None:
+            raise Refused(
+                "source-unreadable",
+                f"The folder's {DESCRIPTION} cannot be read as text.",
+                "Save it as UTF-8, or remove it.",
+            )
+        return {**shape, "bids": {**bids, "description": text}}
 
     def _own(self, card: Card) -> str:
         if self.folder is None:
