@@ -12,6 +12,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/torch.done")
 
 from sfumato.core.refusal import Refused  # noqa: E402
+from sfumato.federated import course, federate  # noqa: E402
+from sfumato.federated.course import INSTEAD  # noqa: E402
+
+COURSE = "sfumato.federated.course"
 
 IMPORTS = """
 import sfumato.federated.course as sy
@@ -269,3 +273,32 @@ def test_an_old_name_that_is_not_here_says_what_to_write(name: str) -> None:
         run(f"sy.{name}")
     with pytest.raises(AttributeError):
         run("sy.NoSuchName")
+
+
+@pytest.mark.parametrize("name", ["th", "torch"])
+def test_plain_pytorch_is_refused_with_what_to_import(name: str) -> None:
+    cells = f"import torch as {name}\nimport sfumato.federated.course as sy\nsy.TorchHook({name})"
+    with pytest.raises(Refused, match="from sfumato.federated.course import th, nn, optim"):
+        exec(cells, {})  # noqa: S102  # as a notebook does
+    right = cells.replace(f"import torch as {name}", f"from {COURSE} import {name}")
+    exec(right, {})  # noqa: S102
+
+
+@pytest.mark.parametrize("name", sorted(INSTEAD))
+def test_a_name_of_the_old_library_says_what_to_write(name: str) -> None:
+    with pytest.raises(Refused, match="write"):
+        getattr(course, name)
+
+
+def test_two_workers_average_what_they_were_sent() -> None:
+    """Of a class of two: the notebook sent the data, so it may see what each has learnt."""
+    two = AVERAGE.replace("alices_model.move(secure_worker)", "alices_model.move(bob)")
+    two = two.replace("    bobs_model.move(secure_worker)\n", "").replace("secure_worker", "bob")
+    names, _ = run("th.manual_seed(0)", DATA, two)
+    assert float(names["loss"]) < 0.1  # type: ignore[arg-type]  # a tensor
+
+
+def test_two_sites_are_told_why_they_cannot_hide_from_each_other() -> None:
+    tables = {name: {"x": torch.rand(4, 2)} for name in ("bob", "alice")}
+    with pytest.raises(Refused, match="the rest is the other's"):
+        federate(tables, epsilon=1, delta=1e-6, people=4)

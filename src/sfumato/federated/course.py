@@ -1,9 +1,10 @@
-"""The names that an old course's notebooks use, so that only their import lines change.
+"""The names of PySyft 0.2 that course notebooks use, so that only their import lines change.
 
     import sfumato.federated.course as sy
     from sfumato.federated.course import nn, optim, th
 
-Nothing is hooked: `TorchHook` is there because notebooks make one.
+PyTorch itself is not changed, so tensors that can be sent come from this module's `th` (also called
+`torch`). `TorchHook` is there because notebooks make one; it refuses plain PyTorch.
 """
 
 from __future__ import annotations
@@ -12,21 +13,79 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn, Self
 
-import torch
+import torch as plain_torch
 from torch import optim
 
+from sfumato.core.refusal import Refused
 from sfumato.federated import virtual
 from sfumato.federated.local import LocalTensor, local, tensor
 from sfumato.federated.models import nn
 from sfumato.federated.remote import not_here
 
-INSTEAD: Final = {
-    "FederatedDataLoader": "(x[0:2].send(bob), x[2:4].send(alice)), and loop over them",
+_LOOP: Final = "(x[0:2].send(bob), x[2:4].send(alice)), and loop over them"
+_SITE: Final = "sfumato.federated.Site(url, token=...)"
+_SERVE: Final = "sfumato site --vault ... --data ... in a shell"
+_SHARE: Final = "x.fix_precision().share(bob, alice)"
+_SEND: Final = "x.send(bob), which returns the reference itself"
+_PROGRAM: Final = (
+    "a function, and vault['name'].pipeline(...), which runs it on real rows (docs/pipelines.md)"
+)
+_TRAIN: Final = (
+    "sfumato.federated.federate(...), or sfumato federate over real sites (docs/sites.md)"
+)
+INSTEAD: Final = {  # the names of PySyft 0.2 that are not here
+    "AdditiveSharingTensor": _SHARE,
+    "AutogradTensor": "requires_grad=True where the tensor is made",
+    "BaseDataset": _LOOP,
+    "BaseWorker": "VirtualWorker(hook, id='bob')",
+    "CRTPrecisionTensor": "x.fix_precision()",
+    "DataCentricFLClient": _SITE,
+    "DynamicFLClient": _SITE,
+    "FederatedClient": _TRAIN,
+    "FederatedDataLoader": _LOOP,
+    "FederatedDataset": _LOOP,
+    "FixedPrecisionTensor": "x.fix_precision()",
+    "GridNetwork": "a list of sfumato.federated.Site(url, token=...)",
+    "KerasHook": "TorchHook(th): models are PyTorch's",
+    "LargePrecisionTensor": "x.fix_precision()",
+    "LoggingTensor": "print where you want to see something",
+    "ModelCentricFLClient": _TRAIN,
+    "MultiPointerTensor": "x.send(bob, alice)",
+    "ObjectPointer": _SEND,
+    "Plan": _PROGRAM,
+    "PlaceHolder": _PROGRAM,
+    "PointerPlan": _PROGRAM,
+    "PointerTensor": _SEND,
+    "PrivateGridNetwork": "a list of sfumato.federated.Site(url, token=...)",
     "PrivateTensor": "VirtualWorker(id='clinic', tables={...}), whose tables stay there",
-    "WebsocketClientWorker": "sfumato.federated.Site(url, token=...)",
-    "WebsocketServerWorker": "sfumato site --vault ... --data ... in a shell",
+    "Protocol": _PROGRAM,
+    "PublicGridNetwork": "a list of sfumato.federated.Site(url, token=...)",
+    "Role": _PROGRAM,
+    "State": _PROGRAM,
+    "StaticFLClient": _TRAIN,
+    "TensorFlowHook": "TorchHook(th): models are PyTorch's",
+    "TrainConfig": _TRAIN,
+    "VirtualGrid": "a list of VirtualWorker(hook, id=...)",
+    "WebsocketClientWorker": _SITE,
+    "WebsocketServerWorker": _SERVE,
+    "combine_pointers": "x.send(bob, alice)",
+    "create_sandbox": "VirtualWorker(hook, id='bob'), and send it what you need",
+    "federated": _TRAIN,
+    "func2plan": _PROGRAM,
+    "frameworks": "the names of this module",
+    "grid": "a list of sfumato.federated.Site(url, token=...)",
+    "hook": "TorchHook(th)",
+    "load": "torch.load, before tensors are sent",
+    "local_worker": "TorchHook(th).local_worker",
+    "make_hook": "TorchHook(th)",
+    "serde": "x.send(bob): messages are made for you",
+    "workers": "VirtualWorker(hook, id='bob')",
 }
-__all__ = ["TorchHook", "VirtualWorker", "nn", "optim", "th"]
+_IMPORTS: Final = (
+    "from sfumato.federated.course import th, nn, optim (or torch in the place of th, if your "
+    "cells say torch)."
+)
+__all__ = ["TorchHook", "VirtualWorker", "nn", "optim", "th", "torch"]
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -35,9 +94,16 @@ def __getattr__(name: str) -> NoReturn:
 
 
 class TorchHook:
-    """Holds the notebook's own worker, and changes nothing."""
+    """Holds the notebook's own worker, and changes nothing; plain PyTorch is refused."""
 
     def __init__(self, torch: object = None, **_: object) -> None:
+        if torch is plain_torch:
+            raise Refused(
+                "remote-refused",
+                "TorchHook was given plain PyTorch. PyTorch is not changed here, so its tensors "
+                "cannot be sent.",
+                f"In the place of `import torch as th` write: {_IMPORTS}",
+            )
         self.local_worker = virtual.HERE
 
 
@@ -67,15 +133,15 @@ class Torch:
     optim = optim
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(torch, name)
+        found = getattr(plain_torch, name)
         return _making(found) if name in MAKERS else found
 
     def tensor(self, data: Any, **terms: Any) -> LocalTensor:
         """Return a tensor that can be sent."""
         return tensor(data, **terms)
 
-    Tensor = FloatTensor = staticmethod(lambda data: tensor(data, dtype=torch.float32))
-    LongTensor = staticmethod(lambda data: tensor(data, dtype=torch.int64))
+    Tensor = FloatTensor = staticmethod(lambda data: tensor(data, dtype=plain_torch.float32))
+    LongTensor = staticmethod(lambda data: tensor(data, dtype=plain_torch.int64))
 
 
 MAKERS = frozenset({
@@ -88,4 +154,4 @@ def _making(maker: Any) -> Any:
     return lambda *args, **named: local(maker(*args, **named))
 
 
-th = Torch()
+th = torch = Torch()

@@ -179,7 +179,12 @@ def federate(  # noqa: PLR0913  # what a card would say
     """
     dice = SystemDice()
     names = sorted(tables)
-    count("the number of sites", len(names), 2, MOST_SITES)
+    if len(names) == 2:
+        raise malformed(
+            "two sites cannot hide from each other: each knows its own part of their sum, so the "
+            "rest is the other's; take three sites at least"
+        )
+    count("the number of sites", len(names), 3, MOST_SITES)
     count("colluders", colluders, 0, len(names) - 2)
     keys = {n: Ed25519PrivateKey.from_private_bytes(dice.draw(KEY_BYTES)) for n in names}
     convener = Ed25519PrivateKey.from_private_bytes(dice.draw(KEY_BYTES))
