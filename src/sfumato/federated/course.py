@@ -27,12 +27,8 @@ _SITE: Final = "sfumato.federated.Site(url, token=...)"
 _SERVE: Final = "sfumato site --vault ... --data ... in a shell"
 _SHARE: Final = "x.fix_precision().share(bob, alice)"
 _SEND: Final = "x.send(bob), which returns the reference itself"
-_PROGRAM: Final = (
-    "a function, and vault['name'].pipeline(...), which runs it on real rows (docs/pipelines.md)"
-)
-_TRAIN: Final = (
-    "sfumato.federated.federate(...), or sfumato federate over real sites (docs/sites.md)"
-)
+_PROGRAM: Final = "a function, and vault['name'].run(...), which runs it there (docs/pipelines.md)"
+_TRAIN: Final = "sfumato.federated.federate(...), or `sfumato federate` over real sites"
 INSTEAD: Final = {  # the names of PySyft 0.2 that are not here
     "AdditiveSharingTensor": _SHARE,
     "AutogradTensor": "requires_grad=True where the tensor is made",
