@@ -33,6 +33,11 @@ slow: .venv/dev.done .venv/torch.done
 mutants: .venv/dev.done
 	@$(BIN)/python -m tools.mutate $(ARGS)
 
+# The same in pieces, those first that were run least lately; tests/slow-record.tsv says what passed when.
+MINUTES ?= 30
+slow-some: .venv/dev.done .venv/torch.done
+	@$(BIN)/python -m tools.slow_tests --minutes $(MINUTES)
+
 bench: .venv/dev.done .venv/torch.done
 	@$(BIN)/python -m bench --page $(ARGS)
 
