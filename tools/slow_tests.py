@@ -72,7 +72,7 @@ def run_file(pytest: Sequence[str], file: str, commit: str) -> Line:
 def in_turn(
     files: Iterable[str], record: Path, minutes: float, run: Callable[[str], Line]
 ) -> list[Line]:
-    """Run files, those with the oldest record first, until the time is over; record each at once."""
+    """Run files until the time is over, the oldest record first; record each at once."""
     known = {file: line for file, line in read_record(record).items() if file in set(files)}
     end, ran = time.monotonic() + 60 * minutes, []
     for file in sorted(files, key=lambda file: known[file].date if file in known else ""):
