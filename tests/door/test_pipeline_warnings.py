@@ -19,6 +19,7 @@ from sfumato.client.answer import Answer
 from sfumato.client.shown import BlocksPlan
 from sfumato.core.refusal import Refused
 from sfumato.plan import pipeline_warnings
+from sfumato.services.pipelines import pipelines
 from vaults import card, make_vault, write_csv
 
 CARD = """
@@ -203,3 +204,16 @@ def test_an_answer_that_cannot_be_told_from_blocks_without_a_number_says_so(
     works = submitted(vault, NOTEBOOK.replace(", mean,", ", 200,"))
     found = Answer.of(called(vault, "run-pipeline", works, epsilon=100, blocks=20, cpu_s=0.5))
     assert found.warnings == ()
+
+
+def test_an_author_cannot_fill_the_ledger_by_handing_in_programs(
+    vault: OpenVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule, or being the owner, approves each at once: twenty that wait is no bound then."""
+    monkeypatch.setattr(pipelines, "MOST_HANDED_IN", 2)
+    first = submitted(vault, NOTEBOOK)
+    submitted(vault, NOTHING)
+    seq = vault.house.ledger.store.head().seq
+    assert refusal(lambda: submitted(vault, SHELL)).code == "too-many"
+    assert submitted(vault, NOTEBOOK) == first  # it is known
+    assert vault.house.ledger.store.head().seq == seq

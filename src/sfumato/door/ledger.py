@@ -31,6 +31,7 @@ from sfumato.core.expression import Json, spelled
 from sfumato.core.ports import Anchor, LedgerStore, Signer
 from sfumato.core.refusal import Refused
 from sfumato.door.accounts import exceeded
+from sfumato.door.quota import EntryQuota
 from sfumato.door.recovery import UNKNOWN_RECEIPT, measured_loss
 
 WAIT_S = 90.0  # how long an asker waits for the same answer to somebody else
@@ -46,6 +47,7 @@ class Ledger:
     store: LedgerStore
     anchor: Anchor
     signer: Signer
+    quota: EntryQuota = field(default_factory=EntryQuota, compare=False, repr=False)
     _handed_out: dict[tuple[str, int], tuple[int, Counter[str]]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -110,6 +112,8 @@ class Ledger:
         What the asker has paid for by another operation that is not over is `Pending`. Who waits
         for another's answer may have lost their right to it meanwhile, and is looked at each time.
         """
+        if self.quota.is_used_up(charge) and self.answer_of(charge.user, charge.op) is None:
+            raise self.quota.refusal()
         mark = self._mark()
         outcome = self.store.charge(charge, mark)
         until = time.monotonic() + WAIT_S
@@ -120,6 +124,7 @@ class Ledger:
                 raise _being_answered()
             time.sleep(PAUSE_S)
             outcome = self.store.charge(charge, mark)
+        self.quota.add(charge, outcome)
         match outcome:
             case Charged() | Standing():
                 self.anchor.advance(outcome.head, outcome.accounts)
@@ -142,8 +147,12 @@ class Ledger:
 
         None has paid nothing, and is left to `charge`; an error may have been paid.
         """
-        ended = self.store.charge_all(charges, self._mark()) if charges else []
-        for one in ended:
+        is_over = [self.quota.is_used_up(one) for one in charges]
+        within = [one for one, over in zip(charges, is_over, strict=True) if not over]
+        paid = iter(self.store.charge_all(within, self._mark()) if within else [])
+        ended = [None if over else next(paid) for over in is_over]
+        for charge, one in zip(charges, ended, strict=True):
+            self.quota.add(charge, one)
             if isinstance(one, Charged | Standing):
                 self.anchor.advance(one.head, one.accounts)
         return ended

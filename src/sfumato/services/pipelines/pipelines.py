@@ -32,6 +32,7 @@ from sfumato.plan.pipeline_warnings import (
 from sfumato.services.pipelines.rules import PipelineRules, by_rule
 from sfumato.services.pipelines.trial import MOST_PEOPLE, blocks_to_try, check_trial, tried
 
+MOST_HANDED_IN: Final = 1000  # of an author about a data set, whatever became of them
 MOST_WAITING: Final = 20  # of one author about a data set; nobody fills another's place
 
 
@@ -218,7 +219,14 @@ class Pipelines:
 
     def _taken_in(self, listing: Listing, program: Program, asker: Asker) -> Submitted:
         rule = None if asker.user == listing.owner else self.rules.fitting(program, asker)
-        waiting = [one.by for one in self.store.of(listing.card.name) if one.state == WAITING]
+        known = self.store.of(listing.card.name)
+        if sum(one.by == asker.user for one in known) >= MOST_HANDED_IN:
+            raise Refused(
+                "too-many",
+                f"You have handed in {MOST_HANDED_IN:,} programs about this data set.",
+                "Run one of those; each is kept, and in the ledger.",
+            )
+        waiting = [one.by for one in known if one.state == WAITING]
         if rule is None and waiting.count(asker.user) >= MOST_WAITING:
             raise Refused(
                 "too-many",
