@@ -19,7 +19,7 @@ from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import MEMORY, SIGNAL, START, Dice, EngineLost, EngineStopped, IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
-from sfumato.door import Asker, Door, Order, Release, answer_all, begin_all, release
+from sfumato.door import Asker, Begun, Door, Order, Release, answer_all, begin_all, release
 from sfumato.door import looking as looking_module
 from sfumato.door.looking import LOST, MEMORY_DEATHS, PAUSES_S
 from sfumato.plan.price import Selection
@@ -187,6 +187,27 @@ def test_a_pass_that_was_lost_is_read_one_by_one(vault: OpenVault) -> None:
     assert engine.reads == 3
     said = {"data_set": "clinic", "shape": None, "cause": SIGNAL}
     assert lost(vault)[told:] == [said]
+
+
+def test_want_of_memory_in_a_pass_counts_for_every_shape_in_it(vault: OpenVault) -> None:
+    """Together they may need what none needs alone: else two could ask bits without end."""
+
+    class Passing(ScriptedEngine):
+        """An engine whose every pass is lost, and that reads each alone."""
+
+        def look(self, wanted: list[tuple[str, Measure]]) -> list[EngineLost]:
+            return [EngineLost(MEMORY) for _ in wanted]
+
+    door = replace(vault.house.queries.door, engine=Passing(Dying()))
+    ended: list[list[str]] = []
+    for number in range(MEMORY_DEATHS + 1):
+        texts = [f"ward = 'w{number}'", f"ward = 'w{number}' AND zip = '10001'"]
+        sql = [f"SELECT COUNT(*) AS n FROM clinic WHERE {text}" for text in texts]
+        paid = begin_all(door, [order_of(vault, f"t{number}{n}", one) for n, one in enumerate(sql)])
+        answers = answer_all(door, [one for one in paid if isinstance(one, Begun)])
+        ended.append([one.code if isinstance(one, Refused) else "answered" for one in answers])
+    assert ended == [*[["answered"] * 2] * MEMORY_DEATHS, ["question-failed"] * 2]
+    assert len(vault.house.data_sets.frozen_shapes()) == 2
 
 
 @pytest.mark.parametrize("lose", [(1,), (2,), (1, 2), (2, 3, 4), (1, 3)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -76,6 +76,21 @@ class RowReader:
 def note_lost(ledger: Ledger, data_set: str, shape: str | None, cause: str) -> None:
     """Write down, for the owner, that the host ended a reading; of several there is no shape."""
     ledger.note(LOST, {"data_set": data_set, "shape": shape, "cause": cause})
+
+
+def note_lost_pass(
+    ledger: Ledger, data_set: str, shapes: Sequence[str], cause: str
+) -> frozenset[str]:
+    """Write down that the host ended one pass for several; return whose doing it counts as.
+
+    Want of memory counts for every shape in the pass: together they may need what none does alone.
+    """
+    if cause != MEMORY:
+        note_lost(ledger, data_set, None, cause)
+        return frozenset()
+    for shape in shapes:
+        note_lost(ledger, data_set, shape, cause)
+    return frozenset(s for s in shapes if _memory_deaths(ledger.store, s) > MEMORY_DEATHS)
 
 
 def losses(store: LedgerStore, data_set: str | None = None, since: str = "") -> list[Json]:

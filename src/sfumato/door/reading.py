@@ -6,6 +6,7 @@ A count that others wait with is read in one pass with theirs, and is what it wo
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -32,7 +33,7 @@ from sfumato.door.locks.dp import (
     chosen,
     chosen_before,
 )
-from sfumato.door.looking import RowReader, looked_at, note_lost
+from sfumato.door.looking import RowReader, looked_at, note_lost_pass
 from sfumato.door.pool import NoisePool
 from sfumato.plan.lower_looks import is_look
 from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
@@ -71,16 +72,33 @@ def read_all(door: Door, several: Sequence[Begun]) -> list[str | Exception]:
     found = _looked(door.engine, several)
     if found is None:
         return [_each(door, one, None) for one in several]
-    pairs = list(zip(several, found, strict=True))
-    lost = {(one.order.card.name, end.cause) for one, end in pairs if isinstance(end, EngineLost)}
-    for data_set, cause in sorted(lost):
-        _note_lost(door, data_set, cause)
-    return [_each(door, one, None if isinstance(end, EngineLost) else end) for one, end in pairs]
+    own = _noted(door, several, found)
+    pairs = zip(several, found, strict=True)
+    return [_each(door, one, _read_alone(end, one.charge.shape in own)) for one, end in pairs]
 
 
-def _note_lost(door: Door, data_set: str, cause: str) -> None:
-    with contextlib.suppress(Refused):  # whoever is read by itself meets what is wrong there too
-        note_lost(door.ledger, data_set, None, cause)
+def _noted(
+    door: Door, several: Sequence[Begun], found: Sequence[Sealed[Cells] | EngineStopped]
+) -> frozenset[str]:
+    """Write down what the host ended; return the shapes of which it counts as their own doing."""
+    lost: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for one, end in zip(several, found, strict=True):
+        if isinstance(end, EngineLost):
+            lost[one.order.card.name, end.cause].append(one.charge.shape)
+    own: frozenset[str] = frozenset()
+    for (data_set, cause), shapes in lost.items():
+        with contextlib.suppress(Refused):  # whoever is read alone meets what is wrong there too
+            own |= note_lost_pass(door.ledger, data_set, sorted(set(shapes)), cause)
+    return own
+
+
+def _read_alone(
+    found: Sealed[Cells] | EngineStopped, is_own: bool
+) -> Sealed[Cells] | EngineStopped | None:
+    """Return None for what is to be read alone: what the host ended, but for who had it coming."""
+    if not isinstance(found, EngineLost):
+        return found
+    return EngineStopped() if is_own else None
 
 
 def _looked(
