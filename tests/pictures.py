@@ -100,6 +100,18 @@ def ask(page: Page, service: Service) -> None:
     take(page, "answer", FOUR)
 
 
+def bounds(page: Page, service: Service) -> None:
+    """Take what a price and an answer say where contribution bounds can cut."""
+    page.goto(f"{service.url}/data-sets/patients/ask")
+    page.fill("#sql", "SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip")
+    page.fill("#epsilon", "0.3")
+    page.wait_for_timeout(1500)
+    take(page, "bounds")
+    page.get_by_role("button", name="Ask and pay").click()
+    page.wait_for_url("**/answer?op=*")
+    take(page, "bounds-answer")
+
+
 def job(page: Page, service: Service) -> None:
     """Take the page of a question that was asked as a job."""
     page.goto(f"{service.url}/data-sets/medical/ask")
@@ -228,6 +240,7 @@ def _console() -> None:
         bring(context, service, token)
         surveys(page, service, token)
         ask(page, service)
+        bounds(page, service)
         job(page, service)
         upload(page, service)
         page.goto(f"{service.url}/data-sets/medical")
