@@ -103,7 +103,7 @@ WAYS = {
 }  # fmt: skip
 
 
-def on_rows(made: Bubble, source: str) -> tuple[Ran, bytes]:
+def on_rows(made: Bubble, source: str, kind: str = "function") -> tuple[Ran, bytes]:
     """Return what a block of real rows says, and every byte that came out of the bubble."""
     heard: list[bytes] = []
 
@@ -115,7 +115,8 @@ def on_rows(made: Bubble, source: str) -> tuple[Ran, bytes]:
         return Ran(ended, used, heard[0][13 : 13 + length])
 
     told, rows = os.memfd_create("told"), os.memfd_create("rows")
-    os.pwrite(told, json.dumps(function(source)).encode(), 0)
+    job = function(source) if kind == "function" else program(source)
+    os.pwrite(told, json.dumps(job).encode(), 0)
     os.pwrite(rows, ROWS.encode(), 0)
     try:
         with pytest.MonkeyPatch.context() as patched:
@@ -148,3 +149,14 @@ def test_of_real_rows_nothing_printed_and_no_exit_status_comes_out_of_the_bubble
     failed = [pair[1][0] for way, pair in seen.items() if way != "quiet"]
     assert {(one.ended, one.said) for one in failed} == {(0, b"")}  # whatever the exit status was
     assert seen["quiet"][1][0].said
+
+
+@needs_bubbles
+def test_on_real_rows_an_exit_status_changes_no_result() -> None:
+    text = "import sys\nopen(sys.argv[2] + '/x.txt', 'w').write('170')\nsys.exit(%s)"
+    made = bubble()
+    try:
+        ends = [on_rows(made, text % how, "program")[0] for how in ("0", "7", "'ann'")]
+    finally:
+        made.kill()
+    assert {(one.ended, one.said) for one in ends} == {(0, b'{"x.txt": "313730"}')}

@@ -139,7 +139,7 @@ class Table:
         their bias is that of the middle, and would be least by chance.
         """
         told = [line for line in self.lines if not line.is_mute]
-        if self.never or not told:
+        if not told:
             return None
         return min(told, key=lambda line: line.together).run.blocks
 
