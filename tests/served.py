@@ -81,9 +81,11 @@ class Service:
             self.tokens[name] = self.taken_up(made["invitation"])
         return self.tokens[name]
 
-    def user_from_folder(self, vault: Path, name: str, *roles: str) -> str:
+    def user_from_folder(self, name: str, *roles: str) -> str:
         """Return the token of a user whom whoever runs the machine has invited."""
-        with sfumato.open(vault) as opened:
+        args = self.process.args
+        assert isinstance(args, list)
+        with sfumato.open(str(args[args.index("--vault") + 1])) as opened:
             made = opened.call("invite", {"user": name, "roles": list(roles)})
         self.tokens[name] = self.taken_up(str(made["invitation"]))
         return self.tokens[name]

@@ -138,7 +138,7 @@ def test_a_cap_is_raised_by_two(owner: Watched, browser: Browser, service: Servi
     page.wait_for_url("**/approvals")
     expect(page.locator("main")).to_contain_text("a second wave was agreed")
     assert page.get_by_role("button", name="Agree").count() == 0
-    with context_of(browser, service, service.user("opal", "operator")) as context:
+    with context_of(browser, service, service.user_from_folder("opal", "operator")) as context:
         second = context.new_page()
         second.goto(f"{service.url}/approvals")
         second.get_by_role("button", name="Agree").click()

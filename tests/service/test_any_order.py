@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from everybody import FIRST_DAY, NAMES, ROLES, Bearer, Everybody, Thing, World
+from everybody import FIRST_DAY, NAMES, ROLES, SECOND, Bearer, Everybody, Thing, World
 from peopled import strays
 from served import served
 from surveys import design
@@ -306,7 +306,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with served(make_vault(tmp_path_factory.mktemp("served"))) as service:
         service.owner()
         for name, roles in ROLES.items():
-            if name != "owner":
+            if name == SECOND:
+                service.user_from_folder(name, *roles)
+            elif name != "owner":
                 service.user(name, *roles)
         world = World(service)
         yield world

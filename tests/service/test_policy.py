@@ -52,7 +52,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             ("aud", "auditor"),
         ):
             running.user(name, role)
-        running.user_from_folder(vault, "pia", "operator")
+        running.user_from_folder("pia", "operator")
         yield running
 
 

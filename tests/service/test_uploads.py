@@ -30,12 +30,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with served(make_vault(folder), "--max-upload", "2") as running:
         running.owner()
         for name, role in (
-            ("otto", "owner"),
             ("pia", "operator"),
             ("ada", "researcher"),
             ("aud", "auditor"),
         ):
             running.user(name, role)
+        running.user_from_folder("otto", "owner")  # a second person whom the owner did not invite
         yield running
 
 
