@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Final
 
 import numpy as np
@@ -22,9 +23,17 @@ from sfumato.lab.ours import private_sums
 
 STEPS: Final = 1_000_000  # of a number between its bounds, so that rounding is no part of the error
 EPSILONS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+RANGE: Final = (0.1, 30.0)
+Regions = Sequence[tuple[str, float, float]]  # a name, and the epsilons that it begins and ends at
 # Where one kind of protection ends is a convention, not a theorem; the odds beside it are one.
-REGIONS: Final = (("high privacy", 0.1, 1.0), ("medium", 1.0, 10.0), ("low", 10.0, 30.0))
+REGIONS: Final[Regions] = (("high privacy", 0.1, 1.0), ("medium", 1.0, 10.0), ("low", 10.0, 30.0))
 TINTS: Final = ("#009E73", "#E69F00", "#D55E00")
+FLAT: Final = 30  # the largest error over the smallest from which a linear axis hides the small
+DECADES: Final = 10_000  # the largest error over the smallest that is drawn
+BARS: Final = 61  # at most
+MANY_POINTS: Final = 15  # from here on a line shows no points, and an axis not every number
+DIGITS: Final = ",.12~g"  # how ticks are written: 600 and 0.001, never 6e+2
+READABLE: Final = 1e6  # odds beyond it are told by their power of ten
 
 
 @dataclass(frozen=True)
@@ -34,16 +43,23 @@ class Errors:
     epsilon: float
     mean: float  # of the error's size
     within: float  # 95 % of the errors are no larger
-    odds: float  # by which the release may shift what anybody believes of a person, at most
+
+    @property
+    def odds(self) -> str:
+        """Return by what odds the release may shift what anybody believes of a person, at most."""
+        power = self.epsilon / math.log(10)
+        if power > math.log10(READABLE):
+            return f"10^{power:.0f}"
+        return _short(math.exp(self.epsilon))
 
     def cells(self, unit: float) -> tuple[str, ...]:
         """Return the row of a table, of errors in that unit."""
         mean, within = self.mean * unit, self.within * unit
-        return (f"{self.epsilon:g}", f"{mean:,.4g}", f"{within:,.4g}", f"{_short(self.odds)} : 1")
+        return (f"{self.epsilon:g}", f"{mean:,.4g}", f"{within:,.4g}", f"{self.odds} : 1")
 
 
 def _short(number: float) -> str:
-    """Return three digits of it as people read numbers, however large."""
+    """Return three digits of it as people read numbers."""
     return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
 
 
@@ -62,67 +78,215 @@ def _errors(epsilon: float, dice: np.random.Generator, sensitivity: int, trials:
     truth = np.zeros(trials, dtype=np.int64)
     sizes = np.abs(private_sums(truth, sensitivity=sensitivity, epsilon=epsilon, dice=dice))
     within = float(np.quantile(sizes, 0.95, method="higher"))
-    return Errors(epsilon, float(sizes.mean()), within, math.exp(epsilon))
+    return Errors(epsilon, float(sizes.mean()), within)
 
 
-def error_table(dice: np.random.Generator, epsilons: Sequence[float] = EPSILONS) -> Plot:
-    """Return the table of epsilon against error, for a count."""
-    return _curve(errors(epsilons, dice), "What epsilon costs: the error of a count", 1.0)
-
-
-def utility_curve(
-    people: int, low: float, high: float, dice: np.random.Generator, *, points: int = 25
+def error_table(
+    dice: np.random.Generator,
+    epsilons: Sequence[float] = EPSILONS,
+    *,
+    regions: Regions = REGIONS,
+    threshold: float | None = None,
 ) -> Plot:
-    """Return the error of a mean over epsilon from 0.1 to 30.
+    """Return the table and curve of epsilon against the error of a count.
 
-    It is the mean of so many people's numbers, clamped to the bounds; how many they are is public.
+    Args:
+        dice: A generator of the noise.
+        epsilons: The privacy parameters to try, in order.
+        regions: Names of kinds of protection, and the epsilons that each begins and ends at.
+        threshold: The largest error that is still of use; it is drawn, and said where it is met.
+
+    Raises:
+        Refused: An epsilon, a region or the threshold is none.
     """
-    if people < 1 or not low < high:
+    drawing = _Drawing("What epsilon costs: the error of a count", 1.0, regions, threshold)
+    return _curve(errors(epsilons, dice), drawing)
+
+
+def utility_curve(  # noqa: PLR0913  # what a curve is of, and how it is drawn
+    people: int,
+    low: float,
+    high: float,
+    dice: np.random.Generator,
+    *,
+    points: int = 25,
+    epsilons: tuple[float, float] = RANGE,
+    regions: Regions = REGIONS,
+    threshold: float | None = None,
+) -> Plot:
+    """Return the privacy-utility curve of a mean: its error over a range of epsilons.
+
+    The mean is a sum over a public number of people, each between the bounds.
+
+    Args:
+        people: How many people the mean is of.
+        low: The lower bound of a person's value.
+        high: The upper bound.
+        dice: A generator of the noise.
+        points: How many epsilons to try.
+        epsilons: The first and the last of them.
+        regions: Names of kinds of protection, and the epsilons that each begins and ends at.
+        threshold: The largest error that is still of use; it is drawn, and said where it is met.
+
+    Raises:
+        Refused: There is no such mean, range, region or threshold.
+    """
+    if people < 1 or not low < high or points < 2:
         raise Refused("bad-request", "No such mean.", "Give people, and a low below a high.")
-    spaced = [float(f"{one:.3g}") for one in np.geomspace(0.1, 30, points)]
+    if not 0 < epsilons[0] < epsilons[1]:
+        raise Refused("bad-request", "No such range.", "Give an epsilon, and a larger one.")
+    spaced = [float(f"{one:.3g}") for one in np.geomspace(*epsilons, points)]
     found = errors(spaced, dice, sensitivity=STEPS)
-    title = f"Privacy and usefulness: a mean of {people:,} people between {low:g} and {high:g}"
-    return _curve(found, title, (high - low) / STEPS / people)
+    title = f"Privacy and usefulness: a mean of {people:,} people between {low:,g} and {high:,g}"
+    return _curve(found, _Drawing(title, (high - low) / STEPS / people, regions, threshold))
 
 
-def _curve(found: Sequence[Errors], title: str, unit: float) -> Plot:
-    """Return the curve, of errors in that unit."""
+@dataclass(frozen=True)
+class _Drawing:
+    """How a curve is drawn: its title, its unit of error, and what is marked on it."""
+
+    title: str
+    unit: float
+    regions: Regions
+    threshold: float | None
+
+    def check(self) -> None:
+        """Refuse regions that begin after they end or lie over each other, and odd thresholds."""
+        ends = [end for _, low, high in self.regions for end in (low, high)]
+        is_apart = all(0 < low < high for _, low, high in self.regions) and ends == sorted(ends)
+        if not is_apart or not (self.threshold is None or self.threshold > 0):
+            raise Refused(
+                "bad-request",
+                "A region begins after it ends, or in another, or the threshold is not above 0.",
+                'Give regions in order, as ("high privacy", 0.1, 1.0), and an error above 0.',
+            )
+
+
+def _curve(found: Sequence[Errors], drawing: _Drawing) -> Plot:
+    """Return the curve, and its numbers in words and as a table."""
+    drawing.check()
     columns = ("epsilon", "mean error", "95 % within", "odds move by at most")
+    summary = " ".join((*_said(found, drawing.unit), *_said_of(found, drawing)))
+    cells = tuple(one.cells(drawing.unit) for one in found)
+    spec = {**_curve_spec(found, drawing), "description": summary}
+    return Plot(spec, drawing.title, summary, columns, cells)
+
+
+def _said(found: Sequence[Errors], unit: float) -> tuple[str, str]:
     first, last = found[0], found[-1]
-    summary = (
+    return (
         f"At epsilon {first.epsilon:g} the error is {_short(first.mean * unit)} on average, at "
-        f"{last.epsilon:g} it is {_short(last.mean * unit)}. What anybody believes of a person can "
-        f"move by odds of {_short(first.odds)} to 1 at epsilon {first.epsilon:g}, and of "
-        f"{_short(last.odds)} to 1 at {last.epsilon:g}."
+        f"{last.epsilon:g} it is {_short(last.mean * unit)}.",
+        f"What anybody believes of a person can move by odds of {first.odds} to 1 at epsilon "
+        f"{first.epsilon:g}, and of {last.odds} to 1 at {last.epsilon:g}.",
     )
-    cells = tuple(one.cells(unit) for one in found)
-    spec = {**_curve_spec(found, title, unit), "description": summary}
-    return Plot(spec, title, summary, columns, cells)
 
 
-def _curve_spec(found: Sequence[Errors], title: str, unit: float) -> Json:
-    rows = [{"epsilon": e.epsilon, "mean": e.mean * unit, "within": e.within * unit} for e in found]
-    x: Json = {
-        "field": "epsilon", "type": "quantitative", "scale": {"type": "log", "domain": [0.1, 30]},
-        "axis": {"values": [0.1, 0.3, 1, 3, 10, 30], "grid": False}, "title": "epsilon",
-    }  # fmt: skip
-    y: Json = {"type": "quantitative", "title": "error"}
+def _said_of(found: Sequence[Errors], drawing: _Drawing) -> tuple[str, ...]:
+    """Return from which epsilon on the mean error is within the threshold, if there is one."""
+    most = drawing.threshold
+    if most is None:
+        return ()
+    too_much = [place for place, one in enumerate(found) if one.mean * drawing.unit > most]
+    place = too_much[-1] + 1 if too_much else 0
+    if place == len(found):
+        return (f"No epsilon that was tried has a mean error of {most:,g} or less.",)
+    return (f"The mean error is {most:,g} or less from epsilon {found[place].epsilon:g} on.",)
+
+
+def _curve_spec(found: Sequence[Errors], drawing: _Drawing) -> Json:
+    unit = drawing.unit
+    top = max([drawing.threshold or 0.0, *(one.within * unit for one in found)])
+    lowest = min(one.mean * unit for one in found)
+    is_flat = top > 0 and found[0].mean * unit > FLAT * lowest
+    floor = _power_below(max(lowest, top / DECADES)) if is_flat else 0.0
+    y = _log_axis(floor, top) if is_flat else _error_axis()
+    shown = [one for one in found if one.mean * unit >= floor]
+    rows = [
+        {"epsilon": e.epsilon, "mean": e.mean * unit, "within": max(e.within * unit, floor)}
+        for e in shown
+    ]
+    under = ["Line: mean error. Soft band: 95 % of the errors."]
+    if len(shown) < len(found):
+        under.append(f"Beyond epsilon {shown[-1].epsilon:g} it is too small to be drawn.")
+    ends = _ends([one.epsilon for one in found])
+    x = _epsilon_axis(*ends)
+    band: Json = {"x": x, "y": {**y, "field": "within"}, "y2": {"datum": floor}}
+    line: Json = {"x": x, "y": {**y, "field": "mean"}}
+    mark: Json = {"type": "line", "size": 3, "point": len(found) < MANY_POINTS}
     return {
         "$schema": SCHEMA, "config": CONFIG, "width": 560, "height": 300,
-        "title": {"text": title, "subtitle": ["Line: mean error. Soft band: 95 % of the errors."]},
-        "layer": [*_regions(x), {"data": {"values": rows}, "layer": [
-            _drawn({"type": "area", "opacity": 0.25}, x, {**y, "field": "within"}),
-            _drawn({"type": "line", "size": 3}, x, {**y, "field": "mean"}),
-        ]}],
+        "title": {"text": drawing.title, "subtitle": under},
+        "layer": [*_regions(x, ends, drawing.regions), {"data": {"values": rows}, "layer": [
+            {"mark": {"type": "area", "opacity": 0.25}, "encoding": band},
+            {"mark": mark, "encoding": line},
+        ]}, *_limit(drawing.threshold, y)],
     }  # fmt: skip
 
 
-def _regions(x: Json) -> list[Json]:
-    """Return the regions of high, medium and low privacy, tinted and named."""
-    bands = [
-        {"name": name, "from": low, "to": high, "tint": tint}
-        for (name, low, high), tint in zip(REGIONS, TINTS, strict=True)
+def _error_axis() -> Json:
+    return {"type": "quantitative", "title": "error", "axis": {"format": DIGITS}}
+
+
+def _power_below(number: float) -> float:
+    return 10.0 ** math.floor(math.log10(number))
+
+
+def _log_axis(floor: float, high: float) -> Json:
+    """Return the y axis by powers of ten."""
+    return {
+        "type": "quantitative", "title": "error (each step is 10 times)",
+        "scale": {"type": "log", "domain": [floor, high], "nice": False},
+        "axis": {"values": _ticks(floor, high, (1,)), "format": DIGITS},
+    }  # fmt: skip
+
+
+def _ticks(low: float, high: float, digits: Sequence[int]) -> list[float]:
+    """Return these digits of every power of ten, as far as they lie between."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+def _ends(epsilons: Sequence[float]) -> tuple[float, float]:
+    low, high = min(epsilons), max(epsilons)
+    return (low, high) if low < high else (low / 2, high * 2)
+
+
+def _epsilon_axis(low: float, high: float) -> Json:
+    """Return the x axis, by powers of ten."""
+    return {
+        "field": "epsilon", "type": "quantitative", "title": "epsilon",
+        "scale": {"type": "log", "domain": [low, high], "nice": False},
+        "axis": {"values": _ticks(low, high, (1, 3)), "grid": False, "format": DIGITS},
+    }  # fmt: skip
+
+
+def _limit(threshold: float | None, y: Json) -> list[Json]:
+    """Return the dashed line of the largest error that is still of use."""
+    if threshold is None:
+        return []
+    rule: Json = {"type": "rule", "strokeDash": [6, 4], "size": 2, "color": "#555555"}
+    word: Json = {"type": "text", "align": "right", "dy": -8, "color": "#555555"}
+    at: Json = {**y, "datum": threshold}
+    name: Json = {"x": {"value": 552}, "y": at, "text": {"value": f"of use up to {threshold:,g}"}}
+    data: Json = {"values": [{}]}
+    return [
+        {"data": data, "mark": rule, "encoding": {"y": at}},
+        {"data": data, "mark": word, "encoding": name},
     ]
+
+
+def _regions(x: Json, ends: tuple[float, float], regions: Regions) -> list[Json]:
+    """Return the regions of high, medium and low privacy, tinted and named, as far as they show."""
+    first, last = ends
+    bands = [
+        {"name": name, "from": max(low, first), "to": min(high, last), "tint": tint}
+        for (name, low, high), tint in zip(regions, cycle(TINTS), strict=False)
+        if low < last and high > first
+    ]
+    if not bands:
+        return []
     left: Json = {**x, "field": "from"}
     tint: Json = {"field": "tint", "type": "nominal", "scale": None}
     sides: Json = {"x": left, "x2": {"field": "to"}, "color": tint}
@@ -133,10 +297,6 @@ def _regions(x: Json) -> list[Json]:
         {"data": data, "mark": {"type": "rect", "opacity": 0.1}, "encoding": sides},
         {"data": data, "mark": word, "encoding": names},
     ]
-
-
-def _drawn(mark: Json, x: Json, y: Json) -> Json:
-    return {"mark": mark, "encoding": {"x": x, "y": y}}
 
 
 def repeated_trials(
@@ -151,37 +311,55 @@ def repeated_trials(
         f"The truth is {truth:,}. The releases lie around it: 95 % of them between {low:,} and "
         f"{high:,}. A platform gives one of them; whoever could draw them all would average them."
     )
-    values, counts = _bins(released)
-    cells = tuple((f"{v:,}", f"{c:,}") for v, c in zip(values, counts, strict=True))
-    spec = _trials_spec(values, counts, truth, title)
+    bars = _bars(released)
+    cells = tuple((one.text, f"{one.times:,}") for one in bars)
+    spec = _trials_spec(bars, truth, title)
     return Plot({**spec, "description": summary}, title, summary, ("released", "times"), cells)
 
 
-def _bins(released: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-    """Return the middles of at most 61 equal bins, and how many releases fall in each."""
+@dataclass(frozen=True)
+class _Bar:
+    """How many releases lie between two whole numbers, both included."""
+
+    low: int
+    high: int
+    times: int
+
+    @property
+    def text(self) -> str:
+        """Return which numbers these are."""
+        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
+
+
+def _bars(released: NDArray[np.int64]) -> list[_Bar]:
+    """Return the releases in equal bars, one for each whole number if there are few."""
     low, high = int(released.min()), int(released.max())
-    width = (high - low) // 61 + 1
-    places = (released - low) // width
-    counts = np.bincount(places)
-    return [low + width * place + width // 2 for place in range(len(counts))], counts.tolist()
+    width = (high - low) // BARS + 1
+    counts = np.bincount((released - low) // width).tolist()
+    starts = [low + width * place for place in range(len(counts))]
+    return [_Bar(at, at + width - 1, times) for at, times in zip(starts, counts, strict=True)]
 
 
-def _trials_spec(values: Sequence[int], counts: Sequence[int], truth: int, title: str) -> Json:
-    rows = [{"value": v, "times": c} for v, c in zip(values, counts, strict=True)]
+def _trials_spec(bars: Sequence[_Bar], truth: int, title: str) -> Json:
+    rows = [{"from": b.low - 0.45, "to": b.high + 0.45, "times": b.times} for b in bars]
+    first, last = bars[0].low - 1, bars[-1].high + 1
+    axis: Json = {"tickMinStep": 1, "format": ",d", "grid": False}
+    if last - first < MANY_POINTS:  # else half numbers have ticks too
+        axis["values"] = list(range(first, last + 1))
     x: Json = {
-        "field": "value",
-        "type": "quantitative",
-        "title": "released",
-        "scale": {"zero": False},
-    }
-    y: Json = {"field": "times", "type": "quantitative", "title": "times"}
-    soft: Json = {"type": "area", "opacity": 0.5, "interpolate": "monotone"}
+        "field": "from", "type": "quantitative", "title": "released", "axis": axis,
+        "scale": {"domain": [first, last], "nice": False},
+    }  # fmt: skip
+    y: Json = {"field": "times", "type": "quantitative", "title": "times",
+               "axis": {"tickMinStep": 1, "format": ",d"}}  # fmt: skip
+    bar: Json = {"type": "bar", "opacity": 0.5}
     rule: Json = {"type": "rule", "strokeDash": [4, 4], "size": 2}
     return {
         "$schema": SCHEMA, "config": CONFIG, "width": 560, "height": 240,
         "title": {"text": title, "subtitle": ["Dashed: the truth."]},
         "layer": [
-            {"data": {"values": rows}, "mark": soft, "encoding": {"x": x, "y": y}},
-            {"data": {"values": [{"value": truth}]}, "mark": rule, "encoding": {"x": x}},
+            {"data": {"values": rows}, "mark": bar,
+             "encoding": {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}}},
+            {"data": {"values": [{"from": truth}]}, "mark": rule, "encoding": {"x": x}},
         ],
     }  # fmt: skip

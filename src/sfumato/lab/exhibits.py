@@ -101,7 +101,11 @@ def _trials(chosen: Chosen, dice: np.random.Generator) -> Plot:
 
 
 def _curve(chosen: Chosen, dice: np.random.Generator) -> Plot:
-    return utility_curve(int(chosen["people"]), 140, 200, dice)
+    high, low = chosen["high"], chosen["low"]
+    regions = (("high privacy", 0.1, high), ("medium", high, low), ("low", low, 30.0))
+    return utility_curve(
+        int(chosen["people"]), 140, 200, dice, regions=regions, threshold=chosen["error"]
+    )
 
 
 def _neighbours(chosen: Chosen, _dice: np.random.Generator) -> Plot:
@@ -289,7 +293,12 @@ EXHIBITS: Final = (
         "curve",
         "Privacy and usefulness",
         "The error of a mean of heights over the whole range of ε, and what more people change.",
-        (Slider("people", "People", (20, 60, 200, 600, 2000, 6000, 20_000), 1),),
+        (
+            Slider("people", "People", (20, 60, 200, 600, 2000, 6000, 20_000), 1),
+            Slider("error", "Of use up to an error, in cm", (0.01, 0.1, 0.3, 1, 3, 10), 3),
+            Slider("high", "High privacy, ε up to", (0.3, 0.5, 1, 2, 3), 2),
+            Slider("low", "Low privacy, ε from", (5, 7, 10, 20), 2),
+        ),
         _curve,
     ),
     Exhibit(
