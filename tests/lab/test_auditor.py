@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from sfumato.core.refusal import Refused
-from sfumato.lab.audit import Audited, audit, audit_order_2, audit_rho
+from sfumato.lab.audit import Audited, audit, audit_order_2, audit_rho, auditing
 from sfumato.lab.audit.auditing import could_prove, held_against, runs_of
 from sfumato.lab.audit.bound import (
     Score,
@@ -98,6 +98,63 @@ def test_relative_entropy_is_that_of_two_coins() -> None:
     p, q = 0.7, 0.2
     expected = stats.entropy([p, 1 - p], [q, 1 - q])
     assert relative_entropy(p, q) == pytest.approx(expected, abs=1e-8)
+
+
+# --- going on where it looks suspicious --------------------------------------------------------
+
+
+def leak_in_the_tails(data: int, runs: int, random: Random) -> NDArray[np.float64]:
+    """Laplace noise; on one side, four runs in ten thousand say which side it is."""
+    found = np.rint(random.laplace(size=runs) * 1024) / 1024 + data
+    if data:
+        found[random.random(runs) < 4e-4] = 1e6
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_rare_leak_that_the_usual_runs_miss_is_found_by_going_on(seed: int) -> None:
+    usual = audit(leak_in_the_tails, 0, 1, epsilon=1, most=131_072, dice=dice(seed))
+    assert (usual.is_violated, usual.samples) == (False, 131_072)
+    gone_on = audit(leak_in_the_tails, 0, 1, epsilon=1, dice=dice(seed))
+    assert gone_on.is_violated
+    assert 131_072 < gone_on.samples <= 1_048_576
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_claimed_rho_that_looks_wrong_is_pursued_too(seed: int) -> None:
+    def narrow(data: int, runs: int, random: Random) -> NDArray[np.float64]:
+        return np.rint(random.normal(scale=0.4, size=runs) * 1024) / 1024 + data  # rho is 3.1
+
+    run = runs_of(narrow, 0, 1, dice(seed))
+    few = held_against(RhoClaim(1.0), run, alpha=1e-4, most=1024, dice=dice(seed))
+    more = held_against(RhoClaim(1.0), run, alpha=1e-4, most=1024, pursue=131_072, dice=dice(seed))
+    assert (few.is_violated, few.samples, more.is_violated) == (False, 1024, True)
+
+
+def test_what_looks_well_is_not_run_on() -> None:
+    held = audit(discrete_laplace, 0, 1, epsilon=1.5, dice=dice())
+    assert (held.is_violated, held.samples) == (False, 131_072)
+
+
+def test_a_limit_that_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "_is_suspicious", lambda *_looked_at: True)
+    held = audit(discrete_laplace, 0, 1, epsilon=1.5, most=4096, dice=dice())
+    assert held.samples == 4096
+
+
+@pytest.mark.parametrize("mechanism", [randomised_response, discrete_laplace])
+def test_going_on_accuses_a_right_mechanism_no_more_often_than_alpha(
+    mechanism: Callable[..., Any],
+) -> None:
+    """Its claim is exactly true, so that it often looks suspicious."""
+
+    def audited(seed: int) -> Audited:
+        run, claim = runs_of(mechanism, 0, 1, dice(seed)), EpsilonClaim(1.0)
+        return held_against(claim, run, alpha=0.05, most=512, pursue=8192, dice=dice(seed))
+
+    found = [audited(seed) for seed in range(200)]
+    assert sum(one.is_violated for one in found) <= most_alarms(200, 0.05)
+    assert sum(one.samples > 512 for one in found) > 3
 
 
 # --- false alarms -----------------------------------------------------------------------------

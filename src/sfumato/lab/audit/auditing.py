@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sfumato.core.refusal import Refused
 from sfumato.lab.audit.bound import Score, epsilon_above, share_of
 from sfumato.lab.audit.claim import Claim, EpsilonClaim, OrderTwoClaim, RhoClaim
-from sfumato.lab.audit.event import Trials
+from sfumato.lab.audit.event import Event, Trials
 from sfumato.lab.audit.outputs import Outputs, joined, read_outputs, read_sides
 
 Random = np.random.Generator
@@ -28,7 +28,9 @@ Mechanism = Callable[..., Any]  # Any: whatever somebody wants audited
 Run = Callable[[NDArray[np.bool_]], Outputs]  # a side of the pair for each run -> outputs
 FIRST: Final = 128  # runs before the first guess
 ALPHA: Final = 1e-4
-MOST: Final = 131_072
+MOST: Final = 131_072  # runs, unless these look suspicious
+PURSUED: Final = 8 * MOST  # runs at most, where they do
+SUSPECT: Final = 0.05  # how wrong a bound may be that makes an audit go on; it proves nothing
 TAKEN: Final = 4096  # things that are taken out of a generator
 ERRORS: Final = (Exception, SystemExit)  # an error of the mechanism is an output of it
 
@@ -76,7 +78,7 @@ def audit(  # noqa: PLR0913  # an auditor's terms
     epsilon: float,
     delta: float = 0.0,
     alpha: float = ALPHA,
-    most: int = MOST,
+    most: int | None = None,
     dice: Random,
 ) -> Audited:
     """Return what so many runs of the mechanism on two neighbours prove of its epsilon.
@@ -84,9 +86,23 @@ def audit(  # noqa: PLR0913  # an auditor's terms
     A mechanism takes the data (and perhaps dice) and returns any output; or it takes the data, a
     number of runs and dice, and returns a row for each run, which is much faster. Runs have to be
     independent of each other. It ends as soon as the claim is surely broken.
+
+    Args:
+        mechanism: What is audited.
+        D: A data set.
+        D2: Its neighbour.
+        epsilon: The claim.
+        delta: The delta beside it.
+        alpha: The chance that the bound is wrong.
+        most: Runs at most; by default 131,072, and as long as these look suspicious up to
+            1,048,576.
+        dice: A generator of coins and guesses.
+
+    Returns:
+        The lower bound, and whether it breaks the claim.
     """
     run = runs_of(mechanism, D, D2, dice)
-    return held_against(EpsilonClaim(epsilon, delta), run, alpha=alpha, most=most, dice=dice)
+    return pursued(EpsilonClaim(epsilon, delta), run, alpha=alpha, most=most, dice=dice)
 
 
 def audit_rho(  # noqa: PLR0913  # an auditor's terms
@@ -96,12 +112,12 @@ def audit_rho(  # noqa: PLR0913  # an auditor's terms
     *,
     rho: float,
     alpha: float = ALPHA,
-    most: int = MOST,
+    most: int | None = None,
     dice: Random,
 ) -> Audited:
     """Return the same for a claim of rho-zCDP, as Gaussian noise makes it."""
     run = runs_of(mechanism, D, D2, dice)
-    return held_against(RhoClaim(rho), run, alpha=alpha, most=most, dice=dice)
+    return pursued(RhoClaim(rho), run, alpha=alpha, most=most, dice=dice)
 
 
 def audit_order_2(  # noqa: PLR0913  # an auditor's terms
@@ -111,23 +127,37 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
     *,
     divergence: float,
     alpha: float = ALPHA,
-    most: int = MOST,
+    most: int | None = None,
     dice: Random,
 ) -> Audited:
     """Return the same for a bound of Renyi's divergence of order 2, as Skellam noise makes it."""
     run = runs_of(mechanism, D, D2, dice)
-    return held_against(OrderTwoClaim(divergence), run, alpha=alpha, most=most, dice=dice)
+    return pursued(OrderTwoClaim(divergence), run, alpha=alpha, most=most, dice=dice)
 
 
-def held_against(claim: Claim, run: Run, *, alpha: float, most: int, dice: Random) -> Audited:
-    """Return what up to so many runs prove against the claim."""
+def pursued(claim: Claim, run: Run, *, alpha: float, most: int | None, dice: Random) -> Audited:
+    """Return what so many runs prove; without a limit, more where the usual ones are suspicious."""
+    limits = {"most": MOST, "pursue": PURSUED} if most is None else {"most": most, "pursue": most}
+    return held_against(claim, run, alpha=alpha, dice=dice, **limits)
+
+
+def held_against(  # noqa: PLR0913  # an auditor's terms
+    claim: Claim, run: Run, *, alpha: float, most: int, dice: Random, pursue: int = 0
+) -> Audited:
+    """Return what up to so many runs prove against the claim, or up to `pursue` if suspicious.
+
+    Whether to go on is decided by past runs alone. Each epoch has its own share of alpha, whether
+    or not it comes, so that all bounds hold at once wherever the audit ends.
+    """
     _check(claim, alpha, most)
     past = _trials(run, FIRST, dice)
     found = Audited(0.0, claim.value, claim.delta, past.size, "nothing", 1 - alpha, claim.words)
     epoch = 0
-    while 2 * past.size <= most and not found.is_violated:
-        epoch += 1
+    while 2 * past.size <= max(most, pursue) and not found.is_violated:
         event = claim.event(past, found.lower)
+        if 2 * past.size > most and not _is_suspicious(claim, event, past):
+            break
+        epoch += 1
         fresh = _trials(run, past.size, dice)
         lower = claim.proved(event, fresh, share_of(alpha, epoch))
         past = _all_of(past, fresh)
@@ -135,6 +165,14 @@ def held_against(claim: Claim, run: Run, *, alpha: float, most: int, dice: Rando
         if lower > found.lower:
             found = replace(found, lower=lower, view=event.view.name)
     return found
+
+
+def _is_suspicious(claim: Claim, event: Event, past: Trials) -> bool:
+    """Say whether the past runs, looked at with a kind eye, speak against the claim.
+
+    The event was chosen by these very runs, so that this proves nothing.
+    """
+    return claim.proved(event, past.half(1), SUSPECT) > claim.value
 
 
 def could_prove(most: int, delta: float, alpha: float = ALPHA) -> float:
