@@ -12,8 +12,16 @@ import pytest
 from sfumato.core.ballot import Published
 from sfumato.core.blind import PublicKey
 from sfumato.core.local.k_ary import KAry
+from sfumato.core.local.subset import Subset
 from sfumato.core.survey import read_survey
-from sfumato.core.survey_estimate import Estimate, _ratio, expected, results
+from sfumato.core.survey_estimate import (
+    Answered,
+    Estimate,
+    _ratio,
+    adding_up,
+    expected,
+    results,
+)
 from sfumato.core.survey_tally import Tally
 
 SURVEYS = 5_000
@@ -128,3 +136,51 @@ def _first_slot(survey: Published, slots: int, counts: list[int]) -> Estimate:
     quiet = ((0, 0, 0),) * (slots - 1)
     others = (((0, 0, 0),) * slots,) * (len(survey.coins) - 1)
     return results(survey, Tally(REPORTS, ((tuple(counts), *quiet), *others)))[0].estimates[0]
+
+
+# --- shares that add up --------------------------------------------------------------------------
+
+ASKED = {
+    "title": "t", "asks": "us", "epsilon": 1, "people": 100,
+    "opens": "2026-01-01", "closes": "2099-12-31",
+    "questions": [
+        {"text": "a", "kind": "yes-no"},
+        {"text": "b", "kind": "choice", "options": ["x", "y", "z"]},
+        {"text": "c", "kind": "several", "options": ["x", "y"]},
+        {"text": "d", "kind": "choice", "options": [f"o{n}" for n in range(12)]},
+        {"text": "e", "kind": "ranking", "options": ["x", "y", "z"]},
+    ],
+}  # fmt: skip
+
+
+def found_in(seed: int) -> tuple[Answered, ...]:
+    """What counts tell that are drawn without a look at anything."""
+    made, dice = Published(read_survey(ASKED), PublicKey(1, 1)), np.random.default_rng(seed)
+    counts = []
+    for question, coin in zip(made.survey.questions, made.coins, strict=True):
+        slots = [dice.integers(0, 60, size=coin.size).tolist() for _ in range(question.slots)]
+        is_set = isinstance(coin, Subset)  # of sets, how many reports there were comes first
+        counts.append(tuple((60, *slot) if is_set else tuple(slot) for slot in slots))
+    return results(made, Tally(200, tuple(counts)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_that_are_asked_to_add_up_do_and_lie_in_their_intervals(seed: int) -> None:
+    found = found_in(seed)
+    moved = adding_up(found)
+    for before, after in zip(found, moved, strict=True):
+        if before.question.kind not in ("yes-no", "choice"):
+            assert after == before
+            continue
+        values = [one.value for one in after.estimates]
+        assert sum(values) == pytest.approx(1)
+        assert min(values) >= 0
+        for was, one in zip(before.estimates, after.estimates, strict=True):
+            assert (one.label, one.liars) == (was.label, was.liars)
+            assert one.low <= min(was.low, one.value)  # so it holds whatever it held before
+            assert one.high >= max(was.high, one.value)
+
+
+def test_estimates_that_lie_below_nothing_are_what_is_moved() -> None:
+    values = [e.value for seed in range(20) for one in found_in(seed) for e in one.estimates]
+    assert min(values) < -0.05

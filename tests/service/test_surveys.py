@@ -241,6 +241,26 @@ def test_nothing_is_shown_before_enough_have_answered(house: OpenVault) -> None:
     assert len(found) == 25
 
 
+def test_shares_add_up_where_that_is_asked_for(house: OpenVault) -> None:
+    survey = published(house, minimum=10)
+    for code in codes(house, survey, 12):
+        device().answer(house, survey, code, TRUTHS)
+    house.call("close-survey", {"survey": survey})
+    plain: Any = house.call("survey-estimates", {"survey": survey})
+    moved: Any = house.call("survey-estimates", {"survey": survey, "shares": "add-up"})
+    assert (plain["shares"], moved["shares"]) == ("as-estimated", "add-up")
+    sums = [
+        sum(e["value"] for e in one["estimates"])
+        for one in moved["questions"]
+        if one["kind"] in ("yes-no", "choice")
+    ]
+    assert sums == pytest.approx([1.0] * len(sums))
+    assert sums
+    assert house.call("survey-estimates", {"survey": survey, "shares": "as-estimated"}) == plain
+    for wrong in ("all", "", 1):
+        assert refusal(house, "survey-estimates", survey=survey, shares=wrong) == "bad-request"
+
+
 def test_a_respondent_finds_their_report_by_its_mark(house: OpenVault) -> None:
     survey = published(house, minimum=10)
     ready = [device().answer(house, survey, c, TRUTHS) for c in codes(house, survey, 12)]

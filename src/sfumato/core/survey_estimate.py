@@ -9,7 +9,7 @@ never fall short are joined: one for how many answered, one for which of the two
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import sqrt
@@ -27,6 +27,7 @@ from sfumato.core.local.number import worst_variance
 from sfumato.core.local.oracle import Tally as Counts
 from sfumato.core.local.permanent import Waves
 from sfumato.core.local.respondents import moved_mean
+from sfumato.core.local.simplex import nearest
 from sfumato.core.local.subset import Subset
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.survey import NO_ANSWER, Question, Survey
@@ -44,6 +45,7 @@ from sfumato.core.survey_mean import mean_of
 from sfumato.core.survey_tally import Tally
 
 CONFIDENCE: Final = 0.95
+ADDABLE: Final = ("yes-no", "choice")  # kinds of which everybody gives one answer, or none
 LIARS: Final = Fraction(1, 100)  # of all reports: what the bound beside an estimate is stated for
 TRIED: Final = tuple(map(Fraction, ("0.25", "0.5", "1", "2", "3", "4")))  # beside one's own epsilon
 _SURE_WHO_ANSWERED: Final = 0.99  # what that interval may miss, and the other, add up to 5 %
@@ -100,6 +102,26 @@ def results(published: Published, tally: Tally) -> tuple[Answered, ...]:
     questions, coins = published.survey.questions, published.coins
     parts = zip(questions, coins, tally.counts, strict=True)
     return tuple(_answered(question, coin, of, tally.reports) for question, coin, of in parts)
+
+
+def adding_up(found: Sequence[Answered]) -> tuple[Answered, ...]:
+    """Return the same with the shares of each yes or no, or choice, moved so that they add up to 1.
+
+    They are the nearest such shares (core/local/simplex.py): post-processing, which is free. The
+    intervals belong to the estimates as they were, and hold for the truth as before.
+    """
+    return tuple(_adding_up(one) if one.question.kind in ADDABLE else one for one in found)
+
+
+def _adding_up(one: Answered) -> Answered:
+    if not one.estimates:
+        return one
+    moved = nearest(np.array([each.value for each in one.estimates]))
+    estimates = [
+        replace(each, value=share, low=min(each.low, share), high=max(each.high, share))
+        for each, share in zip(one.estimates, moved.tolist(), strict=True)
+    ]
+    return replace(one, estimates=tuple(estimates))
 
 
 def _answered(

@@ -55,6 +55,11 @@ def _sheet(desk: Desk, body: Body, _place: str) -> Json:
     return desk.surveys.sheet(_survey(body), text_of(body, "invitation"), text_of(body, "said"))
 
 
+def _estimates(desk: Desk, body: Body, _place: str) -> Json:
+    shares = None if body.get("shares") is None else text_of(body, "shares")
+    return desk.surveys.estimates(_survey(body), shares)
+
+
 def _reports(desk: Desk, body: Body, _place: str) -> Json:
     after = None if body.get("after") is None else text_of(body, "after")
     return desk.surveys.reports(_survey(body), after)
@@ -72,6 +77,6 @@ OPEN_SURVEY_VERBS: Final[Mapping[str, Callable[[Desk, Body, str], Json]]] = {
     "survey-token": _issue,
     "survey-report": _report,
     "survey-sheet": _sheet,
-    "survey-estimates": lambda desk, body, _: desk.surveys.estimates(_survey(body)),
+    "survey-estimates": _estimates,
     "survey-reports": _reports,
 }

@@ -90,6 +90,7 @@ SURVEY_ROUTES: Final[tuple[Route, ...]] = (
         "What the reports tell, with intervals, once there are enough of them.", None,
         opened({"survey": text(), "enough": FLAG, "reports": {"type": "integer"},
                 "questions": listed(OBJECT)}),
+        query={"shares": text(20, description="`add-up` moves shares to add up to 1.")},
         refusals=("survey-unknown", "ledger-frozen", "anchor-missing"),
     ),
     Route(

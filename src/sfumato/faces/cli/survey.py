@@ -149,11 +149,13 @@ def close(shell: Shell, survey_id: str) -> None:
 
 @survey.command("results")
 @click.argument("survey_id")
+@click.option("--add-up", is_flag=True, help="Move the shares of a question to add up to 100 %.")
 @command
-def results(shell: Shell, survey_id: str) -> None:
+def results(shell: Shell, survey_id: str, add_up: bool) -> None:
     """Show the estimates, once enough people have answered."""
+    asked = {"survey": survey_id, **({"shares": "add-up"} if add_up else {})}
     with shell.open() as vault:
-        found = vault.call("survey-estimates", {"survey": survey_id})
+        found = vault.call("survey-estimates", asked)
     title = printable(found["title"])
     lines = [f"{title}: {_reports(found['reports'])}, {found['guarantee']}"]
     if not found["enough"]:
@@ -161,6 +163,8 @@ def results(shell: Shell, survey_id: str) -> None:
         lines.append(_STILL_OPEN if found["state"] == "open" else _FEW)
     for one in found["questions"]:
         lines += [printable(one["text"]), *(_estimated(one, e) for e in one["estimates"])]
+    if add_up and found["questions"]:
+        lines.append(_ADDED_UP)
     shell.show(found, "\n".join(lines))
 
 
@@ -180,6 +184,10 @@ def _reports(count: int) -> str:
     return f"{count:,} report{'' if count == 1 else 's'}"
 
 
+_ADDED_UP = (
+    "The shares of a yes or no, and of a choice, are the nearest to the estimates that add up to "
+    "100 %; the ranges are those of the estimates themselves."
+)
 _FEW = (
     "No more come, so nothing will be estimated: so few coins do not even out. What came is open "
     "to all: sfumato survey reports SURVEY"

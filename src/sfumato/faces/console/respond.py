@@ -24,8 +24,14 @@ async def answer(visit: Visit) -> Response:
 
 async def results(visit: Visit) -> Response:
     """Show what everybody said, once there are enough."""
-    found = await visit.call("survey-estimates", {"survey": visit.at("survey")})
+    asked = {"survey": visit.at("survey"), **_shares_asked(visit)}
+    found = await visit.call("survey-estimates", asked)
     return visit.page("survey_results.html", found=found, **await _shown(visit))
+
+
+def _shares_asked(visit: Visit) -> dict[str, str]:
+    shares = visit.request.query_params.get("shares")
+    return {} if shares is None else {"shares": shares}
 
 
 async def reports(visit: Visit) -> Response:

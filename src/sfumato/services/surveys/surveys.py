@@ -28,7 +28,14 @@ from sfumato.core.expression import Json
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.survey import bad_survey, read_survey
-from sfumato.core.survey_estimate import CONFIDENCE, LIARS, expected, results, tried
+from sfumato.core.survey_estimate import (
+    CONFIDENCE,
+    LIARS,
+    adding_up,
+    expected,
+    results,
+    tried,
+)
 from sfumato.core.survey_ports import Ballot, BallotKeys, Invited, Kept, SurveyStore
 from sfumato.core.survey_promise import promise
 from sfumato.core.survey_tally import nothing
@@ -52,6 +59,7 @@ from sfumato.services.surveys.series import asks_otherwise, is_beside_all, kept_
 
 MOST_SURVEYS: Final = 1000
 MOST_INVITED: Final = 1000  # at once
+AS_ESTIMATED, ADD_UP = SHARES = ("as-estimated", "add-up")
 _PERSON: Final = b"sfumato-survey-person/1\n"
 
 
@@ -231,11 +239,23 @@ class Surveys:
         )
         return hashlib.sha256(self.keys.sign(made.id, message)).digest()
 
-    def estimates(self, survey: str) -> Json:
-        """Return what the shown reports tell, once there are enough of them."""
+    def estimates(self, survey: str, shares: str | None = None) -> Json:
+        """Return what the shown reports tell, once there are enough of them.
+
+        Args:
+            survey: Its id.
+            shares: `add-up` to move the shares of one question to the nearest that add up to 1;
+                `as-estimated`, or nothing, to leave them right on average.
+        """
+        if shares not in (None, *SHARES):
+            raise Refused(
+                "bad-request", "There are no such shares.", f"Ask for {' or '.join(SHARES)}."
+            )
+        is_adding_up = shares == ADD_UP
         kept, made = self._found(survey)
         shown = self.store.standing(survey).shown
         enough = shown.reports >= made.survey.minimum
+        found = results(made, shown) if enough else ()
         return {
             "survey": survey,
             "title": made.survey.title,
@@ -247,7 +267,8 @@ class Surveys:
             "guarantee": LOCAL,
             "confidence": CONFIDENCE,
             "liars": float(LIARS),
-            "questions": [one.shape() for one in results(made, shown)] if enough else [],
+            "shares": ADD_UP if is_adding_up else AS_ESTIMATED,
+            "questions": [one.shape() for one in (adding_up(found) if is_adding_up else found)],
         }
 
     def reports(self, survey: str, after: str | None) -> Json:
