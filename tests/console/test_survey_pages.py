@@ -274,6 +274,9 @@ MANY: Final[list[dict[str, Any]]] = [
     {"id": "earns", "text": "How much?", "kind": "number", "low": -50, "high": 9_999, "unit": "€"},
     {"id": "first", "text": "What first?", "kind": "ranking", "options": ["quiet", "light", "air"]},
 ]  # fmt: skip
+NEEDED: Final = [
+    {**one, "required": True} if one["kind"] in ("yes-no", "choice") else one for one in MANY
+]
 WAVES: Final[dict[str, Any]] = {"series": "Täglich", "ever": 10}
 
 
@@ -284,6 +287,8 @@ WAVES: Final[dict[str, Any]] = {"series": "Täglich", "ever": 10}
         {"questions": MANY, "epsilon": 1}, {"questions": MANY, "epsilon": 5},
         {"questions": MANY, "epsilon": 10, "lifetime": 10},
         {"questions": MANY, **WAVES, "series": "Öfter"},
+        {"questions": NEEDED, "epsilon": 1}, {"questions": NEEDED, "epsilon": 9, "lifetime": 9},
+        {"questions": NEEDED, **WAVES, "series": "Immer alle"},
     ],
 )  # fmt: skip
 def test_script_and_python_say_the_same(
@@ -298,7 +303,9 @@ def test_script_and_python_say_the_same(
             {"way": "car", "first": ["light", "air", "quiet"]},
         ]
     ]  # fmt: skip
-    secrets = [[n, *range(31)] for n in range(25)]
+    needed = {question.id for question in asked.survey.questions if question.is_required}
+    cases = [case for case in cases if needed <= set(case)]
+    secrets = [[n, *range(31)] for n in range(25 * 6 // len(cases))]
     with visiting(browser, service, f"/s/{survey}") as page:
         found = page.evaluate(
             """async ([file, survey, text, cases, secrets]) => {
@@ -321,6 +328,24 @@ def test_script_and_python_say_the_same(
     words = [[said for _, said in words_for(asked, report)] for report in ours]
     assert found == [survey, ours, words]
     assert len(set(ours)) > 30 or "budget" in changed
+
+
+def test_a_question_that_needs_an_answer_is_not_sent_without_one(
+    browser: Browser, service: Service
+) -> None:
+    survey = published(service, questions=[*NEEDED[:1], *MANY[2:3]])
+    (code,) = invited(service, survey, 1)
+    with visiting(browser, service, f"/s/{survey}#{code}") as page:
+        page.wait_for_selector("#flip")
+        assert page.locator("#q0-none").count() == 0
+        page.click("#flip")
+        expect(page.locator("#trouble")).to_contain_text("needs an answer")
+        expect(page.locator("#fallen")).to_be_hidden()
+        page.check("#q0-1")
+        page.click("#flip")
+        page.click("#send")
+        page.wait_for_selector("#mark", state="visible")
+    assert len(counted(service, survey)) == 1
 
 
 def test_an_answer_without_a_network_is_kept_and_sent_later_once(

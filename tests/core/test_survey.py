@@ -22,6 +22,8 @@ from sfumato.core.ballot import (
 from sfumato.core.blind import PublicKey
 from sfumato.core.local.k_ary import KAry
 from sfumato.core.local.law import epsilon_of
+from sfumato.core.local.permanent import Waves
+from sfumato.core.local.subset import Subset
 from sfumato.core.refusal import Refused
 from sfumato.core.survey import read_survey
 from sfumato.core.survey_coins import sides_of
@@ -113,6 +115,12 @@ def test_another_key_is_another_id() -> None:
         {"questions": [{"id": "a", "text": "a", "kind": "yes-no"}] * 2},
         {"questions": [{"id": i, "text": "a", "kind": "yes-no"} for i in "ab"]},
         {"questions": [{"text": "a", "kind": "several", "options": ["b", "c"]}] * 2},
+        {"questions": [{"text": "a", "kind": "number", "low": 0, "high": 3, "required": True}]},
+        {"questions": [{"text": "a", "kind": "several", "options": ["b", "c"], "required": True}]},
+        {"questions": [{"text": "a", "kind": "yes-no", "required": "yes"}]},
+        {"questions": [{"text": "a", "kind": "yes-no", "required": 1}]},
+        {"questions": [{"text": "a", "kind": "yes-no", "required": True}], "paper": True},
+        {"questions": [{"text": "a", "kind": "yes-no", "required": True}], "format": 1},
     ],
 )  # fmt: skip
 def test_what_is_no_survey_is_refused(changed: dict[str, Any]) -> None:
@@ -261,6 +269,77 @@ def test_silence_is_hidden_like_every_answer() -> None:
     most = (exp(1) / (exp(1) + 2)) * 1500
     assert abs(tally[2] - most) < 85
     assert min(tally) > 200
+
+
+# --- questions that need an answer ----------------------------------------------------------------
+
+NEEDED: list[dict[str, Any]] = [
+    {"id": "smokes", "text": "Do you smoke?", "kind": "yes-no", "required": True},
+    {"id": "way", "text": "How?", "kind": "choice", "options": ["foot", "bus"], "required": True},
+    {"id": "lines", "text": "Which?", "kind": "choice", "options": [f"l{n}" for n in range(18)],
+     "required": True},
+]  # fmt: skip
+SAID: dict[str, Truth] = {"smokes": True, "way": "bus", "lines": "l7"}
+
+
+@pytest.mark.parametrize("epsilon", [1, 4, 10])
+@pytest.mark.parametrize("changed", [{}, {"budget": "sampled"}, {"series": "s", "ever": 10}])
+def test_where_an_answer_is_needed_there_is_no_category_for_none(
+    epsilon: int, changed: dict[str, Any]
+) -> None:
+    survey = made(questions=NEEDED, epsilon=epsilon, lifetime=10, **changed)
+    assert [coin.size for coin in survey.coins if isinstance(coin, KAry | Subset | Waves)] == [
+        2, 2, 18,
+    ]  # fmt: skip
+    assert float(survey.epsilon) <= epsilon
+    assert read_survey(survey.survey.shape()) == survey.survey
+    found = results(survey, _told(survey, SAID, 400))
+    labels = [[e.label for e in one.estimates] for one in found]
+    assert labels == [["yes", "no"], ["foot", "bus"], [f"l{n}" for n in range(18)]]
+
+
+def test_a_share_of_those_who_all_answered_comes_back() -> None:
+    survey = made(questions=NEEDED[:1], epsilon=1, people=2000)
+    yes = _told(survey, {"smokes": True}, 1400)
+    rest = [
+        make_report(survey, {"smokes": False}, (n + 9000).to_bytes(32, "big")) for n in range(600)
+    ]
+    one, other = results(survey, yes.with_reports(rest))[0].estimates
+    assert one.low < 0.7 < one.high
+    assert one.value + other.value == pytest.approx(1)
+    with_none = made(questions=DESIGN["questions"][:1], epsilon=1, people=2000)
+    assert expected(survey.survey)[0].error < 0.85 * expected(with_none.survey)[0].error
+
+
+@pytest.mark.parametrize("budget", ["split", "sampled"])
+def test_a_device_with_a_blank_makes_no_report_whatever_it_would_have_drawn(budget: str) -> None:
+    survey = made(questions=[*NEEDED, DESIGN["questions"][3]], budget=budget)
+    for n in range(40):
+        secret = bytes([n]) * 32
+        assert read_report(survey, make_report(survey, SAID, secret))
+        for name in SAID:
+            for blank in ({k: v for k, v in SAID.items() if k != name}, {**SAID, name: None}):
+                with pytest.raises(Refused):
+                    make_report(survey, blank, secret)
+
+
+def test_a_report_of_no_answer_is_none_where_an_answer_is_needed() -> None:
+    survey = made(questions=NEEDED[:2], epsilon=1)
+    assert read_report(survey, "0.0.1 1.0.1")
+    for text in ("0.0.2 1.0.1", "0.0.1 1.0.2"):
+        with pytest.raises(Refused):
+            read_report(survey, text)
+
+
+def test_a_question_that_needs_no_answer_is_written_as_it_always_was() -> None:
+    shape: Any = made().survey.shape()
+    assert all("required" not in question for question in shape["questions"])
+    needed = made(
+        questions=[{**one, "required": one["kind"] == "yes-no"} for one in DESIGN["questions"]]
+    )
+    assert needed.id != made().id
+    assert needed.memos[0] != made().memos[0]
+    assert needed.memos[1:] == made().memos[1:]
 
 
 def test_the_error_that_was_announced_is_the_error_that_comes() -> None:

@@ -158,6 +158,7 @@ def found_in(seed: int) -> tuple[Answered, ...]:
     made, dice = Published(read_survey(ASKED), PublicKey(1, 1)), np.random.default_rng(seed)
     counts = []
     for question, coin in zip(made.survey.questions, made.coins, strict=True):
+        assert isinstance(coin, KAry | Subset)
         slots = [dice.integers(0, 60, size=coin.size).tolist() for _ in range(question.slots)]
         is_set = isinstance(coin, Subset)  # of sets, how many reports there were comes first
         counts.append(tuple((60, *slot) if is_set else tuple(slot) for slot in slots))

@@ -72,7 +72,8 @@ def _odds(one: dict[str, Any]) -> str:  # Any: as above
     """Return how often a report is due to the truth, and what is sent."""
     if one["ways"]:
         whose = "have their own answer sent"
-        chance = f"pick one of all {one['ways']} answers, “no answer” among them"
+        among = "" if one["required"] else ", “no answer” among them"
+        chance = f"pick one of all {one['ways']} answers{among}"
     else:
         whose = "have their own answer in what is sent, on purpose"
         chance = "pick what is sent without a look at the answer"

@@ -21,7 +21,7 @@ from sfumato.core.local.k_ary import KAry
 from sfumato.core.local.oracle import simulate
 from sfumato.core.local.words import PARTS, among, drawn
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.survey import NO_ANSWER, Question, Survey, read_survey
+from sfumato.core.survey import Question, Survey, read_survey
 from sfumato.core.survey_coins import NUMBERS, kept_of
 from sfumato.core.survey_estimate import Estimate, Expected, expected, results, tried
 from sfumato.core.survey_tally import Tally
@@ -126,13 +126,19 @@ class LocalSurvey:
                 f"{question.id}: a simulation here is of yes or no, or of a choice.",
                 "Try the others with devices of your own: sfumato.client.respondent.Device.",
             )
-        words = [*(question.options or ("yes", "no")), NO_ANSWER]
+        words = question.words
         unknown = sorted(set(shares) - set(words))
         if unknown or min(shares.values(), default=0) < 0 or sum(shares.values()) > 1 + 1e-9:
             raise Refused(
                 "bad-survey",
                 f"{question.id}: shares are of {', '.join(words)}, and add up to 1 at most.",
                 "Mend them.",
+            )
+        if question.is_required and sum(shares.values()) < 1 - 1e-9:
+            raise Refused(
+                "bad-survey",
+                f"{question.id} needs an answer, and some would give none.",
+                "Give shares that add up to 1.",
             )
         ends = np.cumsum([shares.get(word, 0.0) for word in words[:-1]])
         spots = among(drawn(Coins(self.draw), 1, people)[0], 1 << 20) / (1 << 20)

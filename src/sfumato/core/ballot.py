@@ -168,7 +168,8 @@ def is_wave_beside(one: Published, other: Published) -> bool:
 
 def shape_of(question: Question) -> tuple[object, ...]:
     """Return what a question's permanent answers hang on besides its words."""
-    return question.kind, list(question.options), question.low, question.high, question.unit
+    shape = (question.kind, list(question.options), question.low, question.high, question.unit)
+    return (*shape, "required") if question.is_required else shape
 
 
 @dataclass(frozen=True)
@@ -255,6 +256,7 @@ def make_report(published: Published, truths: Mapping[str, Truth], secret: bytes
     Which question or part is answered is drawn before any truth is looked at.
     """
     survey, scope = published.survey, "" if published.survey.series else published.id
+    _check_required(survey, truths)
     chosen = list(range(len(survey.questions)))
     if survey.budget == "sampled":
         word = words_of(secret, ["question", scope, *published.memos])[0]
@@ -263,6 +265,17 @@ def make_report(published: Published, truths: Mapping[str, Truth], secret: bytes
         _answered(published, number, truths.get(survey.questions[number].id), secret)
         for number in chosen
     )
+
+
+def _check_required(survey: Survey, truths: Mapping[str, Truth]) -> None:
+    """Refuse a blank where an answer is required, whichever question is drawn (decision 0121)."""
+    for question in survey.questions:
+        if question.is_required and truths.get(question.id) is None:
+            raise Refused(
+                "bad-request",
+                f"{question.id} needs an answer: this survey has no “no answer” to it.",
+                "Answer it, or do not take part; nothing was sent.",
+            )
 
 
 def _answered(published: Published, number: int, truth: Truth, secret: bytes) -> Said:

@@ -24,6 +24,7 @@ from sfumato.core.refusal import Refused
 Kind = Literal["yes-no", "choice", "several", "number", "ranking"]
 Budget = Literal["split", "sampled"]
 KINDS: Final = ("yes-no", "choice", "several", "number", "ranking")
+REQUIRABLE: Final = ("yes-no", "choice")
 BUDGETS: Final = ("split", "sampled")
 NO_ANSWER: Final = "no answer"
 FORMATS: Final = (1, 2)  # 1 has k-ary coins alone (core/survey_coins.py); both are read for ever
@@ -40,7 +41,7 @@ _DOMAIN: Final = b"sfumato-survey/1\n"
 
 @dataclass(frozen=True)
 class Question:
-    """One question; "no answer" is always something that can be said."""
+    """One question; "no answer" is something that can be said, unless the design leaves it out."""
 
     id: str
     text: str
@@ -49,6 +50,7 @@ class Question:
     low: int = 0  # of a number
     high: int = 0
     unit: str = ""
+    is_required: bool = False  # of a yes or no, or a choice: nobody can say "no answer"
 
     @property
     def slots(self) -> int:
@@ -68,12 +70,18 @@ class Question:
 
     @property
     def categories(self) -> int:
-        """Return in how many ways a sub-question is answered; the last is always no answer."""
-        return len(self.options) + 1 if self.kind == "choice" else 3
+        """Return in how many ways a sub-question is answered; the last is no answer, if any is."""
+        answers = len(self.options) if self.kind == "choice" else 2
+        return answers if self.is_required else answers + 1
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the answers of a yes or no, or a choice, in their order."""
+        return (*(self.options or ("yes", "no")), *(() if self.is_required else (NO_ANSWER,)))
 
     def said(self, slot: int, category: int) -> str:
         """Return in words what one randomised answer says."""
-        if category == self.categories - 1:
+        if category == self.categories - 1 and not self.is_required:
             return NO_ANSWER
         if self.kind == "choice":
             return self.options[category]
@@ -186,6 +194,8 @@ def read_survey(shape: object) -> Survey:
     )
     if made.closes < made.opens:
         raise bad_survey("a survey closes on the day it opens, or later")
+    if any(question.is_required for question in questions) and (made.paper or made.format == 1):
+        raise bad_survey("with dice, and in format 1, no answer is always there")
     if made.paper and (made.budget != "split" or not all(map(_fits_dice, questions))):
         raise bad_survey(f"on paper all is asked: yes or no, or a choice of {MOST_THROWN} at most")
     if made.ever is not None and (not made.series or made.paper or made.format == 1):
@@ -214,7 +224,7 @@ _SURVEY: Final = frozenset(
         "opens", "closes", "lifetime", "series", "paper", "ever",
     }
 )  # fmt: skip
-_QUESTION: Final = frozenset({"id", "text", "kind", "options", "low", "high", "unit"})
+_QUESTION: Final = frozenset({"id", "text", "kind", "options", "low", "high", "unit", "required"})
 
 
 def _question_shape(question: Question) -> dict[str, object]:
@@ -223,13 +233,20 @@ def _question_shape(question: Question) -> dict[str, object]:
         made["options"] = list(question.options)
     if question.kind == "number":
         made |= {"low": question.low, "high": question.high, "unit": question.unit}
+    if question.is_required:  # of all others the text is what it was before there were any
+        made["required"] = True
     return made
 
 
 def _question(shape: object, name: str) -> Question:
     table = _table(shape, name, _QUESTION)
     kind = cast("Kind", _word(table, "kind", KINDS, None))
-    made = Question(_text(table, "id", 40, name), _text(table, "text", 500), kind)
+    is_required = _flag(table, "required")
+    if is_required and kind not in REQUIRABLE:
+        raise bad_survey(f"{name}: only a yes-no or a choice can be required")
+    made = Question(
+        _text(table, "id", 40, name), _text(table, "text", 500), kind, is_required=is_required
+    )
     if kind == "number":
         low = _whole(table, "low", -LARGEST_NUMBER, LARGEST_NUMBER)
         high = _whole(table, "high", -LARGEST_NUMBER, LARGEST_NUMBER)

@@ -243,10 +243,11 @@ def _row(coin: Coin, number: int) -> np.ndarray:
 
 
 def _listed(question: Question, coin: Subset, number: int) -> str:
-    """Return the options in the set, which a report of a set is; no answer may be one."""
+    """Return the answers in the set, which a report of a set is."""
     times, shift = number & 0xFFFF, number >> 16
-    words = (*question.options, NO_ANSWER)
-    inside = [w for v, w in enumerate(words) if (times * v + shift) % coin.field < coin.chosen]
+    inside = [
+        w for v, w in enumerate(question.words) if (times * v + shift) % coin.field < coin.chosen
+    ]
     return f"one of: {', '.join(inside)}" if inside else "none of these"
 
 

@@ -30,7 +30,7 @@ from sfumato.core.local.respondents import moved_mean
 from sfumato.core.local.simplex import nearest
 from sfumato.core.local.subset import Subset
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.survey import NO_ANSWER, Question, Survey
+from sfumato.core.survey import Question, Survey
 from sfumato.core.survey_coins import (
     NUMBERS,
     Answers,
@@ -162,8 +162,7 @@ def _mean(question: Question, coin: Numbers, counts: tuple[int, ...], reports: i
 
 def _shares(question: Question, coin: Answers, slots: _Slots, reports: int) -> Iterable[Estimate]:
     for _, counts in slots:
-        words = [*(question.options or ("yes", "no")), NO_ANSWER]
-        for place, label in enumerate(words):
+        for place, label in enumerate(question.words):
             yield _share(label, coin, counts, place, reports)
 
 

@@ -47,6 +47,7 @@ def _odds(question: Question, coin: Coin, paper: bool) -> dict[str, object]:
         "chance": 100 - told,
         "ways": coin.size if isinstance(coin, KAry | Waves) else None,
         "sent": _sent(question, coin),
+        "required": question.is_required,
         "epsilon": float(coin.epsilon),
         "guess": surer(coin.epsilon),
         "sides": sides_of(coin) if paper and isinstance(coin, KAry) else None,
@@ -61,7 +62,8 @@ def _sent(question: Question, coin: Coin) -> str:
         return ""
     if isinstance(coin, Subset):
         some = round(coin.chosen * coin.size / coin.field)
-        return f"a list of about {max(1, some)} of the {coin.size} answers, “no answer” among them"
+        among = "" if question.is_required else ", “no answer” among them"
+        return f"a list of about {max(1, some)} of the {coin.size} answers{among}"
     if isinstance(coin, Piecewise):
         return _stretch(question, coin.window)
     if isinstance(coin, KAry | Waves) or not hasattr(coin, "window"):

@@ -10,6 +10,7 @@ import click
 
 WRONG: Final = object()  # what was typed answers nothing
 _MARK: Final = "  | "
+_NEEDED: Final = "It needs an answer. Who gives none stops here (Ctrl-C): nothing has been sent."
 _LONGEST: Final = 12  # digits of a number: more than any survey's
 
 
@@ -33,13 +34,13 @@ def ask(question: Any, number: int, of: int) -> Any:  # Any: a question, and wha
         read = truth_of(question, typed.strip())
         if read is not WRONG:
             return read
-        click.echo("That is no answer to it.", err=True)
+        click.echo(_NEEDED if not typed.strip() else "That is no answer to it.", err=True)
 
 
 def truth_of(question: Any, typed: str) -> Any:  # Any: as above
     """Return the true answer that was typed: None is no answer, WRONG is none of the question's."""
     if not typed:
-        return None
+        return WRONG if question.is_required else None
     match question.kind:
         case "yes-no":
             return {"yes": True, "y": True, "no": False, "n": False}.get(typed.lower(), WRONG)

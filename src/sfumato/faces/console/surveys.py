@@ -106,7 +106,7 @@ def _form(
     asked = [
         {
             part: form.text(f"{part}{n}")
-            for part in ("text", "kind", "options", "low", "high", "unit")
+            for part in ("text", "kind", "options", "low", "high", "unit", "required")
         }
         for n in range(count)
     ]
@@ -139,6 +139,8 @@ def _question(form: Form, n: int) -> dict[str, object]:
     elif kind != "yes-no":
         lines = form.text(f"options{n}").split("\n")
         made["options"] = [line.strip() for line in lines if line.strip()]
+    if form.has(f"required{n}"):
+        made["required"] = True
     return made
 
 

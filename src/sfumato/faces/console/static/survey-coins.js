@@ -30,12 +30,14 @@ export function slotsOf(question) {
 }
 
 export function categoriesOf(question) {
-  return question.kind === "choice" ? question.options.length + 1 : 3;
+  const answers = question.kind === "choice" ? question.options.length : 2;
+  return question.required ? answers : answers + 1;
 }
 
 // The true answer of one part as a whole number; null is no answer.
 export function valueOf(question, slot, truth) {
   if (truth === null || truth === undefined) {
+    if (question.required) throw new Error("a question needs an answer");
     return question.kind === "number" ? question.low - 1 : -1;
   }
   if (question.kind === "yes-no") return truth ? 0 : 1;
@@ -108,6 +110,9 @@ async function answered(published, survey, number, truth, secret) {
 // Every answer that will be sent, for truths by question id; which are drawn comes first.
 export async function reportOf(published, survey, truths, secret) {
   const { questions, budget } = published.survey;
+  for (const { id, required } of questions) {
+    if (required && (truths[id] ?? null) === null) throw new Error("a question needs an answer");
+  }
   let chosen = questions.map((_, number) => number);
   if (budget === "sampled") {
     const scope = scopeOf(published, survey);
@@ -142,7 +147,8 @@ export function inWords(question, coin, slot, said) {
 
 function asList(question, { field, chosen }, said) {
   const [times, shift] = [said % 65536, Math.floor(said / 65536)];
-  const inside = [...question.options, NO_ANSWER].filter(
+  const words = question.required ? question.options : [...question.options, NO_ANSWER];
+  const inside = words.filter(
     (_, at) => (times * at + shift) % field < chosen,
   );
   return inside.length ? `one of: ${inside.join(", ")}` : "none of these";
@@ -158,7 +164,7 @@ function asStretch(question, { steps, window }, place) {
 }
 
 function asAnswer(question, slot, category) {
-  if (category === categoriesOf(question) - 1) return NO_ANSWER;
+  if (!question.required && category === categoriesOf(question) - 1) return NO_ANSWER;
   if (question.kind === "choice") return question.options[category];
   if (question.kind === "number") {
     return `${category ? question.high : question.low} ${question.unit}`.trim();

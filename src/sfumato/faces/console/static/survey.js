@@ -197,7 +197,8 @@ function truthOf(field, question) {
   }
 }
 
-function wanted({ kind, low, high }) {
+function wanted({ kind, low, high, required }) {
+  if (required) return "It needs an answer. Nothing has been sent: who gives none does not take part.";
   if (kind === "number") return `It takes a whole number from ${low} to ${high}; empty is no answer.`;
   if (kind === "ranking") return "Each place is given once, or none is; all empty is no answer.";
   return "“None of these” and “I give no answer” stand alone.";
@@ -209,7 +210,7 @@ function truths(published) {
   for (const [number, question] of published.survey.questions.entries()) {
     const field = document.querySelector(`[data-question="${number}"]`);
     const truth = truthOf(field, question);
-    if (truth === undefined) {
+    if (truth === undefined || (truth === null && question.required)) {
       field.querySelector("input, select").focus();
       trouble(`“${question.text}” is not answered as it asks.`, wanted(question));
       return undefined;
