@@ -134,6 +134,6 @@ def _row(area: str, killed: int, same: int, alive: int, unknown: int) -> str:
 
 
 if __name__ == "__main__":
-    os.nice(10)
+    os.nice(max(0, 10 - os.nice(0)))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the copy is removed
     sys.exit(main(sys.argv[1:]))
