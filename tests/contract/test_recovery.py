@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgers import CAP, Place, asked
-from sfumato.core.account import Account, ChainPlace, Charged, Debtor, Head, Settled, Settling
+from sfumato.core.account import (
+    Account,
+    AnchorSums,
+    ChainPlace,
+    Charged,
+    Debtor,
+    Head,
+    Settled,
+    Settling,
+)
 from sfumato.core.filters import Cap
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Refused
@@ -292,6 +301,7 @@ def test_records_are_folded_and_nothing_of_them_is_lost(
         known = {one.account.name: one.account.spent for one in sums.accounts}
         assert known == disk.spent()
         sizes.append((disk.folder / "anchor").stat().st_size)
+        assert _sums_by_the_older_slot(disk) is not None  # if the newest is torn, that is read
     assert sizes[-1] < 40_000
     truth = disk.spent()
     ledger = disk.restore("backup")
@@ -328,6 +338,15 @@ def test_whatever_was_charged_is_charged_after_a_restore(
         ledger.acknowledge("restored")
         assert measured(ledger)
     assert disk.spent() == truth
+
+
+def _sums_by_the_older_slot(disk: Disk) -> AnchorSums | None:
+    content = bytearray((disk.folder / "anchor").read_bytes())
+    turns = [json.loads(content[at + 64 : at + SLOT_BYTES].rstrip(b"\n"))["turn"] for at in SLOTS]
+    newest = SLOTS[turns.index(max(turns))]
+    content[newest : newest + SLOT_BYTES] = bytes(SLOT_BYTES)
+    (disk.folder / "torn").write_bytes(content)
+    return FileAnchor(disk.folder / "torn").sums()
 
 
 def _as_older_versions_wrote_it(path: Path) -> None:

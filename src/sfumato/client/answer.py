@@ -207,6 +207,7 @@ class Answer:
             f"{self.guarantee}, {paid}, {left:g} left.",
             *array_lines(self.arrays),
             *rank_lines(receipt),
+            *([str(receipt["window"]["says"])] if "window" in receipt else []),
             *([f"{receipt['not_dp']} of these people."] if "not_dp" in receipt else []),
             *self.notes,
         )

@@ -68,7 +68,8 @@ class Budget(_Shown):
         lines = table_text(*self.table())
         if self["cap"]["delta"]:
             lines.append(f"delta: {self['left']['delta']:g} left of {self['cap']['delta']:g}")
-        return lines
+        window = self.shape.get("window")
+        return [*lines, str(window["says"])] if isinstance(window, dict) else lines
 
     def _repr_html_(self) -> str:
         return table_html(*self.table())
@@ -317,9 +318,10 @@ class CardView(_Shown):
         """Return the card in plain lines."""
         unit = "a row" if self["unit"] == "row" else f"a person ({self['unit']})"
         budget = self["budget"]
+        per = f" per {self['window']}" if "window" in self.shape else ""
         return [
             f"{self['name']}, version {self['version']}, people: {self['people']}",
-            f"unit of privacy: {unit}; epsilon {budget['epsilon']:g}, delta {budget['delta']:g}",
+            f"unit of privacy: {unit}; epsilon {budget['epsilon']:g}, delta {budget['delta']:g}{per}",
             f"may ask: {', '.join(self['who']) or 'nobody but the owner'}",
             *([f"guarantee: {self['not_dp']}"] if "not_dp" in self.shape else []),
             *([_average_line(self["secure_average"])] if "secure_average" in self.shape else []),

@@ -44,14 +44,21 @@ class Account:
     name: str
     cap: Cap
     spent: Debt
+    window: str | None = None  # the account of the open window, whose cap and spent these are
+    lifetime: Debt | None = None  # what was spent in all windows, where there are windows
 
 
 @dataclass(frozen=True)
 class Debtor:
-    """An account that pays for a charge; `cap` opens it if it is not there yet."""
+    """An account that pays for a charge; `cap` opens it if it is not there yet.
+
+    One with windows pays from the account of the open window as well (`core/windows.py`).
+    """
 
     account: str
     cap: Cap
+    window: str | None = None  # day, week, month, quarter or year
+    window_cap: Cap | None = None
 
 
 def _always() -> None:

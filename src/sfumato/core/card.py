@@ -24,6 +24,7 @@ from sfumato.core.cell_formats import (
 )
 from sfumato.core.columns import Column, read_columns
 from sfumato.core.refusal import Refused
+from sfumato.core.windows import UNITS
 
 ROW: Final = "row"
 MAX_TABLES: Final = 20
@@ -88,6 +89,7 @@ class Card:
     airlock: AirlockTerms | None = (
         None  # who reviews what leaves without noise; nobody: nothing does
     )
+    window: str | None = None  # the calendar window that budget and caps are for; None: for ever
     averages: AverageTerms | None = None  # whether sums over sites leave without noise: none does
     file: FileFormat = UTF8  # how the rows' file is written, if it is a text
 
@@ -152,7 +154,7 @@ class Card:
 _CARD_KEYS: Final = {
     "unit", "people", "version", "budget", "nulls", "caps", "ask", "columns", "max_groups",
     "max_rows", "size", "delta_per_request", "limits", "tables", "bids", "airlock",
-    "secure_average", "decimal", "thousands", "encoding", "header",
+    "secure_average", "decimal", "thousands", "encoding", "header", "window",
 }  # fmt: skip
 
 
@@ -200,9 +202,16 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         folders=folders,
         description="" if described is None else read_description(described),
         airlock=read_airlock(shape["airlock"]) if "airlock" in shape else None,
+        window=_window(shape.get("window")),
         averages=read_averages(shape["secure_average"]) if "secure_average" in shape else None,
         file=file,
     )
+
+
+def _window(word: object) -> str | None:
+    if word is not None and word not in UNITS:
+        raise bad_card(f"window is one of {', '.join(UNITS)}")
+    return None if word is None else str(word)
 
 
 def _raised_by_two(word: object) -> bool:

@@ -46,6 +46,7 @@ def card_json(card: Card) -> Json:
         "delta_per_request": float(card.delta_per_request),
         "columns": [_column_json(column) for column in card.columns],
         "tables": [_table_json(table) for table in card.tables],
+        **({} if card.window is None else {"window": card.window}),
         **({} if card.bids is None else {"bids": list(card.bids)}),
         **({"dataset_description": json.loads(card.description)} if card.description else {}),
         **({} if card.folders is None else {"folders": asdict(card.folders)}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Protocol
 
 import numpy as np
@@ -258,6 +259,14 @@ class LedgerStore(Protocol):
 
     def acknowledge_loss(self, loss: Loss, why: str) -> Head:
         """Open a new epoch, debit exactly what was lost, and thaw."""
+        ...
+
+    def window_day(self) -> date:
+        """Return the day by which windows are opened now (`core/windows.py`)."""
+        ...
+
+    def trust_day(self, mark: Mark) -> date | None:
+        """Trust the clock's day by the owner's word; None where a later one was trusted."""
         ...
 
     def is_moved(self) -> bool:

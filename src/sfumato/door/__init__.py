@@ -1,6 +1,7 @@
 """The guarded door: the only way a number leaves."""
 
 from sfumato.door.accounts import (
+    cap_in_all,
     cap_json,
     data_set_account,
     exceeded,
@@ -11,6 +12,7 @@ from sfumato.door.accounts import (
     smallest_next,
     spent_json,
     user_account,
+    window_json,
 )
 from sfumato.door.airlock import (
     AirlockDoor,
@@ -121,6 +123,7 @@ __all__ = [
     "can_average",
     "can_pay",
     "can_train",
+    "cap_in_all",
     "cap_json",
     "charge_ballot",
     "check_airlock",
@@ -169,4 +172,5 @@ __all__ = [
     "top_up_json",
     "training_part",
     "user_account",
+    "window_json",
 ]

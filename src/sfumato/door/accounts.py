@@ -9,9 +9,10 @@ from sfumato.core.account import Account, Debtor
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
-from sfumato.core.filters import cap_of, largest_next_units, left
+from sfumato.core.filters import Cap, cap_of, largest_next_units, left
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Refused
+from sfumato.core.windows import UNBOUNDED, parts_of, spent_in_all
 
 
 def people_account(people: str) -> str:
@@ -38,12 +39,15 @@ def debtors(card: Card, user: str, groups: tuple[str, ...]) -> tuple[Debtor, ...
     """Return everyone who pays when the user asks: the people, the data set, groups, the user."""
     shared = [people_account(card.people), data_set_account(card.name)]
     whole = cap_of(card.budget)
-    paying = [Debtor(account, whole) for account in shared]
+    paying = [(account, whole) for account in shared]
     if card.group_cap is not None:
         cap = cap_of(card.group_cap)
-        paying += [Debtor(group_account(card.name, group), cap) for group in groups]
+        paying += [(group_account(card.name, group), cap) for group in groups]
     own = whole if card.user_cap is None else cap_of(card.user_cap)
-    return (*paying, Debtor(user_account(card.name, user), own))
+    paying.append((user_account(card.name, user), own))
+    if card.window is None:
+        return tuple(Debtor(account, cap) for account, cap in paying)
+    return tuple(Debtor(account, UNBOUNDED, card.window, cap) for account, cap in paying)
 
 
 def budget_of(account: Account) -> Budget:
@@ -51,6 +55,11 @@ def budget_of(account: Account) -> Budget:
     return Budget(
         Fraction(account.cap.epsilon, EPSILON_UNITS), Fraction(2 * account.cap.delta, DELTA_UNITS)
     )
+
+
+def cap_in_all(card: Card, budget: Budget) -> Cap:
+    """Return the cap of an account itself: none where its windows have one each."""
+    return cap_of(budget) if card.window is None else UNBOUNDED
 
 
 def cap_json(account: Account) -> Json:
@@ -87,6 +96,27 @@ def smallest_next(accounts: Iterable[Account]) -> float:
     return units / EPSILON_UNITS  # of two whole numbers, so rounded once
 
 
+def window_json(account: Account) -> Json:
+    """Return which window cap and spent are of, and what was spent in all; nothing without one.
+
+    The guarantee is per window; over several windows the sums add up (decision 0130).
+    """
+    parts = None if account.window is None else parts_of(account.window)
+    if parts is None:
+        return {}
+    lifetime = _debt_json(spent_in_all(account))
+    return {
+        "window": {
+            "per": parts[0],
+            "now": parts[1],
+            "lifetime": lifetime,
+            "says": f"epsilon per {parts[0]}: the budget is for all that is charged in one "
+            f"{parts[0]} (UTC; now {parts[1]}). It renews, so what was spent in all adds up: "
+            f"epsilon {lifetime['epsilon']:g}, delta {lifetime['delta']:g} by now.",
+        }
+    }
+
+
 def left_to_pay(data_set: Account, paying: Iterable[Account]) -> Json:
     """Return what is left of the data set, and the largest epsilon that all would still pay."""
     return {**left_json(data_set), "next_epsilon": smallest_next(paying)}
@@ -104,10 +134,12 @@ def exceeded(account: Account, debt: Debt) -> Refused:
     """Return the refusal that says what was spent, what is needed and what is left."""
     spent, rest = spent_json(account), left_json(account)
     needed = _debt_json(debt)
-    kind, _, name = account.name.partition(":")
+    window = parts_of(account.name)
+    kind, _, name = (account.name if window is None else window[2]).partition(":")
+    when = "" if window is None else f" in {window[1]}"
     return Refused(
         "budget-exceeded",
-        f"The {_KINDS[kind]} {name!r} has epsilon {rest['next_epsilon']:g} left "
+        f"The {_KINDS[kind]} {name!r} has epsilon {rest['next_epsilon']:g} left{when} "
         f"(spent {spent['epsilon']:g} of {cap_json(account)['epsilon']:g}); "
         f"this question needs {needed['epsilon']:g}.",
         _next_step(account, debt),

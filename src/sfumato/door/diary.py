@@ -9,14 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from sfumato.core.account import Account, Charge, Head, Standing
+from sfumato.core.account import Account, Charge, Debtor, Head, Standing
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.expression import Constant, Expr, Json, spelled
 from sfumato.core.expression_json import constant_json
 from sfumato.core.noise.blend import Blend, mean_of
 from sfumato.core.question import Aggregate, Formula, aggregate_text
 from sfumato.core.refusal import Bug
-from sfumato.door.accounts import data_set_account, people_account
+from sfumato.core.windows import spent_in_all
+from sfumato.door.accounts import people_account
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.crowd import beside_dp
 from sfumato.door.locks.dp import GUARANTEE, Blurred, Keys
@@ -227,9 +228,8 @@ def receipt(
 ) -> Json:
     """Return what was asked and paid, by what mechanism, what is left, and where it is written."""
     card = priced.plan.card
-    people, data_set = people_account(card.people), data_set_account(card.name)
-    paying = [debtor.account for debtor in charge.debtors]
-    accounts = _accounts(ledger, standing, (people, data_set, *paying))
+    people = people_account(card.people)
+    accounts = _accounts(ledger, standing, charge.debtors)
     paid = Payment(charge.op, priced.epsilon, priced.delta, standing.debited)
     raised = top_up_json(priced)
     more: Json = {} if raised is None else {"top_up": raised}
@@ -256,10 +256,14 @@ def receipt(
     }
 
 
-def _accounts(ledger: Ledger, standing: Standing, names: tuple[str, ...]) -> dict[str, Account]:
+def _accounts(
+    ledger: Ledger, standing: Standing, debtors: tuple[Debtor, ...]
+) -> dict[str, Account]:
     """Return the accounts as they stood at the head that the receipt names."""
     known = {account.name: account for account in standing.accounts}
-    return known if known.keys() >= set(names) else ledger.accounts(names)
+    is_whole = known.keys() >= {debtor.account for debtor in debtors}
+    is_seen = all(d.window is None or known[d.account].window for d in debtors if is_whole)
+    return known if is_whole and is_seen else ledger.paying(debtors)
 
 
 def not_dp_json(ledger: Ledger, people: str, head: Head | None = None) -> Json:
@@ -290,5 +294,5 @@ INTERVAL = (
 
 def odds_of(account: Account, unit: str) -> str:
     """Return the odds sentence for all that these people have ever been asked (rules 22)."""
-    spent = account.spent
+    spent = spent_in_all(account)
     return odds_in_words(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)

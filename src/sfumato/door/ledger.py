@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sfumato.core.account import (
     Account,
@@ -15,6 +15,7 @@ from sfumato.core.account import (
     Cap,
     Charge,
     Charged,
+    Debtor,
     Exceeded,
     Failed,
     Head,
@@ -28,8 +29,17 @@ from sfumato.core.account import (
 )
 from sfumato.core.chain import NOT_STANDING, disagreement, ledger_frozen
 from sfumato.core.expression import Json, spelled
+from sfumato.core.loss import Debt
 from sfumato.core.ports import Anchor, LedgerStore, Signer
 from sfumato.core.refusal import Refused
+from sfumato.core.windows import (
+    UNBOUNDED,
+    UNITS,
+    is_internal,
+    seen_through,
+    viewed,
+    window_account,
+)
 from sfumato.door.accounts import exceeded
 from sfumato.door.quota import EntryQuota
 from sfumato.door.recovery import UNKNOWN_RECEIPT, measured_loss
@@ -128,7 +138,7 @@ class Ledger:
         match outcome:
             case Charged() | Standing():
                 self.anchor.advance(outcome.head, outcome.accounts)
-                return outcome
+                return self._viewed(outcome, charge.debtors)
             case Failed():
                 raise question_failed()
             case Exceeded(account=account):
@@ -155,7 +165,10 @@ class Ledger:
             self.quota.add(charge, one)
             if isinstance(one, Charged | Standing):
                 self.anchor.advance(one.head, one.accounts)
-        return ended
+        return [
+            self._viewed(one, charge.debtors) if isinstance(one, Charged | Standing) else one
+            for charge, one in zip(charges, ended, strict=True)
+        ]
 
     def answer_of(self, user: str, op: str) -> str | None:
         """Return the answer that the user's operation was given, or None."""
@@ -172,7 +185,7 @@ class Ledger:
         """
         settled = self.store.settle(user, op, answer, names, self._mark())
         self.anchor.advance(settled.head)
-        return settled
+        return replace(settled, accounts=viewed(settled.accounts))
 
     def settle_all(self, answers: Sequence[Settling]) -> list[Settled | Exception]:
         """Return what stands under each of the operations, once all is durable; or its error."""
@@ -180,7 +193,10 @@ class Ledger:
         for one in ended:
             if isinstance(one, Settled):
                 self.anchor.advance(one.head)
-        return ended
+        return [
+            replace(one, accounts=viewed(one.accounts)) if isinstance(one, Settled) else one
+            for one in ended
+        ]
 
     def fail(self, user: str, op: str, shape: str | None) -> None:
         """Mark the operation as failed; its charge stays."""
@@ -253,9 +269,54 @@ class Ledger:
 
     def accounts(self, names: tuple[str, ...]) -> dict[str, Account]:
         """Return those of the accounts that have been opened; each is read once."""
-        return {
-            account.name: account for account in self.store.accounts_of(list(dict.fromkeys(names)))
-        }
+        found = self.store.accounts_of(list(dict.fromkeys(names)))
+        endless = [account.name for account in found if account.cap == UNBOUNDED]
+        if endless:
+            day = self.store.window_day()
+            opened = [window_account(unit, day, name) for unit in UNITS for name in endless]
+            found = (*found, *self.store.accounts_of(opened))
+        return {account.name: account for account in viewed(found)}
+
+    def every_account(self) -> tuple[Account, ...]:
+        """Return every account, by name, as the open window has it."""
+        names = (account.name for account in self.store.accounts())
+        known = self.accounts(tuple(name for name in names if not is_internal(name)))
+        return tuple(known[name] for name in sorted(known))
+
+    def paying(self, debtors: Sequence[Debtor]) -> dict[str, Account]:
+        """Return the accounts of those who pay as they stand, opened or not, in their order."""
+        known = self.accounts(tuple(debtor.account for debtor in debtors))
+        return {debtor.account: self._standing(debtor, known) for debtor in debtors}
+
+    def _viewed(self, outcome: Charged | Standing, debtors: Sequence[Debtor]) -> Charged | Standing:
+        """Return the outcome with its accounts as their windows have them."""
+        known = {account.name: account for account in viewed(outcome.accounts)}
+        if any(debtor.window for debtor in debtors):
+            known |= {one.account: self._standing(one, known) for one in debtors}
+        accounts = tuple(known.values())
+        if isinstance(outcome, Charged):
+            return replace(outcome, accounts=accounts)
+        paid = tuple(name for name in outcome.debited if not is_internal(name))
+        return replace(outcome, accounts=accounts, debited=paid)
+
+    def _standing(self, debtor: Debtor, known: dict[str, Account]) -> Account:
+        found = known.get(debtor.account, Account(debtor.account, debtor.cap, Debt()))
+        if debtor.window is None or debtor.window_cap is None or found.window is not None:
+            return found
+        name = window_account(debtor.window, self.store.window_day(), debtor.account)
+        return seen_through(found, Account(name, debtor.window_cap, Debt()))
+
+    def confirm_clock(self, by: str, why: str) -> Head:
+        """Trust the clock's day by the owner's word: budgets per window go on by it."""
+        self.check_history()
+        if self.store.trust_day(self._mark()) is None:
+            raise Refused(
+                "not-allowed",
+                "A later day than the clock's was trusted once, so the clock is wrong now or was "
+                "then.",
+                "Set the clock right; windows that were opened too early last until they are over.",
+            )
+        return self.note("clock-confirmed", {"by": by, "why": why})
 
     def check_broken(self) -> None:
         """Refuse where there is nothing to acknowledge: the history holds."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 from sfumato.core.account import Account, Entry, Head
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
-from sfumato.door.accounts import data_set_account, left_to_pay
+from sfumato.door.accounts import data_set_account, left_to_pay, people_account, window_json
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,12 @@ def payment_json(paid: Payment, seq: int, data_set: str, accounts: Mapping[str, 
 
     `accounts` are those of all who pay for questions to that data set.
     """
+    people = next(one for one in accounts.values() if one.name.startswith(people_account("")))
     return {
         "epsilon": float(paid.epsilon),
         "delta": float(paid.delta),
         "left": left_to_pay(accounts[data_set_account(data_set)], accounts.values()),
+        **window_json(people),
         "op": paid.op,
         "seq": seq,
         "free": not paid.by,

@@ -267,7 +267,7 @@ def _receipt(
 ) -> Json:
     card, run = order.card, order.run
     names = people_account(card.people), data_set_account(card.name)
-    accounts = ledger.accounts((*names, *(debtor.account for debtor in charge.debtors)))
+    accounts = ledger.paying(charge.debtors)
     paid = Payment(charge.op, run.epsilon, run.spent_delta, standing.debited)
     return {
         **payment_json(paid, standing.seq, card.name, accounts),

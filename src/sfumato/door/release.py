@@ -20,7 +20,6 @@ from sfumato.core.account import (
 )
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
-from sfumato.core.loss import Debt
 from sfumato.core.ports import Engine
 from sfumato.core.refusal import Bug, Refused
 from sfumato.door.accounts import debtors
@@ -84,8 +83,7 @@ class Release:
 def accounts_paying(ledger: Ledger, card: Card, asker: Asker) -> list[Account]:
     """Return the accounts of all who pay: the people, the data set, groups, the user."""
     paying = debtors(card, asker.user, asker.groups)
-    known = ledger.accounts(tuple(debtor.account for debtor in paying))
-    return [known.get(d.account, Account(d.account, d.cap, Debt())) for d in paying]
+    return list(ledger.paying(paying).values())
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,10 @@ def _as_it_stands(door: Door, begun: Begun, standing: Standing) -> Release:
 
 def _settling(begun: Begun, text: str) -> Settling:
     charge = begun.charge
-    return Settling(charge.user, charge.op, text, tuple(d.account for d in charge.debtors))
+    known = {account.name: account.window for account in begun.outcome.accounts}
+    names = [d.account for d in charge.debtors]
+    windows = [window for name in names if (window := known.get(name)) is not None]
+    return Settling(charge.user, charge.op, text, (*names, *windows))
 
 
 def _priced(door: Door, order: Order, card: Card) -> Priced:

@@ -21,6 +21,7 @@ from sfumato.core.ports import Dice, Engine, IntegerArray
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Participant
+from sfumato.core.windows import spent_in_all
 from sfumato.door.accounts import debtors, exceeded, left_to_pay
 from sfumato.door.diary import answer_text, not_dp_json, shown
 from sfumato.door.ledger import Ledger
@@ -91,7 +92,7 @@ def price_of(door: SumDoor, card: Card, asker: Asker, sum_: SumPlan) -> Json:
     """Return what a sum costs here, whether it fits, and what would be left; nothing is spent."""
     accounts = accounts_paying(door.ledger, card, asker)
     debt = debt_of(sum_.event)
-    after = accounts[0].spent + debt
+    after = spent_in_all(accounts[0]) + debt
     unit = "person" if card.by_person else "row"
     return {
         "epsilon": float(sum_.epsilon),

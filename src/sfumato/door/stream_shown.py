@@ -11,7 +11,7 @@ from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
-from sfumato.door.accounts import data_set_account, people_account
+from sfumato.door.accounts import data_set_account, debtors, people_account
 from sfumato.door.diary import INTERVAL, not_dp_json, odds_of
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import GUARANTEE
@@ -51,7 +51,8 @@ def _receipt(ledger: Ledger, card: Card, opened: Opened, closed: tuple[Closed, .
     """Return what was asked and paid for the whole stream, and where its last entry stands."""
     stream = opened.stream
     names = people_account(card.people), data_set_account(card.name)
-    accounts = ledger.accounts(names)
+    paying = debtors(card, "", ())[:2]  # of the asker nothing is said
+    accounts = ledger.paying(paying)
     seq = closed[-1].seq if closed else opened.seq
     entry = ledger.store.entry(seq)
     if entry is None:

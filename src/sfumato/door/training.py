@@ -23,6 +23,7 @@ from sfumato.core.loss import debt_of
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import Participant
+from sfumato.core.windows import spent_in_all
 from sfumato.door.accounts import debtors, left_to_pay
 from sfumato.door.diary import not_dp_json
 from sfumato.door.ledger import Ledger, question_failed, question_frozen
@@ -94,7 +95,7 @@ def price_of_training(door: TrainDoor, card: Card, asker: Asker, plan: TrainPlan
     """Return what a lesson costs here, and whether it fits; nothing is spent."""
     accounts = accounts_paying(door.ledger, card, asker)
     debt = debt_of(plan.event)
-    after = accounts[0].spent + debt
+    after = spent_in_all(accounts[0]) + debt
     unit = "person" if card.by_person else "row"
     return {
         "epsilon": float(plan.epsilon),

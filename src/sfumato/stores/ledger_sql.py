@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import date, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -29,14 +31,16 @@ from sfumato.core.account import (
 )
 from sfumato.core.ports import Clock, MarkAll
 from sfumato.core.refusal import Bug, Refused
+from sfumato.core.windows import trusted_day
 from sfumato.stores import comparison, past, rows, steps
 from sfumato.stores.held import Held
 from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken
 from sfumato.stores.own import Own
-from sfumato.stores.work import CannotPay, HistoryLost, Work
+from sfumato.stores.work import CannotPay, HistoryLost, Work, seen_day
 from sfumato.together import Ended, Together
 
 _PAGE: Final = 1000
+SLACK_S: Final = 3600  # that a clock may be set ahead while a process counts
 Act = Callable[[Work], object]
 
 
@@ -55,6 +59,7 @@ class SqlLedger:
         self._looking = Held(self._connected)
         self._seen: Head | None = None
         self._held: Work | None = None  # the last go, if the anchor's mark was found in it
+        self._trusted: tuple[datetime, float] | None = None  # the clock, and the time counted then
         self._here = ""  # which database the connections lead to
         self._own = Own()
         self._mark: MarkAll | None = None
@@ -153,6 +158,26 @@ class SqlLedger:
         """Open a new epoch, debit exactly what was lost, and thaw."""
         head: Head = self._acts.done(lambda work: steps.acknowledge_loss(work, loss, why))
         return head
+
+    def window_day(self) -> date:
+        """Return the day by which windows are opened now (`core/windows.py`)."""
+        now = datetime.fromisoformat(self._clock.now())
+        seen = self._looking.seen(lambda link: seen_day(link, self._database.dialect))
+        return trusted_day(seen, now.date(), is_vouched=self._vouches(now))
+
+    def trust_day(self, mark: Mark) -> date | None:
+        """Trust the clock's day by the owner's word; None where a later one was trusted."""
+
+        def trusted(work: Work) -> date | None:
+            now = datetime.fromisoformat(work.now())
+            seen = seen_day(work.link, work.dialect)
+            if seen is not None and now.date() < seen:
+                return None
+            work.trust(now.date(), now)
+            return now.date()
+
+        day: date | None = self._looked(steps.held_to(mark, trusted))
+        return day
 
     def head(self) -> Head:
         """Return the ledger's identity, epoch, last sequence number and hash."""
@@ -318,6 +343,8 @@ class SqlLedger:
                 self._own = self._own.grown(begun, work.head, has_notes=work.has_notes)
                 self._seen = work.head
                 self._held = work if work.is_held else None
+                if work.trusted is not None:
+                    self._trusted = work.trusted, time.monotonic()
                 return
             except Fault as fault:
                 code = fault.code
@@ -363,7 +390,15 @@ class SqlLedger:
         link.begin()
         found = rows.standing(link, dialect.lock)
         head, frozen, origin = found.head, found.frozen, found.origin
-        return Work(link, dialect, self._clock.now, head, frozen, origin, self._here)
+        now, here, vouches = self._clock.now, self._here, self._vouches
+        return Work(link, dialect, now, head, frozen, origin, here, vouches=vouches)
+
+    def _vouches(self, now: datetime) -> bool:
+        """Say whether this process has counted as much time as the clock has gone since."""
+        if self._trusted is None:
+            return False
+        then, counted = self._trusted
+        return (now - then).total_seconds() <= time.monotonic() - counted + SLACK_S
 
     def _lost_history(self, work: Work) -> str | None:
         """Return why this is not the ledger that this process has seen before, or None."""

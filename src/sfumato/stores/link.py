@@ -49,6 +49,7 @@ class Dialect:
     least: str
     lock: str  # appended to the SELECT that takes the head
     exists: str  # returns a row when the ledger's tables are there
+    bytewise: str  # appended to a text that is compared by its bytes
     guards: tuple[str, ...]  # statements that make entries and answers append-only
 
 

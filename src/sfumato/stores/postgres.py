@@ -70,6 +70,7 @@ class _PostgresSchema:
             least="LEAST",
             lock=" FOR UPDATE",
             exists="SELECT 1 WHERE to_regclass('ledger_head') IS NOT NULL",
+            bytewise=' COLLATE "C"',
             guards=_guards(),
         )
 

@@ -126,6 +126,14 @@ def account_in(row: tuple[Any, ...]) -> Account:  # Any: one row of ledger_accou
     return Account(row[0], Cap(*row[1:5]), Debt(*row[5:9]))
 
 
+def last_account(link: Link, prefix: str, bytewise: str) -> str | None:
+    """Return the last account whose name begins so, by its bytes, or None."""
+    name = f"name{bytewise}"
+    sql = f"SELECT max({name}) FROM ledger_accounts WHERE {name} >= ? AND {name} < ?"
+    found: str | None = link.rows(sql, (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))[0][0]
+    return found
+
+
 def frozen_shapes(link: Link) -> tuple[str, ...]:
     """Return the frozen shapes of question, sorted."""
     found = link.rows("SELECT shape FROM ledger_frozen_shapes")

@@ -85,6 +85,7 @@ _DIALECT: Final = Dialect(
     least="min",
     lock="",  # BEGIN IMMEDIATE holds the whole file
     exists="SELECT 1 FROM sqlite_schema WHERE name = 'ledger_head'",
+    bytewise="",
     guards=_guards(),
 )
 

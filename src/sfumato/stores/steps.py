@@ -28,6 +28,7 @@ from sfumato.core.account import (
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Bug
+from sfumato.core.windows import in_window, parts_of
 from sfumato.stores import rows
 from sfumato.stores.rows import Operation
 from sfumato.stores.tables import SUMS
@@ -49,6 +50,8 @@ def charge(work: Work, asked: Charge, mark: Mark = None) -> Outcome:
     elif work.is_moved:
         raise HistoryLost(chain.MOVED)
     asked.may_still()
+    if any(debtor.window for debtor in asked.debtors):
+        asked = replace(asked, debtors=in_window(asked.debtors, work.window_day()))
     names = [debtor.account for debtor in asked.debtors]
     before = rows.before(work.link, asked, names)
     if before.known is not None:
@@ -128,7 +131,8 @@ def _day(now: str) -> str:
 def _repeat(work: Work, asked: Charge, answer: str) -> Standing:
     caps = _caps(asked)
     found = rows.standing_accounts(work.link, asked.answer_key, list(caps))
-    owing = [name for name in caps if name not in found or not found[name][1]]
+    paid = {name for name, (_, has_paid) in found.items() if has_paid}
+    owing = [name for name in caps if name not in paid and _owner_of(name) not in paid]
     for name in owing:
         if name not in found:
             work.open_account(name, caps[name])
@@ -139,8 +143,14 @@ def _repeat(work: Work, asked: Charge, answer: str) -> Standing:
     seq = work.append("repeated", said).seq
     rows.add_payers(work.link, asked.answer_key, seq, owing)
     rows.add_operation(work.link, _operation(asked, "answered", seq))
-    accounts = tuple(standing[name] for name in caps)
+    accounts = tuple(standing[name] for name in caps if name in standing)
     return Standing(work.head, seq, answer, accounts, debited=tuple(owing))
+
+
+def _owner_of(account: str) -> str:
+    """Return the account whose window it is: what it has paid for, it has paid for in any."""
+    parts = parts_of(account)
+    return account if parts is None else parts[2]
 
 
 def _caps(asked: Charge) -> dict[str, Cap]:

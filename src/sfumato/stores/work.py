@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 
 from sfumato.core.account import Account, AnchorMark, Cap, Entry, Head
 from sfumato.core.chain import (
@@ -18,6 +19,7 @@ from sfumato.core.chain import (
 )
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Bug
+from sfumato.core.windows import CLOCK, trusted_day
 from sfumato.stores import rows
 from sfumato.stores.link import Dialect, Link
 from sfumato.stores.tables import SUMS
@@ -54,6 +56,8 @@ class Work:
     has_notes: bool = False  # or had some that were undone
     is_held: bool = False  # the anchor's mark was looked for, and stands
     is_lost: bool = False  # it was looked for, and does not stand
+    vouches: Callable[[datetime], bool] = lambda _: False  # that the clock was not set ahead
+    trusted: datetime | None = None  # when the clock was, if its day is trusted
     debited: dict[str, Account] = field(default_factory=dict)  # as they stand now
     heads: list[Head] = field(default_factory=list)  # where each act ended: receipts name them
 
@@ -122,6 +126,20 @@ class Work:
             self.append("moved", {"origin": self.here})
             self.origin = self.here
 
+    def window_day(self) -> date:
+        """Return the day by which windows are opened; a day that is trusted is written down."""
+        now = datetime.fromisoformat(self.now())
+        seen = seen_day(self.link, self.dialect)
+        day = trusted_day(seen, now.date(), is_vouched=self.vouches(now))
+        if day == now.date():
+            self.trust(day, now)
+        return day
+
+    def trust(self, day: date, now: datetime) -> None:
+        """Write down that the clock's day is trusted, once."""
+        self.open_missing({f"{CLOCK}{day.isoformat()}": Cap(0, 0, 0, 0)})
+        self.trusted = now
+
     def freeze(self, reason: str) -> None:
         """Stop every charge; the first reason stays."""
         if self.frozen is None:
@@ -169,6 +187,12 @@ class Work:
         """Open an account that has spent nothing."""
         self.append("account-opened", {"account": name, "cap": cap_list(cap)})
         rows.add_account(self.link, name, cap)
+
+
+def seen_day(link: Link, dialect: Dialect) -> date | None:
+    """Return the last day that was trusted, or None before the first."""
+    found = rows.last_account(link, CLOCK, dialect.bytewise)
+    return None if found is None else date.fromisoformat(found.removeprefix(CLOCK))
 
 
 def _debit_sql(least: str, names: int) -> str:

@@ -151,6 +151,16 @@ def thaw(shell: Shell, shape: str | None) -> None:
     shell.show({"frozen": waiting, "lost": lost}, "\n".join(said))
 
 
+@ledger.command("clock")
+@click.option("--why", required=True, help="How you know that the clock is right, for the record.")
+@command
+def clock(shell: Shell, why: str) -> None:
+    """Say, as owner, that the clock is right, so that budgets per window go on by its day."""
+    with shell.open_folder() as vault:
+        head = vault.owner.data_sets.confirm_clock(why)
+    shell.show({"confirmed": True, "seq": head.seq}, "Windows go on by the clock of this machine.")
+
+
 @ledger.command("raise")
 @click.argument("people")
 @click.option("--epsilon", required=True, metavar="E", help="The new cap, for ever.")

@@ -12,7 +12,7 @@ from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore
-from sfumato.door import NOT_DP, Ledger, cap_json, respondent_account, spent_json
+from sfumato.door import NOT_DP, Ledger, cap_json, respondent_account, spent_json, window_json
 from sfumato.services.audit.reviewed import SHOWN, is_reviewed, reviewed_json, reviewed_releases
 from sfumato.services.audit.sheet import reviewed_sheet, sheet
 
@@ -100,7 +100,7 @@ class Audit:
             "enrolled": [{"user": user, "group": team} for user, team in self.catalogue.enrolled()],
             "accounts": [
                 _account_json(account)
-                for account in self.ledger.store.accounts()
+                for account in self.ledger.every_account()
                 if not account.name.startswith(respondent_account(""))
             ],
             "users": [
@@ -142,4 +142,9 @@ def _release_json(entry: Entry) -> Json:
 
 
 def _account_json(account: Account) -> Json:
-    return {"account": account.name, "cap": cap_json(account), "spent": spent_json(account)}
+    return {
+        "account": account.name,
+        "cap": cap_json(account),
+        "spent": spent_json(account),
+        **window_json(account),
+    }

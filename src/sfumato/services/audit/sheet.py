@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sfumato.core.account import Entry
 from sfumato.core.expression import Json, spelled
+from sfumato.core.windows import parts_of
 from sfumato.door import Ledger, people_account, spent_json
 
 FORMAT: Final = "sheet/1"
@@ -62,8 +63,16 @@ def sheet(ledger: Ledger, charge: Entry) -> Json:
         "reviewer": REVIEWER,
         "earlier": _earlier(ledger, charge, body["people"]),
         "spent_since": _spent(ledger, body["people"]),
+        **_window(said["debits"], body["people"]),
     }
     return _signed(ledger, made)
+
+
+def _window(debits: Json, people: str) -> Json:
+    """Return in which window it was charged; nothing where the budget is for ever."""
+    found = (parts_of(name) for name in debits)
+    own = [parts for parts in found if parts is not None and parts[2] == people_account(people)]
+    return {"window": {"per": own[0][0], "in": own[0][1]}} if own else {}
 
 
 def reviewed_sheet(ledger: Ledger, released: Entry) -> Json:

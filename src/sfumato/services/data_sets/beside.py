@@ -43,6 +43,8 @@ def check_beside(card: Card, signed: Card) -> None:
             f"There are people {signed.people!r}, letter case aside.",
             "Spell them as they are spelled, or choose another name.",
         )
+    if card.people == signed.people:
+        _check_window(card, signed)
     if card.people == signed.people and card.by_person != signed.by_person:
         raise Refused(
             "bad-card",
@@ -50,6 +52,25 @@ def check_beside(card: Card, signed: Card) -> None:
             + ("person" if signed.by_person else "row")
             + f" (see {signed.name!r}), and this card's unit is another.",
             "Use the same unit, or give these people a name of their own.",
+        )
+
+
+def _check_window(card: Card, signed: Card) -> None:
+    """Refuse another window, and more of it: a window is opened with what a card says then."""
+    if card.window != signed.window:
+        raise Refused(
+            "bad-card",
+            f"The budget of the people {card.people!r} is "
+            + (f"for each {signed.window}" if signed.window else "for ever")
+            + f" (see {signed.name!r}).",
+            f'Write window = "{signed.window}".' if signed.window else "Take window off the card.",
+        )
+    if card.window is not None and is_raised(cap_of(signed.budget), cap_of(card.budget)):
+        raise Refused(
+            "bad-card",
+            f"The people {card.people!r} were promised less in each {card.window} "
+            f"(see {signed.name!r}).",
+            f"Give the card a budget of epsilon {float(signed.budget.epsilon):g} at most.",
         )
 
 

@@ -31,9 +31,11 @@ from sfumato.core.ports import (
     PrepareOrder,
 )
 from sfumato.core.refusal import Refused
+from sfumato.core.windows import windows_stay
 from sfumato.door import (
     OWNER_ONLY,
     Ledger,
+    cap_in_all,
     data_set_account,
     group_account,
     losses,
@@ -239,6 +241,8 @@ class DataSets:
             raise Refused(
                 "unknown-data-set", f"No people {people!r} have a budget.", "See the cards."
             )
+        if any(card.people == people and card.window for card in self.catalogue.cards()):
+            raise windows_stay()
         _check_approver(approver)
         self.ledger.check_history()
         if self.ledger.has_lost():
@@ -257,8 +261,12 @@ class DataSets:
         """Go on after a lost ledger: whatever the cards know of counts as spent, lost or not."""
         self.ledger.check_broken()
         for card in self.catalogue.cards():  # in a history that the anchor has not seen, perhaps
-            self.ledger.store.open_account(people_account(card.people), cap_of(card.budget))
-            self.ledger.store.open_account(data_set_account(card.name), cap_of(card.budget))
+            self.ledger.store.open_account(
+                people_account(card.people), cap_in_all(card, card.budget)
+            )
+            self.ledger.store.open_account(
+                data_set_account(card.name), cap_in_all(card, card.budget)
+            )
         return self.ledger.acknowledge(why)
 
     def acknowledged(self, head: Head) -> Json:
@@ -272,6 +280,10 @@ class DataSets:
         }
         measured = "measured" in said
         return {"epoch": head.epoch, "seq": head.seq, "measured": measured, "debited": debited}
+
+    def confirm_clock(self, why: str) -> Head:
+        """Trust the clock's day, so that budgets per window go on by it; the owner's word."""
+        return self.ledger.confirm_clock("owner", why)
 
     def frozen_shapes(self) -> tuple[str, ...]:
         """Return the shapes of question that were stopped and wait for the owner."""
@@ -381,8 +393,8 @@ class DataSets:
 
     def _sign(self, card: Card, before: Card | None, different_people: str | None) -> None:
         """Open the accounts and set their caps (never a people's), and write the card down."""
-        self.ledger.open_account(people_account(card.people), cap_of(card.budget))
-        self.ledger.open_account(data_set_account(card.name), cap_of(card.budget))
+        self.ledger.open_account(people_account(card.people), cap_in_all(card, card.budget))
+        self.ledger.open_account(data_set_account(card.name), cap_in_all(card, card.budget))
         for account, cap in self._caps(card, before):
             self.ledger.set_cap(account, cap)
         self.ledger.note(
@@ -399,6 +411,8 @@ class DataSets:
 
         A cap that the owner has set for one of them stays until the card's own figure changes.
         """
+        if card.window is not None:
+            return []  # the next window is opened with the card's own
         accounts = self.ledger.store.accounts()
         found: list[tuple[str, Cap]] = []
         for stem, of in (

@@ -15,6 +15,7 @@ from sfumato.core.expression import Json
 from sfumato.core.filters import Cap, cap_of, is_raised
 from sfumato.core.ports import Catalogue, Clock, Dice
 from sfumato.core.refusal import Refused
+from sfumato.core.windows import windows_stay
 from sfumato.door import (
     Ledger,
     SecondPerson,
@@ -55,6 +56,8 @@ class Caps:
     def set(self, caller: Caller, asked: CapAsked) -> Json:
         """Lower a cap at once; raise it, or let the raise wait for a second person."""
         card = own_listing(self.catalogue, caller, asked.data_set).card
+        if card.window is not None:
+            raise windows_stay()
         budget, account = _wanted(card, asked)
         now = self._opened(card, account, asked)
         budget = budget if asked.delta is not None else Budget(budget.epsilon, _delta_of(now))

@@ -20,6 +20,7 @@ from sfumato.door import (
     people_account,
     spent_json,
     user_account,
+    window_json,
 )
 
 QUESTIONS: Final = 50  # the last ones that are told
@@ -30,7 +31,7 @@ _PAGES: Final = 20  # of the ledger, back from its end, in which they are looked
 def spending(ledger: Ledger, card: Card) -> Json:
     """Return every account of the data set, and the last questions that were charged to it."""
     ledger.check_history()
-    accounts = ledger.store.accounts()
+    accounts = ledger.every_account()
     wanted = (people_account(card.people), data_set_account(card.name))
     return {
         "data_set": card.name,
@@ -73,6 +74,7 @@ def _account_json(account: Account, kind: str, name: str) -> Json:
         "cap": cap_json(account),
         "spent": spent_json(account),
         "left": left_json(account),
+        **window_json(account),
     }
 
 

@@ -27,6 +27,7 @@ from sfumato.core.loss import Debt, debt_of
 from sfumato.core.ports import Catalogue, Dice, Listing, Opened
 from sfumato.core.question import Aggregate, Formula, Question
 from sfumato.core.refusal import Refused
+from sfumato.core.windows import spent_in_all
 from sfumato.door import (
     Asker,
     Begun,
@@ -49,6 +50,7 @@ from sfumato.door import (
     smallest_next,
     spent_json,
     top_up_json,
+    window_json,
 )
 from sfumato.plan.contribution_bounds import advice_of, bounds_json
 from sfumato.plan.explain import in_words, odds_in_words, split_in_words
@@ -169,6 +171,7 @@ class Queries:
         return {
             **_account_json(data),
             "next_epsilon": smallest_next(accounts),
+            **window_json(people),
             "people": {"domain": listing.card.people, **_account_json(people)},
             "yours": {account.name: _account_json(account) for account in others},
         }
@@ -264,7 +267,7 @@ class Queries:
         by_epsilon = make_plan(card, request.question, request.split)
         accounts = accounts_paying(self.door.ledger, card, asker)
         debt = debt_of(priced.event)
-        after = accounts[0].spent + debt
+        after = spent_in_all(accounts[0]) + debt
         named = numbers_of(plan.question)
         return {
             "epsilon": float(priced.epsilon),
@@ -284,7 +287,7 @@ class Queries:
                 {
                     "epsilon": float(offer.epsilon),
                     "error": {name: _margin(offer, of, people) for name, of in named.items()},
-                    "sure": sure_at(accounts[0].spent.epsilon, offer.epsilon),
+                    "sure": sure_at(spent_in_all(accounts[0]).epsilon, offer.epsilon),
                 }
                 for offer in offers(by_epsilon, priced)
             ],
