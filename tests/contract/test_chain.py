@@ -134,7 +134,13 @@ def test_every_changed_field_breaks_the_chain(place: int, name: str) -> None:
 
 
 def test_the_kinds_that_move_something_are_known() -> None:
-    assert len(KINDS) == 11
+    assert len(KINDS) == 12
+
+
+def test_a_move_says_where_the_ledger_is_and_moves_no_sum() -> None:
+    verdict = verify(_chain(OPENED, CHARGED, ("moved", {"origin": "there"})))
+    assert (verdict.fault, verdict.origin) == (None, "there")
+    assert verdict.accounts == verify(_chain(OPENED, CHARGED)).accounts
 
 
 def test_a_mark_is_held_against_the_entry_it_names() -> None:

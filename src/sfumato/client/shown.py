@@ -321,7 +321,8 @@ class CardView(_Shown):
         per = f" per {self['window']}" if "window" in self.shape else ""
         return [
             f"{self['name']}, version {self['version']}, people: {self['people']}",
-            f"unit of privacy: {unit}; epsilon {budget['epsilon']:g}, delta {budget['delta']:g}{per}",
+            f"unit of privacy: {unit}; epsilon {budget['epsilon']:g}, "
+            f"delta {budget['delta']:g}{per}",
             f"may ask: {', '.join(self['who']) or 'nobody but the owner'}",
             *([f"guarantee: {self['not_dp']}"] if "not_dp" in self.shape else []),
             *([_average_line(self["secure_average"])] if "secure_average" in self.shape else []),
