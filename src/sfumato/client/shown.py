@@ -214,10 +214,14 @@ class BlocksPlan(_Shown):
         trials: Any = self.shape.get("trials", [])
         shown = [one for one in trials if not one["of"].startswith("one of") or _has_failed(one)]
         lines: list[str] = []
+        before = ""
         for one in shown:
             read = "".join(f"; {result['output']}: {result['says']}" for result in one["read"])
             lines.append(f"Tried on {one['of']}, {one['people']:,} made-up: {one['ended']}{read}")
-            lines += [f"  | {line}" for line in one["printed"].splitlines()[-PRINTED:]]
+            printed = one["printed"].splitlines()[-PRINTED:]
+            is_same = bool(printed) and one["printed"] == before
+            lines += ["  | (the same)"] if is_same else [f"  | {line}" for line in printed]
+            before = one["printed"]
         return lines
 
     def _words(self) -> tuple[str, list[str]]:

@@ -42,8 +42,8 @@ _NEVER: Final = (
     "for {}"
 )
 _FEW: Final = (
-    "no number of blocks is proposed, because at each most blocks gave no number, though everybody "
-    "together did"
+    "no number of blocks is proposed, because at each more than a quarter of the blocks gave no "
+    "number, though everybody together did"
 )
 _SILENT: Final = (
     "everybody together gave no number for {}, so nothing is known of its bias: what stands there "
@@ -79,8 +79,11 @@ class Tried:
 
     @property
     def is_mute(self) -> bool:
-        """Return whether for some output most blocks gave no number."""
-        return any(2 * n > self.count for n in self.no_number.values())
+        """Return whether for some output more than a quarter of the blocks gave no number.
+
+        Made-up people lie around the middle, which these count as: their bias tells little.
+        """
+        return any(4 * n > self.count for n in self.no_number.values())
 
     @property
     def together(self) -> float:
@@ -135,8 +138,8 @@ class Table:
     def proposed(self) -> int | None:
         """Return the number of blocks at which noise and bias together are least.
 
-        None where no trial gave a number for some output, or most blocks of every number did not:
-        their bias is that of the middle, and would be least by chance.
+        None where no trial gave a number for some output, or too many blocks of every number did
+        not: their bias is that of the middle, and would be least by chance.
         """
         told = [line for line in self.lines if not line.is_mute]
         if not told:
