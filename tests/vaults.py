@@ -48,8 +48,16 @@ def open_with(  # an owner's words
 ) -> OpenVault:
     """Return a new vault that holds one data set."""
     vault = sfumato.open(make_vault(folder), user=user)
-    vault.add(name, source, card(text), tables=tables)
+    vault.add(name, source, card(text), tables=tables, accept_unreadable=columns_of(text))
     return vault
+
+
+def columns_of(text: str) -> list[str]:
+    """Return the columns of a card: in a table of few rows, one odd cell is more than 5 %."""
+    shape = card(text)
+    shapes = [shape, *shape.get("tables", {}).values()]
+    found = [(name, of) for one in shapes for name, of in one.get("columns", {}).items()]
+    return sorted({name for name, of in found if not of.get("hidden")})
 
 
 def run(vault: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

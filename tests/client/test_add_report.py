@@ -228,6 +228,13 @@ def test_a_forgotten_table_takes_its_report_along(tmp_path: Path) -> None:
         assert vault.add_report("t")["version"] == "2"
 
 
+def test_the_report_of_an_add_that_was_killed_is_swept(vault: OpenVault, tmp_path: Path) -> None:
+    left = vault.house.folder / "tables" / ("0" * 24 + ".report")
+    left.write_text("{}")
+    add(vault, "next", numbers(tmp_path, ["7"] * 20), {"x": NUMBER})
+    assert not left.exists()
+
+
 def test_a_vault_that_kept_no_report_says_so(vault: OpenVault, tmp_path: Path) -> None:
     add(vault, "old", numbers(tmp_path, ["7"] * 20), {"x": NUMBER})
     listing = vault.house.catalogue.find("old")

@@ -57,6 +57,7 @@ ROWS = [
     ("", "north", "true", "5", "70", "2026-01-06", "x"),
     ("g", "east", "true", "n/a", "-5", "", "x"),
 ]
+ODD = ("cost", "day")  # columns in which a cell of eight cannot be read
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +222,7 @@ def test_what_a_killed_add_left_behind_is_gone_after_the_next(tmp_path: Path) ->
         for name in left:
             (tables / name).write_text("rows")
         (people / "00ff.json").write_text("{}")
-        vault.add("visits", source, {**card(text), "version": "2"})
+        vault.add("visits", source, {**card(text), "version": "2"}, accept_unreadable=ODD)
         after = {*tables.iterdir(), *people.iterdir()}
         assert before < after
         assert len(after) == 2 * len(before)
@@ -236,7 +237,8 @@ def test_a_new_version_never_renews_the_budget(tmp_path: Path) -> None:
         with pytest.raises(Refused) as twice:
             fresh.add("visits", source, card(text))
         assert twice.value.code == "data-set-exists"
-        fresh.add("visits", source, card(text.replace('version = "1"', 'version = "2"')))
+        second = card(text.replace('version = "1"', 'version = "2"'))
+        fresh.add("visits", source, second, accept_unreadable=ODD)
         assert fresh["visits"].card["version"] == "2"
         with pytest.raises(Refused) as refused:
             fresh["visits"].count().ask(epsilon=600)
@@ -276,7 +278,7 @@ def test_a_card_may_be_given_with_exact_ratios(tmp_path: Path) -> None:
     shape["columns"]["cost"]["step"] = Fraction(1, 4)
     source = write_csv(tmp_path / "v.csv", HEADER, ROWS)
     with sfumato.open(make_vault(tmp_path)) as vault:
-        vault.add("clinic", source, shape)
+        vault.add("clinic", source, shape, accept_unreadable=ODD)
         assert vault["clinic"].card["columns"][2]["step"] == 0.25
         vault["clinic"].ask("SELECT SUM(cost) FROM clinic", epsilon=1)
     with sfumato.open(tmp_path / "vault") as again:
