@@ -276,4 +276,4 @@ def test_an_unknown_approval_is_not_there(service: Service) -> None:
 def test_a_stopped_question_is_thawed_by_the_owner_of_its_data_set(service: Service) -> None:
     status, _ = call(service, "POST", f"{AT}/frozen/{SHAPE}", {})
     assert status == 404
-    assert call(service, "GET", AT + "/frozen")[1] == {"questions": []}
+    assert call(service, "GET", AT + "/frozen")[1] == {"questions": [], "lost": []}
