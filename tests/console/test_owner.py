@@ -129,6 +129,7 @@ def test_a_file_from_elsewhere_is_not_taken(service: Service, headers: dict[str,
 
 
 def test_a_cap_is_raised_by_two(owner: Watched, browser: Browser, service: Service) -> None:
+    opal = service.user_from_folder("opal", "operator")
     page = owner.page
     page.goto(service.url + MANAGE)
     page.select_option("#account", "people:city-hospital-patients")
@@ -138,7 +139,7 @@ def test_a_cap_is_raised_by_two(owner: Watched, browser: Browser, service: Servi
     page.wait_for_url("**/approvals")
     expect(page.locator("main")).to_contain_text("a second wave was agreed")
     assert page.get_by_role("button", name="Agree").count() == 0
-    with context_of(browser, service, service.user_from_folder("opal", "operator")) as context:
+    with context_of(browser, service, opal) as context:
         second = context.new_page()
         second.goto(f"{service.url}/approvals")
         second.get_by_role("button", name="Agree").click()
