@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato
-from ledgers import SetClock
+from ledgers import SetClock, asked
 from sfumato.app import OpenVault
-from sfumato.core.account import Debtor
+from sfumato.core.account import Charged, Debtor
 from sfumato.core.filters import Cap
+from sfumato.core.loss import Debt
 from sfumato.core.refusal import Refused
 from sfumato.core.windows import UNBOUNDED, UNITS, in_window, label_of, parts_of, trusted_day
 from sfumato.stores import ledger_sql
@@ -272,3 +273,22 @@ def test_a_window_is_paid_beside_the_account_that_it_is_of() -> None:
     ]  # fmt: skip
     assert both[2].cap == cap
     assert parts_of(both[2].account) == ("quarter", "2026-Q4", "people:a:b")
+
+
+def test_a_retry_in_the_next_window_shows_that_windows_budget(vault: Vault) -> None:
+    cap = Cap(10**9, 10**9, 10**12, 10**9)
+    debtor = Debtor("people:city", UNBOUNDED, "month", cap)
+    charge = asked("1", debtors=(debtor,), debt=Debt(5, 0, 5, 0))
+    ledger = vault.open.house.ledger
+    paid = ledger.charge(charge)
+    assert isinstance(paid, Charged)
+    assert [(a.name, a.spent, a.cap) for a in paid.accounts] == [
+        ("people:city", Debt(5, 0, 5, 0), cap)
+    ]
+    vault.at("2026-12-03", counted_days=7)  # it was killed before it read, and is tried again
+    again = ledger.charge(charge)
+    assert isinstance(again, Charged)
+    assert again.paid_before
+    (account,) = again.accounts
+    assert (account.spent, account.cap, account.lifetime) == (Debt(), cap, Debt(5, 0, 5, 0))
+    assert account.window == "window:month:2026-12:people:city"
