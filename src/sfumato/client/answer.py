@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -26,17 +27,21 @@ if TYPE_CHECKING:
 
     from sfumato.client.plot import Plot
 
+Bar = tuple[float, float]  # from where to where; infinite where there is no end
 SHOWN = 50  # rows that a terminal or a notebook shows
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Released values, their standard deviations and 95 % intervals; nothing else left the door."""
+    """Released values, their standard deviations and 95 % intervals; nothing else left the door.
+
+    An interval has a low and a high end; one that is not known is infinite.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     std: tuple[tuple[float | None, ...], ...]
-    interval: tuple[tuple[tuple[float, float] | None, ...], ...]
+    interval: tuple[tuple[Bar | None, ...], ...]
     guarantee: str
     receipt: Json
     notes: tuple[str, ...] = ()  # what was done to the numbers since; shown under the table
@@ -51,10 +56,7 @@ class Answer:
             columns=tuple(body["columns"]),
             rows=tuple(map(tuple, body["rows"])),
             std=tuple(map(tuple, body["std"])),
-            interval=tuple(
-                tuple(None if pair is None else (pair[0], pair[1]) for pair in row)
-                for row in body["interval"]
-            ),
+            interval=_intervals(body),
             guarantee=body["guarantee"],
             receipt=body["receipt"],
             arrays=body.get("arrays", {}),
@@ -88,7 +90,8 @@ class Answer:
         made: dict[str, list[object]] = {}
         for place, name in enumerate(self.columns):
             made[name] = [row[place] for row in self.rows]
-            if any(row[place] is not None for row in self.std):
+            has_error = [row[place] is not None for row in (*self.std, *self.interval)]
+            if any(has_error):
                 made[self._beside(name, "std")] = [row[place] for row in self.std]
                 pairs = [row[place] or (None, None) for row in self.interval]
                 made[self._beside(name, "low")] = [pair[0] for pair in pairs]
@@ -213,6 +216,16 @@ class Answer:
         )
 
 
+def _intervals(body: Mapping[str, Any]) -> tuple[tuple[Bar | None, ...], ...]:  # Any: JSON
+    """Return the intervals, those with an open end too, which come beside the others."""
+    rows = [[None if pair is None else (pair[0], pair[1]) for pair in r] for r in body["interval"]]
+    for one in body.get("open_intervals", ()):
+        low, high = one["low"], one["high"]
+        ends = -math.inf if low is None else low, math.inf if high is None else high
+        rows[one["row"]][one["column"]] = ends
+    return tuple(map(tuple, rows))
+
+
 def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
     """Return what there is besides the table: arrays of a program."""
     return [
@@ -260,14 +273,26 @@ def why_free(receipt: Mapping[str, object]) -> str:
     return "free: paid when the stream was opened" if "stream" in receipt else "free: asked before"
 
 
-def cell_text(value: object, bar: tuple[float, float] | None) -> str:
+def cell_text(value: object, bar: Bar | None) -> str:
     """Return a number with its error bar, or the key as it is."""
     if value is None:
-        return "null"
+        return "null" if bar is None else f"null {_range_text(bar, bar)}"
     if not isinstance(value, int | float) or isinstance(value, bool) or bar is None:
         return f"{value:.10g}" if isinstance(value, float) else str(value)
     below, above = value - bar[0], bar[1] - value
-    if abs(below - above) <= 0.01 * max(abs(below), abs(above)):
+    if math.isfinite(below + above) and abs(below - above) <= 0.01 * max(abs(below), abs(above)):
         return f"{number_text(value, above)} ± {number_text(above, above)}"
-    low, high = (number_text(end, max(below, above)) for end in bar)
-    return f"{number_text(value, max(below, above))} [{low} to {high}]"
+    known = max((arm for arm in (below, above) if math.isfinite(arm)), default=abs(value))
+    return f"{number_text(value, known)} {_range_text(bar, (value - known, value + known))}"
+
+
+def _range_text(bar: Bar, digits_of: Bar) -> str:
+    """Return a range in words, with as many digits as half of another range asks for."""
+    half = (digits_of[1] - digits_of[0]) / 2
+    half = half if math.isfinite(half) else max(map(abs, filter(math.isfinite, bar)), default=1.0)
+    low, high = (number_text(end, half) if math.isfinite(end) else None for end in bar)
+    if low is None and high is None:
+        return "[any number]"
+    if high is None:
+        return f"[{low} or more]"
+    return f"[{high} or less]" if low is None else f"[{low} to {high}]"

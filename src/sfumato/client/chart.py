@@ -19,6 +19,7 @@ from sfumato.client.terms import Json
 from sfumato.core.refusal import Refused
 
 Order = Literal["", "temporal", "quantitative"]
+OPEN: Final = "Where an end of an interval is not known, it goes on past the picture's edge."
 # Okabe and Ito's palette, which the colour-blind can tell apart
 PALETTE: Final = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000",
@@ -221,9 +222,11 @@ def _is_time(key: str) -> bool:
 def spec_of(view: View, heading: str, under: Sequence[str]) -> Json:
     """Return the Vega-Lite spec of what is drawn, with a heading and lines under it."""
     shown, notes = _shown(view)
+    notes += [OPEN] * any(_is_open(cell) for cell in shown.cells)
     chart = _chart(shown)
     title = {"text": heading, "subtitle": _wrapped([*under, *notes])}
-    data = {"values": [_datum(cell, shown) for cell in shown.cells]}
+    edges = _edges(shown.cells)
+    data = {"values": [_datum(cell, shown, edges) for cell in shown.cells]}
     base: Json = {"$schema": SCHEMA, "title": title, "config": CONFIG, "data": data}
     if not shown.panels:
         return {**base, **chart}
@@ -258,10 +261,23 @@ def _shown(view: View) -> tuple[View, list[str]]:
     return replace(view, cells=tuple(cells)), [note]
 
 
-def _datum(cell: Cell, view: View) -> Json:
+def _is_open(cell: Cell) -> bool:
+    """Say whether an end of its interval is infinite; what has no interval has none."""
+    return math.isinf(cell.low) or math.isinf(cell.high)
+
+
+def _edges(cells: Sequence[Cell]) -> tuple[float, float]:
+    """Return from where to where an interval without an end is drawn: past all that has one."""
+    ends = [x for cell in cells for x in (cell.low, cell.value, cell.high) if math.isfinite(x)]
+    low, high = min(ends, default=0.0), max(ends, default=0.0)
+    beyond = (high - low) / 10 or max(abs(high), 1.0)
+    return low - beyond, high + beyond
+
+
+def _datum(cell: Cell, view: View, edges: tuple[float, float]) -> Json:
     made: Json = {"value": cell.value, "text": cell.text}
-    if math.isfinite(cell.low) and math.isfinite(cell.high):
-        made |= {"low": cell.low, "high": cell.high}
+    if not math.isnan(cell.low):
+        made |= {"low": max(cell.low, edges[0]), "high": min(cell.high, edges[1])}
     if view.keys:
         made["key"] = _placed(cell, view.order)
     if view.colours:

@@ -25,7 +25,8 @@ Floats = NDArray[np.float64]
 MOST: Final = 4  # noisy numbers that the closed form is taken for
 _APART: Final = {1: 0.0, 2: 1e-6, 3: 1e-4, 4: 1e-3}  # how far scales are moved apart, relatively
 _LEAST: Final = 1e-9  # a scale below this share of the largest counts as this
-_HALVINGS: Final = 34  # to a 10^10th of the first width, outwards
+_DOUBLINGS: Final = 40  # of the first width, until a quotient is not plausible
+_HALVINGS: Final = 34  # to a 10^10th of the last width, outwards
 
 
 @dataclass(frozen=True)
@@ -47,37 +48,97 @@ class Quotient:
         return within_of(weights, self.noises, 1 - miss) + sum(map(abs, weights))
 
 
+@dataclass(frozen=True)
+class Plausible:
+    """Per cell, the plausible quotients: between two ends, or on two rays away from zero.
+
+    There are ends where the divisor can be told from zero. Where it cannot, quotients up to
+    `below` and from `above` on are plausible.
+    """
+
+    has_ends: NDArray[np.bool_]
+    low: Floats
+    high: Floats
+    below: Floats
+    above: Floats
+
+    def within(self, lower: float, upper: float) -> tuple[Floats, Floats]:
+        """Return the least interval that holds every plausible quotient of a public range."""
+        left, right = self.below >= lower, self.above <= upper
+        either = left | right
+        low = np.where(left | ~either, lower, np.maximum(self.above, lower))
+        high = np.where(right | ~either, upper, np.minimum(self.below, upper))
+        return (
+            np.where(self.has_ends, np.clip(self.low, lower, upper), low),
+            np.where(self.has_ends, np.clip(self.high, lower, upper), high),
+        )
+
+
 def is_known(bottom: Floats, of: Quotient) -> NDArray[np.bool_]:
-    """Say, per cell, whether the divisor can be told from zero."""
-    return np.asarray(np.abs(bottom) > of.reach(of.bottom, of.miss / 2))
+    """Say, per cell, whether the divisor can be told from zero: no large quotient is plausible."""
+    weights = [np.full(bottom.shape, abs(weight)) for weight in of.bottom]
+    return ~_is_within(np.abs(bottom), weights, of)
 
 
-def quotient_interval(top: Floats, bottom: Floats, of: Quotient) -> tuple[Floats, Floats]:
-    """Return, per cell, the plausible quotients; where the divisor may be zero, all numbers are."""
+def quotient_interval(
+    top: Floats, bottom: Floats, of: Quotient, lower: float = -np.inf, upper: float = np.inf
+) -> tuple[Floats, Floats]:
+    """Return, per cell, the least interval of plausible quotients within a public range."""
+    return plausible(top, bottom, of).within(lower, upper)
+
+
+def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
+    """Return, per cell, which quotients are plausible at that confidence."""
     known, sign = is_known(bottom, of), np.where(bottom < 0, -1.0, 1.0)
     far_top, far_bottom = (of.reach(w, of.miss / 2) for w in (of.top, of.bottom))
     divisor = np.where(known, np.abs(bottom), far_bottom + 1)
     centre = sign * top / divisor
-    width = (far_top + np.abs(centre) * far_bottom) / (divisor - far_bottom)
+    width = (far_top + np.abs(centre) * far_bottom) / divisor
     width = width + 1e-9 * np.abs(centre) + np.finfo(float).tiny
     high = _edge(sign * top, divisor, of, centre, width)
     low = _edge(sign * top, divisor, of, centre, -width)
-    return np.where(known, low, -np.inf), np.where(known, high, np.inf)
+    known = known & np.isfinite(low) & np.isfinite(high)
+    return Plausible(known, low, high, *_rays(top, bottom, far_top, far_bottom))
+
+
+def _rays(top: Floats, bottom: Floats, far_top: float, far_bottom: float) -> tuple[Floats, Floats]:
+    """Return up to where below zero, and from where above it, a quotient may be plausible.
+
+    |T - theta*B| is at most far_top + |theta| far_bottom for every plausible theta.
+    """
+    excess = np.maximum(np.abs(top) - far_top, 0.0)
+    along = np.where(top < 0, -bottom, bottom)  # of quotients above zero
+    up, down = far_bottom + along, far_bottom - along
+    above = np.where(up > 0, excess / np.where(up > 0, up, 1.0), np.inf)
+    below = np.where(down > 0, -excess / np.where(down > 0, down, 1.0), -np.inf)
+    return below, above
 
 
 def _edge(top: Floats, bottom: Floats, of: Quotient, centre: Floats, width: Floats) -> Floats:
+    """Return the edge on one side of the centre, or infinity if none is found."""
     inside, outside = centre, centre + width
+    for _ in range(_DOUBLINGS):
+        reaches = _is_plausible(top, bottom, of, outside)
+        if not reaches.any():
+            break
+        inside = np.where(reaches, outside, inside)
+        outside = np.where(reaches, centre + 2 * (outside - centre), outside)
+    lost = _is_plausible(top, bottom, of, outside)
     for _ in range(_HALVINGS):
         middle = (inside + outside) / 2
-        plausible = _is_plausible(top, bottom, of, middle)
-        inside = np.where(plausible, middle, inside)
-        outside = np.where(plausible, outside, middle)
-    return outside
+        reaches = _is_plausible(top, bottom, of, middle)
+        inside = np.where(reaches, middle, inside)
+        outside = np.where(reaches, outside, middle)
+    return np.where(lost, np.copysign(np.inf, width), outside)
 
 
 def _is_plausible(top: Floats, bottom: Floats, of: Quotient, theta: Floats) -> NDArray[np.bool_]:
-    weights = of.weights(theta)
-    distance = np.maximum(np.abs(top - theta * bottom) - np.sum(weights, axis=0), 0.0)
+    return _is_within(np.abs(top - theta * bottom), of.weights(theta), of)
+
+
+def _is_within(distance: Floats, weights: Sequence[Floats], of: Quotient) -> NDArray[np.bool_]:
+    """Say whether noise that counts with these weights passes the distance often enough."""
+    distance = np.maximum(distance - np.sum(weights, axis=0), 0.0)
     scales = [w * noise.width() for w, noise in zip(weights, of.noises, strict=True)]
     if of.noises[0].kind == "gaussian":
         sigma = np.sqrt(np.sum(np.square(scales), axis=0))

@@ -103,6 +103,7 @@ def averaged_answer(sum_: AveragePlan, total: IntegerArray) -> Json:
     """Return the answer that a finished sum without noise gives; of no row."""
     priced = sum_.unpriced()
     answer = shown(priced, answer_text(priced, Blurred(tuple(sum_.parts_of(total)))))
+    answer.pop("open_intervals", None)
     columns, rows = cast("list[str]", answer["columns"]), cast("list[object]", answer["rows"])
     nothing = [[None] * len(columns) for _ in rows]
     said: Json = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
@@ -134,9 +135,32 @@ def shown(priced: Priced, text: str) -> Json:
         "columns": [question.outputs[i].name for i in places],
         "rows": [[row.values[i] for i in places] for row in table],
         "std": [[row.std[i] for i in places] for row in table],
-        "interval": [[row.intervals[i] for i in places] for row in table],
+        **intervals_json([[row.intervals[i] for i in places] for row in table]),
         "guarantee": GUARANTEE,
     }
+
+
+def intervals_json(rows: Sequence[Sequence[Any]]) -> Json:
+    """Return intervals with two ends as they always were, and those that lack one apart.
+
+    Clients of before read two numbers or nothing.
+    """
+    closed = [[bar if _has_ends(bar) else None for bar in row] for row in rows]
+    opened: list[Json] = [
+        {"row": place, "column": column, "low": _end(bar[0]), "high": _end(bar[1])}
+        for place, row in enumerate(rows)
+        for column, bar in enumerate(row)
+        if bar is not None and not _has_ends(bar)
+    ]
+    return {"interval": closed, **({"open_intervals": opened} if opened else {})}
+
+
+def _has_ends(bar: Sequence[float] | None) -> bool:
+    return bar is not None and all(math.isfinite(end) for end in bar)
+
+
+def _end(end: float) -> float | None:
+    return end if math.isfinite(end) else None
 
 
 def _table(priced: Priced, stored: Mapping[str, Any]) -> list[Row]:
@@ -280,7 +304,8 @@ def _interval(plan: Plan) -> str:
 
 FORMULAS = (
     "; a formula is of the released numbers: a sum's is exact, a quotient's is of Fieller's kind, "
-    "any other holds at 95 % or more; there is none where a divisor may be zero"
+    "any other holds at 95 % or more; where a divisor may be zero it is the public range or has an "
+    "open end"
 )
 CHOSEN = (
     "; it is not valid for rows that were chosen or ordered by their own noisy values, nor for the "

@@ -24,12 +24,14 @@ STEEP: Final = 1.0  # how far an exponent may reach for its std to be told from 
 class Drawn:
     """A function of one number.
 
-    `ends` is not a number where the function may have no value; `slope` is not a number where the
-    first order says too little: where the number may lie on either side of what bends it.
+    `ends` are those of the numbers for which it has a value, and `may_be_null` says where there may
+    be others; `slope` is not a number where the first order says too little: where the number may
+    lie on either side of what bends it.
     """
 
     value: Callable[[Number], Number | None]
     ends: Callable[[Range], Range]
+    may_be_null: Callable[[Range], NDArray[np.bool_]]
     slope: Callable[[Floats, Range], Floats]
 
 
@@ -45,8 +47,19 @@ def _grown(of: Range, made: Callable[[Floats], Floats]) -> Range:
     return Range(low - ROUNDED * np.abs(low), high + ROUNDED * np.abs(high))
 
 
-def _where(has_value: NDArray[np.bool_], of: Range) -> Range:
-    return Range(np.where(has_value, of.low, np.nan), np.where(has_value, of.high, np.nan))
+def _ln_ends(of: Range) -> Range:
+    """Return the ends; of numbers that cannot be above zero there are none."""
+    made = _grown(Range(np.maximum(of.low, 0.0), np.maximum(of.high, 0.0)), np.log)
+    return Range(made.low, np.where(of.high > 0, made.high, np.inf))
+
+
+def _exp_ends(of: Range) -> Range:
+    made = _grown(of, np.exp)
+    return Range(np.minimum(made.low, LARGEST), made.high)
+
+
+def _never(of: Range) -> NDArray[np.bool_]:
+    return np.zeros(of.low.shape, dtype=np.bool_)
 
 
 def _exp(of: Number) -> float | None:
@@ -57,21 +70,25 @@ CURVE: Final[Mapping[CurveName, Drawn]] = {
     "abs": Drawn(
         abs,
         _abs_ends,
+        _never,
         lambda x, held: np.where((held.low > 0) | (held.high < 0), np.sign(x), np.nan),
     ),
     "sqrt": Drawn(
         lambda x: math.sqrt(x) if x >= 0 else None,
-        lambda of: _grown(_where(of.low >= 0, of), np.sqrt),
+        lambda of: _grown(Range(np.maximum(of.low, 0.0), np.maximum(of.high, 0.0)), np.sqrt),
+        lambda of: of.low < 0,
         lambda x, held: np.where(held.low > 0, 0.5 / np.sqrt(x), np.nan),
     ),
     "ln": Drawn(
         lambda x: math.log(x) if x > 0 else None,
-        lambda of: _grown(_where(of.low > 0, of), np.log),
+        _ln_ends,
+        lambda of: of.low <= 0,
         lambda x, held: np.where(held.low > 0, 1 / x, np.nan),
     ),
     "exp": Drawn(
         _exp,
-        lambda of: _grown(of, np.exp),
+        _exp_ends,
+        lambda of: of.high > math.log(LARGEST),
         lambda x, held: np.where(held.high - held.low <= 2 * STEEP, np.exp(x), np.nan),
     ),
 }

@@ -12,7 +12,7 @@ from sfumato.core.expression import Total
 from sfumato.core.question import Formula
 from sfumato.plan.forms import Linear, form_of
 from sfumato.plan.plan import Plan
-from sfumato.plan.reckon import enclosed
+from sfumato.plan.reckon import interval_of
 from sfumato.plan.reckoning import Reckoning
 from sfumato.plan.totals import Rows, totals_in
 from sfumato.plan.verbs import verb_of
@@ -38,7 +38,7 @@ def margin_of_formula(
     if not is_even and (size is None or not all(_is_foreseen(of, unit) for unit in of.units)):
         return None
     with np.errstate(all="ignore"):  # what is not finite is unknown
-        held = enclosed(formula.expr, of)
+        held = interval_of(of, np.full(1, np.nan))
         half = float(held.high[0] - held.low[0]) / 2
     return half if math.isfinite(half) else math.inf
 

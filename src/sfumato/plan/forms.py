@@ -83,7 +83,8 @@ def form_of(expr: Expr, sums: Mapping[str, Linear]) -> Form | None:
         case Literally(constant=constant):
             return Linear(constant.number)
         case Coalesce(parts=parts):
-            return form_of(parts[0], sums)  # null only where a divisor is zero
+            form = form_of(parts[0], sums)
+            return form if isinstance(form, Linear) else None  # a sum is never null
         case Arithmetic(sign=sign, left=left, right=right):
             if sign == "/":
                 right = divisor_of(right)

@@ -1,8 +1,8 @@
 """A formula after the door: its value, standard deviation and interval, from released values only.
 
-A sum of noisy parts has the exact error of its own noise, a quotient a Fieller-type interval. What
-is made of several such units is enclosed: each unit's interval misses so many times less often, and
-whatever numbers in all of them can make lies between the ends that are given.
+A sum of noisy parts has the exact error of its own noise, a quotient a Fieller-type interval within
+its public range. What is made of several such units is enclosed: each unit's interval misses so
+many times less often, and whatever all of them can make lies between the ends that are given.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from sfumato.core.expression import (
     Literally,
     Ref,
     Total,
-    columns_of,
 )
 from sfumato.core.noise.added import std_of_sum
 from sfumato.core.noise.kind import CONFIDENCE
 from sfumato.core.quotient import is_known
 from sfumato.core.refusal import Bug
 from sfumato.plan.curves import CURVE, Drawn
+from sfumato.plan.enclosure import enclose, with_value
 from sfumato.plan.forms import Linear, Ratio, Unit, divisor_of, form_of
 from sfumato.plan.reckoning import Reckoning, numbers_of
 from sfumato.plan.released import reckoned
 from sfumato.plan.totals import with_totals
-from sfumato.plan.verbs.ranges import Range, exactly
+from sfumato.plan.verbs.ranges import Range
 from sfumato.plan.verbs.verb import Floats
 
 
@@ -52,12 +52,9 @@ def reckon(
     rows = zip(*(columns[name] for name in names), strict=True)
     values = [reckoned(expr, dict(zip(names, row, strict=True))) for row in rows]
     with np.errstate(all="ignore"):  # what is not finite is unknown
-        held = enclosed(expr, reckoning)
+        held = interval_of(reckoning, numbers_of(values, np.nan))
         std = _std(reckoning, values)
-    bars = [
-        [low, high] if value is not None and math.isfinite(low) and math.isfinite(high) else None
-        for value, low, high in zip(values, held.low.tolist(), held.high.tolist(), strict=True)
-    ]
+    bars = [[low, high] for low, high in zip(held.low.tolist(), held.high.tolist(), strict=True)]
     known = [
         s if value is not None and math.isfinite(s) else None
         for value, s in zip(values, std.tolist(), strict=True)
@@ -65,91 +62,17 @@ def reckon(
     return values, known, list(bars)
 
 
-# --- the interval -----------------------------------------------------------------------------
+def interval_of(of: Reckoning, values: Floats) -> Range:
+    """Return between which ends the formula lies; an end is infinite where nothing is known.
 
-
-def enclosed(expr: Expr, of: Reckoning) -> Range:
-    """Return between which ends the formula lies if every unit is within its interval.
-
-    There are no ends (NaN) where other numbers in those intervals may make it null: no condition
-    of a CASE without ELSE may hold.
+    Every cell has an interval, also where its value is null: if intervals were shown only where the
+    noise was kind, those that are shown would hold less often than they say.
     """
-    form = form_of(expr, of.sums)
-    if isinstance(form, Linear) and form.is_constant:
-        return exactly(of.values(form))
-    if form is not None:
-        return of.ranges[form]
-    match expr:
-        case Ref(column=column):
-            return of.ranges[column]
-        case Arithmetic(sign=sign, left=left, right=right):
-            return _reached(sign, enclosed(left, of), enclosed(divisor_of(right), of))
-        case Total():
-            return of.ranges[expr]
-        case Curve(name=name, of=inner):
-            return CURVE[name].ends(enclosed(inner, of))
-        case Floor(of=inner):
-            made = enclosed(inner, of)
-            return Range(np.floor(made.low), np.floor(made.high))
-        case Clamp(of=inner, lower=lower, upper=upper):
-            made = enclosed(inner, of)
-            low = -np.inf if lower is None else float(lower.number)
-            high = np.inf if upper is None else float(upper.number)
-            return made.clipped(np.full(made.low.shape, low), np.full(made.low.shape, high))
-        case Coalesce(parts=parts):
-            before = [_unless_null(part, of) for part in parts[:-1]]
-            return _hull([*before, enclosed(parts[-1], of)])
-        case Case(whens=whens, otherwise=None) if any(columns_of(when) for when, _ in whens):
-            return exactly(np.full(of.cells, np.nan))  # it may as well be null
-        case Case():
-            return _unless_null(expr, of)
-        case _:
-            raise Bug("a formula that nobody checked")
-
-
-def _unless_null(expr: Expr, of: Reckoning) -> Range:
-    """Return the ends of what is no null: a CASE is one of its branches then."""
-    if not isinstance(expr, Case):
-        return enclosed(expr, of)
-    branches = [then for _, then in expr.whens]
-    branches += [] if expr.otherwise is None else [expr.otherwise]
-    return _hull([enclosed(branch, of) for branch in branches])
-
-
-def _reached(sign: str, left: Range, right: Range) -> Range:
-    match sign:
-        case "+":
-            return Range(left.low + right.low, left.high + right.high)
-        case "-":
-            return left.minus(right)
-        case "*":
-            return _known(left.times(right), left, right)
-        case _:
-            below = right.high < 0
-            divisor = Range(
-                np.where(below, -right.high, right.low), np.where(below, -right.low, right.high)
-            )
-            made = _known(left.over(divisor), left, right)
-            return Range(
-                np.where(below, -made.high, made.low), np.where(below, -made.low, made.high)
-            )
-
-
-def _known(made: Range, left: Range, right: Range) -> Range:
-    """Return the range; nothing times everything may be anything, and what may be null stays so."""
-    ends = [
-        np.where(np.isnan(end), unknown, end)
-        for end, unknown in ((made.low, -np.inf), (made.high, np.inf))
-    ]
-    may_be_null = np.isnan(left.low) | np.isnan(right.low)
-    return Range(*(np.where(may_be_null, np.nan, end) for end in ends))
-
-
-def _hull(ranges: Sequence[Range]) -> Range:
-    return Range(
-        np.minimum.reduce([one.low for one in ranges]),
-        np.maximum.reduce([one.high for one in ranges]),
-    )
+    expr = of.formula.expr
+    if isinstance(form_of(expr, of.sums), Linear):
+        return enclose(expr, of.wide).range
+    tight, wide = enclose(expr, of.tight).range, enclose(expr, of.wide).range
+    return with_value(tight, wide, values)
 
 
 # --- the standard deviation -------------------------------------------------------------------
@@ -260,8 +183,12 @@ def _slope(expr: Expr, of: Reckoning) -> _Slope | None:
             return value, {expr: np.ones(value.shape)}
         case Curve(name=name, of=inner):
             made = _slope(inner, of)
-            return None if made is None else _bent(CURVE[name], made, enclosed(inner, of))
-        case Literally() | Floor() | Clamp() | Coalesce() | Case():
+            return None if made is None else _bent(CURVE[name], made, enclose(inner, of.wide).range)
+        case Coalesce(parts=parts):
+            made = _slope(parts[0], of)
+            nulls = enclose(parts[0], of.wide).may_be_null
+            return None if made is None else (np.where(nulls, np.nan, made[0]), made[1])
+        case Literally() | Floor() | Clamp() | Case():
             return None
         case _:
             raise Bug("a formula that nobody checked")
@@ -277,7 +204,7 @@ def _bent(curve: Drawn, inner: _Slope, held: Range) -> _Slope:
 
 def _may_be_zero(expr: Expr, of: Reckoning) -> NDArray[np.bool_]:
     """Say, per cell, whether a factor cannot be told from zero: the first order is too little."""
-    held = enclosed(expr, of)
+    held = enclose(expr, of.wide).range
     return np.asarray(~((held.low > 0) | (held.high < 0)))
 
 

@@ -16,12 +16,15 @@ from sfumato.core.noise.kind import CONFIDENCE, Noise
 from sfumato.core.noise.sure import sure
 from sfumato.core.noise.weighted import within_of
 from sfumato.core.question import Aggregate, Formula
-from sfumato.core.quotient import Quotient, quotient_interval
+from sfumato.core.quotient import Plausible, Quotient, plausible
 from sfumato.core.refusal import Bug
+from sfumato.plan.enclosure import Mask, Units
 from sfumato.plan.forms import Linear, Ratio, Unit, units_of
 from sfumato.plan.plan import Plan
+from sfumato.plan.public_ranges import public_range
 from sfumato.plan.totals import Rows
 from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.choice import bounds_of_choice
 from sfumato.plan.verbs.ranges import Range
 from sfumato.plan.verbs.verb import Estimate, Floats, NoisyPart
 
@@ -59,9 +62,32 @@ class Reckoning:
         return tuple(dict.fromkeys(units_of(self.formula.expr, self.sums)))
 
     @cached_property
-    def ranges(self) -> Mapping[Unit, Range]:
-        """Return the interval of each unit; together they hold at 95 %."""
-        return {unit: self._range(unit) for unit in self.units}
+    def wide(self) -> Units:
+        """Return the interval of each unit, which holds its released value; together at 95 %."""
+        ranges = {unit: self._range(unit) for unit in self.units}
+        return Units(ranges, self._nulls, self.sums, self.cells)
+
+    @cached_property
+    def tight(self) -> Units:
+        """Return the same intervals within what is public of each unit."""
+        ranges = {unit: self._public(unit, made) for unit, made in self.wide.ranges.items()}
+        return Units(ranges, self._nulls, self.sums, self.cells)
+
+    @cached_property
+    def _nulls(self) -> Mapping[Unit, Mask]:
+        """Return where a quotient may be null: its divisor cannot be told from zero."""
+        return {unit: ~made.has_ends for unit, made in self._quotients.items()}
+
+    @cached_property
+    def _quotients(self) -> Mapping[Ratio, Plausible]:
+        miss = (1 - CONFIDENCE) / max(1, len(self.units))
+        ratios = [unit for unit in self.units if isinstance(unit, Ratio)]
+        return {
+            unit: plausible(
+                self.values(unit.top), self.values(unit.bottom), self.quotient(unit, miss)
+            )
+            for unit in ratios
+        }
 
     def estimate(self, name: str) -> Estimate:
         """Return the aggregate as it is when nothing else has to hold."""
@@ -116,12 +142,21 @@ class Reckoning:
             middle, margin = self.values(unit), self._margin(unit, miss)
             return Range(middle - margin, middle + margin)
         if isinstance(unit, Ratio):
-            pair = self.values(unit.top), self.values(unit.bottom)
-            return Range(*quotient_interval(*pair, self.quotient(unit, miss)))
+            return Range(*self._quotients[unit].within(-np.inf, np.inf))
         if isinstance(unit, Total):
             totals, margins = self.total(unit), self._margin_of_total(unit, miss)
             return Range(totals - margins, totals + margins)
         return self._of_aggregate(unit)
+
+    def _public(self, unit: Unit, made: Range) -> Range:
+        """Return the part of a unit's interval that rows within the card's bounds can reach."""
+        if isinstance(unit, Ratio):
+            return Range(*self._quotients[unit].within(*public_range(unit, self.plan)))
+        form = self.part_of(unit) if isinstance(unit, Total) else unit
+        if not isinstance(form, Linear):
+            return made
+        low, high = public_range(form, self.plan)
+        return made.clipped(np.full(self.cells, low), np.full(self.cells, high))
 
     def _margin(self, form: Linear, miss: Fraction) -> float:
         if len(form.weights) == 1:
@@ -150,8 +185,10 @@ class Reckoning:
         return tuple(weights), tuple(draws)
 
     def _of_aggregate(self, name: str) -> Range:
-        made = self._estimate(self.aggregates[name], len(self.units))
-        return Range(numbers_of(made.low, -np.inf), numbers_of(made.high, np.inf))
+        aggregate = self.aggregates[name]
+        made = self._estimate(aggregate, len(self.units))
+        low, high = bounds_of_choice(self.plan.asked_of(aggregate))
+        return Range(numbers_of(made.low, low), numbers_of(made.high, high))
 
     def _estimate(self, aggregate: Aggregate, times: int) -> Estimate:
         parts = [self.noisy[place] for place in self.plan.parts_of(aggregate)]

@@ -27,9 +27,10 @@ def shape(required: dict[str, Schema], optional: dict[str, Schema] | None = None
     }
 
 
-def opened(required: dict[str, Schema]) -> Schema:
+def opened(required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
     """Return the schema of an answer that may have more keys in a newer version."""
-    return {"type": "object", "properties": required, "required": sorted(required)}
+    properties = {**required, **(optional or {})}
+    return {"type": "object", "properties": properties, "required": sorted(required)}
 
 
 def pairs(of: Schema) -> Schema:
@@ -71,10 +72,19 @@ ANSWER: Final = opened(
         "columns": listed({"type": "string"}),
         "rows": listed({"type": "array"}),
         "std": listed({"type": "array"}),
-        "interval": listed({"type": "array"}),
+        "interval": {
+            **listed({"type": "array"}),
+            "description": "Two ends at 95 %; null beside a key, or where open_intervals has it.",
+        },
         "guarantee": {"type": "string"},
         "receipt": OBJECT,
-    }
+    },
+    {
+        "open_intervals": {
+            **listed(OBJECT),
+            "description": "Those without an end: row and column from 0, low and high, null open.",
+        },
+    },
 )
 CARD: Final = opened({"name": text(), "version": text(), "people": text(), "columns": listed(ANY)})
 PRICE: Final = opened(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -98,12 +99,17 @@ def answer_shape(answer: Answer) -> dict[str, object]:
         "columns": answer.columns,
         "rows": answer.rows,
         "std": answer.std,
-        "interval": answer.interval,
+        "interval": [[_ends(bar) for bar in row] for row in answer.interval],
         "guarantee": answer.guarantee,
         "receipt": answer.receipt,
         **({"arrays": answer.arrays} if answer.arrays else {}),
         **({"warnings": answer.warnings} if answer.warnings else {}),
     }
+
+
+def _ends(bar: tuple[float, float] | None) -> list[float | None] | None:
+    """Return an interval as JSON has it: an end that is not known is null."""
+    return None if bar is None else [end if math.isfinite(end) else None for end in bar]
 
 
 def draw(answer: Answer, path: str) -> None:

@@ -6,6 +6,7 @@ are the quantiles 0 and 1, and lean outward: any point beyond all rows is as goo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -95,6 +96,17 @@ def _finish_quantile(asked: Asked, parts: Sequence[NoisyPart]) -> Estimate:
     places = parts[0].values[:, 0].tolist()
     values = [plain_number(grid.value(int(place)) * asked.side.step) for place in places]
     return without_bars(values)
+
+
+def bounds_of_choice(asked: Asked) -> tuple[float, float]:
+    """Return the public range of a number that no interval can be told of; without ends of others.
+
+    A quantile lies between the bounds of what it is of.
+    """
+    if asked.aggregate.verb not in ("quantile", "minimum", "maximum"):
+        return -math.inf, math.inf
+    side = asked.side
+    return float(side.lower * side.step), float(side.upper * side.step)
 
 
 def without_bars(values: Sequence[object]) -> Estimate:

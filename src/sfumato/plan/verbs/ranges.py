@@ -16,6 +16,10 @@ class Range:
     low: Floats
     high: Floats
 
+    def plus(self, other: Range) -> Range:
+        """Return where the sum may lie."""
+        return Range(self.low + other.low, self.high + other.high)
+
     def minus(self, other: Range) -> Range:
         """Return where the difference may lie."""
         return Range(self.low - other.high, self.high - other.low)
@@ -31,7 +35,7 @@ class Range:
 
     def times(self, other: Range) -> Range:
         """Return where the product may lie."""
-        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        ends = [_product(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
         return Range(np.minimum.reduce(ends), np.maximum.reduce(ends))
 
     def squared(self) -> Range:
@@ -54,6 +58,12 @@ class Range:
     def clipped(self, low: Floats, high: Floats) -> Range:
         """Return the range within public bounds."""
         return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
+
+
+def _product(one: Floats, other: Floats) -> Floats:
+    """Return the product; an end that is infinite is never reached, so zero times it is zero."""
+    with np.errstate(invalid="ignore"):
+        return np.where((one == 0) | (other == 0), 0.0, one * other)
 
 
 def exactly(value: Floats) -> Range:

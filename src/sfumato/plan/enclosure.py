@@ -1,0 +1,188 @@
+"""Interval arithmetic over a formula: where it lies if each of its units is within its interval.
+
+An end of a unit's interval may be infinite, so the formula's may be: a half line, where what it
+divides by reaches zero from one side. An enclosure is of what the formula is where it is not null,
+and says beside it where it may be null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.core.expression import (
+    Arithmetic,
+    Case,
+    Clamp,
+    Coalesce,
+    Curve,
+    Expr,
+    Floor,
+    Ref,
+    Sign,
+    Total,
+)
+from sfumato.core.refusal import Bug
+from sfumato.plan.curves import CURVE
+from sfumato.plan.forms import Linear, Unit, divisor_of, form_of
+from sfumato.plan.public_ranges import least_positive
+from sfumato.plan.verbs.ranges import Range, exactly
+from sfumato.plan.verbs.verb import Floats
+
+Mask = NDArray[np.bool_]
+ROUNDING: Final = 1e-9  # more than floats are off between a value and its interval, relatively
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """Per cell, where a formula lies, and whether it may be null."""
+
+    range: Range
+    may_be_null: Mask
+
+    def with_range(self, made: Range) -> Enclosure:
+        """Return the same with another range."""
+        return Enclosure(made, self.may_be_null)
+
+
+@dataclass(frozen=True)
+class Units:
+    """The intervals of a formula's units, and the outputs that are sums of parts."""
+
+    ranges: Mapping[Unit, Range]
+    nulls: Mapping[Unit, Mask]  # of those that may be null
+    sums: Mapping[str, Linear]
+    cells: int
+
+    @property
+    def never(self) -> Mask:
+        """Return that no cell is null."""
+        return np.zeros(self.cells, dtype=np.bool_)
+
+
+def enclose(expr: Expr, of: Units) -> Enclosure:
+    """Return where the expression lies."""
+    form = form_of(expr, of.sums)
+    if isinstance(form, Linear) and form.is_constant:
+        return Enclosure(exactly(np.full(of.cells, float(form.constant))), of.never)
+    if form is not None:
+        return _unit(form, of)
+    match expr:
+        case Ref(column=column):
+            return _unit(column, of)
+        case Arithmetic(sign=sign, left=left, right=right):
+            return _of_two(sign, enclose(left, of), enclose(divisor_of(right), of))
+        case Total():
+            return _unit(expr, of)
+        case Curve(name=name, of=inner):
+            made = _domain(expr, enclose(inner, of), of)
+            nulls = made.may_be_null | CURVE[name].may_be_null(made.range)
+            return Enclosure(_ordered(CURVE[name].ends(made.range)), nulls)
+        case Floor(of=inner):
+            made = enclose(inner, of)
+            return made.with_range(Range(np.floor(made.range.low), np.floor(made.range.high)))
+        case Clamp(of=inner, lower=lower, upper=upper):
+            made = enclose(inner, of)
+            low = -np.inf if lower is None else float(lower.number)
+            high = np.inf if upper is None else float(upper.number)
+            ends = np.full(of.cells, low), np.full(of.cells, high)
+            return made.with_range(made.range.clipped(*ends))
+        case Coalesce(parts=parts):
+            return _first_known([enclose(part, of) for part in parts])
+        case Case():
+            return _any_branch(expr, of)
+        case _:
+            raise Bug("a formula that nobody checked")
+
+
+def _any_branch(expr: Case, of: Units) -> Enclosure:
+    branches = [enclose(then, of) for _, then in expr.whens]
+    branches += [] if expr.otherwise is None else [enclose(expr.otherwise, of)]
+    nulls = [branch.may_be_null for branch in branches]
+    missing = np.full(of.cells, expr.otherwise is None)
+    hull = _hull([branch.range for branch in branches])
+    return Enclosure(hull, np.logical_or.reduce([missing, *nulls]))
+
+
+def _unit(unit: Unit, of: Units) -> Enclosure:
+    return Enclosure(of.ranges[unit], of.nulls.get(unit, of.never))
+
+
+def _of_two(sign: Sign, left: Enclosure, right: Enclosure) -> Enclosure:
+    nulls = left.may_be_null | right.may_be_null
+    match sign:
+        case "+":
+            return Enclosure(_ordered(left.range.plus(right.range)), nulls)
+        case "-":
+            return Enclosure(_ordered(left.range.minus(right.range)), nulls)
+        case "*":
+            return Enclosure(left.range.times(right.range), nulls)
+        case _:
+            zero = (right.range.low <= 0) & (right.range.high >= 0)
+            return Enclosure(left.range.times(_reciprocal(right.range)), nulls | zero)
+
+
+def _reciprocal(of: Range) -> Range:
+    """Return where 1/x lies for every x of the range but zero."""
+    with np.errstate(divide="ignore"):
+        low, high = 1 / of.high, 1 / of.low
+    low = np.where(of.high > 0, np.abs(low), np.where(of.high == 0, -np.inf, low))
+    high = np.where(of.low < 0, -np.abs(high), np.where(of.low == 0, np.inf, high))
+    straddles = (of.low < 0) & (of.high > 0)
+    nothing = (of.low == 0) & (of.high == 0)
+    open_ = straddles | nothing
+    return Range(np.where(open_, -np.inf, low), np.where(open_, np.inf, high))
+
+
+def _domain(curve: Curve, inner: Enclosure, of: Units) -> Enclosure:
+    """Return the argument of a logarithm: a sum of whole parts above zero is a step above it."""
+    form = form_of(curve.of, of.sums)
+    if curve.name != "ln" or not isinstance(form, Linear):
+        return inner
+    least = least_positive(form)
+    if least is None:
+        return inner
+    nulls = inner.may_be_null | (inner.range.low <= 0)
+    low = np.maximum(inner.range.low, float(least))
+    return Enclosure(Range(low, np.maximum(inner.range.high, low)), nulls)
+
+
+def _first_known(parts: Sequence[Enclosure]) -> Enclosure:
+    """Return where the first of them lies that is not null."""
+    made = parts[0]
+    for part in parts[1:]:
+        other = _hull([made.range, part.range])
+        low = np.where(made.may_be_null, other.low, made.range.low)
+        high = np.where(made.may_be_null, other.high, made.range.high)
+        made = Enclosure(Range(low, high), made.may_be_null & part.may_be_null)
+    return made
+
+
+def _hull(ranges: Sequence[Range]) -> Range:
+    return Range(
+        np.minimum.reduce([one.low for one in ranges]),
+        np.maximum.reduce([one.high for one in ranges]),
+    )
+
+
+def _ordered(made: Range) -> Range:
+    """Return the range; where infinite ends left nothing, everything."""
+    low = np.where(np.isnan(made.low), -np.inf, made.low)
+    return Range(low, np.where(np.isnan(made.high), np.inf, made.high))
+
+
+def with_value(tight: Range, wide: Range, values: Floats) -> Range:
+    """Return the tight range, stretched to the value where the wide one holds it.
+
+    A public range may leave out a value that is all noise: SUM(x) / COUNT(*) where the count came
+    out below zero. An interval that has its value holds no less often. A value that is not in the
+    wide range either was computed in another way than its interval, and is left outside.
+    """
+    slack = ROUNDING * np.maximum(1.0, np.abs(values))
+    is_held = (values >= wide.low - slack) & (values <= wide.high + slack)  # not of NaN
+    low = np.where(is_held, np.minimum(tight.low, values), tight.low)
+    return Range(low, np.where(is_held, np.maximum(tight.high, values), tight.high))
