@@ -263,10 +263,20 @@ def shares(rows: Sequence[Sequence[object]], of: tuple[int, ...], whole: int) ->
 def apart_by_hand(twin: list[dict[str, str]], size: int, whole: int) -> float:
     """Return the mean distance of marginals, in categories as the twin counts them."""
     real = [(z, str(s).lower(), int(str(a)) // 2) for _, z, s, a in people()]
+    return distance(real, twin, size, whole)
+
+
+def distance(
+    real: Sequence[Sequence[object]],
+    twin: list[dict[str, str]],
+    size: int,
+    whole: int | None = None,
+) -> float:
+    """Return the same of these people, of whom there are said to be so many."""
     made = [(row["zip"], row["sick"], int(row["age"]) // 2 if row["age"] else None) for row in twin]
     found = []
     for of in combinations(range(3), size):
-        one, two = shares(real, of, whole), shares(made, of, len(made))
+        one, two = shares(real, of, whole or len(real)), shares(made, of, len(made))
         found.append(sum(abs(one.get(k, 0) - two.get(k, 0)) for k in {*one, *two}) / 2)
     return float(np.mean(found))
 
@@ -343,3 +353,23 @@ def test_of_many_columns_as_many_marginals_are_drawn_by_the_seed() -> None:
     assert all(one == tuple(sorted(set(one))) for one in three)
     assert marginals_of(sizes, 3, Seeded("s")) == three
     assert marginals_of([300, 300], 2, Seeded("s")) == []
+
+
+def test_the_interval_of_an_error_counts_the_noise_of_the_number_of_people_too(
+    tmp_path: Path,
+) -> None:
+    """The true error divides by the true number of people; a twin knows a noisy one."""
+    source = write_csv(tmp_path / "x.csv", HEADER, people(150))
+    real = [(z, str(s).lower(), int(str(a)) // 2) for _, z, s, a in people(150)]
+    held = []
+    with open_with(tmp_path, "clinic", source, CARD.replace("120", "500")) as opened:
+        for n in range(50):
+            twin = opened["clinic"].dp_twin(
+                epsilon=0.5, delta=0, method="independent", rows=300, op=f"t{n}", error_epsilon=4
+            )
+            stamp: Any = twin.stamp
+            for size in (1, 2, 3):
+                low, high = stamp["error"]["of"]["clinic"][str(size)]["interval"]
+                truth = distance(real, twin.rows(), size)
+                held.append(low <= truth <= high)
+    assert np.mean(held) >= 0.87  # of 150 that hang together; without that noise 60 % or less

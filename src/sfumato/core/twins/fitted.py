@@ -60,6 +60,11 @@ def total_of(measured: Sequence[Measured]) -> float:
     return max(1.0, math.fsum(w * s for w, s in zip(weights, sums, strict=True)) / sum(weights))
 
 
+def total_std_of(measured: Sequence[Measured]) -> float:
+    """Return the std of the noise in that number."""
+    return 1 / math.sqrt(math.fsum(1 / (one.std**2 * one.counts.size) for one in measured))
+
+
 def fitted(
     sizes: Sequence[int],
     measured: Sequence[Measured],

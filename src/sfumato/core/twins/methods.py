@@ -29,7 +29,7 @@ from sfumato.core.twins.device import (
     sizes_of,
     unmerged,
 )
-from sfumato.core.twins.fitted import Measured, Model, fitted, total_of
+from sfumato.core.twins.fitted import Measured, Model, fitted, total_of, total_std_of
 from sfumato.core.twins.junction import Clique, Floats, tree_of
 from sfumato.core.twins.sampled import sampled, sampled_beside
 from sfumato.core.twins.seeded import Integers, Seeded
@@ -52,6 +52,7 @@ class Made:
     model: Model
     merged: Merged
     alone: tuple[Floats, ...]  # each column's own noisy counts, not grouped
+    total_std: float  # of the noise in the model's total
     marginals: tuple[Clique, ...]
 
     def draw(self, rows: int | None, stream: Seeded) -> Integers:
@@ -91,9 +92,10 @@ def independent(device: Device) -> Made:
     """Return each column by itself: what hangs together is lost."""
     alone, std = _alone(device, Fraction(1))
     merged = unmerged(device.sizes)
-    measured = [Measured((c,), counts, std) for c, counts in enumerate(alone)]
+    measured = _singles(alone, std)
     model = fitted(device.sizes, measured, total_of(measured))
-    return Made(model, merged, tuple(alone), tuple((c,) for c in range(len(alone))))
+    noise = total_std_of(measured)
+    return Made(model, merged, tuple(alone), noise, tuple((c,) for c in range(len(alone))))
 
 
 def mst(device: Device) -> Made:
@@ -111,7 +113,8 @@ def mst(device: Device) -> Made:
     found = [candidates[place] for place in chosen]
     measured += [_measured(device, pair, merged, each) for pair in found]
     model = fitted(sizes_of(merged), measured, total)
-    return Made(model, merged, tuple(alone), tuple(one.columns for one in measured))
+    noise = total_std_of(_singles(alone, std))
+    return Made(model, merged, tuple(alone), noise, tuple(one.columns for one in measured))
 
 
 def aim(device: Device) -> Made:
@@ -129,7 +132,9 @@ def aim(device: Device) -> Made:
         now = left if left < 2 * each else each
         each = 2 * now if state.round(now) else now
         left -= now
-    return Made(state.final(), merged, tuple(alone), tuple(m.columns for m in state.measured))
+    noise = total_std_of(_singles(alone, std))
+    columns = tuple(one.columns for one in state.measured)
+    return Made(state.final(), merged, tuple(alone), noise, columns)
 
 
 METHODS: Final[dict[str, Callable[[Device], Made]]] = {
@@ -178,8 +183,13 @@ def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(np.where(together, int((~together).sum()), numbers).tolist())
 
 
+def _singles(alone: list[Floats], std: float) -> list[Measured]:
+    """Return the counts of each column by itself: what the number of people is made of."""
+    return [Measured((column,), counts, std) for column, counts in enumerate(alone)]
+
+
 def _grouped(alone: Sequence[Floats], std: float, merged: Merged) -> tuple[list[Measured], float]:
-    total = total_of([Measured((0,), counts, std) for counts in alone])
+    total = total_of(_singles(alone, std))
     measured = []
     for column, (counts, groups) in enumerate(zip(alone, merged, strict=True)):
         largest = int(np.bincount(np.asarray(groups)).max())

@@ -28,9 +28,10 @@ MOST: Final = 100  # marginals of each size and table; of more, so many are draw
 MOST_OF_ALL: Final = 900  # of all tables and sizes
 MOST_CELLS: Final = 10_000  # of a marginal
 TRIES: Final = 20 * MOST
+LAPLACE: Final = math.log(20) / math.sqrt(2)  # half a 95 % interval of Laplace noise, in stds
 SAYS: Final = (
     "mean total variation between marginals of this twin's rows and of one row of each person, "
-    "with the interval of the noise at 95 %, cut to 0 and 1; the people are as many as were counted"
+    "with the interval of the noise at 95 %, that of the number of people too, cut to 0 and 1"
 )
 
 
@@ -41,6 +42,7 @@ class Side:
     device: AtTheDoor
     codes: Integers
     people: int  # as released
+    people_std: float  # of the noise in it
 
     @property
     def scale(self) -> int:
@@ -65,7 +67,7 @@ def error_of(sides: Mapping[str, Side], seed: str, epsilon: Fraction) -> Json:
     for place, (name, size, cliques) in enumerate(found):
         errors[name][str(size)] = {
             "marginals": len(cliques),
-            **_shown(misfits, place, told[place], 2 * sides[name].scale * sides[name].people),
+            **_shown(misfits, place, told[place], sides[name]),
         }
     return {"epsilon": float(epsilon), "says": SAYS, "of": errors}
 
@@ -98,12 +100,13 @@ def _counts(side: Side, clique: Clique) -> Integers:
     return np.bincount(flat, minlength=math.prod(shape)).astype(np.int64).reshape(shape)
 
 
-def _shown(misfits: Misfits, place: int, number: int, whole: int) -> Json:
-    """Return one error with its interval, as shares."""
+def _shown(misfits: Misfits, place: int, number: int, side: Side) -> Json:
+    """Return one error with its interval, as shares (misfits.proof.md: what the answer means)."""
     one = misfits.numbers[place]
-    parts = whole * len(one.plans)
-    margin = int(one.noise.margin())
-    low, value, high = (
-        min(1.0, max(0.0, at / parts)) for at in (number - margin, number, number + margin)
-    )
-    return {"error": value, "interval": [low, high], "std": one.noise.std() / parts}
+    parts = 2 * side.scale * side.people * len(one.plans)
+    value, noise = number / parts, one.noise.std() / parts
+    std = math.hypot(noise, side.people_std / (2 * side.people))
+    rounding = 1 / (4 * side.people)  # people are a whole number
+    margin = max(one.noise.margin() / parts, LAPLACE * std) + rounding
+    low, shown, high = (min(1.0, max(0.0, at)) for at in (value - margin, value, value + margin))
+    return {"error": shown, "interval": [low, high], "std": std}

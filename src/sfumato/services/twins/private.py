@@ -22,7 +22,7 @@ from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt
 from sfumato.core.ports import Catalogue, Dice, Listing
 from sfumato.core.refusal import Refused
-from sfumato.core.twins.assembled import dealt, dp_tables
+from sfumato.core.twins.assembled import Drawn, dealt, dp_tables
 from sfumato.core.twins.device import Integers
 from sfumato.core.twins.methods import METHODS
 from sfumato.core.twins.written import Stamp, twin_json
@@ -116,7 +116,7 @@ class PrivateTwins:
             "measured": {name: device.said for name, device in devices.items()},
             "linked": links_json(tables)["tables"],
             "from_the_card": [name for counted in tables for name in counted.unknown],
-            **_error(wanted, devices, {n: (rows[n].codes, drawn[n].people) for n in drawn}, seed),
+            **_error(wanted, devices, {n: (rows[n].codes, drawn[n]) for n in drawn}, seed),
             **not_dp_json(self.door.ledger, card.people),
         }
         stamp = Stamp("dp-twin", card.name, card.version, GUARANTEE, SAYS, more)
@@ -214,7 +214,7 @@ def _error_epsilon(wanted: Bought) -> Fraction | None:
 def _error(
     wanted: Bought,
     devices: Mapping[str, AtTheDoor],
-    twin: Mapping[str, tuple[Integers, int]],
+    twin: Mapping[str, tuple[Integers, Drawn]],
     seed: str,
 ) -> Json:
     """Return how far the twin lies from the rows, if that is paid for too; or why it is not told.
@@ -224,7 +224,10 @@ def _error(
     epsilon = _error_epsilon(wanted)
     if epsilon is None:
         return {}
-    sides = {name: Side(device, *twin[name]) for name, device in devices.items()}
+    sides = {
+        name: Side(devices[name], codes, drawn.people, drawn.made.total_std)
+        for name, (codes, drawn) in twin.items()
+    }
     try:
         return {"error": error_of(sides, seed, epsilon)}
     except Refused as refused:
