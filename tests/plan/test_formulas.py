@@ -286,7 +286,7 @@ def test_an_error_that_no_price_gives_is_refused(
 
 
 def test_each_of_several_units_is_surer_so_that_all_hold_at_once(card: Card) -> None:
-    plan = plan_of(card, "SUM(a) * COUNT(*) AS r, SUM(a) + COUNT(*) AS one")
+    plan = plan_of(card, "ABS(SUM(a)) * ABS(COUNT(*)) AS r, SUM(a) + COUNT(*) AS one")
     priced = price_at(plan, Fraction(1), Fraction(0))
     noisy = released(priced, exact_parts(plan), 3)
     alone, both = (Reckoning(plan, formula_of(plan, name), noisy) for name in ("one", "r"))

@@ -9,11 +9,12 @@ Scales that nearly tie are moved apart, upwards, which only widens (quotient.pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,8 @@ from sfumato.core.noise.weighted import within_of
 
 Floats = NDArray[np.float64]
 MOST: Final = 4  # noisy numbers that the closed form is taken for
-_APART: Final = {1: 0.0, 2: 1e-6, 3: 1e-4, 4: 1e-3}  # how far scales are moved apart, relatively
+MOST_SUMMED: Final = 8  # noises of a sum, that it is still exact enough for
+_APART: Final = (0.0, 0.0, 1e-6, 1e-4, 1e-3, 3e-3, 6e-3, 1e-2, 1.5e-2)  # of scales, relatively
 _LEAST: Final = 1e-9  # a scale below this share of the largest counts as this
 _DOUBLINGS: Final = 40  # of the first width, until a quotient is not plausible
 _HALVINGS: Final = 34  # to a 10^10th of the last width, outwards
@@ -157,6 +159,22 @@ def laplace_tail(distance: Floats, scales: Sequence[Floats]) -> Floats:
         share = scale ** (2 * count - 2) / np.prod(others, axis=0) if others else 1.0
         total = total + share * np.exp(-(distance / largest) / scale)
     return np.asarray(np.clip(total, 0.0, 1.0))
+
+
+def sum_quantile(
+    scales: Sequence[Floats], kind: Literal["laplace", "gaussian"], miss: Fraction
+) -> Floats:
+    """Return, per cell, how far the sum of independent noises goes, but for that chance."""
+    if kind == "gaussian":
+        far = NormalDist().inv_cdf(float(1 - miss / 2))
+        return np.asarray(far * np.sqrt(np.sum(np.square(scales), axis=0)))
+    inside = np.zeros(scales[0].shape)
+    outside = np.sum(scales, axis=0) * math.log(len(scales) / float(miss))
+    for _ in range(_HALVINGS):
+        middle = (inside + outside) / 2
+        passes = laplace_tail(middle, scales) > float(miss)
+        inside, outside = np.where(passes, middle, inside), np.where(passes, outside, middle)
+    return np.asarray(outside)
 
 
 def _sorted(scales: Sequence[Floats]) -> Sequence[Floats]:

@@ -71,6 +71,8 @@ def enclose(expr: Expr, of: Units) -> Enclosure:
         return Enclosure(exactly(np.full(of.cells, float(form.constant))), of.never)
     if form is not None:
         return _unit(form, of)
+    if isinstance(expr, Arithmetic | Curve) and expr in of.ranges:
+        return _unit(expr, of)
     match expr:
         case Ref(column=column):
             return _unit(column, of)

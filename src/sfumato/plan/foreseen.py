@@ -35,7 +35,7 @@ def margin_of_formula(
     of = Reckoning(plan, formula, _assumed(plan, noises, size or 1), known)
     form = form_of(formula.expr, of.sums)
     is_even = isinstance(form, Linear)
-    if not is_even and (size is None or not all(_is_foreseen(of, unit) for unit in of.units)):
+    if not is_even and (size is None or not all(_is_foreseen(of, unit) for unit in of.flat.units)):
         return None
     with np.errstate(all="ignore"):  # what is not finite is unknown
         held = interval_of(of, np.full(1, np.nan))

@@ -6,7 +6,7 @@ neither, and is made of two units of which each has an interval of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -156,33 +156,37 @@ def _few(form: Form | None) -> Form | None:
     return None if isinstance(form, Ratio) and len(form.parts) > MOST else form
 
 
-Unit = Form | str | Total  # a sum, a quotient, an aggregate by its output's name, or a total
+# A sum, a quotient, an aggregate by its output's name, a total, or a smooth number of several units
+Unit = Form | str | Total | Arithmetic | Curve
 
 
-def units_of(expr: Expr, sums: Mapping[str, Linear]) -> Iterator[Unit]:
+def units_of(
+    expr: Expr, sums: Mapping[str, Linear], is_smooth: Callable[[Arithmetic | Curve], bool]
+) -> Iterator[Unit]:
     """Yield the largest pieces that have an interval of their own."""
     form = form_of(expr, sums)
     if form is not None:
         if not (isinstance(form, Linear) and form.is_constant):
             yield form
-        return
+    elif isinstance(expr, Ref):
+        yield expr.column
+    elif isinstance(expr, Total) or (isinstance(expr, Arithmetic | Curve) and is_smooth(expr)):
+        yield expr
+    else:
+        for inner in _values_in(expr):
+            yield from units_of(inner, sums, is_smooth)
+
+
+def _values_in(expr: Expr) -> tuple[Expr, ...]:
+    """Return what the value of the expression is made of; conditions only choose."""
     match expr:
-        case Ref(column=column):
-            yield column
         case Arithmetic(left=left, right=right):
-            yield from units_of(left, sums)
-            yield from units_of(right, sums)
-        case Total():
-            yield expr
+            return (left, right)
         case Floor(of=of) | Clamp(of=of) | Curve(of=of):
-            yield from units_of(of, sums)
+            return (of,)
         case Coalesce(parts=parts):
-            for part in parts:
-                yield from units_of(part, sums)
+            return parts
         case Case(whens=whens, otherwise=otherwise):
-            for _, then in whens:
-                yield from units_of(then, sums)
-            if otherwise is not None:
-                yield from units_of(otherwise, sums)
+            return (*(then for _, then in whens), *([] if otherwise is None else [otherwise]))
         case _:
-            return
+            return ()

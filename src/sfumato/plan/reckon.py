@@ -53,7 +53,7 @@ def reckon(
     values = [reckoned(expr, dict(zip(names, row, strict=True))) for row in rows]
     with np.errstate(all="ignore"):  # what is not finite is unknown
         held = interval_of(reckoning, numbers_of(values, np.nan))
-        std = _std(reckoning, values)
+        std = _std(reckoning.flat, values)
     bars = [[low, high] for low, high in zip(held.low.tolist(), held.high.tolist(), strict=True)]
     known = [
         s if value is not None and math.isfinite(s) else None
@@ -90,7 +90,9 @@ def _std(of: Reckoning, values: Sequence[object]) -> Floats:
     for name in alone:
         deviations = numbers_of(of.estimate(name).std, np.nan)
         total = total + (slopes[name] * deviations) ** 2
-    if _share_parts(alone, [unit for unit in slopes if not isinstance(unit, str)], of):
+    if _share_parts(
+        alone, [unit for unit in slopes if isinstance(unit, Linear | Ratio | Total)], of
+    ):
         return unknown
     for unit, slope in slopes.items():
         if isinstance(unit, Total):

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
-from sfumato.core.expression import Ref, Total
+from sfumato.core.expression import Arithmetic, Curve, Ref, Total
 from sfumato.core.noise.added import within_of_sum
 from sfumato.core.noise.blend import Blend
 from sfumato.core.noise.kind import CONFIDENCE, Noise
 from sfumato.core.noise.sure import sure
 from sfumato.core.noise.weighted import within_of
 from sfumato.core.question import Aggregate, Formula
-from sfumato.core.quotient import Plausible, Quotient, plausible
+from sfumato.core.quotient import MOST_SUMMED, Plausible, Quotient, plausible
 from sfumato.core.refusal import Bug
-from sfumato.plan.enclosure import Mask, Units
+from sfumato.plan.enclosure import Mask, Units, enclose
 from sfumato.plan.forms import Linear, Ratio, Unit, units_of
 from sfumato.plan.plan import Plan
 from sfumato.plan.public_ranges import public_range
+from sfumato.plan.smooth import SmoothParts
 from sfumato.plan.totals import Rows
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.choice import bounds_of_choice
 from sfumato.plan.verbs.ranges import Range
 from sfumato.plan.verbs.verb import Estimate, Floats, NoisyPart
+
+ENCLOSED: Final = 10  # of a smooth unit's chance to miss, one part in so many is its enclosure's
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Reckoning:
     formula: Formula
     noisy: Sequence[NoisyPart]
     rows: Mapping[Total, Rows] = field(default_factory=dict)  # which rows of the answer it is of
+    miss: Fraction = 1 - CONFIDENCE
+    smooth_units: bool = True  # what is smooth of several units is one
 
     @cached_property
     def aggregates(self) -> Mapping[str, Aggregate]:
@@ -59,7 +66,49 @@ class Reckoning:
     @cached_property
     def units(self) -> tuple[Unit, ...]:
         """Return what has an interval of its own, each once."""
-        return tuple(dict.fromkeys(units_of(self.formula.expr, self.sums)))
+        return tuple(dict.fromkeys(units_of(self.formula.expr, self.sums, self._is_smooth)))
+
+    @cached_property
+    def flat(self) -> Reckoning:
+        """Return the same with an interval for each piece that a smooth unit is made of."""
+        return replace(self, smooth_units=False) if self.smooth_units else self
+
+    def _is_smooth(self, expr: Arithmetic | Curve) -> bool:
+        """Say whether the expression is smooth of several units, so that it is one itself."""
+        if not self.smooth_units or not self._smooth.is_smooth(expr):
+            return False
+        parts = [self.noisy[part].noise for part in self._smooth.parts(expr)]
+        if len(parts) > MOST_SUMMED or not all(isinstance(noise, Noise) for noise in parts):
+            return False
+        return len(set(units_of(expr, self.sums, lambda _: False))) > 1
+
+    @cached_property
+    def _smooth(self) -> SmoothParts:
+        """Return what smooth formulas are made of."""
+        made = {}
+        for name, aggregate in self.aggregates.items():
+            smooth = verb_of(aggregate.verb).smooth
+            if smooth is not None:
+                parts = self.plan.parts_of(aggregate)
+                made[name] = (smooth(self.plan.asked_of(aggregate)), parts)
+        return SmoothParts(self.sums, made)
+
+    @cached_property
+    def _smooths(self) -> Mapping[Unit, tuple[Reckoning, Range]]:
+        """Return each smooth unit as a formula by itself, and its Taylor interval.
+
+        Of the chance to miss, a tenth is that of the intervals which the formula is enclosed by.
+        """
+        miss = self.miss / max(1, len(self.units))
+        found: dict[Unit, tuple[Reckoning, Range]] = {}
+        for unit in self.units:
+            if isinstance(unit, Arithmetic | Curve):
+                alone = replace(
+                    self, formula=Formula(unit), miss=miss / ENCLOSED, smooth_units=False
+                )
+                line = self._smooth.interval(unit, self.noisy, miss * (ENCLOSED - 1) / ENCLOSED)
+                found[unit] = (alone, line)
+        return found
 
     @cached_property
     def wide(self) -> Units:
@@ -75,12 +124,15 @@ class Reckoning:
 
     @cached_property
     def _nulls(self) -> Mapping[Unit, Mask]:
-        """Return where a quotient may be null: its divisor cannot be told from zero."""
-        return {unit: ~made.has_ends for unit, made in self._quotients.items()}
+        """Return where a unit may be null, as a divisor cannot be told from zero."""
+        nulls: dict[Unit, Mask] = {u: ~made.has_ends for u, made in self._quotients.items()}
+        for unit, (alone, _) in self._smooths.items():
+            nulls[unit] = enclose(alone.formula.expr, alone.wide).may_be_null
+        return nulls
 
     @cached_property
     def _quotients(self) -> Mapping[Ratio, Plausible]:
-        miss = (1 - CONFIDENCE) / max(1, len(self.units))
+        miss = self.miss / max(1, len(self.units))
         ratios = [unit for unit in self.units if isinstance(unit, Ratio)]
         return {
             unit: plausible(
@@ -96,7 +148,8 @@ class Reckoning:
     @cached_property
     def alone(self) -> Mapping[str, Estimate]:
         """Return those aggregates that are a unit by themselves, as they are."""
-        names = [unit for unit in self.units if isinstance(unit, str)]
+        units = units_of(self.formula.expr, self.sums, lambda _: False)
+        names = [unit for unit in units if isinstance(unit, str)]
         return {name: self._estimate(self.aggregates[name], 1) for name in names}
 
     def total(self, of: Total) -> Floats:
@@ -137,7 +190,7 @@ class Reckoning:
         return len(self.noisy[parts[0]].values)
 
     def _range(self, unit: Unit) -> Range:
-        miss = (1 - CONFIDENCE) / len(self.units)
+        miss = self.miss / len(self.units)
         if isinstance(unit, Linear):
             middle, margin = self.values(unit), self._margin(unit, miss)
             return Range(middle - margin, middle + margin)
@@ -146,12 +199,18 @@ class Reckoning:
         if isinstance(unit, Total):
             totals, margins = self.total(unit), self._margin_of_total(unit, miss)
             return Range(totals - margins, totals + margins)
+        if isinstance(unit, Arithmetic | Curve):
+            alone, line = self._smooths[unit]
+            return line.common(enclose(unit, alone.wide).range)
         return self._of_aggregate(unit)
 
     def _public(self, unit: Unit, made: Range) -> Range:
         """Return the part of a unit's interval that rows within the card's bounds can reach."""
         if isinstance(unit, Ratio):
             return Range(*self._quotients[unit].within(*public_range(unit, self.plan)))
+        if isinstance(unit, Arithmetic | Curve):
+            alone, line = self._smooths[unit]
+            return line.common(enclose(unit, alone.tight).range)
         form = self.part_of(unit) if isinstance(unit, Total) else unit
         if not isinstance(form, Linear):
             return made
@@ -186,7 +245,8 @@ class Reckoning:
 
     def _of_aggregate(self, name: str) -> Range:
         aggregate = self.aggregates[name]
-        made = self._estimate(aggregate, len(self.units))
+        times = (1 - CONFIDENCE) / self.miss * len(self.units)
+        made = self._estimate(aggregate, math.ceil(times))
         low, high = bounds_of_choice(self.plan.asked_of(aggregate))
         return Range(numbers_of(made.low, low), numbers_of(made.high, high))
 

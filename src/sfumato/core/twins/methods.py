@@ -183,7 +183,7 @@ def _groups(together: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(np.where(together, int((~together).sum()), numbers).tolist())
 
 
-def _singles(alone: list[Floats], std: float) -> list[Measured]:
+def _singles(alone: Sequence[Floats], std: float) -> list[Measured]:
     """Return the counts of each column by itself: what the number of people is made of."""
     return [Measured((column,), counts, std) for column, counts in enumerate(alone)]
 

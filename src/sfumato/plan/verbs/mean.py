@@ -16,12 +16,15 @@ from sfumato.core.noise.kind import Noise
 from sfumato.core.ratio import Spread, ratio_interval
 from sfumato.core.refusal import Refused
 from sfumato.core.sensitivity import of_centred_sum, of_count
+from sfumato.plan.verbs.ranges import Range
+from sfumato.plan.verbs.taylor import Taylor
 from sfumato.plan.verbs.verb import (
     Asked,
     Estimate,
     Floats,
     NoisyPart,
     Part,
+    Smooth,
     Verb,
     check_number,
     check_sides,
@@ -97,4 +100,14 @@ def _says(asked: Asked) -> str:
     return f"the mean of {asked.in_words()}"
 
 
-MEAN = Verb(_check, _parts, _finish, _margin, _says)
+def _smooth(asked: Asked) -> Smooth:
+    side = asked.side
+    middle, step = (side.lower + side.upper) / 2, float(side.step)
+
+    def of(parts: Sequence[Taylor]) -> Range:
+        return parts[0].over(parts[1]).scaled(step / 2).shifted(middle * step)
+
+    return Smooth(of, (0.0, 0.0))
+
+
+MEAN = Verb(_check, _parts, _finish, _margin, _says, smooth=_smooth)

@@ -25,7 +25,8 @@ from sfumato.core.sensitivity import of_centred_sum, of_count
 from sfumato.plan.known import Typed, whole
 from sfumato.plan.numbers import LARGEST
 from sfumato.plan.verbs.ranges import Range, exactly
-from sfumato.plan.verbs.verb import Asked, Estimate, Floats, Integers, NoisyPart, Part
+from sfumato.plan.verbs.taylor import BOX, taylor_interval
+from sfumato.plan.verbs.verb import Asked, Estimate, Floats, Integers, NoisyPart, Part, Smooth
 
 FINEST: Final = 2**30  # the most steps that a value is kept in
 FINEST_PRODUCT: Final = 2**28  # the most steps that a product is kept in: rounds less than noise
@@ -232,6 +233,12 @@ def estimated(
     )
 
 
+def smooth_of(statistic: Statistic, moments: Sequence[Moment]) -> Smooth:
+    """Return the statistic for formulas that it stands in."""
+    rounding = tuple(moment.rounding for moment in moments)
+    return Smooth(lambda parts: statistic.of(parts, _no_ridge), rounding)
+
+
 def _is_cut(value: Floats, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
     """Say which values lie at a public end: there a step of a moment may move nothing."""
     return np.asarray((value <= lower) | (value >= upper))
@@ -258,8 +265,35 @@ def interval(
 ) -> tuple[Floats, Floats]:
     """Return from where to where the statistic lies at 95 %; everywhere if rows may be too few.
 
-    All moments are within their own margins at once, at 95 %; whatever they can then make is in the
-    interval. It is looked up piece by piece of the plausible counts, which only tightens it.
+    It is what two intervals have in common that hold at once: of whatever moments within a box can
+    make, and of what their noise does together, to the second order.
+    """
+    low, high = _of_box(statistic, moments, values, noises)
+    least, most = taylor_interval(
+        lambda parts: statistic.of(parts, _no_ridge),
+        values,
+        noises,
+        rounding_of(moments, values[0] + margin_of(noises[0], len(noises))),
+        noises[0].miss(),
+    )
+    both = Range(least, most).common(Range(low, high))
+    return both.low, both.high
+
+
+def rounding_of(moments: Sequence[Moment], rows: Floats) -> list[Floats]:
+    """Return how far each moment of so many rows may be off by rounding."""
+    return [moment.rounding * np.maximum(rows, 0.0) for moment in moments]
+
+
+def _of_box(
+    statistic: Statistic,
+    moments: Sequence[Moment],
+    values: Sequence[Floats],
+    noises: Sequence[Noise],
+) -> tuple[Floats, Floats]:
+    """Return between which ends it lies if all moments are within their own margins at once.
+
+    It is looked up piece by piece of the plausible counts, which only tightens it.
     """
     least, margin = _least_rows(values[0], noises), margin_of(noises[0], len(noises))
     few = least < LEAST_ROWS
@@ -331,8 +365,11 @@ def _std(
 
 @lru_cache(maxsize=4096)
 def margin_of(noise: Noise, parts: int) -> float:
-    """Return how far each of so many noises goes if all are to be within at 95 % (Bonferroni)."""
-    return noise.within(1 - (1 - CONFIDENCE) / parts)
+    """Return how far each of so many noises goes if all are to be within (Bonferroni).
+
+    That takes one part in BOX of the chance to miss; the rest is for what they do together.
+    """
+    return noise.within(1 - (1 - CONFIDENCE) / (BOX * parts))
 
 
 def expected(

@@ -25,6 +25,7 @@ from sfumato.plan.verbs.moments import (
     first_of,
     product_of,
     second_of,
+    smooth_of,
 )
 from sfumato.plan.verbs.ranges import Range, about
 from sfumato.plan.verbs.variance import (
@@ -36,7 +37,16 @@ from sfumato.plan.verbs.variance import (
     squares,
     typical_second,
 )
-from sfumato.plan.verbs.verb import Asked, Estimate, Floats, NoisyPart, Part, Verb, check_sides
+from sfumato.plan.verbs.verb import (
+    Asked,
+    Estimate,
+    Floats,
+    NoisyPart,
+    Part,
+    Smooth,
+    Verb,
+    check_sides,
+)
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,7 @@ def _intercept(pair: Pair) -> Statistic:
         known = np.isfinite(rise.low)
         steep = np.full(known.shape, most_slope)
         made = height.minus(rise.clipped(-steep, steep).times(along))
-        return Range(np.where(known, made.low, -np.inf), np.where(known, made.high, np.inf))
+        return made.known_where(known)
 
     def level(values: Sequence[Floats]) -> Floats:
         mean = y.middle + y.unit * values[1] / values[0]
@@ -189,7 +199,11 @@ def _verb(statistic: Callable[[Pair], Statistic], squared: Squared, says: str) -
         y, x = grids_of(asked)
         return says.format(y.name, x.name)
 
-    return Verb(_check, parts, finish, margin, said)
+    def smooth(asked: Asked) -> Smooth:
+        pair = _pair(asked, squared)
+        return smooth_of(statistic(pair), pair.moments)
+
+    return Verb(_check, parts, finish, margin, said, smooth=smooth)
 
 
 def _typical(pair: Pair, size: int) -> list[float]:

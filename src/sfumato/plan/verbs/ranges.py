@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.plan.verbs.verb import Floats
 
@@ -47,6 +48,22 @@ class Range:
     def root(self) -> Range:
         """Return where the root may lie of what is not below zero."""
         return Range(np.sqrt(np.maximum(self.low, 0)), np.sqrt(np.maximum(self.high, 0)))
+
+    def inverse(self) -> Range:
+        """Return where one over it may lie: not a number, if it may be zero."""
+        known = (self.low > 0) | (self.high < 0)
+        low, high = np.where(known, self.low, np.nan), np.where(known, self.high, np.nan)
+        return Range(1 / high, 1 / low)
+
+    def common(self, other: Range) -> Range:
+        """Return what both have in common; where that is nothing, the other."""
+        low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
+        is_some = low <= high
+        return Range(np.where(is_some, low, other.low), np.where(is_some, high, other.high))
+
+    def known_where(self, is_known: NDArray[np.bool_]) -> Range:
+        """Return the range, and everything where it is not known."""
+        return Range(np.where(is_known, self.low, -np.inf), np.where(is_known, self.high, np.inf))
 
     def over(self, divisor: Range) -> Range:
         """Return where the quotient may lie: anywhere, if the divisor may be zero or less."""

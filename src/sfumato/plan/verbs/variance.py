@@ -26,6 +26,7 @@ from sfumato.plan.verbs.moments import (
     first_of,
     grid_of,
     second_of,
+    smooth_of,
 )
 from sfumato.plan.verbs.ranges import Range, about
 from sfumato.plan.verbs.verb import (
@@ -34,6 +35,7 @@ from sfumato.plan.verbs.verb import (
     Floats,
     NoisyPart,
     Part,
+    Smooth,
     Verb,
     check_number,
     check_sides,
@@ -146,7 +148,12 @@ def _verb(change: Change, less: int, says: str) -> Verb:
     def said(asked: Asked) -> str:
         return f"the {says} of {asked.in_words()}"
 
-    return Verb(_check, _parts, finish, margin, said)
+    def smooth(asked: Asked) -> Smooth:
+        (grid,) = grids_of(asked)
+        moments = _moments(asked, grid)
+        return smooth_of(_statistic(grid, moments, change, less), moments)
+
+    return Verb(_check, _parts, finish, margin, said, smooth=smooth)
 
 
 def typical_second(grid: Grid, second: Moment, size: int) -> float:
@@ -159,7 +166,11 @@ def _unchanged(spread: Range) -> Range:
     return spread
 
 
+def _root(spread: Range) -> Range:
+    return spread.root()
+
+
 VARIANCE = _verb(_unchanged, SAMPLE, "sample variance (VAR_SAMP)")
-DEVIATION = _verb(Range.root, SAMPLE, "sample standard deviation (STDDEV_SAMP)")
+DEVIATION = _verb(_root, SAMPLE, "sample standard deviation (STDDEV_SAMP)")
 POPULATION_VARIANCE = _verb(_unchanged, WHOLE, "population variance (VAR_POP)")
-POPULATION_DEVIATION = _verb(Range.root, WHOLE, "population standard deviation (STDDEV_POP)")
+POPULATION_DEVIATION = _verb(_root, WHOLE, "population standard deviation (STDDEV_POP)")

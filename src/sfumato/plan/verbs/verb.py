@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,10 @@ from sfumato.core.question import Aggregate
 from sfumato.core.refusal import Bug, Refused
 from sfumato.plan.known import Typed
 from sfumato.plan.words import expr_in_words
+
+if TYPE_CHECKING:
+    from sfumato.plan.verbs.ranges import Range
+    from sfumato.plan.verbs.taylor import Taylor
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -110,10 +114,22 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Smooth:
+    """What an aggregate is of its parts, where it bends smoothly: of exact parts, it is exact.
+
+    `rounding` says by how much of a part's unit each row is missed at most; the rows are part 0.
+    """
+
+    of: Callable[[Sequence[Taylor]], Range]
+    rounding: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Verb:
     """A verb as plain functions; adding one is adding one of these to the table.
 
-    `unit` is given where the answer is its one part in units of that size, and nothing else.
+    `unit` is given where the answer is its one part in units of that size, and nothing else;
+    `smooth` where it is a smooth number of several.
     """
 
     check: Callable[[Asked], None]
@@ -122,6 +138,7 @@ class Verb:
     margin: Callable[[Asked, Sequence[Noise], int | None], float | None]
     says: Callable[[Asked], str]
     unit: Callable[[Asked], Fraction] | None = None
+    smooth: Callable[[Asked], Smooth] | None = None
 
 
 def one_each(_asked: Asked) -> Fraction:
