@@ -451,7 +451,7 @@ def test_all_moments_are_within_their_margins_at_once(parts: int, kind: Kind) ->
     noise = Noise(kind, Fraction(900))
     draws = noise.sample(20_000 * parts, SeededDice(5)).reshape(parts, -1)
     within = np.mean(np.all(np.abs(draws) <= margin_of(noise, parts), axis=0))
-    assert 0.947 < within < 0.965
+    assert 0.987 < within < 0.994  # a fifth of the 5 %; the rest is the Taylor interval's
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])

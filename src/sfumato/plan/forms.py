@@ -161,7 +161,9 @@ Unit = Form | str | Total | Arithmetic | Curve
 
 
 def units_of(
-    expr: Expr, sums: Mapping[str, Linear], is_smooth: Callable[[Arithmetic | Curve], bool]
+    expr: Expr,
+    sums: Mapping[str, Linear],
+    is_smooth: Callable[[Arithmetic | Curve], bool] = lambda _: False,
 ) -> Iterator[Unit]:
     """Yield the largest pieces that have an interval of their own."""
     form = form_of(expr, sums)

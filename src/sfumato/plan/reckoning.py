@@ -80,7 +80,7 @@ class Reckoning:
         parts = [self.noisy[part].noise for part in self._smooth.parts(expr)]
         if len(parts) > MOST_SUMMED or not all(isinstance(noise, Noise) for noise in parts):
             return False
-        return len(set(units_of(expr, self.sums, lambda _: False))) > 1
+        return len(set(units_of(expr, self.sums))) > 1
 
     @cached_property
     def _smooth(self) -> SmoothParts:
@@ -148,7 +148,7 @@ class Reckoning:
     @cached_property
     def alone(self) -> Mapping[str, Estimate]:
         """Return those aggregates that are a unit by themselves, as they are."""
-        units = units_of(self.formula.expr, self.sums, lambda _: False)
+        units = units_of(self.formula.expr, self.sums)
         names = [unit for unit in units if isinstance(unit, str)]
         return {name: self._estimate(self.aggregates[name], 1) for name in names}
 
