@@ -37,6 +37,7 @@ LONG = (
     "growth",
     "recovery",
     "estimates",
+    "coverage",
     "digits",
     "digits_sites",
     "many_sites",
