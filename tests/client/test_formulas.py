@@ -94,7 +94,7 @@ def test_a_divisor_that_may_be_zero_has_the_public_range_for_an_error_bar(vault:
     places = [row[0] for row in answer.rows]
     (bar,), (std,) = answer.interval[places.index("x")][1:], answer.std[places.index("x")][1:]
     assert bar is not None
-    assert std is not None or (bar[0] <= 0 and bar[1] >= 100)  # one count in forty is told apart
+    assert std is not None or bar[1] - bar[0] > 20  # one count in forty is told apart
     (bar,), value = answer.interval[places.index("f")][1:], answer.rows[places.index("f")][1]
     assert bar is not None
     assert bar[0] < float(str(value)) < bar[1]
