@@ -49,10 +49,10 @@ def price_warnings(run: Run, gave: Sequence[str] | None) -> list[str]:
 
 
 def answer_warnings(run: Run, gave: Sequence[str] | None, values: Mapping[str, float]) -> list[str]:
-    """Return what comes before an answer, by its released values."""
-    never = _never(run, gave)
-    near = [] if never else [o for o in run.program.outputs if _is_near_middle(run, o, values)]
-    return [*never, *_wide(run), *map(_near, near)]
+    """Return what comes before an answer; by its released values too, if there was no trial."""
+    untried = run.program.outputs if gave is None else ()
+    near = [_near(one) for one in untried if _is_near_middle(run, one, values)]
+    return [*_never(run, gave), *_wide(run), *near]
 
 
 def _never(run: Run, gave: Sequence[str] | None) -> list[str]:
