@@ -285,10 +285,11 @@ def test_a_chain_that_does_not_hold_spends_everything(disk: Disk) -> None:
 
 
 def test_records_are_folded_and_nothing_of_them_is_lost(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(anchors, "FOLD_BYTES", 2000)
     monkeypatch.setattr("sfumato.stores.anchor_sums.MARKS", 8)
+    disk = Disk(tmp_path)
     disk.charge("0")
     disk.save("backup")
     disk.restore("backup")
@@ -302,11 +303,12 @@ def test_records_are_folded_and_nothing_of_them_is_lost(
         assert known == disk.spent()
         sizes.append((disk.folder / "anchor").stat().st_size)
         assert _sums_by_the_older_slot(disk) is not None  # if the newest is torn, that is read
-    assert sizes[-1] < 40_000
+    assert sizes[-1] < 8192 + 12_000  # what 60 records take without folding is twice that
     truth = disk.spent()
     ledger = disk.restore("backup")
     ledger.acknowledge("restored")
-    assert {name: disk.spent()[name] for name in truth} == truth
+    spent = disk.spent()["people"]  # of the few places that are kept none is the backup's own:
+    assert truth["people"].epsilon < spent.epsilon <= truth["people"].epsilon + 10  # twice, then
 
 
 ACTS = st.lists(
