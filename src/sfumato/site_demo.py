@@ -30,6 +30,7 @@ LEAST, MOST, PEOPLE = 4, len(NAMES), 2000
 _COMMAND: Final = "import sys; from sfumato.command import main; sys.exit(main())"
 _CARD: Final[dict[str, Any]] = {
     "unit": "patient",
+    "limits": {"rows_per_person": 1},
     "budget": {"epsilon": 10, "delta": Decimal("2e-5")},
     "ask": {"who": ["researchers"]},
     "columns": {
