@@ -38,7 +38,7 @@ def run(place: Path, *command: str) -> None:
 
 def publish(place: Path) -> None:
     """Do what the owner's page does, for the pages of those who come after."""
-    (text,) = [text for kind, text in blocks("how-to-owner") if kind == "toml"]
+    text, *_ = [text for kind, text in blocks("how-to-owner") if kind == "toml"]
     sfumato.create(place / "clinic-vault", anchor=place / "anchor")
     with sfumato.open(place / "clinic-vault") as vault:
         vault.add("clinic", place / "patients.csv", card(text))
