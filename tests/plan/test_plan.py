@@ -477,3 +477,9 @@ def test_a_bad_split_is_refused(split: dict[str, int], code: str) -> None:
     with pytest.raises(Refused) as refused:
         shares(THREE, **split)
     assert refused.value.code == code
+
+
+def test_a_price_at_which_no_private_key_could_be_shown_is_refused_before_it_is_paid() -> None:
+    made = plan("SELECT free, COUNT(*) AS n FROM t GROUP BY free", groups=1)
+    with pytest.raises(Refused, match="for choosing keys is too small for any key to be shown"):
+        price_at(made, Fraction(1, 10**5), Fraction(1, 10**12))
