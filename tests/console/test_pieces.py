@@ -113,7 +113,8 @@ SURVEY: dict[str, Any] = {
 
 def survey_page(ways: Sequence[int | None]) -> str:
     """The respondent's page, over, of questions whose coins pick one of so many answers."""
-    odds = [{"told": 50, "chance": 50, "ways": way, "guess": 75, "sent": ""} for way in ways]
+    told = {"told": 50, "chance": 50, "guess": 75, "sent": "", "required": False}
+    odds = [{**told, "ways": way} for way in ways]
     page = make_paper().page(
         "survey.html", survey=SURVEY, promise={**PROMISED, "questions": odds}, odds=odds[0],
         guess=75, weak=99, state="closed", id="x", text="", proof="[]",
