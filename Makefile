@@ -7,7 +7,7 @@ UV_FLAGS := -q --require-hashes --no-deps
 # Where this is set, every process compiles what it imports, each time: half of what a service starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check slow mutants lowest docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
+.PHONY: demo test check slow slow-some mutants lowest docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
 
 demo: .venv/core.done
 	@$(BIN)/sfumato demo
@@ -29,11 +29,11 @@ slow: .venv/dev.done .venv/torch.done
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m slow -q $(ARGS)
 	@$(BIN)/python -m tools.mutate
 
-# One small change of the source at a time: its tests must notice. Goes on where it was stopped.
+# Change the source in one place at a time: a test has to fail. A run that was stopped is continued.
 mutants: .venv/dev.done
 	@$(BIN)/python -m tools.mutate $(ARGS)
 
-# The same in pieces, those first that were run least lately; tests/slow-record.tsv says what passed when.
+# The slow tests file by file, oldest result first, for so many minutes; results go to tests/slow-record.tsv.
 MINUTES ?= 30
 slow-some: .venv/dev.done .venv/torch.done
 	@$(BIN)/python -m tools.slow_tests --minutes $(MINUTES)
@@ -94,7 +94,7 @@ lock: .venv/bin/python
 		--no-annotate --no-emit-index-url --no-emit-find-links --exclude-newer $(COOLED) \
 		-c $(LOCK)/dev.lock -o $(LOCK)/uv.lock
 
-# The oldest versions that pyproject.toml admits, and what reads questions, prices, charges and answers with them.
+# Tests of questions, prices, charges and answers with the oldest versions that pyproject.toml admits.
 LEAST = --extra frames --extra lab --extra postgres --extra serve
 LOWEST = .venv/lowest
 lowest: .venv/lowest.done

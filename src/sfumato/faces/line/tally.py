@@ -1,7 +1,7 @@
-"""What is counted and logged of the door's work: verbs, how they ended, and how long some took.
+"""Count and log calls at the door: their verbs, how they ended, and how long some took.
 
 What became of a question once rows were read is told to its asker alone: here it counts as
-answered, whatever came of it. Only of verbs that read no row it is counted how long they took.
+answered, whatever came of it. Only verbs that read no row are timed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FIELDS: Final = ("at", "verb", "user", "outcome", "code")  # a log line has no o
 AFTER_ROWS: Final = frozenset(
     {"question-failed", "question-frozen", "stream-failed", "stream-lost"}
 )
-# Of these it is counted how long they took: they read no row, draw no noise, wait for no reading
-# and hash no password. Whatever is not listed may have rows in its time (rules.md, 15).
+# Only these verbs are timed: they read no row, draw no noise, wait for no reading and hash no
+# password. The time of any other verb may depend on rows (docs/decisions/0134).
 TIMED: Final = frozenset(
     {
         "approvals", "begin", "budget", "card", "data-sets", "entries", "frozen-questions",
