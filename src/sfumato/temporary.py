@@ -1,7 +1,7 @@
-"""Temporary folders that are removed even if their process is killed: the next one sweeps them.
+"""Make temporary folders that are removed even if their process is killed.
 
-Each has a lock that dies with its process. Only folders of our own user, whose lock nobody holds,
-are swept. The names tell them from folders of earlier versions, which have no lock and stay.
+Each has a lock that ends with its process. Whoever makes the next one removes those of our own
+user whose lock nobody holds. Folders of earlier versions have other names and no lock, and stay.
 """
 
 from __future__ import annotations

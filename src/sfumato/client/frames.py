@@ -1,4 +1,4 @@
-"""A frame of pandas, polars or pyarrow as a CSV file, which is how rows come into a vault."""
+"""Write frames of pandas, polars or pyarrow as CSV files, in which rows come into a vault."""
 
 from __future__ import annotations
 

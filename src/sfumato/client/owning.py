@@ -37,7 +37,7 @@ class Added:
 
     def _repr_html_(self) -> str:
         head = f"{self.name}, version {self.version}, people {self.people}"
-        report = "" if self.report is None else self.report._repr_html_()  # a notebook's word
+        report = "" if self.report is None else self.report._repr_html_()
         return f"<p>{escape(head)}</p>{report}"
 
 

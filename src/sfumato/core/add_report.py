@@ -1,4 +1,4 @@
-"""What an owner learns of their own rows at `add`: how many were not read as the card says.
+"""Report to the owner how the rows were read at `add`, as bands.
 
 Every share is told as one of a few bands, and none is exact. It is computed from rows without
 noise, so it is for the owner alone: no ledger, receipt, log or researcher gets it.

@@ -1,4 +1,4 @@
-"""How a text file spells numbers, dates and letters, as the card says."""
+"""Read a card's formats of text files: numbers, dates, encoding and header."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tables that are in memory already: frames, arrays, tensors, rows and columns of plain Python.
+"""Read tables in memory: frames, arrays, tensors, and rows or columns of plain Python.
 
-No library of frames or tensors is imported for it: what is handed in shows what it is made of.
+No library of frames or tensors is imported here: the type of a table says which library made it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Budgets per window: a calendar window's own account, beside the sum over all windows.
+"""Keep budgets per window: an account for each calendar window, and one for all of them.
 
 A card with `window = "month"` promises its budget for all that is charged in one calendar month
-(UTC). Each account of it then has one that is opened anew in each window and is held to the cap;
-the account without a window adds up for ever, and is held to none. Windows only go forward: which
+(UTC). Each account then has one more, which is opened anew in each window and has the cap. The
+account without a window adds up for ever, and has no cap. Windows only go forward: which
 one is open follows from the last day that was trusted, and a clock that was set back or ahead opens
-none (decision 0130).
+none (docs/decisions/0130).
 """
 
 from __future__ import annotations

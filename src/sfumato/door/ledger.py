@@ -99,7 +99,7 @@ class Ledger:
         return refusal
 
     def keep_sums(self) -> None:
-        """Have the anchor hold what accounts have spent, if it does not yet or is damaged.
+        """Store what accounts have spent in the anchor, if it has no sums or is damaged.
 
         Done where a vault is opened: anchors of older versions hold a mark alone.
         """

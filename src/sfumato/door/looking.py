@@ -1,4 +1,4 @@
-"""The stretch in which rows are read: whatever goes wrong in it is None, and later one code.
+"""Read rows for one charge; whatever goes wrong is None, and later one code.
 
 What the host ended is read again under the same charge, by a rule that is public and fixed
 (docs/decisions/0132-what-the-host-ended-is-read-again.md).

@@ -1,4 +1,4 @@
-"""A quota on the ledger entries of one user in a day: a ledger only grows, free asks add to it."""
+"""Limit the ledger entries of one user per day: free answers add entries, too."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _noted(
             lost[one.order.card.name, end.cause].append(one.charge.shape)
     own: frozenset[str] = frozenset()
     for (data_set, cause), shapes in lost.items():
-        with contextlib.suppress(Refused):  # whoever is read alone meets what is wrong there too
+        with contextlib.suppress(Refused):  # what is wrong shows again when each is read alone
             own |= note_lost_pass(door.ledger, data_set, sorted(set(shapes)), cause)
     return own
 
@@ -95,7 +95,7 @@ def _noted(
 def _read_alone(
     found: Sealed[Cells] | EngineStopped, is_own: bool
 ) -> Sealed[Cells] | EngineStopped | None:
-    """Return None for what is to be read alone: what the host ended, but for who had it coming."""
+    """Return None for what to read alone: what the host ended, unless it is the shape's own."""
     if not isinstance(found, EngineLost):
         return found
     return EngineStopped() if is_own else None

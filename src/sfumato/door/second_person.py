@@ -1,4 +1,4 @@
-"""Independence of a second person: nobody approves for the person who gave them their access.
+"""Check that an approver is independent: they do not owe their access to the asker.
 
 Whoever may invite users could invite one of their own, or invite a known user anew and come in as
 them. So an approver does not count if the asker let them in or changed their roles, directly or

@@ -1,4 +1,4 @@
-"""Counting how the cells of a source were read, for the owner's report; and refusing what was not.
+"""Count how the cells of a source were read, and refuse columns that were not.
 
 Counts stay in the worker; what leaves it is bands (core/add_report.py), and of a refusal which
 columns could not be read as their type.

@@ -1,4 +1,4 @@
-"""How a cell that a card's format describes is spelled plainly: `1.234,5` as 1234.5, a date in ISO.
+"""Print SQL that normalises formatted cells: `1.234,5` to 1234.5, a date to ISO.
 
 What does not fit the format is null, so that no cell is read in two ways.
 """

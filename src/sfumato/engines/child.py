@@ -35,7 +35,7 @@ class Child(Piped):
         return self.owner == os.getpid() and self._process.poll() is None
 
     def begin(self, header: Header, deadline_s: float) -> None:
-        """Send what it is told first; a worker that does not say that it is ready is lost.
+        """Send the first header; a worker that does not say that it is ready is lost.
 
         It has read no row by then, so no row can have ended it.
         """

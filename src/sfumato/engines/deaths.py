@@ -1,7 +1,7 @@
-"""Why a worker process ended: a limit of its own, or the host, by signals that no row can move.
+"""Tell why a worker process ended: by its own doing, or by a signal from the host.
 
-The kernel tells the parent by which signal a child has ended, and counts whom it has killed for
-want of memory. What neither of them proves to be the host's counts as the question's own.
+No row can cause the host's signals. The kernel tells the parent by which signal a child ended, and
+counts the processes that it killed for want of memory. Every other end counts as the question's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MACHINE: Final = Path("/proc/vmstat")
 
 
 def signal_of(process: int) -> int | None:
-    """Return the signal that ended our child, who is left to be waited for; None if none did."""
+    """Return the signal that ended our child, without reaping it; None if none did."""
     until = time.monotonic() + _ENDS_S
     while True:
         try:

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Final
 
 _DUMPABLE: Final = 4  # PR_SET_DUMPABLE
-_FIRST_TO_GO: Final = (
-    "500"  # half of what blocks of programs have: where memory ends, they go first
-)
+_OOM_SCORE: Final = "500"  # blocks of programs have 1000: the kernel kills them first
 
 
 def keep_to_itself() -> None:
@@ -26,7 +24,7 @@ def keep_to_itself() -> None:
 def seclude() -> tuple[int, int]:
     """Keep the two pipes for ourselves; leave nothing a stray print or a core dump could reach."""
     os.umask(0o077)
-    _go_before_the_door()
+    _raise_oom_score()
     keep_to_itself()
     read, write = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -35,7 +33,7 @@ def seclude() -> tuple[int, int]:
     return read, write
 
 
-def _go_before_the_door() -> None:
-    """Be ended before the door where the host's memory ends: what was read can be read again."""
+def _raise_oom_score() -> None:
+    """Let the kernel kill us before the door if memory runs out: rows can be read again."""
     with contextlib.suppress(OSError):  # no Linux, or one that lets nobody say so
-        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO, "ascii")
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, "ascii")

@@ -1,4 +1,4 @@
-"""CSV and TSV before DuckDB reads them: the encoding, the separator, and whether there is a header.
+"""Find a CSV or TSV file's encoding, separator and header, before DuckDB reads it.
 
 Names of columns are public, so a first line that looks like a row is refused: it would be the
 first person's.

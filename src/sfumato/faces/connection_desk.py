@@ -62,7 +62,7 @@ def written(desk: Desk, caller: Caller, name: str, fill: Fill) -> Iterator[str]:
 
 
 def _upload_of(desk: Desk, caller: Caller, name: str, fill: Fill) -> Upload:
-    """Return what is written as an upload, which another may come in beside."""
+    """Return an upload that `fill` writes; others may come in at the same time."""
     incoming = desk.uploads.begin(caller, name, None)
     is_whole = False
     try:

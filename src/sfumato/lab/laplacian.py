@@ -1,4 +1,4 @@
-"""The Laplace mechanism for any query, also of fractions: no bit of a float shows through.
+"""The Laplace mechanism for any query, also of fractions, without floating-point leaks.
 
 Fractions are rounded to a grid that the sensitivity alone fixes, and get exact whole-number noise
 on it (laplacian.proof.md). The sensitivity is the caller's claim. A measured one is a lower bound,
@@ -48,7 +48,7 @@ class Unproven:
 
     @property
     def finding(self) -> str:
-        """Return what it is worth, in plain words."""
+        """Say in words that the release is not private."""
         return (
             f"Laplace noise of scale {self.sensitivity.largest / self.epsilon:.6g}. "
             f"{self.sensitivity.finding} So this is not differentially private."

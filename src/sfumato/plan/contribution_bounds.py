@@ -1,4 +1,4 @@
-"""Contribution bounds in words: how much of one person counts, whether that can cut, what to set.
+"""Say in words which contribution bounds a question has, whether they can cut, and what to set.
 
 All of it is a function of the question and the card, never of rows: whether something *was* cut is
 nobody's to know, whether something *can* be cut is said beside every price and answer.

@@ -1,4 +1,4 @@
-"""What a program's price and answer have to say first: of trials, noise and released values alone.
+"""Warn of programs that give no number, in price and answer, by trials and noise alone.
 
 No row and no block's result is here. A trial is on made-up people (services/pipelines/trial.py).
 """

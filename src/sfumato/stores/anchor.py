@@ -152,7 +152,7 @@ class FileAnchor:
         )
 
     def _all_at_once(self, steps: Sequence[_Step]) -> None:
-        """Make all durable; then the others, each by itself, have nothing left to do."""
+        """Make all steps durable with one write; later each has nothing left to do."""
         ordered = sorted(steps, key=lambda step: step.place)
         last = {account.name: account for step in ordered for account in step.accounts}
         heads = tuple(head for step in ordered for head in step.heads)

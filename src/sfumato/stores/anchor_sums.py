@@ -1,8 +1,8 @@
-"""What each account had spent, as the anchor keeps it: records that are only added, then folded.
+"""Store what each account has spent in the anchor: records are appended, then folded into one.
 
-A record says where the chain stood and how the accounts stood there that were debited since. Sums
-only grow, so records may come in any order: of an account the record with the latest place counts,
-and of each sum the largest. Marks of the past tell which entries a ledger shares with the anchor.
+A record has a place of the chain, and the sums there of the accounts that were debited since. Sums
+only grow, so records may come in any order: for each account the latest place counts, and the
+largest of each sum. Marks of the past tell which entries a ledger shares with the anchor.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class SqlLedger:
         self._writing = Held(self._connected)
         self._looking = Held(self._connected)
         self._seen: Head | None = None
-        self._held: Work | None = None  # the last go, if the anchor's mark was found in it
+        self._held: Work | None = None  # the last batch, if the anchor's mark was found in it
         self._trusted: tuple[datetime, float] | None = None  # the clock, and the time counted then
         self._here = ""  # which database the connections lead to
         self._own = Own()

@@ -23,7 +23,7 @@ async def first(visit: Visit) -> Response:
 
 
 async def _has_nothing_to_ask(visit: Visit) -> bool:
-    """Say whether the list of data sets would be empty, for somebody who adds none to it."""
+    """Say whether somebody who may ask, and may add none, has no data set to ask."""
     if visit.may("own") or not visit.may("read"):
         return False
     return not (await visit.call("data-sets"))["data_sets"]

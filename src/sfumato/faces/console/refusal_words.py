@@ -1,4 +1,4 @@
-"""What a refusal says to do next, for whoever reads it on a page and has no shell.
+"""Rewrite what a refusal says to do next for pages, whose readers have no shell.
 
 Refusals are written once, for every face, and name options of the command line; here they name
 the fields and pages that do the same.

@@ -26,7 +26,7 @@ class Limits:
     connections: int = 2000
     of_one_place: int = 1000
     unread_s: float = 30.0  # to read on, where the rest of a reply waits for it; and again
-    only: tuple[Network, ...] = ()  # whence connections may come, besides this machine; () is all
+    only: tuple[Network, ...] = ()  # who may connect, besides this machine; () is anybody
 
 
 _PLACES: Final[Counter[str]] = Counter()  # open connections of this process, by network

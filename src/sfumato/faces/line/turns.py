@@ -1,4 +1,4 @@
-"""Fair semaphores: few work at once, fewer of one user, users take turns, and the queue ends."""
+"""Fair semaphores: limit the work at once, in all and of one user, and let users take turns."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def held_against(  # noqa: PLR0913  # an auditor's terms
 
 
 def _is_suspicious(claim: Claim, event: Event, past: Trials) -> bool:
-    """Say whether the past runs, looked at with a kind eye, speak against the claim.
+    """Say whether the past runs speak against the claim, at a lenient alpha.
 
     The event was chosen by these very runs, so that this proves nothing.
     """

@@ -1,4 +1,4 @@
-"""Whether the service can charge, read rows and write to its disks; of no row and no question."""
+"""Check whether the service can charge, read rows and write to its disks; read no row for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STARTING, NO_ENGINE, DISK = "starting", "engine-unavailable", "disk"
 
 @dataclass
 class _Seen:
-    """What was found, and when; whoever comes while somebody looks is told this."""
+    """The last finding and its time; those who ask while one looks are told this."""
 
     found: tuple[str, ...] = (STARTING,)
     at: float = -1e9
