@@ -26,6 +26,7 @@ from sfumato.services.access.attempts import (
     ACCOUNT_S,
     MINUTE_S,
     NOTED_S,
+    REMEMBERED,
     TRIES,
     TRIES_OF_ACCOUNT,
     TRIES_OF_PLACE,
@@ -137,6 +138,15 @@ def test_an_account_has_one_limit_over_all_places() -> None:
     assert not wrong(attempts, "192.0.2.200", "ada")
     clock.at = ACCOUNT_S + 1
     assert wrong(attempts, "192.0.2.200", "ada")
+
+
+def test_who_is_refused_makes_no_limit_forgotten() -> None:
+    attempts = Attempts(Hands())
+    tried = [wrong(attempts, f"192.0.2.{number}", "ada") for number in range(100)]
+    assert sum(tried) == TRIES_OF_ACCOUNT
+    names = [wrong(attempts, "198.51.100.1", f"name {number}") for number in range(REMEMBERED)]
+    assert sum(names) == TRIES_OF_PLACE
+    assert not wrong(attempts, "192.0.2.200", "ada")
 
 
 def test_a_known_device_has_a_limit_too() -> None:

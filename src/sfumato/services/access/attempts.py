@@ -61,8 +61,11 @@ class Attempts:
             found = [(self._recent(limit, now), limit) for limit in limits]
             if any(len(tries) >= limit.most for tries, limit in found):
                 raise _too_many()
-            for tries, _ in found:
+            for tries, limit in found:
+                self._tries[limit.key] = tries
                 tries.append(now)
+            while len(self._tries) > REMEMBERED:
+                self._tries.popitem(last=False)
         yield
         with self._lock:  # it was right: it counts for nothing
             for tries, _ in found:
@@ -81,12 +84,15 @@ class Attempts:
         return due
 
     def _recent(self, limit: _Limit, now: float) -> deque[float]:
-        tries = self._tries.setdefault(limit.key, deque())
-        self._tries.move_to_end(limit.key)
+        """Return the tries that count; new ones are kept once they are let through.
+
+        Else whoever is refused could name thousands, for nothing, until all limits are forgotten.
+        """
+        tries = self._tries.get(limit.key, deque())
+        if limit.key in self._tries:
+            self._tries.move_to_end(limit.key)
         while tries and tries[0] <= now - limit.within_s:
             tries.popleft()
-        while len(self._tries) > REMEMBERED:
-            self._tries.popitem(last=False)
         return tries
 
 
