@@ -259,7 +259,15 @@ def _digits(found: Any, db: Any, array: Numbers) -> int:  # Any: see `_result`
         return 53 if "float64" in str(db.dtype) else SINGLE
     if library_of(db) == "numpy" and getattr(db, "dtype", array.dtype).kind == "f":
         kinds.append(db.dtype)
+    if library_of(db) in ("pandas", "polars") and _has_short_floats(db):
+        return SINGLE
     return SINGLE if any(kind.itemsize <= 4 for kind in kinds) else 53
+
+
+def _has_short_floats(frame: Any) -> bool:  # Any: a frame, or a column of one
+    """Return whether it holds floats of less than 64 bits: its sums have no more digits."""
+    kinds = frame.dtypes if hasattr(frame, "columns") else [frame.dtype]
+    return any(str(kind).casefold() in ("float16", "float32") for kind in kinds)
 
 
 def _rebuilding(found: Any, db: Any) -> Callable[[Numbers], Any]:  # Any: see `_result`
