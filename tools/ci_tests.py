@@ -1,8 +1,8 @@
 """Run all tests for CI, run once more alone what failed, and give one verdict.
 
 A test that fails beside others and passes alone is a flaky test. It is printed and written to
-`.ci/failed-once.tsv`, which is committed: a test that already stands there and fails once more is
-red. A skipped test is red in either run, unless it needs the shared data.
+`.ci/failed-once.tsv`, which is committed. A test that is recorded there already and fails once more
+is red. A skipped test is red in either run, unless it needs the shared data.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def judge(command: Callable[[Sequence[str]], list[str]], record: Path) -> int:
     flaky = sorted(first.failed & again.passed) if again else []
     write_down(record, [name for name in flaky if name not in known])
     for name in flaky:
-        print(f"ci: failed once, passed alone (mend it, commit {record.name}): {name}")
+        print(f"ci: failed once, passed alone (fix it, commit {record.name}): {name}")
     said = complaints(first, again, known)
     for line in said:
         print(f"ci: {line}")

@@ -39,7 +39,7 @@ def writer_of(frame: object) -> Callable[[Path, int], None]:
 
 @contextmanager
 def as_files(files: Mapping[str, Rows]) -> Iterator[dict[str, str | os.PathLike[str]]]:
-    """Give a path for each of the sources; frames lie in a private folder until the block ends."""
+    """Give a path for each source; frames are in a private folder until the block ends."""
     with ExitStack() as held:
         paths = {}
         for name, rows in files.items():
@@ -87,7 +87,7 @@ def write_frame(frame: Rows, path: Path) -> None:
     has_names = any(name is not None for name in frame.index.names)
     frame.to_csv(
         path,
-        index=has_names,  # a person may stand there; an index without a name says nothing
+        index=has_names,  # it may name the person; an index without a name says nothing
         na_rep=NO_VALUE,
         quoting=csv.QUOTE_NONNUMERIC,
         lineterminator="\n",

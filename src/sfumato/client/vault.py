@@ -67,7 +67,7 @@ class Vault:
         return Answer.of(self.call("answer", {"op": op}))
 
     def has_receipt(self, receipt: Json) -> bool:
-        """Verify that a receipt still stands in the vault's ledger.
+        """Verify that the vault's ledger still has a receipt's entry.
 
         Args:
             receipt: `answer.receipt`, or the `receipt` of an answer's JSON that you kept.

@@ -233,7 +233,7 @@ class ChainPlace:
 
 @dataclass(frozen=True)
 class AnchoredAccount:
-    """An account as it stood at some place, by the anchor."""
+    """An account at some place of the chain, by the anchor."""
 
     place: ChainPlace
     account: Account

@@ -28,7 +28,7 @@ BANDS: Final = (*(word for _, word in _ENDS), _REST)
 
 
 def band(part: int, whole: int) -> str:
-    """Return the band that a share lies in; nothing of nothing is in the lowest."""
+    """Return the band of a share; nothing of nothing is in the lowest."""
     share = Fraction(part, whole) if whole else Fraction(0)
     if share < _ENDS[0][0]:
         return FEWEST

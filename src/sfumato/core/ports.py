@@ -152,7 +152,7 @@ class LedgerStore(Protocol):
         ...
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
-        """Say whether an answer stands under the key for which all of these accounts have paid."""
+        """Say whether there is an answer under the key that all of these accounts have paid for."""
         ...
 
     def settle(
@@ -230,7 +230,7 @@ class LedgerStore(Protocol):
         ...
 
     def head_and_accounts(self) -> tuple[Head, tuple[Account, ...]]:
-        """Return every account, and where the chain stood then, as of one moment."""
+        """Return every account and the chain's head, as of one moment."""
         ...
 
     def entry(self, seq: int) -> Entry | None:
@@ -270,7 +270,7 @@ class LedgerStore(Protocol):
         ...
 
     def is_moved(self) -> bool:
-        """Say whether the ledger lies in another database than the one that it was last in."""
+        """Say whether the ledger is in another database than the one that it was last in."""
         ...
 
     def go_on_here(self, mark: AnchorMark) -> Head:

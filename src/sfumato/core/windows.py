@@ -37,7 +37,7 @@ def windows_stay() -> Refused:
 
 
 def label_of(unit: str, day: date) -> str:
-    """Return the name of the window that the day lies in; later windows sort behind earlier."""
+    """Return the name of the day's window; later windows sort behind earlier."""
     match unit:
         case "day":
             return day.isoformat()

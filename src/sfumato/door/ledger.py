@@ -175,7 +175,7 @@ class Ledger:
         return self.store.answer_of(user, op)
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
-        """Say whether an answer stands under the key for which all of these accounts have paid."""
+        """Say whether there is an answer under the key that all of these accounts have paid for."""
         return self.store.is_paid_by(answer_key, names)
 
     def settle(self, user: str, op: str, answer: str, names: Sequence[str] = ()) -> Settled:
@@ -240,7 +240,7 @@ class Ledger:
         return head
 
     def _check_mark(self) -> None:
-        """Refuse unless the anchor's mark stands in the ledger; freeze one that was rolled back.
+        """Refuse unless the ledger has the anchor's mark; freeze one that was rolled back.
 
         An owner's act may go into a ledger that is frozen for another reason.
         """
@@ -284,7 +284,7 @@ class Ledger:
         return tuple(known[name] for name in sorted(known))
 
     def paying(self, debtors: Sequence[Debtor]) -> dict[str, Account]:
-        """Return the accounts of those who pay as they stand, opened or not, in their order."""
+        """Return the accounts of those who pay, opened or not, in their order."""
         known = self.accounts(tuple(debtor.account for debtor in debtors))
         return {debtor.account: self._standing(debtor, known) for debtor in debtors}
 
@@ -343,14 +343,14 @@ class Ledger:
         return head
 
     def has_lost(self) -> bool:
-        """Say whether the ledger has lost entries of which nobody knows what they debited."""
+        """Say whether the ledger has lost entries, and nobody knows what they debited."""
         if self.store.head().epoch == 1:
             return False
         ends = (json.loads(entry.body) for entry in self.store.notes("acknowledged"))
         return not all("measured" in said for said in ends)
 
     def present(self, receipt: Json) -> bool:
-        """Say whether the receipt stands in the ledger; freeze it if a true receipt does not.
+        """Say whether the ledger has the receipt's entry; freeze it if it lacks a true one.
 
         One whose entry lies beyond the head or has another hash is proof that entries were lost.
         It is kept in the chain: the anchor may know less than it says.

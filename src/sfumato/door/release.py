@@ -270,7 +270,7 @@ def is_free(door: Door, priced: Priced, card: Card, asker: Asker) -> bool:
 
 
 def _answer_key(said: Said, more: Json) -> str:
-    """Return under which key the answer stands; a top-up and fresh noise have their own."""
+    """Return the key of the answer; a top-up and fresh noise have their own."""
     return digest({**said.identity, **more}) if more else said.answer_key
 
 

@@ -53,7 +53,7 @@ class SecondPerson:
         return let_in_by, newest
 
     def _position(self, kind: str, request: str) -> int:
-        """Return where the request stands in the ledger; 0, before everybody, if it does not."""
+        """Return the number of the request's entry; 0, before everybody, if there is none."""
         bodies = ((entry.seq, json.loads(entry.body)) for entry in self.store.notes(kind))
         return max((seq for seq, body in bodies if body[_ID_OF[kind]] == request), default=0)
 

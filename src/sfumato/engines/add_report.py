@@ -28,7 +28,7 @@ _LOOKED_AT: Final = 1000  # cells of a column that could not be read, for a hint
 
 @dataclass(frozen=True)
 class Cell:
-    """A column of the card, where it stands in the source, and what the source says it is."""
+    """A column of the card, its place in the source, and its type there."""
 
     column: Column
     place: int

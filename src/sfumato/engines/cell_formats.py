@@ -60,7 +60,7 @@ def _iso(column: Column, text: str) -> str:
 
 
 def date_pattern(written: str) -> str:
-    """Return the regular expression of what a format lets stand: 1.2.2024, but not 1122024."""
+    """Return the regular expression of what a format accepts: 1.2.2024, but not 1122024."""
     tokens = TOKEN.findall(written)
     return "".join(_part(tokens, place) for place in range(len(tokens)))
 

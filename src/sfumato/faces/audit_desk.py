@@ -30,7 +30,7 @@ def entries(audit: Audit, body: Body) -> Json:
 
 
 def present(audit: Audit, body: Body) -> Json:
-    """Return whether a receipt stands in the ledger."""
+    """Return whether the ledger has a receipt's entry."""
     receipt = body.get("receipt")
     if not isinstance(receipt, dict):
         raise bad_request("receipt is an object")

@@ -151,7 +151,7 @@ class _Drawing:
     threshold: float | None
 
     def check(self) -> None:
-        """Refuse regions that begin after they end or lie over each other, and odd thresholds."""
+        """Refuse regions that begin after they end or overlap, and odd thresholds."""
         ends = [end for _, low, high in self.regions for end in (low, high)]
         is_apart = all(0 < low < high for _, low, high in self.regions) and ends == sorted(ends)
         if not is_apart or not (self.threshold is None or self.threshold > 0):
@@ -242,7 +242,7 @@ def _log_axis(floor: float, high: float) -> Json:
 
 
 def _ticks(low: float, high: float, digits: Sequence[int]) -> list[float]:
-    """Return these digits of every power of ten, as far as they lie between."""
+    """Return these digits of every power of ten between two numbers."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
     return [tick for tick in ticks if low <= tick <= high]
@@ -319,7 +319,7 @@ def repeated_trials(
 
 @dataclass(frozen=True)
 class _Bar:
-    """How many releases lie between two whole numbers, both included."""
+    """How many releases there are between two whole numbers, both included."""
 
     low: int
     high: int

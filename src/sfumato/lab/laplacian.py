@@ -39,7 +39,7 @@ NOT_DP: Final = "none: its noise goes by a sensitivity measured on these rows, a
 
 @dataclass(frozen=True)
 class Unproven:
-    """A release whose noise goes by a measured sensitivity: it shows how noise looks, no more."""
+    """A release with noise of a measured sensitivity: it shows how noise looks, no more."""
 
     value: Any  # of the kind that the query gives
     sensitivity: Sensitivity

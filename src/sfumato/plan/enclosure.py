@@ -1,4 +1,4 @@
-"""Interval arithmetic over a formula: where it lies if each of its units is within its interval.
+"""Interval arithmetic: enclose a formula whose units are each within an interval.
 
 An end of a unit's interval may be infinite, so the formula's may be: a half line, where what it
 divides by reaches zero from one side. An enclosure is of what the formula is where it is not null,
@@ -39,7 +39,7 @@ ROUNDING: Final = 1e-9  # more than floats are off between a value and its inter
 
 @dataclass(frozen=True)
 class Enclosure:
-    """Per cell, where a formula lies, and whether it may be null."""
+    """Per cell, the range of a formula, and whether it may be null."""
 
     range: Range
     may_be_null: Mask
@@ -65,7 +65,7 @@ class Units:
 
 
 def enclose(expr: Expr, of: Units) -> Enclosure:
-    """Return where the expression lies."""
+    """Return the range of the expression."""
     form = form_of(expr, of.sums)
     if isinstance(form, Linear) and form.is_constant:
         return Enclosure(exactly(np.full(of.cells, float(form.constant))), of.never)
@@ -129,7 +129,7 @@ def _of_two(sign: Sign, left: Enclosure, right: Enclosure) -> Enclosure:
 
 
 def _reciprocal(of: Range) -> Range:
-    """Return where 1/x lies for every x of the range but zero."""
+    """Return the range of 1/x for every x of the range but zero."""
     with np.errstate(divide="ignore"):
         low, high = 1 / of.high, 1 / of.low
     low = np.where(of.high > 0, np.abs(low), np.where(of.high == 0, -np.inf, low))
@@ -154,7 +154,7 @@ def _domain(curve: Curve, inner: Enclosure, of: Units) -> Enclosure:
 
 
 def _first_known(parts: Sequence[Enclosure]) -> Enclosure:
-    """Return where the first of them lies that is not null."""
+    """Return the range of the first of them that is not null."""
     made = parts[0]
     for part in parts[1:]:
         other = _hull([made.range, part.range])

@@ -23,7 +23,7 @@ _PER_ROW: Final = ("rows", "values", "sum")
 
 
 def public_range(form: Form, plan: Plan) -> tuple[float, float]:
-    """Return from where to where the form lies whatever the rows are; it may have no end."""
+    """Return the range of the form over all rows within bounds; an end may be infinite."""
     if isinstance(form, Linear):
         return _of_sum(form, plan)
     return _of_quotient(form.top, form.bottom, plan)

@@ -63,7 +63,7 @@ def reckon(
 
 
 def interval_of(of: Reckoning, values: Floats) -> Range:
-    """Return between which ends the formula lies; an end is infinite where nothing is known.
+    """Return the formula's interval; an end is infinite where nothing is known.
 
     Every cell has an interval, also where its value is null: if intervals were shown only where the
     noise was kind, those that are shown would hold less often than they say.

@@ -57,7 +57,7 @@ class SmoothParts:
                 return ()
 
     def interval(self, expr: Expr, noisy: Sequence[NoisyPart], miss: Fraction) -> Range:
-        """Return where the expression lies, but for that chance; everywhere if it is not known."""
+        """Return the expression's interval at that chance to miss; all numbers if unknown."""
         parts = self.parts(expr)
         values = [noisy[part].values.astype(np.float64) for part in parts]
         noises = [noisy[part].spread() for part in parts]

@@ -48,7 +48,7 @@ _DOMAIN: Final = b"sfumato-anchor/1\n"
 
 @dataclass(frozen=True)
 class _Slot:
-    """What a slot holds: a mark, and where the records lie that belong to it."""
+    """What a slot holds: a mark, and the region of the records that belong to it."""
 
     mark: AnchorMark
     sums: tuple[int, int, int] | None = None  # from, to, and where they are to be folded
@@ -62,14 +62,14 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Step:
-    """Heads to be marked, the last of them the newest, and the accounts as they stand there."""
+    """Heads to be marked, the last of them the newest, and the accounts there."""
 
     heads: tuple[Head, ...]
     accounts: tuple[Account, ...]
 
     @property
     def head(self) -> Head:
-        """Return where the chain stands."""
+        """Return the newest head."""
         return self.heads[-1]
 
     @property
@@ -222,7 +222,7 @@ def _added(file: int, sums: tuple[int, int, int], step: _Step) -> tuple[int, int
 
 
 def _keep(file: int, sums: AnchorSums, at: int) -> tuple[int, int, int]:
-    """Write all that is known into one record; return where it lies, and when to fold again."""
+    """Write all that is known into one record; return its region, and when to fold again."""
     line = snapshot(sums)
     _put(file, line, at)
     return at, at + len(line), at + max(FOLD_BYTES, FOLD_TIMES * len(line))

@@ -23,7 +23,7 @@ _CHECK: Final = 16  # hexadecimal digits of a record's checksum: a torn record i
 
 
 def record(heads: Sequence[Head], accounts: Iterable[Account]) -> bytes:
-    """Return the line that says how the accounts stand at the last of the heads."""
+    """Return the line with the accounts' sums at the last of the heads."""
     places = [ChainPlace(head.epoch, head.seq, head.hash) for head in heads]
     return _line(places, [AnchoredAccount(places[-1], account) for account in accounts])
 
@@ -66,7 +66,7 @@ def read(region: bytes) -> AnchorSums | None:
 
 
 def _later(one: AnchoredAccount, other: AnchoredAccount) -> AnchoredAccount:
-    """Return the account as it stood later, with the larger of each sum."""
+    """Return the later of two states of an account, with the larger of each sum."""
     last = max(one, other, key=lambda known: known.place)
     pairs = zip(debt_list(one.account.spent), debt_list(other.account.spent), strict=True)
     spent = Debt(*(max(pair) for pair in pairs))

@@ -146,7 +146,7 @@ class SqlLedger:
         return head
 
     def is_moved(self) -> bool:
-        """Say whether the ledger lies in another database than the one that it was last in."""
+        """Say whether the ledger is in another database than the one that it was last in."""
         return self._looking.seen(rows.standing).origin != self._here
 
     def go_on_here(self, mark: AnchorMark) -> Head:
@@ -204,7 +204,7 @@ class SqlLedger:
         return self._looking.seen(lambda link: rows.accounts_of(link, names))
 
     def head_and_accounts(self) -> tuple[Head, tuple[Account, ...]]:
-        """Return every account, and where the chain stood then, as of one moment."""
+        """Return every account and the chain's head, as of one moment."""
         with self.own_connection() as link:
             link.begin_reading()
             return rows.standing(link).head, rows.accounts(link)
@@ -218,7 +218,7 @@ class SqlLedger:
         return self._looking.seen(lambda link: rows.answer_of(link, user, op))
 
     def is_paid_by(self, answer_key: str, names: Sequence[str]) -> bool:
-        """Say whether an answer stands under the key for which all of these accounts have paid."""
+        """Say whether there is an answer under the key that all of these accounts have paid for."""
         return self._looking.seen(lambda link: not rows.without_payers(link, answer_key, names))
 
     def entry(self, seq: int) -> Entry | None:

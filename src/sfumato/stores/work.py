@@ -96,7 +96,7 @@ class Work:
         return made
 
     def check_mark(self, mark: AnchorMark) -> None:
-        """Raise unless the mark stands in this ledger; at the head itself nothing is looked up.
+        """Raise unless this ledger has the mark; at the head itself nothing is looked up.
 
         In another database than before it has to be the head's own: then nothing that the anchor
         saw is missing, nor did anybody go on elsewhere, and the ledger goes on here.
@@ -118,7 +118,7 @@ class Work:
 
     @property
     def is_moved(self) -> bool:
-        """Say whether the ledger lies in another database than the one that it was last in."""
+        """Say whether the ledger is in another database than the one that it was last in."""
         return self.origin != self.here
 
     def _move(self) -> None:

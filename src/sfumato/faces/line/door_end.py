@@ -191,7 +191,7 @@ class DoorEnd:
         if call.verb == "metrics":
             self._desk.check("metrics", caller)
             measures = await self._quick.done(self._desk.health.measures)
-            await self._wait_for_the_beat()  # who waits just now hangs on how long rows take
+            await self._wait_for_the_beat()  # how many wait now depends on how long rows take
             return json_text({**self._tally.counts(), **measures, "queues": self._queues()})
         if call.verb in HEAVY and caller is not None:
             async with self._heavy_turns.turn(caller.user):

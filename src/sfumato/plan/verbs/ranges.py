@@ -18,7 +18,7 @@ class Range:
     high: Floats
 
     def plus(self, other: Range) -> Range:
-        """Return where the sum may lie."""
+        """Return the range of the sum."""
         return Range(self.low + other.low, self.high + other.high)
 
     def minus(self, other: Range) -> Range:
@@ -50,7 +50,7 @@ class Range:
         return Range(np.sqrt(np.maximum(self.low, 0)), np.sqrt(np.maximum(self.high, 0)))
 
     def inverse(self) -> Range:
-        """Return where one over it may lie: not a number, if it may be zero."""
+        """Return the range of one over it; NaN if it may be zero."""
         known = (self.low > 0) | (self.high < 0)
         low, high = np.where(known, self.low, np.nan), np.where(known, self.high, np.nan)
         return Range(1 / high, 1 / low)

@@ -36,7 +36,7 @@ class Taylor(Range):
 
     @property
     def value(self) -> Range:
-        """Return where the number lies."""
+        """Return the range of the number."""
         return Range(self.low, self.high)
 
     def plus(self, other: Range) -> Range:
@@ -102,7 +102,7 @@ class Taylor(Range):
         return self._bent(made, made, made)
 
     def clipped(self, low: Floats, high: Floats) -> Range:
-        """Return the number itself: the true one lies within public bounds anyway."""
+        """Return the number itself: the true one is within public bounds anyway."""
         del low, high
         return self
 
@@ -133,7 +133,7 @@ def taylor_interval(
     rounding: Sequence[Floats],
     miss: Fraction,
 ) -> tuple[Floats, Floats]:
-    """Return from where to where the number lies, but for that chance; everywhere if unknown.
+    """Return the number's interval at that chance to miss; all numbers if unknown.
 
     Args:
         of: What the number is of the parts.

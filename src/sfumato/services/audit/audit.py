@@ -48,7 +48,7 @@ class Audit:
         return self.ledger.verified()
 
     def present(self, receipt: Json) -> Json:
-        """Return whether a receipt stands in the ledger; a true one that does not freezes it."""
+        """Return whether the ledger has a receipt's entry; without a true one's it is frozen."""
         return {"stands": self.ledger.present(receipt)}
 
     def releases(self, before: int, limit: int, data_set: str | None) -> Json:

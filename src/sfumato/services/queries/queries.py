@@ -258,7 +258,7 @@ class Queries:
         return op
 
     def _of_paid(self, card: Card, asker: Asker) -> Json:
-        """Return what a price says of an answer that stands, and is the asker's already."""
+        """Return what a price says of an answer that the asker has already paid for."""
         people = accounts_paying(self.door.ledger, card, asker)[0]
         return {"free": True, "fits": True, "odds": _odds(card, people.spent)}
 
