@@ -1,14 +1,14 @@
-"""How often the intervals of answers hold, for every verb, by the true size of a group.
+"""Measure how often 95 % intervals hold, for every verb, by the true size of a group.
 
 `python -m bench coverage`. One data set with 200 equal groups of each size; each question is asked
 fresh ten times through the whole release, so every figure is of 2,000 intervals (a standard error
 of half a point). Laplace: the unit is the row, epsilon 1. Gaussian: the unit is the person, in up
-to 30 groups, epsilon 3, delta 1e-6. A figure is the share, in percent, of the intervals that are
-shown which hold the exact number of the rows; where some are not shown, the share of those that are
-stands behind it. `width` is the median width of an interval in groups of 3,000 rows, over the width
-of the middle 95 % of the numbers that were released there (1 is as tight as can be). The last
-rows are of 100 DP twins of so many people each, at epsilon 1 and 1 for the error, beside the exact
-distance. Nothing here hangs on how busy the machine is.
+to 30 groups, epsilon 3, delta 1e-6. A figure is the percentage of shown intervals that hold the
+exact number; where some are not shown, the percentage shown follows it. `width` is the median width
+of an interval in groups of 3,000 rows, over the width of the middle 95 % of the numbers that were
+released there (1 is as tight as can be). The last rows are of 100 DP twins of so many people each,
+at epsilon 1 and 1 for the error, beside the exact distance. No figure depends on the machine's
+load.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long one user waits while two others send all that they may; `python -m bench.floods`.
+"""Measure how long one user waits while two others flood the queue: `python -m bench.floods`.
 
 Each question sums up 200,000 rows by 97 keys. The third user asks one after another, alone first;
 then while two others hold fifty waiting and two at work each. The times are the third user's.
@@ -32,7 +32,7 @@ _AT: Final = "/v1/data-sets/people/ask"
 
 
 def run(asks: int = ASKS) -> list[dict[str, object]]:
-    """Return the third user's times alone, and beside two floods."""
+    """Return the third user's times alone, and during two floods."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("SFUMATO_BENCH_DIR")) as folder:
         vault, tokens = _vault(Path(folder), ROWS)
         with served(vault) as service:

@@ -1,1 +1,1 @@
-"""The mutation bench: one small change of the source at a time, each held against its tests."""
+"""The mutation bench: one small change of the source at a time, and the tests that should fail."""

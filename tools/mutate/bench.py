@@ -118,7 +118,7 @@ class Bench:
         return self._started
 
     def close(self) -> None:
-        """Let the process of the tests go."""
+        """End the process that runs the tests."""
         if self._started is not None:
             self._started.close()
 

@@ -131,7 +131,7 @@ def _changes(node: ast.stmt, text: _Text) -> Iterator[_Change]:
 
 
 def _told(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what decides or computes: no annotation, decorator, docstring or told complaint."""
+    """Yield what decides or computes: no annotation, decorator, docstring or message."""
     skipped = {"annotation", "returns", "decorator_list"}
     if isinstance(node, ast.Raise) or _is_alias(node):
         return

@@ -1,4 +1,4 @@
-"""What became of each mutant, a line of JSON each, and why some live on."""
+"""Record the verdict on each mutant, a line of JSON each, and why some survive."""
 
 from __future__ import annotations
 

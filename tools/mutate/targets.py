@@ -1,4 +1,4 @@
-"""Which files are mutated, and which tests each is held against: the nearest and quickest first."""
+"""List the files to mutate, and the tests of each, the nearest and quickest first."""
 
 from __future__ import annotations
 
