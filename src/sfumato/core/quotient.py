@@ -82,13 +82,6 @@ def is_known(bottom: Floats, of: Quotient) -> NDArray[np.bool_]:
     return ~_is_within(np.abs(bottom), weights, of)
 
 
-def quotient_interval(
-    top: Floats, bottom: Floats, of: Quotient, lower: float = -np.inf, upper: float = np.inf
-) -> tuple[Floats, Floats]:
-    """Return, per cell, the least interval of plausible quotients within a public range."""
-    return plausible(top, bottom, of).within(lower, upper)
-
-
 def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
     """Return, per cell, which quotients are plausible at that confidence."""
     known, sign = is_known(bottom, of), np.where(bottom < 0, -1.0, 1.0)
