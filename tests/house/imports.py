@@ -47,6 +47,7 @@ MAY: Final[Mapping[str, tuple[str, ...]]] = {
         "wire",
         "durable",
         "extras",
+        "temporary",  # where a frame's rows are written, and swept if the process is killed
         "core.question",
         "core.expression",
         "core.local",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 
 from sfumato.core.refusal import Refused
 from sfumato.core.rows_text import NO_VALUE
+from sfumato.temporary import temporary_folder
 
 Rows: TypeAlias = Any  # a path, or a frame: an object of a library that need not be installed
 
@@ -47,8 +47,7 @@ def as_files(files: Mapping[str, Rows]) -> Iterator[dict[str, str | os.PathLike[
                 paths[name] = rows
                 continue
             check_frame(rows)
-            folder = held.enter_context(tempfile.TemporaryDirectory(prefix="sfumato-"))  # 0700
-            paths[name] = Path(folder, "rows.csv")
+            paths[name] = held.enter_context(temporary_folder()) / "rows.csv"
             write_frame(rows, paths[name])
         yield paths
 
