@@ -258,6 +258,40 @@ def test_an_older_place_never_takes_back_what_a_later_one_spent(tmp_path: Path) 
     assert os.stat(tmp_path / "away" / "deep" / "anchor").st_size == begun
 
 
+def test_who_comes_behind_marks_that_waited_at_once_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stood at 12 was held to be all until 15, where the newest of those that waited was."""
+    anchor, gate, sync = _anchor(tmp_path), threading.Event(), os.fdatasync
+    anchor.advance(ONE)
+    anchor.keep_sums((), ONE, AnchorMark("a", 1, 10, "10"))
+    syncs: list[int] = []
+
+    def slow(file: int) -> None:
+        syncs.append(file)
+        assert gate.wait(20)
+        sync(file)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    with ThreadPoolExecutor(3) as pool:
+        made = [pool.submit(anchor.advance, _at(11))]
+        while not syncs:
+            time.sleep(0.001)
+        made += [pool.submit(anchor.advance, _at(12), (_account("people", 1),))]
+        made += [pool.submit(anchor.advance, _at(15), (_account("ann", 1),))]
+        while len(anchor._steps._queue) < 2:
+            time.sleep(0.001)
+        gate.set()
+        for one in made:
+            one.result(20)
+    anchor.advance(_at(14), (_account("people", 2),))
+    sums = anchor.sums()
+    assert sums is not None
+    assert {a.account.name: (a.place.seq, a.account.spent.epsilon) for a in sums.accounts} == {
+        "people": (14, 2), "ann": (15, 1),
+    }  # fmt: skip
+
+
 def test_sums_do_not_begin_behind_somebody_elses_mark(tmp_path: Path) -> None:
     anchor = _anchor(tmp_path)
     anchor.advance(ONE)

@@ -214,7 +214,8 @@ class Ledger:
     def set_cap(self, account: str, cap: Cap, before: Cap | None = None) -> Account:
         """Change a cap, if `before` is it still; return the account as it stands then."""
         made = self.store.set_cap(account, cap, before, self._mark())
-        self.anchor.advance(self.store.head(), (made,))
+        head = self.store.head()
+        self.anchor.advance(head, self.store.accounts_of([account]))  # after the head: none missing
         return made
 
     def thaw_shape(self, shape: str) -> None:

@@ -62,10 +62,13 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Step:
-    """Heads to be marked, the last of them the newest, and the accounts there."""
+    """Heads to be marked, the last of them the newest, and accounts, each as it stood somewhere.
+
+    An account keeps its own place: of what was debited behind it, it says nothing.
+    """
 
     heads: tuple[Head, ...]
-    accounts: tuple[Account, ...]
+    accounts: tuple[AnchoredAccount, ...]
 
     @property
     def head(self) -> Head:
@@ -140,7 +143,9 @@ class FileAnchor:
 
         With it goes how accounts stand at that head, and which heads receipts name `before` it.
         """
-        step = _Step((*before, head), tuple(accounts))
+        place = ChainPlace(head.epoch, head.seq, head.hash)
+        known = tuple(AnchoredAccount(place, account) for account in accounts)
+        step = _Step((*before, head), known)
         if not self._is_covered(step):
             self._steps.done(step)
 
@@ -148,13 +153,14 @@ class FileAnchor:
         """Say whether what we have made durable says all that this step would."""
         mark = AnchorMark(step.head.ledger, *step.place, step.head.hash)
         return _is_covered(mark, self._synced) and all(
-            self._told.get(account.name, (0, 0)) >= step.place for account in step.accounts
+            self._told.get(one.account.name, (0, 0)) >= (one.place.epoch, one.place.seq)
+            for one in step.accounts
         )
 
     def _all_at_once(self, steps: Sequence[_Step]) -> None:
         """Make all steps durable with one write; later each has nothing left to do."""
         ordered = sorted(steps, key=lambda step: step.place)
-        last = {account.name: account for step in ordered for account in step.accounts}
+        last = {one.account.name: one for step in ordered for one in step.accounts}
         heads = tuple(head for step in ordered for head in step.heads)
         self._advanced(_Step(heads, tuple(last.values())))
 
@@ -172,7 +178,9 @@ class FileAnchor:
                 _write(file, SLOTS[_older(slots)], slot)
             is_written = True
             self._synced = slot.mark
-            self._told |= dict.fromkeys((account.name for account in step.accounts), step.place)
+            for one in step.accounts:
+                place = one.place.epoch, one.place.seq
+                self._told[one.account.name] = max(place, self._told.get(one.account.name, place))
         if not is_written:
             raise Refused(
                 "anchor-missing",

@@ -22,10 +22,9 @@ _DOMAIN: Final = b"sfumato-anchor-sums/1\n"
 _CHECK: Final = 16  # hexadecimal digits of a record's checksum: a torn record is told, no forger
 
 
-def record(heads: Sequence[Head], accounts: Iterable[Account]) -> bytes:
-    """Return the line with the accounts' sums at the last of the heads."""
-    places = [ChainPlace(head.epoch, head.seq, head.hash) for head in heads]
-    return _line(places, [AnchoredAccount(places[-1], account) for account in accounts])
+def record(heads: Sequence[Head], accounts: Iterable[AnchoredAccount]) -> bytes:
+    """Return the line that says how accounts stand, each at its own place, and what heads were."""
+    return _line([ChainPlace(head.epoch, head.seq, head.hash) for head in heads], accounts)
 
 
 def snapshot(sums: AnchorSums) -> bytes:
