@@ -7,7 +7,7 @@ UV_FLAGS := -q --require-hashes --no-deps
 # Where this is set, every process compiles what it imports, each time: half of what a service starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check slow slow-some mutants lowest docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
+.PHONY: demo test ci-test check slow slow-some mutants lowest docs figures wheel sbom bench bench-large bench-peers image system lock clean doctor
 
 demo: .venv/core.done
 	@$(BIN)/sfumato demo
@@ -18,6 +18,11 @@ TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: .venv/dev.done .venv/torch.done
 	@$(BIN)/python -m pytest $(TOGETHER) -m "not slow" -q $(ARGS)
+
+# The same, and what failed once more alone: a flaky test is written to .ci/failed-once.tsv; a skip, a test
+# that fails twice, and one that stands there already are red.
+ci-test: .venv/dev.done .venv/torch.done
+	@$(BIN)/python -m tools.ci_tests $(TOGETHER) -m "not slow" -q
 
 check: .venv/dev.done
 	@$(BIN)/ruff format --check -q src tests bench tools

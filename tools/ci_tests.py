@@ -1,4 +1,6 @@
-"""Run all tests for CI, run once more alone what failed, and give one verdict.
+"""Run the tests for CI, run once more alone what failed, and give one verdict.
+
+    python -m tools.ci_tests [options of pytest]
 
 A test that fails beside others and passes alone is a flaky test. It is printed and written to
 `.ci/failed-once.tsv`, which is committed. A test that is recorded there already and fails once more
@@ -106,10 +108,6 @@ def judge(command: Callable[[Sequence[str]], list[str]], record: Path) -> int:
     return 1 if said else 0
 
 
-def of_make(options: Sequence[str]) -> list[str]:
-    """Return the command by which make runs the tests with these options."""
-    return ["make", "-s", "-C", str(ROOT), "test", f"ARGS={' '.join(options)}"]
-
-
 if __name__ == "__main__":
-    sys.exit(judge(of_make, RECORD))
+    PYTEST = (sys.executable, "-m", "pytest", *sys.argv[1:])
+    sys.exit(judge(lambda options: [*PYTEST, *options], RECORD))

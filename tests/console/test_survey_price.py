@@ -15,7 +15,7 @@ from sfumato.faces.console import make_paper
 from surveys import design
 
 PAY: dict[str, Any] = {"text": "Pay?", "kind": "number", "low": 0, "high": 100_000}
-BLANK = dict.fromkeys(("text", "kind", "options", "low", "high", "unit"), "")
+BLANK = dict.fromkeys(("text", "kind", "options", "low", "high", "unit", "required"), "")
 NAMES = (
     "title", "about", "asks", "opens", "closes", "series", "budget", "epsilon", "people",
     "minimum", "lifetime", "ever", "paper",

@@ -209,7 +209,7 @@ def test_refused_people_leave_no_table_behind(
     assert code_of(lambda: vault.add("copy", tmp_path / "p.csv", other)) == "same-people"
     assert tables_in(server, database) == before
     assert set((vault.house.folder / "tables").iterdir()) == files
-    assert len(files) == 2  # where the table is, and the names of its people
+    assert len(files) == 3  # where the table is, the names of its people, the owner's report
 
 
 def test_an_add_that_fails_late_leaves_no_table_behind(

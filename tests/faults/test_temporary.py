@@ -32,13 +32,12 @@ sys.stdin.read()
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a temporary directory of this test alone."""
-    place = tmp_path / "temporary"
-    place.mkdir()
-    monkeypatch.setenv("TMPDIR", str(place))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return place
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a temporary directory of this test alone; its path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield Path(folder)
 
 
 @pytest.fixture

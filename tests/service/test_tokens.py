@@ -37,7 +37,7 @@ def vault(tmp_path: Path) -> Iterator[OpenVault]:
 
 def signed_in(access: Access) -> Caller:
     """Return ada with the session of her password."""
-    operator = Caller("otto", frozenset({"operate"}))
+    operator = Caller("otto", frozenset({"operate"}), None, "t")
     invitation = access.invite(operator, "ada", ["researcher"])["invitation"]
     session = access.take_up(str(invitation), PASSWORD, "here")
     return access.admission.caller(str(session["token"]))
@@ -72,11 +72,13 @@ def test_whoever_was_invited_anew_sees_by_whom_and_can_revoke_what_is_open(
     vault: OpenVault,
 ) -> None:
     """An operator who takes up the invitation themselves is ada; she sees it when she is back."""
-    access, otto = vault.house.desk.access, Caller("otto", frozenset({"operate"}))
+    access, otto = vault.house.desk.access, Caller("otto", frozenset({"operate"}), None, "t")
     signed_in(access)
     stolen = access.invite(otto, "ada", ["researcher"])["invitation"]
     as_ada = access.take_up(str(stolen), "another pass word", "there")
-    back = access.invite(Caller("pia", otto.actions), "ada", ["researcher"])["invitation"]
+    back = access.invite(Caller("pia", otto.actions, None, "t"), "ada", ["researcher"])[
+        "invitation"
+    ]
     shown: Any = access.take_up(str(back), PASSWORD, "here")["invitations"]
     assert [one["by"] for one in shown] == ["pia", "otto", "otto"]
     assert not any(one["is_open"] for one in shown)
@@ -102,7 +104,7 @@ def test_without_a_record_there_is_no_user(
 
     monkeypatch.setattr(type(access.ledger), "note", refuse)
     with pytest.raises(Refused):
-        access.invite(Caller("otto", frozenset({"operate"})), "ada", ["owner"])
+        access.invite(Caller("otto", frozenset({"operate"}), None, "t"), "ada", ["owner"])
     assert access.store.user("ada") is None
 
 
@@ -164,7 +166,9 @@ def test_whoever_is_blocked_is_out_though_the_record_is_broken(vault: OpenVault)
     text = str(made(access, signed_in(access))["token"])
     (vault.house.folder.parent / "anchors" / "anchor").unlink()
     with pytest.raises(Refused) as refused:
-        access.change(Caller("otto", frozenset({"operate"})), "ada", ["researcher"], True)
+        access.change(
+            Caller("otto", frozenset({"operate"}), None, "t"), "ada", ["researcher"], True
+        )
     assert refused.value.code == "anchor-missing"
     with pytest.raises(Refused) as refused:
         access.admission.caller(text)
@@ -200,7 +204,7 @@ async def _some(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 def test_a_long_look_of_an_auditors_holds_up_nobody_quick(vault: OpenVault) -> None:
     """Whoever has the whole chain verified, again and again, takes no thread of the quick."""
     access = vault.house.desk.access
-    vera = access.invite(Caller("otto", frozenset({"operate"})), "vera", ["auditor"])
+    vera = access.invite(Caller("otto", frozenset({"operate"}), None, "t"), "vera", ["auditor"])
     token = access.take_up(str(vera["invitation"]), PASSWORD, "here")["token"]
     end = DoorEnd(vault.house.desk, quantum_s=0, tally=Tally(to_nowhere))
     call = {"verb": "verify-ledger", "token": token, "place": "here", "params": {}}
@@ -244,7 +248,7 @@ def test_who_is_blocked_while_they_come_in_stays_blocked(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hashing a password takes a while; an operator who blocks them meanwhile is obeyed."""
-    access, otto = vault.house.desk.access, Caller("otto", frozenset({"operate"}))
+    access, otto = vault.house.desk.access, Caller("otto", frozenset({"operate"}), None, "t")
     invitation = access.invite(otto, "ada", ["researcher"])["invitation"]
     whole = access.passwords.hash
 
@@ -265,7 +269,7 @@ def test_a_change_of_roles_leaves_the_password_that_was_set_meanwhile(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch, is_blocked: bool
 ) -> None:
     """Else the password that somebody has replaced, since others knew it, would open again."""
-    access, otto = vault.house.desk.access, Caller("otto", frozenset({"operate"}))
+    access, otto = vault.house.desk.access, Caller("otto", frozenset({"operate"}), None, "t")
     signed_in(access)
     invitation = str(access.invite(otto, "ada", ["researcher"])["invitation"])
     known, new = access.store.user, "another pass word"
@@ -287,7 +291,7 @@ def test_a_change_of_roles_leaves_the_password_that_was_set_meanwhile(
 
 def test_who_signs_out_is_out_at_once(vault: OpenVault) -> None:
     access = vault.house.desk.access
-    operator = Caller("otto", frozenset({"operate"}))
+    operator = Caller("otto", frozenset({"operate"}), None, "t")
     invitation = access.invite(operator, "ada", ["researcher"])["invitation"]
     text = str(access.take_up(str(invitation), PASSWORD, "here")["token"])
     caller = access.admission.caller(text)

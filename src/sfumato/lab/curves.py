@@ -267,9 +267,10 @@ def _limit(threshold: float | None, y: Json) -> list[Json]:
     if threshold is None:
         return []
     rule: Json = {"type": "rule", "strokeDash": [6, 4], "size": 2, "color": "#555555"}
-    word: Json = {"type": "text", "align": "right", "dy": -8, "color": "#555555"}
+    word: Json = {"type": "text", "align": "right", "dx": -8, "dy": -8, "color": "#555555"}
     at: Json = {**y, "datum": threshold}
-    name: Json = {"x": {"value": 552}, "y": at, "text": {"value": f"of use up to {threshold:,g}"}}
+    said = f"of use up to {threshold:,g}"
+    name: Json = {"x": {"value": "width"}, "y": at, "text": {"value": said}}
     data: Json = {"values": [{}]}
     return [
         {"data": data, "mark": rule, "encoding": {"y": at}},

@@ -25,6 +25,10 @@ LISTED: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "Add a data set with its card, or a new version of one; without --card, propose a "
             "card.",
         ),
+        "add-report": (
+            "owner",
+            "Print again how the rows of NAME were read when they were added; for its owner alone.",
+        ),
     },
     "For researchers": {
         "datasets": ("researcher", "List the data sets that you may ask."),
