@@ -380,5 +380,5 @@ def test_rows_and_people_are_two_questions(vault: OpenVault) -> None:
     """COUNT(who) is rows, so it is many more than the people that COUNT(DISTINCT who) gives."""
     sql = "SELECT COUNT(who) AS n, COUNT(DISTINCT who) AS people FROM town"
     ((rows, people),) = vault["town"].ask(sql, epsilon=SURE).rows
-    assert abs(int(str(rows)) - len(ROWS)) < 100
-    assert abs(int(str(people)) - len({row[0] for row in ROWS})) < 100
+    assert abs(int(str(rows)) - len(ROWS)) < 8  # a row more or less, by the noise of many rows
+    assert abs(int(str(people)) - len({row[0] for row in ROWS})) < 2
