@@ -41,6 +41,7 @@ LONG = (
     "digits",
     "digits_sites",
     "many_sites",
+    "one_person_more",
 )  # run by name alone
 
 

@@ -43,6 +43,7 @@ def ledger_of(root: Path, settings: Mapping[str, object], rest: AtRest | None) -
     anchor = FileAnchor(Path(str(settings["anchor"])))
     store.mark_with(anchor.advance)
     ledger = Ledger(store, anchor, signer)
+    anchor.check_with(ledger.has)
     if ledger.history() is None:  # one that was rolled back is frozen now, before anybody looks
         ledger.keep_sums()
     return ledger

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ledgers import CAP, Place, asked
 from sfumato.core.account import (
     Account,
+    AnchorMark,
     AnchorSums,
     ChainPlace,
     Charged,
@@ -48,7 +49,9 @@ class Disk:
     def _beside(self, store: SqlLedger) -> Ledger:
         anchor = FileAnchor(self.folder / "anchor")
         store.mark_with(anchor.advance)
-        return Ledger(store, anchor, KEY)
+        ledger = Ledger(store, anchor, KEY)
+        anchor.check_with(ledger.has)
+        return ledger
 
     def charge(self, op: str, user: str = "ann", **changes: object) -> Charged:
         outcome = self.ledger.charge(asked(op, op, user, **changes))
@@ -112,6 +115,46 @@ def test_a_restored_backup_is_charged_exactly_what_it_lacks(disk: Disk) -> None:
     assert ledger.verified()["ok"] is True
     disk.charge("4")
     assert disk.spent()["people"] == times(4)
+
+
+class LateAnchor(FileAnchor):
+    """An anchor whose mark was read before another process wrote the one that stands."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.seen = super().read()
+
+    def read(self) -> AnchorMark | None:
+        return self.seen
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_of_two_copies_that_read_one_mark_only_the_first_is_charged(disk: Disk, more: int) -> None:
+    disk.charge("1")
+    disk.save("copy")
+    copy = Place("sqlite", str(disk.folder / "copy")).open()
+    late = LateAnchor(disk.folder / "anchor")
+    other = Ledger(copy, late, KEY)
+    late.check_with(other.has)
+    disk.charge("2")
+    for number in range(more):  # charged by the other copy alone, and so that its chain is longer
+        copy.charge(asked(f"more {number}"), late.seen)
+    with pytest.raises(Refused) as refused:
+        other.charge(asked("3"))
+    assert refused.value.code == "ledger-frozen"
+    copy.close()
+    disk.charge("4")
+
+
+def test_several_processes_on_one_ledger_advance_over_each_others_marks(disk: Disk) -> None:
+    disk.charge("1")
+    late = LateAnchor(disk.folder / "anchor")
+    other = Ledger(disk.place.open(), late, KEY)
+    late.check_with(other.has)
+    disk.charge("2")
+    assert isinstance(other.charge(asked("3")), Charged)
+    disk.charge("4")
+    other.store.close()
 
 
 def test_a_backup_that_lacks_nothing_goes_on_by_itself(disk: Disk) -> None:

@@ -36,9 +36,15 @@ def depends(user: str, on: str, let_in: set[tuple[str, str]]) -> bool:
     return any(by == on for one, by in let_in if one in reached)
 
 
-def is_refused(store: SqlLedger, approver: str, request: tuple[str, str] | None = None) -> bool:
+def is_refused(
+    store: SqlLedger,
+    approver: str,
+    request: tuple[str, str] | None = None,
+    *,
+    is_served: bool = False,
+) -> bool:
     try:
-        SecondPerson(store).check(approver, "a", request)
+        SecondPerson(store).check(approver, "a", request, is_served=is_served)
     except Refused:
         return True
     return False
@@ -54,6 +60,9 @@ def test_whoever_has_their_access_from_the_asker_is_no_second_person(
         let_in = {(user, by) for _, user, by in access}
         for approver in USERS[1:]:
             assert is_refused(store, approver) == depends(approver, "a", let_in)
+            is_on_record = approver in {user for user, _ in let_in}
+            refused = is_refused(store, approver, is_served=True)
+            assert refused == (depends(approver, "a", let_in) or not is_on_record)
         store.close()
 
 

@@ -88,6 +88,11 @@ class Ledger:
             frozen = self.store.frozen() or why
         return ledger_frozen(frozen)
 
+    def has(self, mark: AnchorMark) -> bool:
+        """Say whether the mark stands in this ledger, or the owner has acknowledged since."""
+        head, _, marked = self.store.standing_with(mark.seq)
+        return disagreement(mark, head, marked) is None
+
     def _move(self, mark: AnchorMark) -> Refused | None:
         """Go on in another database where nothing is missing; return why not, or None."""
         refusal: Refused

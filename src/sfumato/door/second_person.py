@@ -3,7 +3,8 @@
 Whoever may invite users could invite one of their own, or invite a known user anew and come in as
 them. So an approver does not count if the asker let them in or changed their roles, directly or
 through others, or if that happened after the request. Invitations that are made in the vault's
-folder come from whoever runs the machine, and count as nobody's.
+folder come from whoever runs the machine, and count as nobody's. In a service, nobody counts whose
+access the ledger does not hold: the entry may have been lost, with what it said.
 """
 
 from __future__ import annotations
@@ -26,15 +27,25 @@ class SecondPerson:
 
     store: LedgerStore
 
-    def check(self, approver: str, asked_by: str, request: tuple[str, str] | None = None) -> None:
+    def check(
+        self,
+        approver: str,
+        asked_by: str,
+        request: tuple[str, str] | None = None,
+        *,
+        is_served: bool,
+    ) -> None:
         """Refuse an approver who depends on the asker, or whose access is newer than the request.
 
         Args:
             approver: The user who is to approve.
             asked_by: The user who has asked.
             request: The kind of the request's ledger entry and its id; None before there is one.
+            is_served: Whether users are those of a service. In an embedded vault they are names.
         """
         let_in_by, newest = self._access()
+        if is_served and approver not in newest:
+            raise _not_independent(f"the ledger does not say who let {approver!r} in")
         if asked_by in _sources(approver, let_in_by):
             raise _not_independent(f"{asked_by!r} has let {approver!r} in, or gave them their role")
         asked_at = None if request is None else self._position(*request)

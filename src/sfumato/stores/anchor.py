@@ -17,7 +17,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -88,7 +88,16 @@ class FileAnchor:
         self._path = path
         self._synced: AnchorMark | None = None  # the last that was made durable from here
         self._told: dict[str, tuple[int, int]] = {}  # accounts that were, and as of which place
+        self._has: Callable[[AnchorMark], bool] = lambda _: True
         self._steps: Together[_Step, None] = Together(self._advanced, self._all_at_once)
+
+    def check_with(self, has: Callable[[AnchorMark], bool]) -> None:
+        """Refuse to advance over a mark that another process wrote and that the ledger lacks.
+
+        Two copies of a ledger may share one anchor, and each may have read the mark before the
+        other wrote its own: the first to advance goes on, the other is refused.
+        """
+        self._has = has
 
     def read(self) -> AnchorMark | None:
         """Return the last mark, or None if no slot holds one (`missing` says why)."""
@@ -171,6 +180,8 @@ class FileAnchor:
         with contextlib.suppress(OSError), _locked(self._path) as file:
             slots = _read_slots(file)
             newest = _newest(slots)
+            if newest is not None and newest.mark != self._synced and not self._has(newest.mark):
+                raise _frozen("The ledger's history is not the one that the anchor saw.")
             slot = _next_slot(file, newest, step)
             if slot == newest:
                 os.fdatasync(file)  # its writer may have been killed before its sync

@@ -168,7 +168,9 @@ class Airlock:
             airlock.voted(found, vote, "")  # which refuses, without a look at any file
         if says == airlock.YES:
             second = SecondPerson(self.door.programs.ledger.store)
-            second.check(caller.user, found.author, ("airlock-submitted", found.id))
+            submitted = ("airlock-submitted", found.id)
+            is_served = bool(caller.token)
+            second.check(caller.user, found.author, submitted, is_served=is_served)
         made = airlock.voted(found, vote, self._draft(listing, found).seal)
         self._note("airlock-vote", made, {"by": caller.user, "says": says, "seal": seal})
         if made.state == airlock.REJECTED:

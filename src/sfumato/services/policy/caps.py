@@ -89,7 +89,9 @@ class Caps:
             )
         if is_approved:
             second = SecondPerson(self.ledger.store)
-            second.check(caller.user, found.asked_by, ("cap-asked", found.id))
+            request = ("cap-asked", found.id)
+            is_served = bool(caller.token)
+            second.check(caller.user, found.asked_by, request, is_served=is_served)
         return self._approved(caller, found) if is_approved else self._declined(caller, found)
 
     def _approved(self, caller: Caller, found: Approval) -> Json:

@@ -61,7 +61,9 @@ class Confirmations:
                 "The second person is no other owner or operator of this service.",
                 "Name the user who is to agree that these are other people.",
             )
-        SecondPerson(self.ledger.store).check(user.name, caller.user)
+        SecondPerson(self.ledger.store).check(
+            user.name, caller.user, is_served=bool(caller.token)
+        )
         return user
 
     def waits(self, job: str, begun: str) -> bool:
@@ -112,7 +114,9 @@ class Confirmations:
             )
         if is_approved:
             second = SecondPerson(self.ledger.store)
-            second.check(caller.user, found.asked_by, ("people-asked", found.id))
+            request = ("people-asked", found.id)
+            is_served = bool(caller.token)
+            second.check(caller.user, found.asked_by, request, is_served=is_served)
         state = APPROVED if is_approved else DECLINED
         said: Json = {"approval": found.id, "state": state, "by": caller.user}
         self.ledger.note("people-decided", said)  # first: no rows come in by a word not on record
