@@ -8,6 +8,7 @@ the charge is held against (privacy_loss.py). What a plan claims of itself takes
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -88,8 +89,7 @@ class Judge:
             dealt, deals = deal(self.rng), deals + 1
             home = folder / str(deals)
             home.mkdir()
-            people = sorted({row.who for rows in dealt.rows.values() for row in rows} - {""})
-            rest = without(dealt, self.rng.choice(people))
+            rest = without(dealt, self._person(dealt))
             tables = (
                 prepared(self.engine, home / "whole", dealt),
                 prepared(self.engine, home / "without", rest),
@@ -97,6 +97,11 @@ class Judge:
             door = door_to(self.engine, home)
             for _ in range(min(OF_ONE_DEAL, releases - self.releases)):
                 self._judge(door, dealt, tables)
+
+    def _person(self, dealt: Dealt) -> str:
+        """Return who is left out: of three at random, the one with the most rows."""
+        having = Counter(row.who for rows in dealt.rows.values() for row in rows if row.who)
+        return max(self.rng.choices(sorted(having), k=3), key=having.__getitem__)
 
     def _judge(self, door: Door, dealt: Dealt, tables: tuple[str, str]) -> None:
         question = pose(dealt).question if self.rng.random() < 0.6 else choice(self.rng)
