@@ -116,7 +116,7 @@ TARGETS = (
         ACCOUNTING,
         "door",
         {
-            "ledger": "door/release door/asked_together door/handed_out",
+            "ledger": "door/release door/asked_together door/handed_out client/windows",
             "locks/dp": "door/release door/pipeline_noise client/private_keys twins/misfit"
             " twins/choose",
             "locks/secure_sum": "federated/sums federated/samples",
@@ -130,7 +130,7 @@ TARGETS = (
             "collector": "core/secure/round core/secure/liars core/secure/neighbours"
             " core/secure/unmasking",
             "dithered": "core/secure/dithered",
-            "frames": "core/secure/round core/secure/liars core/secure/neighbours",
+            "frames": "core/secure/frames core/secure/round core/secure/liars core/secure/neighbours",
             "masks": "core/secure/round core/secure/unmasking core/secure/neighbours",
             "participant": "core/secure/round core/secure/liars core/secure/neighbours"
             " core/secure/unmasking core/secure/kept",

@@ -1,0 +1,47 @@
+"""What is no message of a kind is refused, and a message has one encoding."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfumato.core.refusal import Refused
+from sfumato.core.secure.frames import pack, unpack
+
+KINDS = ("seats", "rooms", "seat", "")
+FIELDS = st.lists(st.binary(max_size=9), max_size=4)
+
+
+@given(kind=st.sampled_from(KINDS), fields=FIELDS)
+def test_a_message_is_read_back_as_its_own_kind_alone(kind: str, fields: list[bytes]) -> None:
+    message = pack(kind, *fields)
+    assert unpack(message, kind) == unpack(message, kind, len(fields)) == fields
+    for other in {*KINDS} - {kind}:
+        with pytest.raises(Refused):
+            unpack(message, other)
+    with pytest.raises(Refused):
+        unpack(message, kind, len(fields) + 1)
+
+
+@given(
+    fields=FIELDS,
+    at=st.integers(0, 60),
+    instead=st.binary(max_size=3),
+    cut=st.integers(0, 3),
+)
+def test_whatever_is_read_is_what_its_fields_are_written_as(
+    fields: list[bytes], at: int, instead: bytes, cut: int
+) -> None:
+    message = pack("seats", *fields)
+    message = message[:at] + instead + message[at + cut :]
+    with suppress(Refused):
+        assert pack("seats", *unpack(message, "seats")) == message
+
+
+@pytest.mark.parametrize("message", [None, "", 3, bytearray(pack("seats")), b"", pack("seats")[:-1]])
+def test_what_is_no_whole_message_is_refused(message: object) -> None:
+    with pytest.raises(Refused):
+        unpack(message, "seats")  # type: ignore[arg-type]  # it comes from strangers
