@@ -456,6 +456,21 @@ def test_a_sum_beyond_what_fits_stops_the_kernel_and_one_below_is_exact() -> Non
         total(2**52, 2**10, 3)
 
 
+@pytest.mark.parametrize("max_rows", [1, MANY])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_of_values_with_nulls_the_farthest_from_zero_stops_the_kernel(
+    sign: int, max_rows: int
+) -> None:
+    def total(size: int) -> Answer:
+        measure = Measure(None, (), (Tally("sum", Ref("v0"), 2**10),), True, 1, max_rows)
+        rows = [(who, sign * size) for who in range(4)]
+        return of_rows([*rows, (7, None), (8, 0)], measure)
+
+    assert total(2**50) == {(0,): (sign * 4 * 2**60,)}
+    with pytest.raises(OverflowError):
+        total(2**52)
+
+
 def test_no_value_at_all_fits_however_far_from_zero_its_bounds_lie() -> None:
     """Else a question over one person's values would fail exactly where they have none."""
     tally = Tally("sum", Ref("v0"), 2, -(2**61))

@@ -134,6 +134,11 @@ def test_rounding_can_move_a_person_beyond_the_clip() -> None:
     assert squared_norm(further) > 20**2
 
 
+@given(each=st.integers(2**30, 2**32), count=st.integers(1, 40))
+def test_a_squared_norm_that_passes_64_bits_is_exact(each: int, count: int) -> None:
+    assert squared_norm(np.full(count, each, dtype=np.int64)) == count * each**2
+
+
 def test_more_than_so_many_people_cannot_make_it_larger() -> None:
     found = PEOPLE.rounded(np.full(4, 1e6), SeededDice(0))
     assert found.tolist() == [PEOPLE.most_each] * 4
