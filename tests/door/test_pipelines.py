@@ -183,7 +183,8 @@ def test_the_same_run_is_the_stored_answer_and_a_second_user_pays_their_own(
 
 @needs_bubbles
 def test_nothing_of_a_run_is_left_behind(vault: OpenVault) -> None:
-    vault["town"].run(people, outputs={"n": (0, 100, 1)}, blocks=4, **QUICK)
+    answer = vault["town"].run(people, outputs={"n": (0, 100, 1)}, blocks=4, **QUICK)
+    assert "take" not in answer.receipt["pipeline"]  # of a mean, as before there were medians
     assert list((vault.house.folder / "runs").iterdir()) == []
 
 
@@ -195,6 +196,7 @@ def test_a_median_of_blocks_is_chosen_and_says_its_rank(vault: OpenVault) -> Non
     assert (answer.std, answer.interval) == (((None,),), ((None,),))
     assert answer.receipt["mechanism"] == "exponential mechanism"
     assert answer.receipt["rank_error"] == {"n": 1.0}
+    assert answer.receipt["pipeline"]["take"] == "median"
     charged = vault.house.ledger.store.accounts()
     rho = {a.name: Fraction(a.spent.rho, 10**12) for a in charged}
     assert rho["data-set:town"] == Fraction(900**2, 8)

@@ -27,7 +27,7 @@ from sfumato.plan.plan import MAX_TOTAL, Plan, make_plan
 from sfumato.plan.price import price_for_errors
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.verbs import verb_of
-from sfumato.plan.verbs.moments import MOST_TOTAL, margin_of
+from sfumato.plan.verbs.moments import MOST_TOTAL, first_of, grid_of, margin_of, second_of
 from sfumato.plan.verbs.ranges import Range
 from sfumato.plan.verbs.verb import Asked, Estimate, Floats, NoisyPart, Part
 from vaults import open_with, write_csv
@@ -333,6 +333,24 @@ def test_what_rounding_to_few_steps_can_miss_is_in_the_interval(what: str, rows_
     right = truth(of.aggregate, rows)
     assert low[0] <= right <= high[0]
     assert value[0] == pytest.approx(right, rel=0.02)
+
+
+@pytest.mark.parametrize("rows", [None, 10**10, 2**50, 2**52, 2**55, 2**57])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_no_row_is_rounded_by_more_than_is_counted(name: str, rows: int | None) -> None:
+    of = asked(f"VAR_SAMP({name})", rows)
+    grid = grid_of(of, of.side, name)
+    first, second = first_of(grid), second_of(of, grid)
+    for value in values_of(name)[1:]:
+        assert value is not None
+        row, exact = row_of(**{name: value}), Fraction(value - of.side.lower, grid.stride)
+        if grid.is_rounded:
+            missed = added(first.part.tally, row, []) - (2 * exact - grid.top)
+            assert abs(missed) <= first.rounding
+        if second is not None:
+            thinned = added(second.part.tally, row, []) - second.part.tally.offset
+            missed = thinned - 2 * exact * (grid.top - exact) / second.factor
+            assert abs(missed) <= second.rounding
 
 
 # --- with noise: coverage, std, and what is public ------------------------------------------------
