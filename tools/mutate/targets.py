@@ -93,7 +93,8 @@ TARGETS = (
             "summed": "plan/summed core/secure/private",
             "training": "plan/training plan/training_fronts",
             "stream": "plan/stream core/noise/stream",
-            "pipeline": "door/pipeline_plans door/pipeline_rules door/pipeline_noise door/pipelines",
+            "pipeline": "door/pipeline_plans door/pipeline_rules door/pipeline_noise"
+            " door/pipelines",
         },
     ),
     *_targets(
@@ -130,7 +131,8 @@ TARGETS = (
             "collector": "core/secure/round core/secure/liars core/secure/neighbours"
             " core/secure/unmasking",
             "dithered": "core/secure/dithered",
-            "frames": "core/secure/frames core/secure/round core/secure/liars core/secure/neighbours",
+            "frames": "core/secure/frames core/secure/round core/secure/liars"
+            " core/secure/neighbours",
             "masks": "core/secure/round core/secure/unmasking core/secure/neighbours",
             "participant": "core/secure/round core/secure/liars core/secure/neighbours"
             " core/secure/unmasking core/secure/kept",
