@@ -51,6 +51,8 @@ def written_pages() -> Iterator[Page]:
         yield _page(path, "Guides")
     for path in INSIDE:
         yield _page(path, "Inside")
+    for page in sorted((ROOT / "docs" / "explanation").glob("*.md")):
+        yield _page(page.relative_to(ROOT).as_posix(), "Inside")
     yield from _folder("docs/codes", "Refusals", "docs/codes/index.md")
     yield from _folder("docs/decisions", "Decisions", None)
 

@@ -73,7 +73,7 @@ def spent_json(account: Account) -> Json:
 
 
 def left_json(account: Account) -> Json:
-    """Return what is left under both tests, and the largest epsilon that fits next (rules 3)."""
+    """Return what both tests leave, and the largest epsilon that fits next (soundness rule 3)."""
     rest = left(account.cap, account.spent)
     delta = max(2 * account.cap.delta - account.spent.delta, 0)  # of the whole cap: `budget_of`
     return {

@@ -144,7 +144,7 @@ def tried(look: Callable[[], T]) -> tuple[T | None, bool]:
 def looked_at(ledger: Ledger, charge: Charge, look: Callable[[RowReader], T]) -> T:
     """Return what the paid look gives; or refuse, once that is written down.
 
-    A shape of question that a limit has stopped is frozen (rules.md, 13).
+    A shape of question that a limit has stopped is frozen (soundness rule 13).
     """
     reader = RowReader.of(ledger, charge)
     found, is_stopped = tried(lambda: look(reader))

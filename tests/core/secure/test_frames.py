@@ -41,7 +41,9 @@ def test_whatever_is_read_is_what_its_fields_are_written_as(
         assert pack("seats", *unpack(message, "seats")) == message
 
 
-@pytest.mark.parametrize("message", [None, "", 3, bytearray(pack("seats")), b"", pack("seats")[:-1]])
+@pytest.mark.parametrize(
+    "message", [None, "", 3, bytearray(pack("seats")), b"", pack("seats")[:-1]]
+)
 def test_what_is_no_whole_message_is_refused(message: object) -> None:
     with pytest.raises(Refused):
         unpack(message, "seats")  # type: ignore[arg-type]  # it comes from strangers

@@ -61,9 +61,7 @@ class Confirmations:
                 "The second person is no other owner or operator of this service.",
                 "Name the user who is to agree that these are other people.",
             )
-        SecondPerson(self.ledger.store).check(
-            user.name, caller.user, is_served=bool(caller.token)
-        )
+        SecondPerson(self.ledger.store).check(user.name, caller.user, is_served=bool(caller.token))
         return user
 
     def waits(self, job: str, begun: str) -> bool:
