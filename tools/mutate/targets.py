@@ -130,7 +130,8 @@ TARGETS = (
             "collector": "core/secure/round core/secure/liars core/secure/neighbours"
             " core/secure/unmasking",
             "dithered": "core/secure/dithered",
-            "frames": "core/secure/frames core/secure/round core/secure/liars core/secure/neighbours",
+            "frames": "core/secure/frames core/secure/round core/secure/liars"
+            " core/secure/neighbours",
             "masks": "core/secure/round core/secure/unmasking core/secure/neighbours",
             "participant": "core/secure/round core/secure/liars core/secure/neighbours"
             " core/secure/unmasking core/secure/kept",
