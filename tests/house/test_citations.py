@@ -44,7 +44,7 @@ def prose() -> dict[str, str]:
     found = {}
     for path in files():
         text = path.read_text("utf-8")
-        if re.search(r"\.md\b|\b[Rr]ules? [0-9]|docs/(decisions|notebook)", text):
+        if re.search(r"\.md\b|\brules?\s+\d|\b(decision|notebook)s?[ /]\d", text, re.I):
             found[path.relative_to(ROOT).as_posix()] = prose_of(path, text)
     return found
 
@@ -65,7 +65,11 @@ def missing_documents(text: str) -> Iterator[str]:
 
 
 def missing_decisions(text: str) -> Iterator[str]:
-    for folder, name in re.findall(r"docs/(decisions|notebook)/(\d{4}[\w-]*)", text):
+    """Yield every decision or diary that is named by its path or by its number and is not there."""
+    named = re.findall(r"docs/(decisions|notebook)/(\d{4}[\w-]*)", text)
+    short = re.findall(r"\b(decision|notebook) (\d{4})\b", text, re.I)
+    named += [("notebook" if word.lower() == "notebook" else "decisions", n) for word, n in short]
+    for folder, name in named:
         if not any((ROOT / "docs" / folder).glob(f"{name}*.md")):
             yield f"docs/{folder}/{name}"
 
@@ -109,7 +113,10 @@ def test_a_citation_of_nothing_is_found() -> None:
         "no/such/page.md",
         "a/README.md",
     ]
-    assert list(missing_decisions("docs/decisions/9999")) == ["docs/decisions/9999"]
+    assert list(missing_decisions("docs/decisions/9999, notebook 0001, notebook 9998")) == [
+        "docs/decisions/9999",
+        "docs/notebook/9998",
+    ]
     assert list(missing_rules("rules 3, and (soundness rule 13)")) == ["rule 3, of what?"]
     assert list(missing_rules("soundness\nrules 8a and 99")) == ["99"]
 

@@ -269,7 +269,7 @@ def make_report(published: Published, truths: Mapping[str, Truth], secret: bytes
 
 
 def _check_required(survey: Survey, truths: Mapping[str, Truth]) -> None:
-    """Refuse a blank where an answer is required, whichever question is drawn (decision 0121)."""
+    """Refuse a blank where an answer is required, whichever question is drawn (decision 0022)."""
     for question in survey.questions:
         if question.is_required and truths.get(question.id) is None:
             raise Refused(

@@ -1,7 +1,7 @@
 """Read rows for one charge; whatever goes wrong is None, and later one code.
 
 What the host ended is read again under the same charge, by a rule that is public and fixed
-(docs/decisions/0132-what-the-host-ended-is-read-again.md).
+(decision 0010).
 """
 
 from __future__ import annotations

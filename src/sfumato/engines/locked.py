@@ -59,7 +59,7 @@ def lock_statements(room: Room) -> tuple[str, ...]:
         f"SET threads = {room.threads}",
         # 2.0 makes row_number() <= k an arg_min, up to three times slower. And what it infers from
         # statistics makes some CASE conditions fail, or pick other rows, by what *other people's*
-        # rows hold (docs/decisions/0009).
+        # rows hold (decision 0010).
         "SET disabled_optimizers = 'top_n_window_elimination,statistics_propagation'",
         "SET enable_progress_bar = false",
         "SET lock_configuration = true",
