@@ -52,7 +52,7 @@ def prose() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def documents() -> set[str]:
     """Return all endings of the paths of Markdown files: `rules.md`, `explanation/rules.md`, …"""
-    paths = [path.relative_to(ROOT).parts for folder in FOLDERS[:6]
+    paths = [path.relative_to(ROOT).parts for folder in FOLDERS
              for path in (ROOT / folder).rglob("*.md")]  # fmt: skip
     paths += [(path.name,) for path in ROOT.glob("*.md")]
     return {"/".join(parts[at:]) for parts in paths for at in range(len(parts))}
@@ -113,6 +113,7 @@ def test_a_citation_of_nothing_is_found() -> None:
         "no/such/page.md",
         "a/README.md",
     ]
+    assert list(missing_documents("https://example.org/another/page.md")) == []
     assert list(missing_decisions("docs/decisions/9999, notebook 0001, notebook 9998")) == [
         "docs/decisions/9999",
         "docs/notebook/9998",
