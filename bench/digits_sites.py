@@ -5,9 +5,9 @@ of their own: each with its rows, its ledger and its door, over HTTP and secure 
 one may drop out. The sites are started once. Each holds a data set for every seed, and each lesson
 is paid by all of them.
 
-No lesson leaves a vault without noise (rules 36). What stands for it in the first line is a price
-at which nothing is protected any more: no gradient is cut, and the noise is far below what rows
-add.
+No lesson leaves a vault without noise (soundness rule 36). What stands for it in the first line is
+a price at which nothing is protected any more: no gradient is cut, and the noise is far below what
+rows add.
 """
 
 from __future__ import annotations

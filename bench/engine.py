@@ -6,7 +6,7 @@ worker and over the same pipe, turn by turn; the ratio is of the best times, for
 and noisy. The plain query groups by the stored code, which is the fastest that plain SQL has.
 
 No line is of a raw table: the house asks none. Every source is prepared, with rows as units too, so
-what such a line timed nobody could ask (docs/decisions/0079; `bench.raw` has the ways there were).
+what such a line timed nobody could ask (notebook 0079; `bench.raw` has the ways there were).
 """
 
 from __future__ import annotations

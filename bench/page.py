@@ -22,7 +22,7 @@ HEAD: Final = """# Figures
 
 What `make bench` and `make bench-peers` measured, each section when it was last run. Compare
 figures of one section only: they were taken in one run. "Busy" is the load just before; 0 is
-idle. What was tried, and how the libraries differ, is in [0014](decisions/0014-benches.md).
+idle. What was tried, and how the libraries differ, is in [notebook 0014](notebook/0014-benches.md).
 """
 _SECTION: Final = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.M)
 _PARTS: Final = ("duckdb", "numpy")

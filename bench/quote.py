@@ -22,7 +22,7 @@ _HEAD: Final = re.compile(r"`(?P<command>[^`]+)`, (?P<day>[\d-]+), .*?busy (?P<b
 _INTRO: Final = """
 Quoted from [the page of figures](docs/figures.md) by `make figures`, and by nobody's hand. Compare
 figures of one line; busy is the load of the two virtual cores just before, 0 is idle. How the
-libraries differ, and how all was taken, is in [benches](docs/decisions/0014-benches.md).
+libraries differ, and how all was taken, is in [benches](docs/notebook/0014-benches.md).
 """
 _LIMITS: Final = """
 Ours are fast because rows are prepared once; whoever asks one single question of ten million rows

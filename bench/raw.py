@@ -1,6 +1,6 @@
 """What a row-level question would cost on a table as it was handed in; `python -m bench.raw`.
 
-The house has no such way: every source is prepared (docs/decisions/0054). These are the ways that
+The house has no such way: every source is prepared (decision 0015). These are the ways that
 it could have, by hand, each beside the plain GROUP BY of the same fixed-point integers on the same
 unprepared table: a DOUBLE or a DECIMAL with 10 declared keys. Each must come to the very sums that
 the prepared table has. Processor time of this process, all ways turn by turn, best of all turns.

@@ -29,7 +29,7 @@ def _installed() -> tuple[str, ...]:
     """Return what is tested: the default always; podman and apptainer where they are.
 
     Podman is asked to start with runc if that is here: crun needs rights that a container lacks.
-    Docker needs an image, whose digest is named by whoever has a daemon (decision 0092).
+    Docker needs an image, whose digest is named by whoever has a daemon (notebook 0092).
     """
     found = ["bubblewrap"]
     if shutil.which("podman") is not None:

@@ -2,7 +2,7 @@
 
 Python frees what nobody refers to at once; its collector is for cycles alone. A full collection
 walks all that is kept while every thread waits: 0.1 to 0.2 s beside two thousand remembered plans,
-so somebody's question took that much longer every few seconds (docs/decisions/0055). What was
+so somebody's question took that much longer every few seconds (decision 0014). What was
 loaded at the start is walked no more, and the rest only after so many collections of what is young.
 """
 

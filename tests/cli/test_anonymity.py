@@ -363,7 +363,7 @@ def test_a_table_handed_out_stands_in_the_ledger_before_it_is_written(
 def test_later_receipts_the_card_and_the_sheet_say_what_is_not_dp(
     say: Say, town: Path, tmp_path: Path
 ) -> None:
-    """Rules 9: DP releases only; N non-DP releases exist."""
+    """Soundness rule 9: DP releases only; N non-DP releases exist."""
     sql = "SELECT COUNT(*) FROM medical"
     with sfumato.open(town) as vault:
         before = vault["medical"].ask(sql, epsilon=0.1)

@@ -23,7 +23,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_written_page_is_a_page_of_it(site: Path) -> None:
     for path in (ROOT / "docs").rglob("*.md"):
-        assert (site / path.relative_to(ROOT / "docs")).with_suffix(".html").is_file(), path
+        page = path.with_name("index.md") if path.name == "README.md" else path
+        assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file(), path
     proofs = len(list((ROOT / "src").rglob("*.proof.md")))
     assert len(list((site / "proofs").rglob("*.html"))) == proofs + 1
     notebooks = len(list((ROOT / "examples").glob("*.ipynb")))

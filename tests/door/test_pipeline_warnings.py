@@ -1,6 +1,6 @@
 """A program that gives no numbers is not proposed, and price and answer say so before all else.
 
-The programs were not written for this: a researcher's from the mission's notebook, a shell script,
+The programs were not written for this: a researcher's from their notebook, a shell script,
 one that fails at import, one that writes nothing, one that writes text.
 """
 

@@ -62,7 +62,7 @@ def test_a_worker_that_is_asked_nothing_is_let_go_and_another_answers(table: str
 def test_a_question_that_takes_longer_than_that_is_not_cut_off(
     monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    """Else it would be charged, and its shape frozen, for nothing (rules 13)."""
+    """Else it would be charged, and its shape frozen, for nothing (soundness rule 13)."""
     engine = DuckDBEngine(SALT, threads=1, idle_s=0.05)
     try:
         assert answers(engine, table, ROWS) == [[7]]

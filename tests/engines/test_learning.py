@@ -81,7 +81,7 @@ def sums_of(
 
 
 def test_whoever_is_left_out_moves_the_sum_by_no_more_than_the_clip(tmp_path: Path) -> None:
-    """The neighbours of rules 1, one by one: rows twice, missing, far out, too many, of nobody."""
+    """Neighbours of soundness rule 1: rows twice, missing, far out, too many, of nobody."""
     own: dict[str, Any] = {"local": 3, "rate": 1, "each": "person"}
     plans = [a_plan(max_rows=1), a_plan(max_rows=2), a_plan(**own)]
     places = range(len(plans))
@@ -285,7 +285,7 @@ def test_coins_that_say_no_to_all_leave_an_empty_sum(tmp_path: Path) -> None:
 
 
 def test_a_sample_has_the_time_of_everybody() -> None:
-    """What a round may take, in seconds and megabytes, is a function of the card (rules 13)."""
+    """Seconds and megabytes of a round depend on the card alone (soundness rule 13)."""
     card = a_card(limits={"rows": 10**9})
     whole, few = a_plan(card), a_plan(card, sample=Fraction(1, 1000))
     flat = bytes(4 * whole.size)
@@ -334,7 +334,7 @@ def test_another_table_is_not_learnt_from_what_was_kept_of_one(tmp_path: Path) -
 
 
 def test_one_person_of_many_rows_takes_room_for_one_only(tmp_path: Path) -> None:
-    """Else a lesson would be stopped by one person, and so tell of them (rules 13)."""
+    """Else a lesson would be stopped by one person, and so tell of them (soundness rule 13)."""
     card = a_card(max_rows=400, limits={"rows": 10_000, "rows_per_person": 400})
     plan = a_plan(card, hidden=[512], max_rows=400, local=1, rate=1, each="person")
     flat = np.random.default_rng(1).normal(size=plan.size).astype("<f4").tobytes()
@@ -371,7 +371,7 @@ def test_the_most_that_one_person_may_be_is_fetched_at_once() -> None:
 
 
 def test_a_lesson_has_ten_times_what_it_needs_by_the_card() -> None:
-    """Else a long lesson is stopped or not by how many rows there are (rules 13)."""
+    """Else a long lesson is stopped or not by how many rows there are (soundness rule 13)."""
     small = a_plan(a_card(limits={"rows": 10**6}), hidden=[900], max_rows=1)
     order = small.order("", bytes(4 * small.size))
     assert Limits().deadline_of(10**6) == 60

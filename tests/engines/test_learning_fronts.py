@@ -90,7 +90,7 @@ def sums_of(
 
 
 def test_whoever_is_left_out_moves_the_sum_by_no_more_than_the_clip(tmp_path: Path) -> None:
-    """The neighbours of rules 1: rows twice, values that lack, lie far out, or are no key."""
+    """Neighbours of soundness rule 1: rows twice, values that lack, are far out, or no key."""
     engine, longest = DuckDBEngine(bytes(32)), [0] * len(PLANS)
     try:
         whole = sums_of(engine, tmp_path / "whole", ROWS, PLANS)

@@ -331,7 +331,7 @@ def test_all_rounds_are_paid_and_this_one_is_put_down_before_a_row_is_read(
 def test_a_lesson_that_was_stopped_in_one_round_reads_no_row_in_the_next(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stop is a bit of the rows (rules 13): one of a lesson, not one of each of its rounds."""
+    """A stop is a bit of the rows (soundness rule 13): one a lesson, not one a round."""
     learn, read = DuckDBEngine.learn, []
 
     def stopping(engine: DuckDBEngine, order: LearnOrder) -> Any:

@@ -1,4 +1,4 @@
-"""Who may import whom, as architecture.md draws it; read from the source, not from running it."""
+"""Who may import whom, as docs/house.md draws it; read from the source, not from running it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tools.site.render import Broken, picture_place, render
 HERE = Path(__file__).parent
 SECTIONS = (
     "Start", "How to, by role", "Guides", "Notebooks", "Reference", "Refusals", "Proofs",
-    "Inside", "Decisions",
+    "Inside", "Decisions", "Diaries",
 )  # fmt: skip
 
 
@@ -27,6 +27,7 @@ def build(folder: Path) -> list[Page]:
     pages = all_pages()
     places = {page.source: page.target for page in pages}
     places |= {"examples": "examples/1-heights.html", "docs/decisions": "decisions/index.html"}
+    places |= {"docs/notebook": "notebook/index.html"}
     shutil.rmtree(folder, ignore_errors=True)
     template = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
@@ -59,7 +60,7 @@ def all_pages() -> list[Page]:
         "what is claimed, why it holds, and what the code relies on."
     )
     pages.append(contents(proofs, "Proofs", intro, "proofs/index.html", "Proofs"))
-    why = "Each page: the question, the choice, and what would change our mind."
+    why = "Each page: the question, the decision, its reasons, and what would change our mind."
     pages.append(contents(decisions, "Decisions", why, "decisions/index.html", "Decisions"))
     return sorted(pages, key=lambda page: SECTIONS.index(page.section))
 

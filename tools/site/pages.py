@@ -51,8 +51,11 @@ def written_pages() -> Iterator[Page]:
         yield _page(path, "Guides")
     for path in INSIDE:
         yield _page(path, "Inside")
+    for page in sorted((ROOT / "docs" / "explanation").glob("*.md")):
+        yield _page(page.relative_to(ROOT).as_posix(), "Inside")
     yield from _folder("docs/codes", "Refusals", "docs/codes/index.md")
     yield from _folder("docs/decisions", "Decisions", None)
+    yield from _folder("docs/notebook", "Diaries", "docs/notebook/README.md")
 
 
 def proof_pages() -> Iterator[Page]:
@@ -80,9 +83,11 @@ def _page(source: str, section: str, *, is_listed: bool = True) -> Page:
 
 def target_of(source: str) -> str:
     """Return where a Markdown file of the repository goes in the site."""
-    if source == "README.md":
-        return "index.html"
-    return source.removeprefix("docs/").removesuffix(".md").lower() + ".html"
+    place = source.removeprefix("docs/").removesuffix(".md")
+    folder, _, name = place.rpartition("/")
+    if name == "README":  # what a folder shows first
+        return f"{folder}/index.html".removeprefix("/")
+    return place.lower() + ".html"
 
 
 def contents(pages: list[Page], title: str, intro: str, target: str, section: str) -> Page:

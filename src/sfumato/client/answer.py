@@ -236,7 +236,7 @@ def array_lines(arrays: Mapping[str, Any]) -> list[str]:  # Any: JSON
 
 
 def chosen_lines(receipt: Mapping[str, object]) -> list[str]:
-    """Return for which rows the intervals do not hold, where the receipt says that (rules 17)."""
+    """Return the rows whose intervals do not hold after a selection (soundness rule 17)."""
     if "not valid for rows" not in str(receipt.get("interval", "")):
         return []
     return [

@@ -1,4 +1,4 @@
-"""What the bounds cut off, asked and paid apart: no error bar of an answer can say it (rules 4).
+"""What contribution bounds cut off, as a priced question of its own (soundness rule 4).
 
 Values are stored within the card's bounds, so a value at a bound stands for all beyond it. Whom
 `max_rows` cuts is told by how many rows people have, over a table with one row for each person.

@@ -1,7 +1,7 @@
 """Sums of cells that were released already: free, with error bars that are true of a sum.
 
-Only counts of rows and sums, over a whole list of public keys, on the answer itself (rules.md, 8):
-people summed over groups would count some twice, and keys that were chosen are not all of them.
+Only counts of rows and sums, over a whole list of public keys, on the answer itself (soundness rule
+8): people summed over groups would count some twice, and keys that were chosen are not all of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A histogram over bins that the data suggest: private quantiles first, then counts between them.
 
-Two questions, two receipts, one price: half of it each, whatever comes out (rules 4). The bins are
-released numbers by the time that the second question is asked, so it is an ordinary one.
+Two questions, two receipts, one price: half of it each, whatever comes out (soundness rule 4). The
+bins are released numbers by the time that the second question is asked, so it is an ordinary one.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Device:
-    """One respondent's device: its secret makes every answer permanent (rules 32)."""
+    """One respondent's device: its secret makes every answer permanent (soundness rule 32)."""
 
     secret: bytes
     coins: Coins
@@ -120,7 +120,7 @@ class Device:
         )
 
     def _remembering(self) -> dict[str, Wave]:
-        """Return where waves are remembered; without it a series is not answered (rules 32)."""
+        """Return the memory of waves; without it no series is answered (soundness rule 32)."""
         if self.waves is None:
             raise Refused(
                 "not-allowed",

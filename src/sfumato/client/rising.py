@@ -1,7 +1,8 @@
 """Running counts made tidy: whole, not negative and never falling; free, of released numbers only.
 
 The nearest rising line, each number weighed by its own noise (pool adjacent violators; Barlow,
-Bartholomew, Bremner, Brunk 1972). It is a projection, so no deviation of it can be told (rules 22).
+Bartholomew, Bremner, Brunk 1972). It is a projection, so no deviation of it can be told (soundness
+rule 22).
 """
 
 from __future__ import annotations

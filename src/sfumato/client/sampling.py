@@ -1,8 +1,8 @@
 """Error bars that hold for other people of the same kind too: sampling error, from a noisy spread.
 
-Sampling error needs a variance, which is private and has to be paid (rules.md, 4). So it is asked
-in the same question, and what is done with it here is free. A mean of n values of spread s would
-vary by s / sqrt(n) from sample to sample, if values are independent and alike.
+Sampling error needs a variance, which is private and has to be paid (soundness rule 4). So it is
+asked in the same question, and what is done with it here is free. A mean of n values of spread s
+would vary by s / sqrt(n) from sample to sample, if values are independent and alike.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ known noise: with cells y of variance D, margins m of variance M and A the sums 
 
 so its standard deviations are exact. The other one, for counts alone, is a projection and has no
 standard deviation that released numbers could tell: what is shown is the linear one's, with its
-ranges cut at zero, and the bias in words (rules 22; Hay et al. 2010, arXiv 0904.0942).
+ranges cut at zero, and the bias in words (soundness rule 22; Hay et al. 2010, arXiv 0904.0942).
 """
 
 from __future__ import annotations

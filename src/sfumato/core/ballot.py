@@ -2,12 +2,13 @@
 
 Every question comes down to one draw of a randomiser of core/local (core/survey_coins.py), no
 answer among its answers. Of several choices one option is drawn, of a ranking one pair, without a
-look at the answer; a number is rounded to a step of a grid, right on average (rules 31, 33).
+look at the answer; a number is rounded to a step of a grid, right on average (soundness rules 31,
+33).
 
 The noise is permanent: it follows from a secret of the device, the question and the true value, so
-that asking again gives the same report again, and nothing to average (rules 32). Where a series
-has waves, what is permanent is a lie that is never sent: each wave sends a fresh lie about it,
-which follows from that lie and the wave alone. JavaScript does the same, bit by bit
+that asking again gives the same report again, and nothing to average (soundness rule 32). Where a
+series has waves, what is permanent is a lie that is never sent: each wave sends a fresh lie about
+it, which follows from that lie and the wave alone. JavaScript does the same, bit by bit
 (faces/console/static/survey-coins.js).
 """
 
@@ -268,7 +269,7 @@ def make_report(published: Published, truths: Mapping[str, Truth], secret: bytes
 
 
 def _check_required(survey: Survey, truths: Mapping[str, Truth]) -> None:
-    """Refuse a blank where an answer is required, whichever question is drawn (decision 0121)."""
+    """Refuse a blank where an answer is required, whichever question is drawn (decision 0022)."""
     for question in survey.questions:
         if question.is_required and truths.get(question.id) is None:
             raise Refused(

@@ -35,7 +35,7 @@ NAMED: Final = "name is letters, digits, - and _, begins with a letter, up to 63
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that is kept at preparation; public, with ample margin (rules 13)."""
+    """The most that is kept at preparation; public, with ample margin (soundness rule 13)."""
 
     rows: int = 1_000_000_000
     rows_per_person: int = 1000

@@ -123,7 +123,7 @@ def pld_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
     """Return the epsilon at delta of a batch FIXED IN ADVANCE, by privacy-loss distributions.
 
     Never a filter, nor part of one: where later releases depend on earlier answers, a sum of
-    distributions that passes in every branch can fail as a whole (rules 3; correctness.md 2.3).
+    distributions that passes in every branch can fail as a whole (soundness rule 3).
 
     Each release enters as the worst one that its promise allows: randomised response, revealing
     all with chance delta. All Gaussian releases enter as one, by their total rho at delta / 2.

@@ -1,4 +1,4 @@
-"""The filter: when one more release may be accepted, whatever was asked before (rules 3)."""
+"""The privacy filter: whether one more release may be accepted (soundness rule 3)."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Measure:
         """Return its histograms for these private keys alone, as cells in that order.
 
         A person's groups are chosen among all of theirs first, so that nobody is in more of them
-        because their other groups are not wanted (rules.md, 16).
+        because their other groups are not wanted (soundness rule 16).
         """
         kept = tuple(tally for tally in self.tallies if tally.kind == "histogram")
         return replace(self, tallies=kept, wanted=keys)

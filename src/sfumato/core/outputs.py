@@ -2,7 +2,7 @@
 
 Everything a block said is hostile. It is read by readers of our own, which cannot fail: whatever
 is missing, malformed, infinite or no number is the middle of the range, so that failing says
-nothing (rules.md, 26 to 28).
+nothing (soundness rules 26 to 28).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Intervals for a quotient of two sums of noisy numbers, from released values only (rules.md, 4).
+"""Intervals for quotients of two noisy sums, from released values only (soundness rule 4).
 
 Fieller's idea, as in ratio.py: theta is plausible when |T - theta*B| is what its own noise can do.
 T and B are weighted sums that may share numbers, so the noise of number p counts with the weight

@@ -40,7 +40,7 @@ KEPT_PROGRAMS: Final = 4  # of a data set, whose people's own runs are kept: tho
 
 @dataclass(frozen=True)
 class StudyOrder:
-    """That blocks are BIDS folders, and how each person's own run comes before (rules.md, 29)."""
+    """Blocks as BIDS folders, with each person's own run before them (soundness rule 29)."""
 
     turns: int  # of which each person has one; as many as the card lets people in
     kept: str = ""  # tells the runs of this program from all others'; none if nobody runs alone
@@ -52,7 +52,7 @@ class SplitOrder:
     """An order to write people's rows into as many files as there are blocks.
 
     A person is in one block with all their rows: block = PRF(key, person) mod blocks. A file is a
-    function of the key and of its own people's rows (rules.md, 26 and 29).
+    function of the key and of its own people's rows (soundness rules 26 and 29).
     """
 
     table: str  # the prepared table
@@ -118,7 +118,7 @@ class Drafts(Protocol):
 class SandboxLimits:
     """What one block of a stranger's program may use; the same for every block of a job."""
 
-    cpu_s: float = 1.0  # processor time of its own; lateness is judged by it (rules.md, 27)
+    cpu_s: float = 1.0  # processor time of its own; lateness is judged by it (soundness rule 27)
     memory_mb: int = 2048
     disk_mb: int = 64
     files: int = 4096

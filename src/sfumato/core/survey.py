@@ -57,7 +57,7 @@ class Question:
         """Return how many sub-questions there are, one of which is drawn for each respondent.
 
         Several choices ask of one option whether it was ticked; a ranking asks of one pair which
-        of the two comes first. Which one is drawn without a look at the answer (rules 31).
+        of the two comes first. Which one is drawn without a look at the answer (soundness rule 31).
         """
         if self.kind == "several":
             return len(self.options)

@@ -3,8 +3,9 @@
 A share comes from core/local/estimate.py, the mean of numbers on a grid from core/survey_mean.py.
 A mean of two ends, and a preference between two, is a ratio of two
 estimates (of all who answered, those who counted as the higher). Fieller's interval holds for it
-where both were said often (rules 4). Below that his variances are guesses, so two intervals that
-never fall short are joined: one for how many answered, one for which of the two was said.
+where both were said often (soundness rule 4). Below that his variances are guesses, so two
+intervals that never fall short are joined: one for how many answered, one for which of the two was
+said.
 """
 
 from __future__ import annotations
@@ -226,7 +227,8 @@ def _ratio(
 def _moved(coin: Answers, people: int, reports: int) -> float:
     """Return how far liars move a share: each of them picks the slot that all of them lie in.
 
-    So they may be a greater share of the people in that slot than of all reports (rules 35).
+    So they may be a greater share of the people in that slot than of all reports (soundness rule
+    35).
     """
     return float(_in_slot(people, reports) / coin.contrast)
 
@@ -308,7 +310,7 @@ class Expected:
 
 
 def expected(survey: Survey) -> tuple[Expected, ...]:
-    """Return the error to expect for each question, from the definition alone (rules 4)."""
+    """Return the expected error of each question, from the survey alone (soundness rule 4)."""
     coins = coins_of(survey)
     asked = survey.people * survey.asked_each // len(survey.questions)
     return tuple(

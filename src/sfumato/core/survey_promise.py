@@ -14,7 +14,7 @@ from sfumato.core.local.subset import Subset
 from sfumato.core.survey import Question
 from sfumato.core.survey_coins import Coin, sides_of, told_of, unit_of
 
-_DRAWN: Final = {  # without a look at the answer (rules 31)
+_DRAWN: Final = {  # without a look at the answer (soundness rule 31)
     "several": "about one option alone, which your device draws: yes, no or “no answer”",
     "ranking": "about one pair alone, which your device draws: which of the two comes first, or "
     "“no answer”",

@@ -4,7 +4,7 @@ A card with `window = "month"` promises its budget for all that is charged in on
 (UTC). Each account then has one more, which is opened anew in each window and has the cap. The
 account without a window adds up for ever, and has no cap. Windows only go forward: which
 one is open follows from the last day that was trusted, and a clock that was set back or ahead opens
-none (docs/decisions/0130).
+none (decision 0012).
 """
 
 from __future__ import annotations

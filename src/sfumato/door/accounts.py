@@ -73,7 +73,7 @@ def spent_json(account: Account) -> Json:
 
 
 def left_json(account: Account) -> Json:
-    """Return what is left under both tests, and the largest epsilon that fits next (rules 3)."""
+    """Return what both tests leave, and the largest epsilon that fits next (soundness rule 3)."""
     rest = left(account.cap, account.spent)
     delta = max(2 * account.cap.delta - account.spent.delta, 0)  # of the whole cap: `budget_of`
     return {
@@ -99,7 +99,7 @@ def smallest_next(accounts: Iterable[Account]) -> float:
 def window_json(account: Account) -> Json:
     """Return which window cap and spent are of, and what was spent in all; nothing without one.
 
-    The guarantee is per window; over several windows the sums add up (decision 0130).
+    The guarantee is per window; over several windows the sums add up (decision 0012).
     """
     parts = None if account.window is None else parts_of(account.window)
     if parts is None:
@@ -151,7 +151,7 @@ def exceeded(account: Account, debt: Debt) -> Refused:
 
 
 def _next_step(account: Account, debt: Debt) -> str:
-    """Return what to do; a whole delta fits neither test (see docs/decisions/0001)."""
+    """Return what to do; a whole delta fits neither test (see decision 0001)."""
     if debt.delta > account.cap.delta:
         half = account.cap.delta / DELTA_UNITS
         return f"Ask with a delta of at most {half:g}, or at a smaller epsilon."

@@ -318,6 +318,6 @@ INTERVAL = (
 
 
 def odds_of(account: Account, unit: str) -> str:
-    """Return the odds sentence for all that these people have ever been asked (rules 22)."""
+    """Return the odds sentence for all releases about these people (soundness rule 22)."""
     spent = spent_in_all(account)
     return odds_in_words(spent.epsilon / EPSILON_UNITS, spent.delta / DELTA_UNITS, unit)

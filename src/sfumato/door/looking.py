@@ -1,7 +1,7 @@
 """Read rows for one charge; whatever goes wrong is None, and later one code.
 
 What the host ended is read again under the same charge, by a rule that is public and fixed
-(docs/decisions/0132-what-the-host-ended-is-read-again.md).
+(decision 0010).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def tried(look: Callable[[], T]) -> tuple[T | None, bool]:
 def looked_at(ledger: Ledger, charge: Charge, look: Callable[[RowReader], T]) -> T:
     """Return what the paid look gives; or refuse, once that is written down.
 
-    A shape of question that a limit has stopped is frozen (rules.md, 13).
+    A shape of question that a limit has stopped is frozen (soundness rule 13).
     """
     reader = RowReader.of(ledger, charge)
     found, is_stopped = tried(lambda: look(reader))

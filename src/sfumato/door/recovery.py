@@ -1,4 +1,4 @@
-"""Measure what a restored ledger has lost, by its anchor (docs/decisions/0129)."""
+"""Measure what a restored ledger has lost, by its anchor (decision 0011)."""
 
 from __future__ import annotations
 

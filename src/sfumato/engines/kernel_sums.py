@@ -156,7 +156,7 @@ def amount_of(tally: ColdTally, values: Sequence[Summed], sizes: Places) -> tupl
             if bound * int(sizes.max(initial=0)) > MOST:
                 raise OverflowError
             clamped = np.clip(amount, tally.low, tally.high)
-            clamped[value.count == 0] = 0  # the sum of nothing is nothing (rules.md, 15)
+            clamped[value.count == 0] = 0  # the sum of nothing is nothing (soundness rule 15)
             return clamped, max(1, abs(tally.low), abs(tally.high))
         case _:
             raise Bug("a kernel cannot add this up")

@@ -19,8 +19,8 @@ class Limits:
     """What a worker may use: memory, threads, and time for a question or a preparation.
 
     Without limits of its own, a question has ten times what the slowest would take on as many rows
-    as the card lets in, and never less than a minute and 4 GB (rules.md, 13); but never more than
-    three quarters of the machine's memory.
+    as the card lets in, and never less than a minute and 4 GB (soundness rule 13); but never more
+    than three quarters of the machine's memory.
     """
 
     memory_mb: int | None = None

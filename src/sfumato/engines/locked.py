@@ -22,7 +22,7 @@ class Room:
 
 
 def open_locked(database: str, room: Room, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """Return a connection whose configuration is closed and locked (security.md, 3.2: in order)."""
+    """Return a connection whose configuration is closed and locked."""
     import duckdb  # by workers alone: the house never loads it
 
     connection = duckdb.connect(database, read_only=read_only)
@@ -41,7 +41,10 @@ def made_whole(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def lock_statements(room: Room) -> tuple[str, ...]:
-    """Return the statements that lock a connection; the order matters (M8)."""
+    """Return the statements that lock a connection, in the one order that holds.
+
+    Once external access is off, `temp_directory` can no longer be set.
+    """
     paths = ", ".join(quoted(path) for path in room.paths)
     return (
         f"SET temp_directory = {quoted(room.spill)}",
@@ -54,9 +57,9 @@ def lock_statements(room: Room) -> tuple[str, ...]:
         "SET enable_external_access = false",
         f"SET memory_limit = '{room.memory_mb} MiB'",
         f"SET threads = {room.threads}",
-        # 2.0 makes row_number() <= k an arg_min, up to three times slower (stack.md, 1.1). And what
-        # it infers from statistics makes some CASE conditions fail, or pick other rows, by what
-        # *other people's* rows hold (docs/decisions/0009).
+        # 2.0 makes row_number() <= k an arg_min, up to three times slower. And what it infers from
+        # statistics makes some CASE conditions fail, or pick other rows, by what *other people's*
+        # rows hold (decision 0010).
         "SET disabled_optimizers = 'top_n_window_elimination,statistics_propagation'",
         "SET enable_progress_bar = false",
         "SET lock_configuration = true",

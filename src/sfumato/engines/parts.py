@@ -203,6 +203,6 @@ def _sum(tally: Tally, column: int) -> str:
     part = f"s{column}"
     if (tally.scale, tally.offset) != (1, 0):
         part = linear(tally, part, f"n{column}", "duckdb")
-    low, high = tally.clamp  # LEAST and GREATEST skip nulls, hence the guard (stack.md, 1.4)
+    low, high = tally.clamp  # LEAST and GREATEST skip nulls, hence the guard
     kept = f"CASE WHEN s{column} IS NOT NULL THEN least(greatest({part}, {low}), {high}) END"
     return f"coalesce(sum({kept}), 0)"

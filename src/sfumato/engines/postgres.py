@@ -56,7 +56,8 @@ class PostgresLimits:
     """What a question may use: memory per sort on the server, and time.
 
     Without a deadline of its own, a question has ten times what the slowest would take on as many
-    rows as the card lets in (rules.md, 13), but at least a minute and at most an hour and a half.
+    rows as the card lets in (soundness rule 13), but at least a minute and at most an hour and a
+    half.
     """
 
     deadline_s: float | None = None

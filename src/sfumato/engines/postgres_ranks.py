@@ -3,7 +3,7 @@
 `g3` is the place of a row's cell among the cells of its person when all rows are grouped by `k3`
 alone, or by the private texts `v3`; `n3` the place of the row among its person's in that cell; both
 in the secret order that plan/lower.py prints. Ranks of a key serve only the grouping by exactly
-that key (rules.md, 10). A filter, or clamped sums, are another way's (postgres_cold.py).
+that key (soundness rule 10). A filter, or clamped sums, are another way's (postgres_cold.py).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _ATTRIBUTES: Final = (
     "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOINHERIT NOREPLICATION NOBYPASSRLS"
     " CONNECTION LIMIT 20"
 )
-# Functions that everyone may call and that do more than compute (security.md, 3.2).
+# Functions that everyone may call and that do more than compute.
 _DEEDS: Final = """
 SELECT format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid))
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace

@@ -179,7 +179,7 @@ def _stage(
         texts.append(f"{_cell(cell, order)} AS x{i}")
         values.append(f"{f'x{i}' if is_wide else _value(cell, order, f'x{i}')} AS v{i}")
     where = ""
-    if unit is not None:  # an empty identifier is nobody, and nobody's rows are dropped (rule 12)
+    if unit is not None:  # rows without a person are dropped (soundness rule 12)
         texts.append(f"{without_nulls(f'c{unit}', order.nulls)} AS {_UNIT}")
         values.append(_UNIT)
         where = f" WHERE {_UNIT} <> ''"

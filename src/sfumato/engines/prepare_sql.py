@@ -76,7 +76,7 @@ def steps(column: Column, floor: str) -> str:
     the same side of every rounding edge as x, for edges are whole multiples of half a step. `floor`
     prints a, as a HUGEINT or less; what is beyond the bounds may be cut to them already.
     """
-    if column.is_bounded:  # LEAST and GREATEST skip nulls, hence the guard (stack.md, 1.4)
+    if column.is_bounded:  # LEAST and GREATEST skip nulls, hence the guard
         value = f"CASE WHEN {floor} IS NOT NULL THEN {_clamped(column, floor)} END"
     else:  # a column without bounds is only compared; far outside there is nothing to compare
         low, high = _edges(column)

@@ -2,8 +2,9 @@
 
 `gr3` is the place of a row's group among its person's groups of column 3, `rr3` the place of the
 row in that group, `rr` its place among all rows of the person. They serve only a grouping by that
-very column, or by nothing, without a filter (rules.md, 10). Where a question keeps the card's own
-bounds, what is added up beforehand serves it sooner (parts.py); everything else goes the cold way.
+very column, or by nothing, without a filter (soundness rule 10). Where a question keeps the card's
+own bounds, what is added up beforehand serves it sooner (parts.py); everything else goes the cold
+way.
 """
 
 from __future__ import annotations

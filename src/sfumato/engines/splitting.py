@@ -1,7 +1,7 @@
 """Writing people's rows into one file a block, for programs that run on blocks; in a worker.
 
 Who is in a block, and in which order its rows lie, is told by a keyed hash of the person and by the
-person's own rows: nobody else's rows move them (rules.md, 26 and 29).
+person's own rows: nobody else's rows move them (soundness rules 26 and 29).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Blocks as BIDS folders of their own people, and a turn for each person alone; in a worker.
 
 What a person's folder holds, what it is called and what is kept of their own run hang on nobody
-else (rules.md, 29). Which turn is whose is a draw of as many turns as the card lets people in: who
-else is there says nothing of one's own (core/noise/blocks.proof.md).
+else (soundness rule 29). Which turn is whose is a draw of as many turns as the card lets people in:
+who else is there says nothing of one's own (core/noise/blocks.proof.md).
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class Trainee:
 
         So it is where they fail more often than delta allows at that epsilon. Every order has its
         own part of delta: a filter at a fixed order holds for adaptive rounds, and one of several
-        orders is chosen afterwards (rules 3).
+        orders is chosen afterwards (soundness rule 3).
         """
         if not plans:
             return Fraction(0)

@@ -41,7 +41,7 @@ class Row:
 
 
 def is_chosen_after(question: Question) -> bool:
-    """Say whether rows or values are chosen by their own noisy values (rules.md, 17)."""
+    """Say whether rows or values are chosen by their own noisy values (soundness rule 17)."""
     if any(_chooses(o.of.expr) for o in question.outputs if isinstance(o.of, Formula)):
         return True
     noisy = {o.name for o in question.outputs if isinstance(o.of, Aggregate | Formula)}

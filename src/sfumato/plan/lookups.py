@@ -2,7 +2,7 @@
 
 A public table's key is unique (held when its rows are stored), so that a person's one row meets one
 public row or none, and stays one row: what is claimed of a verb over tables of people goes on
-holding (rules.md, 12; docs/decisions/0079).
+holding (soundness rule 12; decision 0006).
 """
 
 from __future__ import annotations

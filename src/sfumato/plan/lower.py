@@ -1,7 +1,8 @@
 """A measure becomes SQL statements, printed by hand from our own values only (print_values.py).
 
-There is no volatile function, no float, and no ranking without a total order (stack.md, 1.4). This
-is the plain way, the same in every dialect; an engine may know a faster one that counts the same.
+There is no volatile function, no float, and no ranking without a total order (else two runs
+of a question could count other rows). This is the plain way, the same in every dialect; an engine
+may know a faster one that counts the same.
 """
 
 from __future__ import annotations
@@ -264,7 +265,7 @@ class _Printer:
 
         The order is a keyed PRF of (salt, person's identifier, cell). A cell is a function of the
         keys' values and the card alone, never of other rows, so nobody's presence can reorder the
-        cells of another (rules.md, 10 and 11); `person` is a dense code and only tells people
+        cells of another (soundness rules 10 and 11); `person` is a dense code and only tells people
         apart.
         """
         values = [f"w{i}" for i in range(len(self._values))]
@@ -343,7 +344,7 @@ class _Printer:
             low, high = tally.clamp
             part = self._linear(tally, f"s_{column}", f"n_{column}")
             kept = f"CASE WHEN n_{column} > 0 THEN least(greatest({part}, {low}), {high}) END"
-            return f"coalesce(sum({kept}), 0)"  # the sum of nothing is nothing (rules.md, 15)
+            return f"coalesce(sum({kept}), 0)"  # the sum of nothing is nothing (soundness rule 15)
         return self._linear(tally, f"sum(s_{column})", f"sum(n_{column})")
 
     def _linear(self, tally: Tally, total: str, count: str) -> str:

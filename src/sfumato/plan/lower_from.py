@@ -150,7 +150,7 @@ def people_of(measure: Measure, names: tuple[str, ...], dialect: Dialect) -> Tex
 def _looked_up(measure: Measure, columns: Sequence[str], names: tuple[str, ...]) -> Iterator[str]:
     """Print the public tables that stand beside tables of people with those columns.
 
-    A public key is unique, so that each person's one row stays one row (rules.md, 12).
+    A public key is unique, so that each person's one row stays one row (soundness rule 12).
     """
     for i, join in enumerate(measure.lookups, start=1):
         if join.looked_up is None or join.also:

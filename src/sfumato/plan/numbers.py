@@ -1,7 +1,7 @@
 """Numbers in expressions: whole steps, with bounds carried through every operation.
 
 Whatever could pass 2**61 on the way is refused, so no engine can overflow, and the sensitivity that
-is claimed is the sensitivity that is had (rules.md, 14).
+is claimed is the sensitivity that is had (soundness rule 14).
 """
 
 from __future__ import annotations

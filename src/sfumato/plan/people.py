@@ -2,7 +2,7 @@
 
 Several stand beside each other by the person alone, each reduced before they meet: whoever is in
 all of them is one row, made of that person's rows only. So one person is one row of it still, and
-what is claimed of a verb over such rows holds whatever stands beside (rules.md, 12).
+what is claimed of a verb over such rows holds whatever stands beside (soundness rule 12).
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Bounded:
 
     @property
     def l1(self) -> int:
-        """Return the largest sum of changes: of all cells, or of all blocks (rules.md, 21)."""
+        """Return the largest sum of changes: of all cells, or of all blocks (soundness rule 21)."""
         if self.axis is not None:
             return self.tree("laplace").l1(self.cells, self.per_cell)
         return self.cells * self.per_cell

@@ -1,8 +1,9 @@
 """Made-up people whose rows pass a question's filters and fall into each of its groups.
 
-Made from the card and the question alone (rules.md, 30). A filter is repaired like a formula: what
-does not hold is mended by another value of one of its columns, until all of it holds. Each planted
-person has the rows of one group only, so no bound on a person's groups takes them away again.
+Made from the card and the question alone (soundness rule 30). A filter is repaired like a formula:
+what does not hold is mended by another value of one of its columns, until all of it holds. Each
+planted person has the rows of one group only, so no bound on a person's groups takes them away
+again.
 """
 
 from __future__ import annotations

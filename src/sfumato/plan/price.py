@@ -77,7 +77,7 @@ class Selection:
         return f"{self.epsilon}, threshold {self.threshold.least} at {self.threshold.variance}"
 
     def per_key(self) -> tuple[Fraction, Fraction]:
-        """Return what each key may use (rules.md, 16)."""
+        """Return what each key may use (soundness rule 16)."""
         return per_key(self.epsilon, self.delta, self.groups)
 
     def shown_from(self, odds: Fraction) -> int:
@@ -142,7 +142,7 @@ class Priced:
         return self._margin(of, people or self.plan.card.size)
 
     def assumes_size(self, of: Aggregate | Formula, people: int | None) -> bool:
-        """Say whether the margin is that of an assumed size, which has to be told (rules.md, 4)."""
+        """Say whether the margin assumes a size, which has to be told (soundness rule 4)."""
         return self.margin(of, people) is not None and self._margin(of, None) is None
 
     def _margin(self, of: Aggregate | Formula, size: int | None) -> float | None:
@@ -294,7 +294,7 @@ def _pure_mechanism(plan: Plan, bounded: Bounded, epsilon: Fraction) -> Mechanis
     choice = bounded.part.choice
     if choice is None:
         return _laid_out(bounded, Noise("laplace", laplace.scale_for(bounded.l1, epsilon)))
-    return Chooser(  # one choice for each cell that a person is in (rules.md, 18)
+    return Chooser(  # one choice for each cell that a person is in (soundness rule 18)
         choice.kind,
         epsilon / bounded.cells,
         plan.measure.max_rows,

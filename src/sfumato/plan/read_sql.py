@@ -226,7 +226,7 @@ def _by_name(node: exp.Expr, outputs: Sequence[Named]) -> Named | None:
 class _After:
     """Reads what works on released values; an aggregate that only stands here becomes an output.
 
-    Each such value is priced and noised like any other (rules.md, 17).
+    Each such value is priced and noised like any other (soundness rule 17).
     """
 
     outputs: list[Output]

@@ -1,9 +1,9 @@
 """Which tables a question is asked of: joined, they are seen as one table with its own card.
 
-Bounding applies to the rows of the join (rules.md, 12): a person's rows there are all made of that
-person's rows and of public ones. So tables meet on the person or by a public table's unique key,
-and beside it in what columns they please; what is kept without a partner is the side that was there
-before, and nothing else is answered.
+Bounding applies to the rows of the join (soundness rule 12): a person's rows there are all made of
+that person's rows and of public ones. So tables meet on the person or by a public table's unique
+key, and beside it in what columns they please; what is kept without a partner is the side that was
+there before, and nothing else is answered.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """More of an answer that was given before: independent noise at the difference of two prices.
 
-Binding is rules.md, 7: Laplace noise for epsilon_2 - epsilon_1, Gaussian for rho_2 - rho_1, charged
+Soundness rule 7: Laplace noise for epsilon_2 - epsilon_1, Gaussian for rho_2 - rho_1, charged
 as exactly that event; the answer is the inverse-variance mean of all draws. Keys that were chosen
 privately are kept, so the whole difference goes to the values.
 """

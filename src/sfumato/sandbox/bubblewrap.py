@@ -95,8 +95,9 @@ class Bubblewrap:
     """A Sandbox: warm bubbles that are kept between jobs, each on a processor of its own.
 
     Block b runs on lane b mod lanes and starts at a moment that is fixed before any block runs, so
-    that a program that looks at lane or clock sees nothing of what another block did (rules.md,
-    27). A block is never run again by itself: where the host fails one, the whole job starts anew.
+    that a program that looks at lane or clock sees nothing of what another block did (soundness
+    rule 27). A block is never run again by itself: where the host fails one, the whole job starts
+    anew.
     """
 
     def __init__(

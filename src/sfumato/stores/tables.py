@@ -10,7 +10,7 @@ from sfumato.stores.link import Dialect
 APPEND_ONLY: Final = ("ledger_entries", "ledger_answers", "ledger_payers")
 SUMS: Final = ("epsilon", "delta", "rho", "rho_delta")
 
-# The two tests of the filter (rules 3), as `filters.accepts` has them.
+# The two tests of the filter (soundness rule 3), as `filters.accepts` has them.
 _WITHIN: Final = (
     "(spent_epsilon <= cap_epsilon AND spent_delta <= cap_delta)"
     " OR (spent_rho <= cap_rho AND spent_rho_delta <= cap_rho_delta)"

@@ -161,7 +161,7 @@ class Work:
         They are returned as they stand then, in the order of their names here.
 
         The WHERE is `filters.accepts`. It is the guard, not a look beforehand: two processes
-        that look and then write would both pay (rules 3, security M4).
+        that look and then write would both pay (soundness rule 3).
         """
         amounts = debt_list(debt)
         paid = self.link.rows(

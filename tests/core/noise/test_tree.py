@@ -189,7 +189,7 @@ def of_least_squares(periods: int, branching: int, is_laplace: bool) -> list[flo
     return worst_and_mean(levels, np.diag(covariance), is_laplace)
 
 
-DECISION = Path(__file__).parents[3] / "docs" / "decisions" / "0011-running-counts.md"
+DECISION = Path(__file__).parents[3] / "docs" / "notebook" / "0011-running-counts.md"
 
 
 def test_the_figures_of_the_decision() -> None:

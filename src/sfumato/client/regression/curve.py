@@ -1,7 +1,7 @@
 """The logistic curve: as sums of clamps that the language can write, and its mean over a crowd.
 
 A crowd is what the released moments say of the rows: their mean and covariance, taken for those
-of a normal law. It only steers the rounds; what the rows say is in the gradients (decision 0012).
+of a normal law. It only steers the rounds; what the rows say is in the gradients (decision 0005).
 """
 
 from __future__ import annotations

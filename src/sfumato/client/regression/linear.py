@@ -1,4 +1,4 @@
-"""Least squares from one question of noisy moments (rules.md, 20; docs/decisions/0012).
+"""Least squares from one question of noisy moments (soundness rule 20; decision 0005).
 
 With released matrix M + E, the solution b and the true one b* satisfy (M + E)(b - b*) = e, e being
 the noise's part of the residual moments at b*: linear in the noise, so its std is known at b.

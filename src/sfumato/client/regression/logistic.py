@@ -1,4 +1,4 @@
-"""Logistic regression in a few rounds of noisy full gradients (rules.md, 20; docs/decisions/0012).
+"""Logistic regression in rounds of noisy full gradients (soundness rule 20; decision 0005).
 
 The first question is that of the moments; what they say of the rows steers the steps. Every later
 question is the gradient at weights made of released values alone. At the end all gradients are

@@ -1,6 +1,6 @@
 """What a look-alike table has kept of the table that it was made from.
 
-It reads real rows, so it is for the owner alone (rules.md, 30): it decides nothing about a DP
+It reads real rows, so it is for the owner alone (soundness rule 30): it decides nothing about a DP
 release, and no share of it goes into one.
 """
 

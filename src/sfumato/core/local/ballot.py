@@ -1,4 +1,4 @@
-"""Several questions on one ballot, whose epsilon is for the whole of it (rule 31).
+"""Several questions on one ballot, whose epsilon is for the whole of it (soundness rule 31).
 
 `Split` asks all of them, and the price is the sum. `Sampled` asks one, drawn by a word that no
 answer touches, and says which: the price is the largest of any question, and every question has

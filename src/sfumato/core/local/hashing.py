@@ -1,9 +1,10 @@
 """Local hashing: every client takes a hash of its own, and says by k-ary response where it leads.
 
-The hash is drawn by the client (rule 33) from a family that is exactly pairwise independent: over
-its two random words, two answers fall into any two cells as often as two dice. That is all that the
-variance hangs on, so it is the one of a perfect hash; a hash with a short or a shared seed is not,
-and costs accuracy. Proof: hashing.proof.md (Wang et al. 2017; Dietzfelbinger 1996).
+The hash is drawn by the client (soundness rule 33) from a family that is exactly pairwise
+independent: over its two random words, two answers fall into any two cells as often as two dice.
+That is all that the variance hangs on, so it is the one of a perfect hash; a hash with a short or a
+shared seed is not, and costs accuracy. Proof: hashing.proof.md (Wang et al. 2017; Dietzfelbinger
+1996).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Numbers on a grid of whole steps, said by a window or by one end, and the mean behind them.
 
 A number is its step i, from 0 to `steps`; silence is `steps + 1` and is hidden like a number
-(rule 31). Every report says a place j, or silence, and for a number i, E[j] is truth * (i + middle)
-+ rest: a straight line, as for silence, with constants that are counted from the words which lead
-to each outcome. So the sum of the numbers and the count of who gave one are right on average, and
-the mean is their ratio (number.proof.md).
+(soundness rule 31). Every report says a place j, or silence, and for a number i, E[j] is truth * (i
++ middle) + rest: a straight line, as for silence, with constants that are counted from the words
+which lead to each outcome. So the sum of the numbers and the count of who gave one are right on
+average, and the mean is their ratio (number.proof.md).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One interface for every randomiser of one answer among several, and what is common to them.
 
 An answer is a whole number from 0 to size - 1. Who gives no answer has a number too, the last one
-by custom, so that silence is hidden like everything else (rule 31). A report is a row of bytes of
-one fixed width. Counts of reports are whole numbers and may be added in any order, so what a server
-keeps does not grow with its respondents.
+by custom, so that silence is hidden like everything else (soundness rule 31). A report is a row of
+bytes of one fixed width. Counts of reports are whole numbers and may be added in any order, so what
+a server keeps does not grow with its respondents.
 
 To write a client in another language, docs/local.md says for each kind which word does what.
 """

@@ -2,8 +2,8 @@
 
 The device draws a permanent answer with words that hang on its secret, the survey, the question and
 the value alone, so that it is the same for ever; what is sent in a wave is said, with fresh words,
-of the permanent answer (rule 32, in the manner of RAPPOR, Erlingsson et al. 2014, with k-ary
-responses). However many waves there are, they tell no more than the permanent answer would.
+of the permanent answer (soundness rule 32, in the manner of RAPPOR, Erlingsson et al. 2014, with
+k-ary responses). However many waves there are, they tell no more than the permanent answer would.
 Proof: permanent.proof.md.
 """
 
@@ -198,7 +198,7 @@ class Kept:
 
 
 def lifetime(questions: Mapping[str, Kept]) -> Fraction:
-    """Return what a person gave away of all questions: the sum over them (rule 32)."""
+    """Return what a person gave away of all questions: the sum over them (soundness rule 32)."""
     return sum((kept.epsilon for kept in questions.values()), Fraction(0))
 
 

@@ -1,4 +1,4 @@
-"""How many people a survey needs, how far off so many would be, and what liars can move (rule 35).
+"""How many respondents a survey needs, its error, and what liars can move (soundness rule 35).
 
 Everything here hangs on the question, the randomiser and the number of people; on no answer.
 """

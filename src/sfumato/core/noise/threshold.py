@@ -2,8 +2,9 @@
 
 A key with n people is shown if n plus discrete Gaussian noise reaches the threshold. Over the L0
 keys of a person the noise costs rho = L0 / (2 variance); a key that is there for one person only
-is shown with a chance of at most the tail, and L0 of them within their share of delta (rules.md,
-16; threshold.proof.md). Optimal selection (selection.py) is better for few groups, this for many.
+is shown with a chance of at most the tail, and L0 of them within their share of delta (soundness
+rule 16; threshold.proof.md). Optimal selection (selection.py) is better for few groups, this for
+many.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 k are peeled off one after the other, each by the exponential mechanism at epsilon / k; a single
 one may also be found as the largest noisy count. The candidates are public, or were selected
-before at their own price (rule 19).
+before at their own price (soundness rule 19).
 """
 
 from __future__ import annotations

@@ -51,5 +51,5 @@ def hand_out(ledger: Ledger, card: Card, *, by: str, says: str) -> Json:
 
 
 def beside_dp(count: int) -> str | None:
-    """Return what receipts and cards say beside a guarantee of DP, or None (rules.md, 9)."""
+    """Return what receipts and cards say beside a guarantee of DP, or None (soundness rule 9)."""
     return f"DP releases only; {count} non-DP releases exist" if count else None

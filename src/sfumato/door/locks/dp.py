@@ -91,8 +91,8 @@ def blurred(
 def chosen(sealed: Sealed[Cells], tallies: Sequence[Place], choosing: Choosing) -> Blurred:
     """Return the parts of those keys that private selection keeps, each with its own noise.
 
-    What is not kept leaves no trace: neither its row nor its noise (rules.md, 16). The keys come
-    out in an order of their own values, and noise is drawn only for what is shown.
+    What is not kept leaves no trace: neither its row nor its noise (soundness rule 16). The keys
+    come out in an order of their own values, and noise is drawn only for what is shown.
     """
     exact = unseal(sealed)
     if exact.keys is None:

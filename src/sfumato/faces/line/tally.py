@@ -21,7 +21,7 @@ AFTER_ROWS: Final = frozenset(
     {"question-failed", "question-frozen", "stream-failed", "stream-lost"}
 )
 # Only these verbs are timed: they read no row, draw no noise, wait for no reading and hash no
-# password. The time of any other verb may depend on rows (docs/decisions/0134).
+# password. The time of any other verb may depend on rows (decision 0013).
 TIMED: Final = frozenset(
     {
         "approvals", "begin", "budget", "card", "data-sets", "entries", "frozen-questions",

@@ -25,7 +25,7 @@ class Most:
         waiting_of_one: how many of one user's wait.
     """
 
-    at_once: int = 12  # mostly they wait for a disk: docs/decisions/0019, 0086
+    at_once: int = 12  # mostly they wait for a disk: decision 0014
     of_one_user: int = 2
     waiting: int = QUEUE
     waiting_of_one: int = OF_ONE_USER

@@ -2,7 +2,7 @@
 
 Epochs double. Each trains its guesses on all runs before it and proves them on as many fresh ones,
 for which a fair coin chose the side of the pair; epoch k spends 6 alpha / (pi k)**2, so that the
-bound of every epoch holds at once, whatever was searched (correctness.md, 4.1). It says "epsilon is
+bound of every epoch holds at once, whatever was searched (soundness rule 40). It says "epsilon is
 at least so much", and never "this is private".
 """
 

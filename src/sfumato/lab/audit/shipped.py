@@ -2,7 +2,7 @@
 
 `make` builds it for a price, so that a twin that is sold at half its price can be built as well: an
 audit that does not catch its twin shows nothing, so each pair is one that shows more than half of
-the price often enough (decision 0020). A mechanism without an audit here fails
+the price often enough (decision 0027). A mechanism without an audit here fails
 tests/lab/test_shipped.py.
 """
 

@@ -1,7 +1,8 @@
 """QUANTILE_CONT, MEDIAN, MIN, MAX and APPROX_TOP_K: points of a public list, chosen privately.
 
-A quantile is a point of a fixed grid between the bounds, never a record (rules.md, 18). MIN and MAX
-are the quantiles 0 and 1, and lean outward: any point beyond all rows is as good as the last.
+A quantile is a point of a fixed grid between the bounds, never a record (soundness rule 18). MIN
+and MAX are the quantiles 0 and 1, and lean outward: any point beyond all rows is as good as the
+last.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 With lower L and upper U in steps, the sum of 2v - (L+U) moves by at most U - L a row, whoever is
 added or removed, and the count of values by 1; the mean is (L+U)/2 + sum/(2 count), which is
-post-processing of the two, clamped to the public range (correctness.md, section 2: n secret).
+post-processing of the two, clamped to the public range; the number of values stays private.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A number from L to U becomes w, whole from 0 to H, and y = 2w - H, which is twice its distance from
 the middle. Added up are y, the product w(H-w) = (H^2 - y^2)/4, and for two numbers the product of
-their y: each about its own middle, in integers (rules.md, 20; moments.proof.md).
+their y: each about its own middle, in integers (soundness rule 20; moments.proof.md).
 """
 
 from __future__ import annotations

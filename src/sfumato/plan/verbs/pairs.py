@@ -2,7 +2,7 @@
 
 All moments are of the rows where both are known. The covariance divides by n - 1. Where the spread
 of x cannot be told from none, a slope or a correlation is given as 0 with all that it could be; a
-released divisor C with noise of std s is steadied by the ridge s^2/C (rules.md, 20).
+released divisor C with noise of std s is steadied by the ridge s^2/C (soundness rule 20).
 """
 
 from __future__ import annotations

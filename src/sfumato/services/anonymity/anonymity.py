@@ -223,7 +223,7 @@ class Anonymity:
         look_alike: TableFile | Tabular,
         held_back: TableFile | Tabular | None,
     ) -> Json:
-        """Return what a look-alike has kept of its original; for the owner alone (rules.md, 30)."""
+        """Return what a look-alike kept of its original, for the owner (soundness rule 30)."""
         tables = [
             None if table is None else self._read(table)
             for table in (original, look_alike, held_back)

@@ -22,7 +22,7 @@ class HandingOut:
     def record(self, caller: Caller, data_set: str, how: Recoding) -> Json:
         """Write into the ledger that a table of this data set's people is handed out; say where.
 
-        Afterwards every receipt about these people says so (rules.md, 9).
+        Afterwards every receipt about these people says so (soundness rule 9).
         """
         listing = own_listing(self.catalogue, caller, data_set)
         columns = ", ".join([*how.quasi, *how.sensitive, *how.keep, *how.names])
