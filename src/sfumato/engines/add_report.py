@@ -135,14 +135,14 @@ def _check_readable(
     listed = ", ".join(f"{cell.column.name!r} as {cell.column.type}" for cell in wrong[:_NAMED])
     more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
     hints = [_hint(connection, order, cell) for cell in wrong[:_NAMED]]
-    first = wrong[0].column.name
+    accept = " ".join(f"--accept-unreadable {cell.column.name!r}" for cell in wrong[:_NAMED])
     raise Refused(
         "cells-unreadable",
         f"More than 5 % of the cells that are not empty cannot be read: {listed}{more}.",
         " ".join(dict.fromkeys(hint for hint in hints if hint))
         + (" " if any(hints) else "")
         + "See decimal, thousands, format and nulls of a card. Whoever means these cells to count "
-        f"as empty adds with accept_unreadable (--accept-unreadable {first!r}).",
+        f"as empty adds with accept_unreadable ({accept}).",
     )
 
 

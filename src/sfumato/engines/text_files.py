@@ -34,7 +34,8 @@ NOTHING: Final = frozenset(  # public: how programs and people write that there 
         "", "-", "--", ".", "?", "na", "n/a", "#n/a", "#na", "nan", "null", "none", "nil", "nd",
         "n.d.", "missing", "unknown", "k.a.", "k. a.", "k.a", "keine angabe", "unbekannt", "n.b.",
         "s/d", "s.d.", "sd", "nr", "n.r.", "inconnu", "#value!", "#wert!", "#div/0!", "-99", "-999",
-        "-9999", "nv", "n.v.", "\\n", NO_VALUE,
+        "-9999", "nv", "#nv", "n.v.", "n.a.", "n. a.", "n.a", "<na>", "nat", "(null)", "\\n",
+        NO_VALUE,
     }
 )  # fmt: skip
 
@@ -110,6 +111,8 @@ def text_layout(source: str, file: FileFormat, encoding: str = "utf-8") -> TextL
                 "Name every column of the file, in its order; those that are not under [columns] "
                 "do not exist for anyone.",
             )
+        if records:
+            _check_no_names(records[0], records[1:], file)
         return TextLayout(file.names, separator, skipped, False, tuple(records))
     names = records[0] if records else ()
     if not file.is_header_sure:
@@ -255,6 +258,53 @@ def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             "The first line looks like a row and not like the names of columns, which are public.",
             "Write a line with the names at the file's beginning, or name the columns on the card: "
             'header = ["person", "age", …]. If they are names indeed, write header = true on it.',
+        )
+
+
+def check_column_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
+    """Refuse to propose a card for columns with cells and no name, or with a name of several."""
+    plain = [name.strip().casefold() for name in names]
+    twice = sorted({name for name in plain if name and plain.count(name) > 1})
+    is_nameless = any(not n and any(c) for n, c in zip(plain, columns, strict=True))
+    if not any(plain) and not is_nameless:
+        raise Refused(
+            "source-unreadable",
+            "The file has no names of columns.",
+            "Hand in a file whose first line has the names of its columns.",
+        )
+    if twice or is_nameless:
+        raise Refused(
+            "source-unreadable",
+            f"Several columns are called {twice[0]!r}, letter case and spaces aside."
+            if twice
+            else "Some columns have cells and no name.",
+            "Give each column a name of its own in the first line of the file. If lines stand "
+            "before the one with the names, take them away.",
+        )
+
+
+def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: FileFormat) -> None:
+    """Refuse a first line that names the columns, where the card does: it would be one row more."""
+    cells = [cell.strip() for cell in record]
+    columns = [{row[i].strip() for row in rows if i < len(row)} for i in range(len(cells))]
+    kinds = [_kind(column) for column in columns]
+    is_own = any(
+        cell and cell.casefold() == name.strip().casefold()
+        for cell, name in zip(cells, file.names or (), strict=True)
+    )
+    untyped = [
+        cell.casefold() not in NOTHING and not _is_of(cell, kind)
+        for cell, kind in zip(cells, kinds, strict=True)
+        if kind is not None
+    ]
+    recurs = any(cell in column for cell, column in zip(cells, columns, strict=True))
+    if is_own or (len(untyped) > 1 and all(untyped) and not recurs):
+        raise Refused(
+            "source-unreadable",
+            "The card's header names the columns, and the file's first line seems to name them "
+            "as well.",
+            "Take that line away, for it would count as a row; or leave header off the card, and "
+            "use the names of the file.",
         )
 
 
