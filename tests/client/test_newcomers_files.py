@@ -231,3 +231,27 @@ def test_whole_numbers_without_a_delta_are_told_how_they_are_all_shown(
     with pytest.raises(Refused) as refused:
         data.price("SELECT COUNT(sexatbirth) FROM whole", epsilon=1)
     assert 'In SQL: "sex at birth"' in refused.value.next_step
+
+
+MARKED: Final = {
+    "1.234 850 12.500": ({}, True),
+    "1.234 850 12.5": ({}, False),
+    "1,234 850 12,500": ({"decimal": ","}, True),
+    "1.234 850 12.500 ": ({"decimal": ",", "thousands": "."}, False),
+    "850 900": ({}, False),
+}
+
+
+@pytest.mark.parametrize("cells", MARKED)
+def test_the_report_says_where_every_decimal_mark_may_be_one_of_thousands(
+    vault: OpenVault, tmp_path: Path, cells: str
+) -> None:
+    """A mean of 3,900 was answered with 360, and nothing said why."""
+    spelled, is_said = MARKED[cells]
+    text = "n;x\n" + "".join(f"1;{cell}\n" for cell in cells.split() * 9)
+    name = f"marked{list(MARKED).index(cells)}"
+    shape = {"budget": BUDGET, "columns": {"x": {**PAID, **spelled}}}
+    added = vault.add(name, written(tmp_path, text), shape, different_people="the board")
+    assert added.report is not None
+    assert ("every decimal mark has three digits" in str(added.report)) == is_said
+    assert ("every decimal mark has three digits" in str(vault.add_report(name))) == is_said

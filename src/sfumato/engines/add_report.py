@@ -12,11 +12,13 @@ from typing import Final
 
 import duckdb
 
-from sfumato.core.add_report import MOST_UNREADABLE, ColumnReport, TableReport, band
+from sfumato.core.add_report import BANDS, MOST_UNREADABLE, ColumnReport, TableReport, band
 from sfumato.core.columns import Column
 from sfumato.core.refusal import Refused
-from sfumato.engines.cell_hints import hint_of
+from sfumato.engines.cell_formats import TEXT
+from sfumato.engines.cell_hints import are_like_thousands, hint_of
 from sfumato.engines.known import coded
+from sfumato.engines.locked import quoted
 from sfumato.engines.orders import TableOrder
 from sfumato.engines.prepare_sql import without_nulls
 from sfumato.plan.lower_from import stored_name, table_name
@@ -72,7 +74,11 @@ def cells_report(
     counts = list(_counts(connection, order, cells, where))
     _check_readable(connection, order, list(zip(cells, counts, strict=True)))
     columns = tuple(
-        _column(cell.column, found, kept) for cell, found in zip(cells, counts, strict=True)
+        replace(
+            _column(cell.column, found, kept),
+            like_thousands=_like_thousands(connection, cell) if cell.kind == TEXT else None,
+        )
+        for cell, found in zip(cells, counts, strict=True)
     )
     without = None if unit is None else band(rows - kept, rows)
     return TableReport(order.name, columns, without_person=without), kept
@@ -112,6 +118,18 @@ def _column(column: Column, found: _Counts, rows: int) -> ColumnReport:
         outside_bounds=band(found.beyond, found.read) if column.is_bounded else None,
         outside_keys=None if column.keys is None else band(found.keyless, found.read),
     )
+
+
+def _like_thousands(connection: duckdb.DuckDBPyConnection, cell: Cell) -> str | None:
+    """Return the highest band if all decimal marks may be marks between thousands; else None."""
+    spelled = cell.column.number_format
+    if not cell.column.is_numeric or spelled.thousands:
+        return None
+    found = connection.execute(
+        f"SELECT c{cell.place} FROM texts WHERE contains(c{cell.place}, {quoted(spelled.decimal)})"
+        f" LIMIT {_LOOKED_AT}"
+    ).fetchall()
+    return BANDS[-1] if are_like_thousands([text for (text,) in found], spelled.decimal) else None
 
 
 # --- refusing ------------------------------------------------------------------------------------

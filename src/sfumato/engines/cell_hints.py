@@ -75,6 +75,13 @@ def _number_hint(column: Column, texts: Sequence[str]) -> str:
     return ""
 
 
+def are_like_thousands(texts: Sequence[str], mark: str) -> bool:
+    """Say whether the mark may stand between thousands in every text that has it, as in 1.234."""
+    marked = [text for text in texts if mark in text]
+    pattern = re.compile(rf"[+-]?[1-9][0-9]{{0,2}}([{mark}][0-9]{{3}})+")
+    return bool(marked) and all(pattern.fullmatch(text) for text in marked)
+
+
 def _spelled(name: str, found: NumberFormat) -> str:
     thousands = f' and thousands = "{found.thousands}"' if found.thousands else ""
     return f'{name!r} can be read with decimal = "{found.decimal}"{thousands}.'

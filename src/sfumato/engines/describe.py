@@ -12,7 +12,7 @@ import duckdb
 from sfumato.core.card import Limits
 from sfumato.core.cell_formats import THOUSANDS, UTF8
 from sfumato.core.refusal import Refused
-from sfumato.engines.cell_hints import formats_of_dates
+from sfumato.engines.cell_hints import are_like_thousands, formats_of_dates
 from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room, open_locked
 from sfumato.engines.orders import TableOrder
@@ -41,7 +41,6 @@ _PATTERNS: Final = (  # the first that every value fits
 # the card says how it is read.
 _COMMAS: Final = re.compile(r"[+-]?((0|[1-9][0-9]*)|[1-9][0-9]{0,2}([.][0-9]{3})+)(,[0-9]+)?")
 _THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
-_POINTS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}([.][0-9]{3})+")
 _POINT: Final = {"decimal": "."}  # read so, and written on the card, for only the owner knows
 _COMMA_AND_POINT: Final = {"decimal": ",", "thousands": "."}  # in a file with decimal commas
 _WHOLE: Final = r"[+-]?(0|[1-9][0-9]*|[1-9][0-9]{0,2}"
@@ -107,7 +106,7 @@ def _type(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Return the type that all values fit, and the format that a card would have to name."""
     for kind, pattern in _PATTERNS:
         if texts and all(pattern.fullmatch(text.lower()) for text in texts):
-            return kind, _POINT if _may_be_thousands(texts) else {}
+            return kind, _POINT if are_like_thousands(texts, ".") else {}
     commas = [text for text in texts if "," in text]
     is_sure = not all(_THOUSANDS.fullmatch(text) for text in commas)
     if is_sure and all(_COMMAS.fullmatch(text) for text in texts):
@@ -124,9 +123,3 @@ def _type(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
     if len(fitting) == 1:  # of several only the owner knows which it is
         return "timestamp" if "%H" in fitting[0] else "date", {"format": fitting[0]}
     return "text", {}
-
-
-def _may_be_thousands(texts: Sequence[str]) -> bool:
-    """Say whether every point may be one between thousands, as in 1.234."""
-    pointed = [text for text in texts if "." in text]
-    return bool(pointed) and all(_POINTS.fullmatch(text) for text in pointed)
