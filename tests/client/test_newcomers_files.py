@@ -255,3 +255,18 @@ def test_the_report_says_where_every_decimal_mark_may_be_one_of_thousands(
     assert added.report is not None
     assert ("every decimal mark has three digits" in str(added.report)) == is_said
     assert ("every decimal mark has three digits" in str(vault.add_report(name))) == is_said
+
+
+@pytest.mark.parametrize("order", ["le", "be"])
+def test_utf_16_without_its_mark_is_no_text_with_a_nul_beside_every_letter(
+    vault: OpenVault, tmp_path: Path, order: str
+) -> None:
+    source = tmp_path / "wide.csv"
+    source.write_bytes(("id;size\n" + "1;170\n2;180\n" * 9).encode(f"utf-16-{order}"))
+    found: Any = vault.proposed("wide", source)  # Any: JSON of the wire
+    assert found["card"]["encoding"] == "utf-16"
+    assert list(found["card"]["columns"]) == ["id", "size"]
+    shape = {"budget": BUDGET, "encoding": "utf-16", "columns": {"size": PAID}}
+    vault.add(f"wide-{order}", source, shape, different_people="the board")
+    answer = vault[f"wide-{order}"].count("size").ask(epsilon=400)
+    assert answer.rows[0][0] == pytest.approx(18, abs=0.5)

@@ -84,11 +84,11 @@ def check_utf8(source: str) -> None:
 
 def guessed_encoding(source: str) -> str:
     """Return an encoding in which the text can be read, where no card says one."""
-    if _decodes(source, "utf-8"):
-        return "utf-8"
-    with Path(source).open("rb") as file:
-        is_wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    known = ("utf-16",) if is_wide else ("cp1252", "iso8859-1")
+    start = _start(source)
+    is_wide = start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or b"\0" in start
+    if is_wide:  # without its mark it may be UTF-8 to the letter, with a NUL beside each
+        return "utf-16" if _decodes(source, "utf-16") else "utf-8"
+    known = ("utf-8", "cp1252", "iso8859-1")
     return next((name for name in known if _decodes(source, name)), "utf-8")
 
 
@@ -134,8 +134,21 @@ def _decodes(source: str, encoding: str) -> bool:
     return is_text
 
 
+def _start(source: str) -> bytes:
+    with Path(source).open("rb") as file:
+        return file.read(2)
+
+
+def _codec(source: str, encoding: str) -> str:
+    """Return what decodes the file: of UTF-16 without its mark, the order of its bytes."""
+    start = _start(source)
+    if encoding != "utf-16" or b"\0" not in start:
+        return encoding
+    return "utf-16-be" if start[:1] == b"\0" else "utf-16-le"
+
+
 def _decoded(source: str, encoding: str) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder(encoding)()
+    decoder = codecs.getincrementaldecoder(_codec(source, encoding))()
     with Path(source).open("rb") as file:
         while piece := file.read(_PIECE):
             yield decoder.decode(piece)
@@ -173,7 +186,8 @@ def _not_utf8(source: str) -> Refused:
 
 def _beginning(source: str, encoding: str) -> str:
     """Return the first megabyte of the text."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
+    encoding = "utf-8-sig" if encoding == "utf-8" else _codec(source, encoding)
+    decoder = codecs.getincrementaldecoder(encoding)()
     with Path(source).open("rb") as file:
         return decoder.decode(file.read(_PIECE))
 
