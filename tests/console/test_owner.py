@@ -49,6 +49,7 @@ def test_an_owner_brings_rows_signs_a_card_and_grants_and_a_researcher_asks_up_t
     page.click("text=Send it")
     page.wait_for_url("**/uploads/*")
     page.fill("#people", "synthetic-town")
+    page.select_option("#unit", "row")
     page.fill("#epsilon", "1")
     page.fill("#user_epsilon", "0.5")
     _column(page, "age", lower="0", upper="110")
@@ -90,6 +91,10 @@ def test_a_card_that_contradicts_itself_is_refused_and_kept(
     page.click("text=Send it")
     page.wait_for_url("**/uploads/*")
     page.fill("#epsilon", "1")
+    expect(page.locator("#unit")).to_have_value("")  # no name of a column tells
+    page.click("text=Sign the card")
+    expect(page.locator("#unit:invalid")).to_have_count(1)
+    page.select_option("#unit", "row")
     _column(page, "age", lower="10", upper="0")
     page.click("text=Sign the card")
     expect(page.locator(".refused code")).to_have_text("bad-card")

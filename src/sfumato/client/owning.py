@@ -18,6 +18,7 @@ from sfumato.client.shown import AddReport
 from sfumato.client.terms import Json, Number
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
+from sfumato.core.rows_text import of_values
 from sfumato.wire import read_connection, read_refusal
 
 PAUSE_S: Final = 0.5
@@ -62,8 +63,9 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
     accept_unreadable: Sequence[str] = (),
 ) -> Added:
     """Send the files, add them with the card, and wait for it; "" is the card's own table."""
+    has_frame = any(is_frame(one) for one in files.values())
     with as_files(files) as paths:
-        if any(is_frame(one) for one in files.values()):
+        if has_frame:
             check_plain(card)
         rows = _rows(service, paths)
     body: Json = {"name": name, "card": _plain(card), **rows}
@@ -77,7 +79,7 @@ def add(  # noqa: PLR0913, PLR0917  # an owner's words
         job = service.call("job", {"job": job["job"]})
     refused = read_refusal({"refused": job.get("failed")})
     if refused is not None:
-        raise refused
+        raise of_values(refused) if has_frame else refused
     found = service.call("card", {"data_set": name})
     report = None
     with contextlib.suppress(Refused):  # an older service has none

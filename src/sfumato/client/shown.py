@@ -383,6 +383,13 @@ class AddReport(_Shown):
             for key, words in said
             if table[key] is not None
         ]
+        foot += [
+            f"{name}{column['column']}: every decimal mark has three digits behind it. If they are "
+            'thousands (1.234), say so on the card: thousands = "." and decimal = ","'
+            for table, name in named
+            for column in table["columns"]
+            if column.get("like_thousands") is not None
+        ]
         if any(table["people_cut"] is not None for table, _ in named):
             foot.append(
                 "people cut and rows cut of a column: who has more groups of it than max_groups, or"

@@ -46,6 +46,7 @@ class ColumnReport:
     outside_keys: str | None = None  # of the values: they count in no group
     people_cut: str | None = None  # who have more groups, or rows in one, than count by this key
     rows_cut: str | None = None  # that do not count in an answer by this key
+    like_thousands: str | None = None  # of numbers with a decimal mark: 1.234; None if not all are
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from sfumato.core.cell_formats import (
     read_file_format,
     read_number_format,
 )
-from sfumato.core.columns import Column, read_columns
+from sfumato.core.columns import Column, read_columns, sql_name
 from sfumato.core.refusal import Refused
 from sfumato.core.windows import UNITS
 
@@ -135,11 +135,14 @@ class Card:
                 column=name,
             )
         names = {column.name.casefold(): column.name for column in self.columns}
-        near = [repr(names[one]) for one in get_close_matches(name.casefold()[:60], names, n=2)]
+        found = [names[one] for one in get_close_matches(name.casefold()[:60], names, n=2)]
+        near = [repr(one) for one in found]
+        quoted = [sql_name(one) for one in found if sql_name(one) != one]
         raise Refused(
             "unknown-column",
             f"The card of {self.name!r} names no column {name!r}.",
             (f"Did you mean {' or '.join(near)}? " if near else "")
+            + (f"In SQL: {' or '.join(quoted)}. " if quoted else "")
             + f"See the columns with `sfumato card {self.name}`.",
             column=name,
         )
@@ -165,7 +168,7 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
     budget = _budget(shape.get("budget"), "budget", Fraction(0))
     caps = as_table(shape.get("caps", {}), "caps", {"user", "group", "raise"})
     ask = as_table(shape.get("ask", {}), "ask", {"who"})
-    unit = as_text(shape.get("unit", ROW), "unit")
+    unit = _unit(shape.get("unit", ROW))
     numbers = read_number_format(shape, "the card", PLAIN)
     file = read_file_format(shape, UTF8)
     columns, hidden = read_columns(as_table(shape.get("columns", {}), "columns", None), numbers)
@@ -206,6 +209,12 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
         averages=read_averages(shape["secure_average"]) if "secure_average" in shape else None,
         file=file,
     )
+
+
+def _unit(word: object) -> str:
+    if word == "":  # as proposed where no name of a column tells
+        raise bad_card('unit is empty: write the column that names the person, or "row"')
+    return as_text(word, "unit")
 
 
 def _window(word: object) -> str | None:

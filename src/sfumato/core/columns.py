@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -28,6 +29,14 @@ TIMES: Final = ("date", "timestamp")
 MAX_KEYS: Final = 1_000_000
 MAX_STEPS: Final = 2**52  # the most steps between zero and a bound
 MAX_BOUND: Final = 10**18  # in the column's own unit, whatever the step
+
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", re.ASCII)
+
+
+def sql_name(name: str) -> str:
+    """Return a column's name as SQL has it: in double quotes, if it is no plain word."""
+    return name if _PLAIN_NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TextIO
 
+from sfumato.core.refusal import Refused
+
 # How a value that is not there is written where the card alone says which texts mean nothing.
 NO_VALUE: Final = "\ue000 no text is null here \ue000"
+
+
+def of_values(refused: Refused) -> Refused:
+    """Return the refusal of cells that cannot be read, as it is for values and not for a text file.
+
+    A card's formats are for text files, so a frame or a table has to hold values of the type.
+    """
+    if refused.code != "cells-unreadable":
+        return refused
+    return Refused(
+        refused.code,
+        refused.cause,
+        "A frame or a table of a database has values, and the card no formats for them. Make "
+        "numbers, dates and truths of its texts first; in pandas: pd.to_numeric(...), "
+        "pd.to_datetime(..., dayfirst=True), and moments without a zone: .dt.tz_localize(None). "
+        "Words for no value stand under nulls. Whoever means these cells to count as empty adds "
+        "with accept_unreadable.",
+        **refused.facts,
+    )
 
 
 def write_rows(file: TextIO, lines: Iterable[Sequence[str]], separator: str = ",") -> None:

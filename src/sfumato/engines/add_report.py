@@ -12,11 +12,13 @@ from typing import Final
 
 import duckdb
 
-from sfumato.core.add_report import MOST_UNREADABLE, ColumnReport, TableReport, band
+from sfumato.core.add_report import BANDS, MOST_UNREADABLE, ColumnReport, TableReport, band
 from sfumato.core.columns import Column
 from sfumato.core.refusal import Refused
-from sfumato.engines.cell_hints import hint_of
+from sfumato.engines.cell_formats import TEXT
+from sfumato.engines.cell_hints import are_like_thousands, hint_of
 from sfumato.engines.known import coded
+from sfumato.engines.locked import quoted
 from sfumato.engines.orders import TableOrder
 from sfumato.engines.prepare_sql import without_nulls
 from sfumato.plan.lower_from import stored_name, table_name
@@ -72,7 +74,11 @@ def cells_report(
     counts = list(_counts(connection, order, cells, where))
     _check_readable(connection, order, list(zip(cells, counts, strict=True)))
     columns = tuple(
-        _column(cell.column, found, kept) for cell, found in zip(cells, counts, strict=True)
+        replace(
+            _column(cell.column, found, kept),
+            like_thousands=_like_thousands(connection, cell) if cell.kind == TEXT else None,
+        )
+        for cell, found in zip(cells, counts, strict=True)
     )
     without = None if unit is None else band(rows - kept, rows)
     return TableReport(order.name, columns, without_person=without), kept
@@ -114,6 +120,18 @@ def _column(column: Column, found: _Counts, rows: int) -> ColumnReport:
     )
 
 
+def _like_thousands(connection: duckdb.DuckDBPyConnection, cell: Cell) -> str | None:
+    """Return the highest band if all decimal marks may be marks between thousands; else None."""
+    spelled = cell.column.number_format
+    if not cell.column.is_numeric or spelled.thousands:
+        return None
+    found = connection.execute(
+        f"SELECT c{cell.place} FROM texts WHERE contains(c{cell.place}, {quoted(spelled.decimal)})"
+        f" LIMIT {_LOOKED_AT}"
+    ).fetchall()
+    return BANDS[-1] if are_like_thousands([text for (text,) in found], spelled.decimal) else None
+
+
 # --- refusing ------------------------------------------------------------------------------------
 
 
@@ -135,14 +153,14 @@ def _check_readable(
     listed = ", ".join(f"{cell.column.name!r} as {cell.column.type}" for cell in wrong[:_NAMED])
     more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
     hints = [_hint(connection, order, cell) for cell in wrong[:_NAMED]]
-    first = wrong[0].column.name
+    accept = " ".join(f"--accept-unreadable {cell.column.name!r}" for cell in wrong[:_NAMED])
     raise Refused(
         "cells-unreadable",
         f"More than 5 % of the cells that are not empty cannot be read: {listed}{more}.",
         " ".join(dict.fromkeys(hint for hint in hints if hint))
         + (" " if any(hints) else "")
         + "See decimal, thousands, format and nulls of a card. Whoever means these cells to count "
-        f"as empty adds with accept_unreadable (--accept-unreadable {first!r}).",
+        f"as empty adds with accept_unreadable ({accept}).",
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from sfumato.core.cell_formats import THOUSANDS, NumberFormat
+from sfumato.core.cell_formats import PLAIN, THOUSANDS, NumberFormat
 from sfumato.core.columns import Column
 from sfumato.engines.cell_formats import date_pattern
 from sfumato.engines.text_files import NOTHING
@@ -54,6 +54,12 @@ def _number_hint(column: Column, texts: Sequence[str]) -> str:
     spelled = column.number_format
     if _fit(_UNIT, texts):
         return f"Cells of {name!r} have a unit beside the number: take it away."
+    has_comma = any("," in text for text in texts)
+    if spelled == PLAIN and has_comma and _fit(_WITH_COMMA, texts) and _fit(_WITH_POINT, texts):
+        return (  # 12,500 and 850
+            f'{name!r} can be read with decimal = "," or with thousands = "," (only you know '
+            "which)."
+        )
     for pattern, mark in ((_WITH_COMMA, "."), (_WITH_POINT, ",")):
         found = NumberFormat("," if mark == "." else ".", mark)
         if not _fit(pattern, texts):
@@ -67,6 +73,13 @@ def _number_hint(column: Column, texts: Sequence[str]) -> str:
             decimal = "," if any("," in text for text in texts) else "."
             return _spelled(name, NumberFormat(decimal, mark))
     return ""
+
+
+def are_like_thousands(texts: Sequence[str], mark: str) -> bool:
+    """Say whether the mark may stand between thousands in every text that has it, as in 1.234."""
+    marked = [text for text in texts if mark in text]
+    pattern = re.compile(rf"[+-]?[1-9][0-9]{{0,2}}([{mark}][0-9]{{3}})+")
+    return bool(marked) and all(pattern.fullmatch(text) for text in marked)
 
 
 def _spelled(name: str, found: NumberFormat) -> str:

@@ -10,18 +10,22 @@ from typing import Final
 import duckdb
 
 from sfumato.core.card import Limits
-from sfumato.core.cell_formats import UTF8
+from sfumato.core.cell_formats import THOUSANDS, UTF8
 from sfumato.core.refusal import Refused
-from sfumato.core.rows_text import NO_VALUE
-from sfumato.engines.cell_hints import formats_of_dates
+from sfumato.engines.cell_hints import are_like_thousands, formats_of_dates
 from sfumato.engines.frames import Header
 from sfumato.engines.locked import Room, open_locked
 from sfumato.engines.orders import TableOrder
 from sfumato.engines.sources import open_source, paths_of
-from sfumato.engines.text_files import guessed_encoding, is_text_file, text_layout
+from sfumato.engines.text_files import (
+    NOTHING,
+    check_column_names,
+    guessed_encoding,
+    is_text_file,
+    text_layout,
+)
 
 _SAMPLE: Final = 1000
-_NO_VALUE: Final = (NO_VALUE, "", "n/a", "na", "null", "none", "nan", "-")
 _PATTERNS: Final = (  # the first that every value fits
     ("boolean", re.compile("true|false|t|f|yes|no|y|n")),
     (
@@ -32,9 +36,18 @@ _PATTERNS: Final = (  # the first that every value fits
     ("date", re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")),
     ("timestamp", re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}[ t][0-9]{2}:[0-9]{2}(:[0-9.]+)?")),
 )
-# a comma before three digits alone may be one between thousands, and then nothing is proposed
+# A comma before three digits alone may be one between thousands, and then nothing is proposed. A
+# point before three digits alone may be one as well: it is, where others have decimal commas; else
+# the card says how it is read.
 _COMMAS: Final = re.compile(r"[+-]?((0|[1-9][0-9]*)|[1-9][0-9]{0,2}([.][0-9]{3})+)(,[0-9]+)?")
 _THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
+_POINT: Final = {"decimal": "."}  # read so, and written on the card, for only the owner knows
+_COMMA_AND_POINT: Final = {"decimal": ",", "thousands": "."}  # in a file with decimal commas
+_WHOLE: Final = r"[+-]?(0|[1-9][0-9]*|[1-9][0-9]{0,2}"
+_SPACED: Final = (  # thousands of France, of Switzerland
+    (" ", re.compile(_WHOLE + r"([ \u00a0\u202f][0-9]{3})+)([.,][0-9]+)?")),
+    ("'", re.compile(_WHOLE + r"(['\u2019][0-9]{3})+)([.,][0-9]+)?")),
+)
 
 
 def described(room: Room, message: Header) -> Header:
@@ -52,11 +65,13 @@ def described(room: Room, message: Header) -> Header:
 def _of_text(source: str) -> Header:
     encoding = guessed_encoding(source)
     layout = text_layout(source, UTF8, encoding)
-    texts = [
+    cells = [
         [row[place].strip() for row in layout.rows if place < len(row)]
         for place in range(len(layout.names))
     ]
-    return _said(layout.names, texts, encoding)
+    check_column_names(layout.names, cells)
+    named = [place for place, name in enumerate(layout.names) if name.strip()]
+    return _said([layout.names[i] for i in named], [cells[i] for i in named], encoding)
 
 
 def _of_table(room: Room, order: TableOrder) -> Header:
@@ -78,10 +93,12 @@ def _texts(connection: duckdb.DuckDBPyConnection, column: str) -> list[str]:
 
 
 def _said(names: Sequence[str], texts: Sequence[Sequence[str]], encoding: str) -> Header:
-    columns = []
-    for name, column in zip(names, texts, strict=True):
-        kind, formats = _type([text for text in column if text.lower() not in _NO_VALUE])
-        columns.append([name, kind, formats])
+    found = [_type([t for t in column if t.casefold() not in NOTHING]) for column in texts]
+    has_commas = any(formats.get("decimal") == "," for _, formats in found)
+    columns = [
+        [name, kind, _COMMA_AND_POINT if has_commas and formats == _POINT else formats]
+        for name, (kind, formats) in zip(names, found, strict=True)
+    ]
     return {"columns": columns, "encoding": encoding}
 
 
@@ -89,12 +106,19 @@ def _type(texts: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Return the type that all values fit, and the format that a card would have to name."""
     for kind, pattern in _PATTERNS:
         if texts and all(pattern.fullmatch(text.lower()) for text in texts):
-            return kind, {}
+            return kind, _POINT if are_like_thousands(texts, ".") else {}
     commas = [text for text in texts if "," in text]
     is_sure = not all(_THOUSANDS.fullmatch(text) for text in commas)
     if is_sure and all(_COMMAS.fullmatch(text) for text in texts):
         dotted = {"thousands": "."} if any("." in text for text in texts) else {}
         return "number", {"decimal": ",", **dotted}
+    for mark, pattern in _SPACED:
+        decimals = [point for point in ",." if any(point in text for text in texts)]
+        has_mark = any(set(text) & set(THOUSANDS[mark]) for text in texts)
+        if has_mark and len(decimals) < 2 and all(pattern.fullmatch(text) for text in texts):
+            kind = "number" if decimals else "integer"
+            decimal = {"decimal": decimals[0]} if decimals else {}
+            return kind, {**decimal, "thousands": mark}
     fitting = formats_of_dates(texts, 1)
     if len(fitting) == 1:  # of several only the owner knows which it is
         return "timestamp" if "%H" in fitting[0] else "date", {"format": fitting[0]}

@@ -53,8 +53,8 @@ def stored(column: Column, text: str, text_length: int) -> str:
             return f"left({text}, {text_length})"
         case "boolean":
             return (
-                f"CASE WHEN lower({text}) IN ('true', 't', 'yes', 'y', '1') THEN true"
-                f" WHEN lower({text}) IN ('false', 'f', 'no', 'n', '0') THEN false END"
+                f"CASE WHEN lower({text}) IN ('true', 't', 'yes', 'y', '1', '1.0') THEN true"
+                f" WHEN lower({text}) IN ('false', 'f', 'no', 'n', '0', '0.0') THEN false END"
             )
         case "date":
             return _guarded(_DATE, text, f"TRY_CAST(left({text}, 10) AS DATE)")

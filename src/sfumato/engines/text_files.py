@@ -34,7 +34,8 @@ NOTHING: Final = frozenset(  # public: how programs and people write that there 
         "", "-", "--", ".", "?", "na", "n/a", "#n/a", "#na", "nan", "null", "none", "nil", "nd",
         "n.d.", "missing", "unknown", "k.a.", "k. a.", "k.a", "keine angabe", "unbekannt", "n.b.",
         "s/d", "s.d.", "sd", "nr", "n.r.", "inconnu", "#value!", "#wert!", "#div/0!", "-99", "-999",
-        "-9999", "nv", "n.v.", "\\n", NO_VALUE,
+        "-9999", "nv", "#nv", "n.v.", "n.a.", "n. a.", "n.a", "<na>", "nat", "(null)", "\\n",
+        NO_VALUE,
     }
 )  # fmt: skip
 
@@ -83,11 +84,11 @@ def check_utf8(source: str) -> None:
 
 def guessed_encoding(source: str) -> str:
     """Return an encoding in which the text can be read, where no card says one."""
-    if _decodes(source, "utf-8"):
-        return "utf-8"
-    with Path(source).open("rb") as file:
-        is_wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    known = ("utf-16",) if is_wide else ("cp1252", "iso8859-1")
+    start = _start(source)
+    is_wide = start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or b"\0" in start
+    if is_wide:  # without its mark it may be UTF-8 to the letter, with a NUL beside each
+        return "utf-16" if _decodes(source, "utf-16") else "utf-8"
+    known = ("utf-8", "cp1252", "iso8859-1")
     return next((name for name in known if _decodes(source, name)), "utf-8")
 
 
@@ -110,6 +111,8 @@ def text_layout(source: str, file: FileFormat, encoding: str = "utf-8") -> TextL
                 "Name every column of the file, in its order; those that are not under [columns] "
                 "do not exist for anyone.",
             )
+        if records:
+            _check_no_names(records[0], records[1:], file)
         return TextLayout(file.names, separator, skipped, False, tuple(records))
     names = records[0] if records else ()
     if not file.is_header_sure:
@@ -131,8 +134,21 @@ def _decodes(source: str, encoding: str) -> bool:
     return is_text
 
 
+def _start(source: str) -> bytes:
+    with Path(source).open("rb") as file:
+        return file.read(2)
+
+
+def _codec(source: str, encoding: str) -> str:
+    """Return what decodes the file: of UTF-16 without its mark, the order of its bytes."""
+    start = _start(source)
+    if encoding != "utf-16" or b"\0" not in start:
+        return encoding
+    return "utf-16-be" if start[:1] == b"\0" else "utf-16-le"
+
+
 def _decoded(source: str, encoding: str) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder(encoding)()
+    decoder = codecs.getincrementaldecoder(_codec(source, encoding))()
     with Path(source).open("rb") as file:
         while piece := file.read(_PIECE):
             yield decoder.decode(piece)
@@ -170,7 +186,8 @@ def _not_utf8(source: str) -> Refused:
 
 def _beginning(source: str, encoding: str) -> str:
     """Return the first megabyte of the text."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
+    encoding = "utf-8-sig" if encoding == "utf-8" else _codec(source, encoding)
+    decoder = codecs.getincrementaldecoder(encoding)()
     with Path(source).open("rb") as file:
         return decoder.decode(file.read(_PIECE))
 
@@ -255,6 +272,53 @@ def check_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             "The first line looks like a row and not like the names of columns, which are public.",
             "Write a line with the names at the file's beginning, or name the columns on the card: "
             'header = ["person", "age", …]. If they are names indeed, write header = true on it.',
+        )
+
+
+def check_column_names(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
+    """Refuse to propose a card for columns with cells and no name, or with a name of several."""
+    plain = [name.strip().casefold() for name in names]
+    twice = sorted({name for name in plain if name and plain.count(name) > 1})
+    is_nameless = any(not n and any(c) for n, c in zip(plain, columns, strict=True))
+    if not any(plain) and not is_nameless:
+        raise Refused(
+            "source-unreadable",
+            "The file has no names of columns.",
+            "Hand in a file whose first line has the names of its columns.",
+        )
+    if twice or is_nameless:
+        raise Refused(
+            "source-unreadable",
+            f"Several columns are called {twice[0]!r}, letter case and spaces aside."
+            if twice
+            else "Some columns have cells and no name.",
+            "Give each column a name of its own in the first line of the file. If lines stand "
+            "before the one with the names, take them away.",
+        )
+
+
+def _check_no_names(record: Sequence[str], rows: Sequence[Sequence[str]], file: FileFormat) -> None:
+    """Refuse a first line that names the columns, where the card does: it would be one row more."""
+    cells = [cell.strip() for cell in record]
+    columns = [{row[i].strip() for row in rows if i < len(row)} for i in range(len(cells))]
+    kinds = [_kind(column) for column in columns]
+    is_own = any(
+        cell and cell.casefold() == name.strip().casefold()
+        for cell, name in zip(cells, file.names or (), strict=True)
+    )
+    untyped = [
+        cell.casefold() not in NOTHING and not _is_of(cell, kind)
+        for cell, kind in zip(cells, kinds, strict=True)
+        if kind is not None
+    ]
+    recurs = any(cell in column for cell, column in zip(cells, columns, strict=True))
+    if is_own or (len(untyped) > 1 and all(untyped) and not recurs):
+        raise Refused(
+            "source-unreadable",
+            "The card's header names the columns, and the file's first line seems to name them "
+            "as well.",
+            "Take that line away, for it would count as a row; or leave header off the card, and "
+            "use the names of the file.",
         )
 
 

@@ -6,20 +6,14 @@ nobody's to know, whether something *can* be cut is said beside every price and 
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
-from sfumato.core.expression import Case, Constant, Json, Literally, Ref
+from sfumato.core.expression import Case, Constant, Json, Literally
 from sfumato.core.question import Aggregate
-from sfumato.plan.keys import PlanKey
 from sfumato.plan.plan import Plan
 from sfumato.plan.price import Priced
-
-_PLAIN: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", re.ASCII)
-ADVISED: Final = 1_000  # groups that an answer may get by making a key public
+from sfumato.plan.public_keys import public_instead
 
 
 @dataclass(frozen=True)
@@ -154,37 +148,18 @@ def _public_instead(priced: Priced) -> Iterator[str]:
     Choosing keys takes as much of the price as one part more would have (price.py).
     """
     plan = priced.plan
-    private = [key for key in plan.keys if key.keys is None]
-    if priced.selection is None or plan.question.source is not None:
+    if priced.selection is None:
         return
-    sizes = [_numbers_between(plan, key) for key in private]
-    cells = math.prod(key.key.size or 1 for key in plan.keys) * math.prod(s or 0 for s in sizes)
-    if not 0 < cells <= ADVISED:
+    found = public_instead(plan)
+    if found is None:
         return
-    names = [key.of.column for key in private if isinstance(key.of, Ref)]
-    instead = ", ".join(f"FLOOR({_as_sql(name)})" for name in names)
+    names, instead, cells = found
     share = len(plan.aggregates) / (len(plan.aggregates) + 1)
     noise = "half the noise" if share == 1 / 2 else f"about {100 * share:.0f} % of the noise"
     yield (
         f"GROUP BY {instead} instead of {', '.join(names)} shows all {cells:,} groups, with "
         f"{noise}: the card has the bounds, so nothing is paid to choose which groups to show."
     )
-
-
-def _as_sql(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
-
-
-def _numbers_between(plan: Plan, key: PlanKey) -> int | None:
-    """Return how many whole numbers the card's bounds leave a column that is grouped by."""
-    if not isinstance(key.of, Ref):
-        return None
-    column = plan.card.column(key.of.column)
-    if column.type != "integer" or column.step != 1:
-        return None
-    if column.lower is None or column.upper is None:
-        return None
-    return column.upper - column.lower + 1
 
 
 def _plural(count: int, word: str) -> str:

@@ -40,6 +40,7 @@ from sfumato.core.refusal import Bug, Refused
 from sfumato.plan.earlier import Earlier
 from sfumato.plan.foreseen import margin_of_formula
 from sfumato.plan.plan import Bounded, Plan
+from sfumato.plan.public_keys import public_instead
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.verb import Mechanism
 from sfumato.plan.words import expr_in_words
@@ -345,10 +346,12 @@ def _single(event: Event) -> SingleEvent:
 
 def _needs_delta(plan: Plan) -> Refused:
     names = [expr_in_words(key.of) for key in plan.keys if key.keys is None]
+    found = public_instead(plan)
+    whole = "" if found is None else f"GROUP BY {found[1]} shows all {found[2]:,} groups. Or: "
     return Refused(
         "keys-needed",
         f"The card declares no keys for {names[0]!r}, and choosing which to show needs a delta.",
-        "Give --delta 1e-6, group by a column with declared keys or by public bins such as "
+        f"{whole}Give --delta 1e-6, group by a column with declared keys or by public bins such as "
         "FLOOR(age / 10) * 10, or ask the owner to declare keys.",
         column=names[0],
     )

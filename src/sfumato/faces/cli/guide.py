@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.faces.cli.shell import Shell, working
-from sfumato.services.data_sets import is_identifier, is_name
 from sfumato.wire import Refused
 
 
@@ -46,11 +45,12 @@ def _write(target: Path, text: str) -> None:
 
 def proposed(name: str, columns: list[tuple[str, str]], card: Mapping[str, Any]) -> str:
     """Return the text of a card to be filled in; how the file is written is as it was found."""
-    unit = next((c for c, _ in columns if is_identifier(c)), None)
+    unit = str(card.get("unit", ""))
     lines = [
         f"# The card of {name!r}. What stands here is public; a column that is not here does not",
         "# exist for anyone. Bounds and keys come from what you know, never from the rows.",
-        f'unit = {_quoted(unit or "row")}        # a column that names the person, or "row"',
+        *([] if unit else _OPEN),
+        f'unit = {_quoted(unit)}        # a column that names the person, or "row"',
         f"people = {_quoted(name)}        # whose budget is spent; the same people, the same name",
         'version = "1"',
         "# budget = { epsilon = 1.0, delta = 0 }        # for ever; the card is refused without",
@@ -58,18 +58,24 @@ def proposed(name: str, columns: list[tuple[str, str]], card: Mapping[str, Any])
     ]
     if "encoding" in card:
         lines += [f"encoding = {_quoted(card['encoding'])}        # of the file"]
-    if unit:
-        lines += _BOUNDS
-    lines += ["", "[ask]", 'who = ["researchers"]']
+    lines += [*_BOUNDS, "", "[ask]", 'who = ["researchers"]']
     for column, kind in columns:
         lines += [
             "",
             f"[columns.{_quoted(column)}]",
-            *_column(column, kind, card["columns"].get(column, {})),
+            *_column(kind, card["columns"].get(column, {})),
         ]
     return "\n".join(lines) + "\n"
 
 
+_OPEN: Final = [
+    "# Who is protected? No name of a column tells for sure which one names the person. Write it",
+    '# here; or "row", if each row is another person. The card is refused until you do.',
+]
+_DOUBT: Final = (
+    "        # 1.234 is read as about one; if it is a thousand and more: "
+    'decimal = ",", thousands = "."'
+)
 _BOUNDS: Final = [
     "",
     "# How much does one person have? What is beyond these bounds is cut, and no error bar says",
@@ -80,12 +86,14 @@ _BOUNDS: Final = [
 ]
 
 
-def _column(column: str, kind: str, found: Mapping[str, Any]) -> list[str]:
-    if is_identifier(column) or is_name(column):
+def _column(kind: str, found: Mapping[str, Any]) -> list[str]:
+    if found.get("hidden"):
         return ["hidden = true"]
     lines = [f"type = {_quoted(kind)}"]
     formats = ("decimal", "thousands", "format")
     lines += [f"{key} = {_quoted(found[key])}" for key in formats if key in found]
+    if found.get("decimal") == "." and "thousands" not in found:
+        lines[-1] += _DOUBT
     if kind in ("integer", "number"):
         lines += ["# lower =        # without both bounds it cannot be summed", "# upper ="]
         lines += ["# step =         # the grid: 1, 0.01, ..."] if kind == "number" else []

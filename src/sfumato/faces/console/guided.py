@@ -24,7 +24,7 @@ _LIST: Final = re.compile(r"[,\n]")
 def card_of(form: Form) -> dict[str, object]:
     """Return the card that the form spells."""
     made: dict[str, object] = {
-        "unit": form.raw("unit") or "row",
+        "unit": form.raw("unit"),
         "people": form.text("people"),
         "version": form.text("version"),
         "budget": _budget(form, ""),
@@ -37,7 +37,10 @@ def card_of(form: Form) -> dict[str, object]:
     made |= {name: form.raw(name) if form.raw(name) == " " else form.text(name) for name in FILE}
     counts = {name: form.count(name) for name in ("size", "max_groups", "max_rows")}
     made |= {name: count for name, count in counts.items() if count is not None}
-    return {name: value for name, value in made.items() if value not in ("", None)}
+    # a unit that was not chosen is refused; one that is absent would be a row
+    return {
+        name: value for name, value in made.items() if value not in ("", None) or name == "unit"
+    }
 
 
 def words_of(text: str) -> list[str]:

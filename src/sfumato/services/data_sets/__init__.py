@@ -3,7 +3,7 @@
 from sfumato.core.ports import Described
 from sfumato.services.data_sets.card_text import card_shape
 from sfumato.services.data_sets.data_sets import DataSets
-from sfumato.services.data_sets.proposed import is_identifier, is_name, proposed_card
+from sfumato.services.data_sets.proposed import proposed_card
 from sfumato.services.data_sets.source import Source
 
 __all__ = [
@@ -11,7 +11,5 @@ __all__ = [
     "Described",
     "Source",
     "card_shape",
-    "is_identifier",
-    "is_name",
     "proposed_card",
 ]

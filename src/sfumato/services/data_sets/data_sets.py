@@ -28,9 +28,11 @@ from sfumato.core.ports import (
     Engine,
     EngineStopped,
     Listing,
+    Prepared,
     PrepareOrder,
 )
 from sfumato.core.refusal import Refused
+from sfumato.core.rows_text import of_values
 from sfumato.core.windows import windows_stay
 from sfumato.door import (
     OWNER_ONLY,
@@ -360,6 +362,14 @@ class DataSets:
                         "Restore the vault's catalogue.sqlite from its newest backup.",
                     )
 
+    def _read(self, order: PrepareOrder, source: Source) -> Prepared:
+        """Prepare the rows, or refuse in words for what they come in."""
+        try:
+            return self.engine.prepare(order)
+        except Refused as wrong:
+            refused = of_values(wrong) if source.is_plain else wrong
+        raise refused
+
     def _prepare(
         self, card: Card, source: Source, places: tuple[Path, Path], owner: str
     ) -> tuple[TableReport, ...]:
@@ -379,7 +389,7 @@ class DataSets:
             folder=source.folder,
             accept_unreadable=source.accept_unreadable,
         )
-        prepared = self.engine.prepare(order)
+        prepared = self._read(order, source)
         same = prepared.same_people
         if same and source.different_people is None:
             raise Refused(

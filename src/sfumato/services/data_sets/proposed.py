@@ -2,33 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from sfumato.core.expression import Json
 from sfumato.core.ports import Described
 
+NO_UNIT: Final = ""  # is no unit: a card with it is refused until its owner has written one
+_PERSON: Final = frozenset(
+    {
+        "person", "patient", "participant", "subject", "respondent", "pat", "pt", "proband",
+        "probandin", "teilnehmer", "teilnehmerin", "mrn", "pid", "ssn",
+    }
+)  # fmt: skip
+_NUMBER: Final = frozenset(
+    {
+        "id", "identifier", "no", "nr", "num", "number", "key", "code", "pseudonym", "uid", "uuid",
+        "source", "value",
+    }
+)  # fmt: skip
+
 
 def proposed_card(name: str, found: Described) -> Json:
-    """Return a card to be filled in; without a budget and bounds from knowledge it is refused."""
-    columns = found.columns
-    unit = next((column for column, _ in columns if is_identifier(column)), None)
+    """Return a card to be filled in; without a budget and bounds from knowledge it is refused.
+
+    Where names do not tell which column names the person, the unit is left open: a wrong one, or
+    a row where it is a person, would be a weaker promise, and nobody would notice.
+    """
+    unit = _person(found.columns)
     card: Json = {
-        "unit": unit or "row",
+        "unit": unit or NO_UNIT,
         "people": name,
         "version": "1",
         "nulls": ["", "n/a", "NA"],
         "ask": {"who": ["researchers"]},
         "columns": {
-            column: _column(column, kind, found.formats.get(column, {})) for column, kind in columns
+            column: _column(column, kind, found.formats.get(column, {}), unit)
+            for column, kind in found.columns
         },
+        "max_groups": 1,
+        "max_rows": 1,
     }
     if found.encoding != "utf-8":
         card["encoding"] = found.encoding
-    return {**card, "max_groups": 1, "max_rows": 1} if unit else card
+    return card
 
 
-def _column(column: str, kind: str, formats: Mapping[str, str]) -> Json:
-    if is_identifier(column) or is_name(column):
+def _person(columns: Sequence[tuple[str, str]]) -> str | None:
+    """Return the column that names the person, if there is one alone that can."""
+    names = [name for name, _ in columns]
+    spoken = [name for name in names if _names_a_person(name)]
+    identifiers = [name for name in names if is_identifier(name)]
+    both = [name for name in spoken if name in identifiers]
+    found = both or spoken or identifiers
+    return found[0] if len(found) == 1 else None
+
+
+def _names_a_person(column: str) -> bool:
+    """Say whether a column is called like a person, or like their number: patient, person_id."""
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column.strip())  # PatientID is Patient ID
+    words = [word for word in re.split(r"[\W_]+", parts.casefold()) if word]
+    rest = [word for word in words if word not in _NUMBER]
+    return len(rest) == 1 and (rest[0] in _PERSON or _without_ending(rest[0]) in _PERSON)
+
+
+def _without_ending(word: str) -> str:
+    """Return the word without what says that it is a number: PatNr, patientid."""
+    return re.sub(r"(id|nr|no|nummer|code)$", "", word)
+
+
+def _column(column: str, kind: str, formats: Mapping[str, str], unit: str | None) -> Json:
+    if column == unit or is_identifier(column) or is_name(column) or _names_a_person(column):
         return {"hidden": True}
     return {"type": kind, **formats}
 

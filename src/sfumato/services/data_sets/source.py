@@ -31,6 +31,7 @@ class Source:
         """Return the file of each of the card's tables, its own first, or refuse."""
         self._check_formats(card)
         self._check_accepted(card)
+        check_keys(card)
         given = {name.casefold(): path for name, path in self.tables.items()}
         own = SourceFile(self._own(card), self.inner_table)
         files = (own, *(self._file(table, given) for table in card.tables))
@@ -119,3 +120,21 @@ class Source:
             f"No file was given for the table {table.name!r}.",
             f"Add --with {table.name}=FILE.",
         )
+
+
+def check_keys(card: Card) -> None:
+    """Refuse a key that stands under nulls as well: no cell would ever be read as that key.
+
+    It is not a part of reading a card, since a stored one has to be read for ever.
+    """
+    nulls = {word.strip() for word in card.nulls}
+    for table in card.every_table:
+        for column in table.columns:
+            twice = [key.text for key in column.keys or () if key.text.strip() in nulls]
+            if twice:
+                raise Refused(
+                    "bad-card",
+                    f"The card has {twice[0]!r} under nulls, and as a key of {column.name!r}: "
+                    "cells with it would count as empty, and the key would have none.",
+                    "Take it away from the keys or from nulls.",
+                )

@@ -1,0 +1,41 @@
+"""Find public keys that a question could group by instead of private ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from sfumato.core.columns import sql_name
+from sfumato.core.expression import Ref
+from sfumato.plan.keys import PlanKey
+from sfumato.plan.plan import Plan
+
+ADVISED: Final = 1_000  # groups that an answer may get by making a key public
+
+
+def public_instead(plan: Plan) -> tuple[list[str], str, int] | None:
+    """Return private keys, how to group by all whole numbers between their bounds, and how many.
+
+    None if a key has no such bounds, or there would be too many groups.
+    """
+    if plan.question.source is not None:
+        return None
+    private = [key for key in plan.keys if key.keys is None]
+    sizes = [_numbers_between(plan, key) for key in private]
+    cells = math.prod(key.key.size or 1 for key in plan.keys) * math.prod(s or 0 for s in sizes)
+    if not 0 < cells <= ADVISED:
+        return None
+    names = [key.of.column for key in private if isinstance(key.of, Ref)]
+    return names, ", ".join(f"FLOOR({sql_name(name)})" for name in names), cells
+
+
+def _numbers_between(plan: Plan, key: PlanKey) -> int | None:
+    """Return how many whole numbers the card's bounds leave a column that is grouped by."""
+    if not isinstance(key.of, Ref):
+        return None
+    column = plan.card.column(key.of.column)
+    if column.type != "integer" or column.step != 1:
+        return None
+    if column.lower is None or column.upper is None:
+        return None
+    return column.upper - column.lower + 1
