@@ -223,6 +223,7 @@ def _site(held: ExitStack, folder: Path, place: int) -> LocalSite:
     rows = parquet(folder / "rows.parquet", lines)
     ink = {"type": "integer", "lower": 0, "upper": 16}
     card = {
+        "unit": "row",
         "people": f"of-site{place}",
         "budget": {"epsilon": 1000, "delta": Decimal("1e-3")},
         "limits": {"rows": 10 * ROWS},

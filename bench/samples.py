@@ -102,6 +102,7 @@ def _plan(card: Card, sample: Fraction) -> TrainPlan:
 def _card() -> dict[str, object]:
     ink = {"type": "integer", "lower": 0, "upper": 16}
     return {
+        "unit": "row",
         "budget": {"epsilon": 1000, "delta": Decimal("1e-3")},
         "limits": {"rows": 2 * ROWS},
         "columns": {

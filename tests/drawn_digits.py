@@ -57,6 +57,7 @@ def digits_card(people: str, rows: int, epsilon: float = 100) -> dict[str, Any]:
     """Return the card of a site's pictures."""
     inks = {name: {"type": "integer", "lower": 0, "upper": INK} for name in FEATURES}
     return {
+        "unit": "row",
         "people": people,
         "budget": {"epsilon": epsilon, "delta": Decimal("1e-3")},
         "limits": {"rows": 10 * rows},

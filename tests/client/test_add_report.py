@@ -31,7 +31,7 @@ def add(
 ) -> dict[str, Any]:
     """Add it as of people of its own, and return the report of its table."""
     accepted = more.pop("accept_unreadable", ())
-    shape = {"people": name, "budget": BUDGET, "columns": columns, **more}
+    shape = {"unit": "row", "people": name, "budget": BUDGET, "columns": columns, **more}
     added = vault.add(name, source, shape, different_people="the board", accept_unreadable=accepted)
     assert added.report is not None
     (table,) = added.report["tables"]
@@ -247,7 +247,8 @@ def test_the_report_is_printed_and_prints_no_number(tmp_path: Path) -> None:
     place = make_vault(tmp_path)
     numbers(tmp_path, ["7"] * 70 + ["700"] * 30)
     (tmp_path / "c.toml").write_text(
-        "budget = { epsilon = 1 }\n[columns.x]\ntype = 'integer'\nlower = 0\nupper = 9\n"
+        "unit = 'row'\nbudget = { epsilon = 1 }\n"
+        "[columns.x]\ntype = 'integer'\nlower = 0\nupper = 9\n"
     )
     done = run(place, "add", "few", str(tmp_path / "n.csv"), "--card", str(tmp_path / "c.toml"))
     assert done.returncode == 0, done.stderr
@@ -261,7 +262,9 @@ def test_the_report_is_printed_and_prints_no_number(tmp_path: Path) -> None:
 def test_the_command_accepts_what_is_named(tmp_path: Path) -> None:
     place = make_vault(tmp_path)
     numbers(tmp_path, ["7,5"] * 40)
-    (tmp_path / "c.toml").write_text("budget = { epsilon = 1 }\n[columns.x]\ntype = 'number'\n")
+    (tmp_path / "c.toml").write_text(
+        "unit = 'row'\nbudget = { epsilon = 1 }\n[columns.x]\ntype = 'number'\n"
+    )
     words = ("add", "few", str(tmp_path / "n.csv"), "--card", str(tmp_path / "c.toml"))
     refused = run(place, *words)
     assert refused.returncode == 3

@@ -309,7 +309,7 @@ def test_what_is_left_is_the_least_of_all_who_pay(tmp_path: Path, source: Path) 
 def test_noise_that_cannot_be_drawn_is_refused_at_its_price_and_at_once(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "fine.csv", ("x",), [(1,)])
     text = (
-        "budget = { epsilon = 9 }\n[limits]\nrows = 100\n"
+        'unit = "row"\nbudget = { epsilon = 9 }\n[limits]\nrows = 100\n'
         '[columns.x]\ntype = "number"\nlower = 0\nupper = 4500\nstep = 1e-12\n'
     )
     with open_with(tmp_path, "fine", source, text) as vault:

@@ -17,6 +17,7 @@ from sfumato.core.noise.kind import Noise
 from vaults import open_with, write_csv
 
 CARD = """
+unit = "row"
 budget = { epsilon = 100, delta = 1e-3 }
 [columns.sex]
 type = "text"

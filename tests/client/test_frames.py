@@ -114,7 +114,11 @@ def test_formats_of_a_text_are_not_for_frames(vault: OpenVault) -> None:
 def test_numbers_that_are_texts_in_a_frame_are_judged_as_such(vault: OpenVault) -> None:
     frame = pd.DataFrame({"x": ["70,5", "80,1"] * 20})
     with pytest.raises(Refused, match="cells-unreadable"):
-        vault.add("texts", frame, {"budget": {"epsilon": 1}, "columns": {"x": COLUMNS["x"]}})
+        vault.add(
+            "texts",
+            frame,
+            {"unit": "row", "budget": {"epsilon": 1}, "columns": {"x": COLUMNS["x"]}},
+        )
 
 
 def test_a_frame_is_another_table_of_a_card(vault: OpenVault, tmp_path: Path) -> None:

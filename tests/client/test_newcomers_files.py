@@ -156,7 +156,7 @@ def test_a_card_says_of_points_that_they_may_be_thousands(
 def test_a_comma_before_three_digits_is_hinted_at_in_both_ways(
     vault: OpenVault, tmp_path: Path
 ) -> None:
-    shape = {"budget": BUDGET, "columns": {"x": PAID}}
+    shape = {"unit": "row", "budget": BUDGET, "columns": {"x": PAID}}
     with pytest.raises(Refused, match="only you know which") as refused:
         vault.add("commas", written(tmp_path, "n;x\n" + "1;12,500\n2;850\n" * 9), shape)
     assert 'decimal = "," or with thousands = ","' in refused.value.next_step
@@ -165,7 +165,12 @@ def test_a_comma_before_three_digits_is_hinted_at_in_both_ways(
 def test_a_line_of_names_is_no_row_where_the_card_names_the_columns(
     vault: OpenVault, tmp_path: Path
 ) -> None:
-    shape = {"budget": BUDGET, "header": ["n", "first", "second"], "columns": {"second": PAID}}
+    shape = {
+        "unit": "row",
+        "budget": BUDGET,
+        "header": ["n", "first", "second"],
+        "columns": {"second": PAID},
+    }
     for line in ("id,value,value\n", "n,x,y\n"):
         with pytest.raises(Refused, match="seems to name them as well") as refused:
             vault.add("twice", written(tmp_path, line + "1,2,3\n2,5,6\n" * 9), shape)
@@ -179,7 +184,7 @@ def test_a_line_of_names_is_no_row_where_the_card_names_the_columns(
 def test_a_key_that_means_no_value_is_refused(vault: OpenVault, tmp_path: Path, key: str) -> None:
     """It was answered with 0 ± 0, however many rows had it."""
     column = {"type": "text", "keys": ["pos", key]}
-    shape = {"budget": BUDGET, "nulls": ["", key], "columns": {"x": column}}
+    shape = {"unit": "row", "budget": BUDGET, "nulls": ["", key], "columns": {"x": column}}
     source = written(tmp_path, "n;x\n" + f"1;pos\n2;{key}\n" * 9)
     with pytest.raises(Refused, match="under nulls, and as a key") as refused:
         vault.add("keys", source, shape)
@@ -192,9 +197,14 @@ def test_every_unreadable_column_is_named_with_what_accepts_it(
     columns = dict.fromkeys(("x", "y"), PAID)
     source = written(tmp_path, "n;x;y\n" + "1;a;b\n2;c;d\n" * 9)
     with pytest.raises(Refused) as refused:
-        vault.add("both", source, {"budget": BUDGET, "columns": columns})
+        vault.add("both", source, {"unit": "row", "budget": BUDGET, "columns": columns})
     assert "--accept-unreadable 'x' --accept-unreadable 'y'" in refused.value.next_step
-    vault.add("both", source, {"budget": BUDGET, "columns": columns}, accept_unreadable=["x", "y"])
+    vault.add(
+        "both",
+        source,
+        {"unit": "row", "budget": BUDGET, "columns": columns},
+        accept_unreadable=["x", "y"],
+    )
 
 
 def test_a_frame_of_texts_is_told_to_hold_values(vault: OpenVault) -> None:
@@ -202,7 +212,7 @@ def test_a_frame_of_texts_is_told_to_hold_values(vault: OpenVault) -> None:
     frame = pd.DataFrame({"x": ["70,5", "61,5"] * 9, "day": ["29.02.2024"] * 18})
     for column, shape in (("x", PAID), ("day", {"type": "date"})):
         with pytest.raises(Refused, match="A frame") as refused:
-            vault.add("frame", frame, {"budget": BUDGET, "columns": {column: shape}})
+            vault.add("frame", frame, {"unit": "row", "budget": BUDGET, "columns": {column: shape}})
         assert refused.value.code == "cells-unreadable"
         assert "decimal =" not in refused.value.next_step
         assert refused.value.__context__ is None
@@ -211,7 +221,9 @@ def test_a_frame_of_texts_is_told_to_hold_values(vault: OpenVault) -> None:
 def test_truths_of_a_frame_with_gaps_are_read(vault: OpenVault) -> None:
     """Pandas makes 1.0 and 0.0 of truths among which one is missing."""
     frame = pd.DataFrame({"x": [1.0, 0.0, 1.0, None] * 9})
-    vault.add("truths", frame, {"budget": BUDGET, "columns": {"x": {"type": "boolean"}}})
+    vault.add(
+        "truths", frame, {"unit": "row", "budget": BUDGET, "columns": {"x": {"type": "boolean"}}}
+    )
     answer = vault["truths"].where(x=True).count().ask(epsilon=400)
     assert answer.rows[0][0] == pytest.approx(18, abs=0.5)
 
@@ -220,7 +232,7 @@ def test_whole_numbers_without_a_delta_are_told_how_they_are_all_shown(
     vault: OpenVault, tmp_path: Path
 ) -> None:
     column = {"type": "integer", "lower": 1, "upper": 2}
-    shape = {"budget": BUDGET, "columns": {"sex at birth": column}}
+    shape = {"unit": "row", "budget": BUDGET, "columns": {"sex at birth": column}}
     vault.add("whole", written(tmp_path, "n;sex at birth\n" + "1;1\n2;2\n" * 9), shape)
     data = vault["whole"]
     with pytest.raises(Refused) as refused:
@@ -250,7 +262,7 @@ def test_the_report_says_where_every_decimal_mark_may_be_one_of_thousands(
     spelled, is_said = MARKED[cells]
     text = "n;x\n" + "".join(f"1;{cell}\n" for cell in cells.split() * 9)
     name = f"marked{list(MARKED).index(cells)}"
-    shape = {"budget": BUDGET, "columns": {"x": {**PAID, **spelled}}}
+    shape = {"unit": "row", "budget": BUDGET, "columns": {"x": {**PAID, **spelled}}}
     added = vault.add(name, written(tmp_path, text), shape, different_people="the board")
     assert added.report is not None
     assert ("every decimal mark has three digits" in str(added.report)) == is_said
@@ -266,7 +278,20 @@ def test_utf_16_without_its_mark_is_no_text_with_a_nul_beside_every_letter(
     found: Any = vault.proposed("wide", source)  # Any: JSON of the wire
     assert found["card"]["encoding"] == "utf-16"
     assert list(found["card"]["columns"]) == ["id", "size"]
-    shape = {"budget": BUDGET, "encoding": "utf-16", "columns": {"size": PAID}}
+    shape = {"unit": "row", "budget": BUDGET, "encoding": "utf-16", "columns": {"size": PAID}}
     vault.add(f"wide-{order}", source, shape, different_people="the board")
     answer = vault[f"wide-{order}"].count("size").ask(epsilon=400)
     assert answer.rows[0][0] == pytest.approx(18, abs=0.5)
+
+
+@pytest.mark.parametrize("unit", [None, ""])
+def test_a_new_card_says_whom_it_protects(
+    vault: OpenVault, tmp_path: Path, unit: str | None
+) -> None:
+    said = {} if unit is None else {"unit": unit}
+    with pytest.raises(Refused, match=r"[Uu]nit") as refused:
+        vault.add(
+            "whose", written(tmp_path, "who,x\n" + "1,2\n1,3\n" * 9), {**said, "budget": BUDGET}
+        )
+    assert refused.value.code == "bad-card"
+    assert "whose" not in [one["data_set"] for one in vault.call("data-sets", {})["data_sets"]]

@@ -201,7 +201,7 @@ def name_of(title: str) -> str:
 def add(vault: OpenVault, title: str, source: Path) -> Added:
     """Add a file by its card; the files are alike, and a second person says they are of others."""
     file, name = FILES[title], name_of(title)
-    shape = {"budget": BUDGET, "people": name, "columns": file.columns, **file.more}
+    shape = {"unit": "row", "budget": BUDGET, "people": name, "columns": file.columns, **file.more}
     return vault.add(name, source, shape, different_people="the board")
 
 
@@ -241,7 +241,7 @@ def test_a_file_that_the_card_does_not_describe_is_refused_with_what_to_write(
     vault: OpenVault, tmp_path: Path, title: str
 ) -> None:
     file, (code, words) = FILES[title], CAUSES[title]
-    bare = {"budget": BUDGET, "columns": plain(file.columns)}
+    bare = {"unit": "row", "budget": BUDGET, "columns": plain(file.columns)}
     with pytest.raises(Refused) as refused:
         vault.add(f"{name_of(title)}-bare", file.written(tmp_path / "f"), bare)
     assert refused.value.code == code
@@ -289,7 +289,7 @@ def test_what_other_programs_write_and_we_cannot_read_is_refused_with_its_cause(
     source = tmp_path / "odd.csv"
     source.write_bytes(text.encode())
     with pytest.raises(Refused) as refused:
-        vault.add("odd", source, {"budget": BUDGET, "columns": {"x": column}})
+        vault.add("odd", source, {"unit": "row", "budget": BUDGET, "columns": {"x": column}})
     assert refused.value.code == code
     assert word in f"{refused.value.cause} {refused.value.next_step}"
 
@@ -304,11 +304,16 @@ def test_the_same_people_are_known_again_in_another_spelling(
     comma = "".join(f"{x:.1f};{d:%d.%m.%Y}\n".replace(".", ",", 1) for _, x, d in rows)
     german = tmp_path / "de.csv"
     german.write_text("kg;am\n" + comma)
-    plain_card = {"people": "en", "budget": BUDGET, "columns": {"kg": WEIGHT, "am": DAY}}
+    plain_card = {
+        "unit": "row",
+        "people": "en",
+        "budget": BUDGET,
+        "columns": {"kg": WEIGHT, "am": DAY},
+    }
     vault.add("en", english, plain_card, different_people="the board")
     before = sorted(vault.house.folder.glob("tables/*"))
     with pytest.raises(Refused, match="'en'") as refused:
-        vault.add("de", german, {"people": "de", "budget": BUDGET, "columns": {
+        vault.add("de", german, {"unit": "row", "people": "de", "budget": BUDGET, "columns": {
             "kg": COMMA, "am": GERMAN}})  # fmt: skip
     assert refused.value.code == "same-people"
     assert sorted(vault.house.folder.glob("tables/*")) == before  # no report either
@@ -325,6 +330,13 @@ def test_formats_are_for_texts_and_not_for_numbers_of_a_parquet_file(
         connection.execute(f"COPY (SELECT * FROM ({made}), range(30)) TO '{source}'")
     number = {"type": "number", "lower": 0, "upper": 5000, "step": 0.1}
     columns = {"x": number, "y": number, "z": number, "d": GERMAN}
-    shape = {"people": "pq", "budget": BUDGET, "decimal": ",", "thousands": ".", "columns": columns}
+    shape = {
+        "unit": "row",
+        "people": "pq",
+        "budget": BUDGET,
+        "decimal": ",",
+        "thousands": ".",
+        "columns": columns,
+    }
     vault.add("pq", source, shape, different_people="the board")
     assert set(stored(vault, "pq", 4)) == {(15, 15, 15000, date(2024, 2, 29))}

@@ -448,6 +448,7 @@ def test_a_run_that_is_not_well_declared_is_refused(vault: OpenVault, wrong: Any
 def test_rows_of_nobody_have_no_blocks(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "t.csv", ("height",), [(170,)])
     with sfumato.open(make_vault(tmp_path)) as vault:
-        text = 'budget = { epsilon = 1 }\n[columns.height]\ntype = "number"\nlower = 0\nupper = 300'
+        column = '[columns.height]\ntype = "number"\nlower = 0\nupper = 300'
+        text = f'unit = "row"\nbudget = {{ epsilon = 1 }}\n{column}'
         vault.add("town", source, card(text))
         assert code_of(lambda: submitted(vault)) == "bad-pipeline"

@@ -44,6 +44,7 @@ def a_site(held: ExitStack, folder: Path) -> site_demo.LocalSite:
     source = parquet(folder / "rows.parquet", [[*INKS, TARGET], *rows])
     ink = {"type": "integer", "lower": 0, "upper": 16}
     card: dict[str, Any] = {
+        "unit": "row",
         "people": f"of-{folder.name}",
         "budget": {"epsilon": 100, "delta": Decimal("1e-3")},
         "limits": {"rows": 10 * ROWS},

@@ -19,7 +19,7 @@ from vaults import make_vault, write_csv
 OTHERS: Final = {"ada": 403, "olga": 404, "otto": 403, "vera": 403}
 ROLES: Final = {"ada": "researcher", "olga": "owner", "otto": "operator", "vera": "auditor"}
 CARD: Final[dict[str, Any]] = {
-    "budget": {"epsilon": 1}, "ask": {"who": ["researchers"]},
+    "unit": "row", "budget": {"epsilon": 1}, "ask": {"who": ["researchers"]},
     "columns": {"x": {"type": "number", "lower": 0, "upper": 9, "step": 1}},
 }  # fmt: skip
 

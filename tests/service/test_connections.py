@@ -293,7 +293,7 @@ def test_what_fails_says_nothing_of_a_value_and_leaves_nothing(house: House, tab
 
 
 def test_where_the_rows_are_is_said_once(house: House) -> None:
-    one: dict[str, object] = {"name": "x", "card": {"budget": {"epsilon": 1}}}
+    one: dict[str, object] = {"name": "x", "card": {"unit": "row", "budget": {"epsilon": 1}}}
     both = {**one, "upload": "0" * 24, "connection": "clinic", "table": "visits"}
     for body in (one, both, {**one, "connection": "clinic"}):
         assert house.call("POST", "/v1/data-sets", body)[0] == 400

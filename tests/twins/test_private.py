@@ -313,7 +313,7 @@ def test_a_person_with_many_rows_moves_each_count_by_one(tmp_path: Path) -> None
 
 
 def test_rows_of_nobody_have_a_twin_too(tmp_path: Path) -> None:
-    text = 'budget = { epsilon = 50 }\n[columns.sick]\ntype = "boolean"\n'
+    text = 'unit = "row"\nbudget = { epsilon = 50 }\n[columns.sick]\ntype = "boolean"\n'
     source = write_csv(tmp_path / "x.csv", ("sick",), [("yes",)] * 300 + [("no",)] * 100)
     with open_with(tmp_path, "rows", source, text) as opened:
         found = opened["rows"].dp_twin(epsilon=10, seed="s").rows()

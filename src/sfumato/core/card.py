@@ -211,6 +211,15 @@ def read_card(name: str, shape: Mapping[str, object]) -> Card:
     )
 
 
+def check_unit(shape: Mapping[str, object]) -> None:
+    """Refuse a new card that does not say whom it protects; cards of before protect rows."""
+    if "unit" not in shape:
+        raise bad_card(
+            'the card does not say whom it protects: write unit = "COLUMN" with the column that '
+            'names the person, or unit = "row" if no person has several rows'
+        )
+
+
 def _unit(word: object) -> str:
     if word == "":  # as proposed where no name of a column tells
         raise bad_card('unit is empty: write the column that names the person, or "row"')

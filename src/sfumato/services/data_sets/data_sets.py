@@ -17,7 +17,7 @@ from sfumato.core.add_report import TableReport
 from sfumato.core.asked import own_listing
 from sfumato.core.at_rest import AtRest
 from sfumato.core.budget import EPSILON_UNITS, Budget, read_delta, read_epsilon
-from sfumato.core.card import Card, read_card
+from sfumato.core.card import Card, check_unit, read_card
 from sfumato.core.card_shown import card_json
 from sfumato.core.expression import Json
 from sfumato.core.filters import Cap, cap_of, is_raised
@@ -88,6 +88,7 @@ class DataSets:
         self, name: str, source: Source, shape: Mapping[str, object], owner: str = OWNER
     ) -> Card:
         """Prepare the source, make the card the current version, and sign it into the ledger."""
+        check_unit(shape)
         shape = source.with_description(shape)
         with one_at_a_time(self.folder / "add.lock"):
             return self._add(read_card(name, shape), source, shape, owner)
@@ -207,6 +208,7 @@ class DataSets:
 
     def check_card(self, name: str, shape: Mapping[str, object], owner: str) -> str:
         """Return whose rows these are; or refuse a card that contradicts one that was signed."""
+        check_unit(shape)
         card = read_card(name, shape)
         self._check_owner(card, owner)
         for signed in self.catalogue.cards():
