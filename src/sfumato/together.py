@@ -1,4 +1,4 @@
-"""Acts that wait at once are done together: one sync of the disk serves them all.
+"""Group commit: acts that wait at once are done together, and one sync of the disk serves all.
 
 Whoever comes first leads. What comes while a leader is busy waits, and is done next, all of it in
 one go and in the order of its coming; each act is still accepted or refused by itself. Nobody is

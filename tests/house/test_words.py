@@ -89,7 +89,7 @@ def test_no_source_file_is_longer_than_900_lines() -> None:
     assert long == {}
 
 
-@pytest.mark.parametrize("lock", ["core.lock", "dev.lock", "lowest.lock", "serve.lock", "uv.lock"])
+@pytest.mark.parametrize("lock", sorted(path.name for path in ROOT.glob("requirements/*")))
 def test_a_locked_list_names_hashes_and_no_registry(lock: str) -> None:
     text = (ROOT / "requirements" / lock).read_text()
     assert "--hash=sha256:" in text

@@ -8,6 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
+from trove_classifiers import classifiers
 
 ROOT = Path(__file__).parents[2]
 FIRST_QUESTION = """
@@ -93,6 +95,22 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: Path) -> None:
     assert {name.rsplit("/", 1)[-1] for name in packed - ours} == {
         "METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE",
     }  # fmt: skip
+
+
+def test_the_wheel_says_what_a_package_index_shows(wheel: Path) -> None:
+    packed = zipfile.ZipFile(wheel)
+    (place,) = [name for name in packed.namelist() if name.endswith(".dist-info/METADATA")]
+    said = Metadata.from_email(packed.read(place))  # refuses what an index would refuse
+    assert said.name == "sfumato"
+    assert said.description == (ROOT / "README.md").read_text("utf-8")
+    assert said.description_content_type == "text/markdown"
+    assert (said.license_expression, said.license_files) == ("Apache-2.0", ["LICENSE"])
+    assert said.author
+    assert said.summary
+    assert said.keywords
+    assert set(said.classifiers or ()) <= classifiers
+    is_typed = (ROOT / "src" / "sfumato" / "py.typed").is_file()
+    assert ("Typing :: Typed" in (said.classifiers or ())) == is_typed
 
 
 def test_two_builds_are_the_same_byte_for_byte(wheel: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-START: Final = ("README.md", "docs/start-here.md")
+START: Final = ("README.md", "docs/start-here.md", "docs/glossary.md")
 HOW: Final = ("owner", "researcher", "respondent", "auditor", "teacher")
 # What a reader needs first stands first; a page that is not named here comes after these.
 GUIDES: Final = (
@@ -16,7 +16,10 @@ GUIDES: Final = (
     "airlock", "sites", "federated", "flower", "local", "lab", "lab-attacks", "lab-attacks-models",
     "lab-bounds", "lab-audit", "audit", "figures",
 )  # fmt: skip
-INSIDE: Final = ("docs/house.md", "INVARIANTS.md", "docs/decisions/dependencies.md", "CHANGELOG.md")
+INSIDE: Final = (
+    "docs/house.md", "INVARIANTS.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md",
+    "docs/decisions/dependencies.md", "CHANGELOG.md",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

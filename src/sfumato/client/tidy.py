@@ -1,4 +1,4 @@
-"""Answers made tidy: cells that agree with their margins, counts whole and not negative; free.
+"""Post-processing that tidies an answer: cells agree with margins, counts are whole; it is free.
 
 Two steps, both on released numbers only. The linear one is generalised least squares with the
 known noise: with cells y of variance D, margins m of variance M and A the sums that they stand for,

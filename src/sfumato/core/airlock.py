@@ -1,4 +1,4 @@
-"""The airlock: files that no noise could make private leave only by the word of several reviewers.
+"""The airlock is output checking: files that can't have noise leave only by several reviewers.
 
 A request is a value; each act gives the next one, or refuses. It holds nothing that rows have
 touched: the files, their hashes and what the checks found are kept apart (`ports` below), and a

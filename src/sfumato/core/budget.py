@@ -1,4 +1,8 @@
-"""Exact epsilon, delta and rho: read strictly, kept as fractions, charged in whole units."""
+"""The privacy budget in exact numbers: epsilon, delta and rho.
+
+They are read strictly, kept as fractions, and charged in whole units. A debt is rounded up, a cap
+down.
+"""
 
 from __future__ import annotations
 

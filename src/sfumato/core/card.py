@@ -1,4 +1,8 @@
-"""The data card the owner signs: what may be known of a data set before any question is asked."""
+"""The data card that the owner signs: what anyone may know of a data set before a question.
+
+It names the privacy unit (the column of the person, or each row), the default contribution bounds
+of a person (`max_groups`, `max_rows`), and the privacy budget of the people in the rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What releases add up to: rho-zCDP in epsilon and delta and back, never in our own favour.
+"""The accountant's composition: sums of rho-zCDP in epsilon and delta, never in our own favour.
 
 One bound (proof: compose.proof.md) serves all three conversions: rho-zCDP implies
 (epsilon, delta)-DP with ln delta = t(1+t) rho - t epsilon - kappa(t), for EVERY t = alpha - 1 > 0,

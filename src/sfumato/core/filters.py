@@ -1,4 +1,8 @@
-"""The privacy filter: whether one more release may be accepted (soundness rule 3)."""
+"""The privacy filter: whether one more release fits under a cap, whatever was asked before.
+
+The accountant adds up epsilon and delta in one test, rho in the other. A release is charged if the
+sums with it fit in one of the two tests (soundness rule 3; filters.proof.md).
+"""
 
 from __future__ import annotations
 

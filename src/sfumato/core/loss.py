@@ -1,4 +1,4 @@
-"""Privacy-loss events, append-only, and what each costs in whole units.
+"""The events of the accountant: the privacy loss of each release, in whole units.
 
 A stored name is a promise: a ledger written today replays to the same sums for ever. A new
 meaning gets a new name; the formulas under an old name never change.

@@ -1,4 +1,4 @@
-"""Intervals for a ratio of two noisy integers, from released values only (soundness rule 4).
+"""Confidence intervals for a ratio of two noisy integers, from released values only.
 
 Fieller's idea: theta is plausible when |S - theta*N| is what the noise X - theta*Y can do. The
 tail of X - theta*Y is known in closed form for Laplace and for Gaussian noise; the discrete

@@ -1,4 +1,4 @@
-"""From Renyi divergences of whole orders to epsilon and delta, never in our own favour.
+"""From Rényi DP at whole orders to epsilon and delta, never in our own favour.
 
 The bound is that of compose.py for one order alone (proof: compose.proof.md): a divergence of at
 most R at order 1 + t implies (epsilon, delta)-DP with epsilon = R - (ln delta + kappa(t)) / t. It

@@ -1,4 +1,4 @@
-"""What a mechanism costs of which everybody is a part by a secret coin of their own.
+"""Amplification by Poisson subsampling: everybody is in by a secret coin of their own.
 
 Whoever is in only with a chance q, by a coin that nobody sees, moves less than somebody who is in:
 divergences of whole orders of the mechanism itself give those of the sampled one, in both

@@ -1,4 +1,4 @@
-"""Sealed[T]: a value that rows have touched, held so that it cannot slip out."""
+"""A sealed value, Sealed[T]: rows have touched it, and it is held so that it cannot slip out."""
 
 from __future__ import annotations
 

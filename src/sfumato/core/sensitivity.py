@@ -1,4 +1,6 @@
-"""How far one row can move a query, exactly, in whole steps, when it is added or removed.
+"""The sensitivity of a query to one row, exactly, in whole steps.
+
+Neighbouring data sets differ in one privacy unit with all its rows: they are added or removed.
 
 A person with several rows in several cells moves an answer by that many times as much; plan.py
 multiplies. Held by brute force in tests/core/test_sensitivity.py.

@@ -1,4 +1,4 @@
-"""door.release: plan, price, charge, read, noise, record. The only way from private to public."""
+"""The guarded release: plan, price, charge, read, noise, record. The only way out for a number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounding and adding up in whole numbers, a range of persons at a time (ranks.proof.md).
+"""Enforce contribution bounds and add up integers, a range of persons at a time (ranks.proof.md).
 
 Rows come from DuckDB person by person. One 64-bit word a row, `person | order of the cell | place`,
 is sorted; then one pass cuts each person's rows of a cell, keeps their first cells, and adds up.

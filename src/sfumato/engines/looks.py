@@ -1,4 +1,4 @@
-"""Counts that wait at once are looked at in one go: the rows are read once for all of them.
+"""The batcher of concurrent counts: one scan of the rows serves all that wait at once.
 
 Each is what it would be alone. Where a go fails, each of it is asked by itself, so that nobody's
 question stops another's. Where the host ended its worker, each is told so.

@@ -1,4 +1,6 @@
-"""Training over sites: round by round, what comes back is a noisy sum, and the model moves by it.
+"""Training over sites: DP-SGD, or DP-FedAvg where sites take steps by themselves.
+
+Round by round a noisy sum comes back, and the model moves by it.
 
 Whoever convenes learns that sum and nothing else; what is made of it (rates, momentum, averages) is
 arithmetic on released numbers. Needs no PyTorch.

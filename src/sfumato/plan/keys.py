@@ -1,4 +1,7 @@
-"""What a question groups by: which keys are public and all answered, and which stay private."""
+"""What a question groups by: public keys or private keys.
+
+Every public key is answered. A private key is shown only if partition selection keeps it.
+"""
 
 from __future__ import annotations
 

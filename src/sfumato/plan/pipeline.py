@@ -1,7 +1,7 @@
-"""A pipeline: a stranger's program over blocks of people; its terms, fixed before any row.
+"""A pipeline is sample and aggregate: a stranger's program runs on blocks of people.
 
-Everything here is a function of the manifest and the card. Why the price holds whatever the
-program does: core/noise/blocks.proof.md and median.proof.md.
+Its terms are fixed before any row is read: everything here is a function of the manifest and the
+card. Why the price holds whatever the program does: core/noise/blocks.proof.md and median.proof.md.
 """
 
 from __future__ import annotations

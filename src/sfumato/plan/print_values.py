@@ -142,7 +142,7 @@ def _floor_division(top: Text, bottom: Text, dialect: Dialect) -> Text:
 
 
 def _clamped(of: Text, lower: Constant | None, upper: Constant | None) -> Text:
-    """Print the clamp with its guard: LEAST and GREATEST skip nulls."""
+    """Print the clamping of a value, with its guard: LEAST and GREATEST skip nulls."""
     inner = of
     if lower is not None:
         inner = filled(f"greatest({{}}, {_whole_number(lower)})", inner)

@@ -1,4 +1,4 @@
-"""What is reckoned of released values: formulas and conditions, in SQL's own logic; all of it free.
+"""Post-processing of released values: formulas and conditions, in SQL's own logic; it is free.
 
 Null stays null, and so does what is divided by zero or is too large to be written down.
 """

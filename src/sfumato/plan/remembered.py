@@ -1,4 +1,4 @@
-"""What a pure function gave before, as much of it as fits into a bound of bytes."""
+"""An LRU cache of what a pure function gave before, bounded in bytes."""
 
 from __future__ import annotations
 

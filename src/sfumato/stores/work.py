@@ -1,4 +1,7 @@
-"""One open ledger transaction: the head it holds, and the few things that may be done in it."""
+"""One open ledger transaction: the head it holds, and the few things that may be done in it.
+
+Where several acts share it, each has a savepoint, so one that is refused undoes itself alone.
+"""
 
 from __future__ import annotations
 

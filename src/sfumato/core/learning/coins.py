@@ -1,7 +1,8 @@
-"""Secret coins that say who is in one round of a lesson: a fresh key, stretched by a cipher.
+"""Poisson subsampling: secret coins say who is in one round of a lesson.
 
-The key is drawn in the door, for one look at the rows. It goes to the process that reads them, and
-is kept nowhere and told nobody: that is what a sample costs less for (core/sampled.proof.md).
+The coins are a fresh key, stretched by a cipher. The key is drawn in the door, for one look at the
+rows. It goes to the process that reads them, and is kept nowhere and told nobody: that is what a
+sample costs less for (core/sampled.proof.md).
 """
 
 from __future__ import annotations

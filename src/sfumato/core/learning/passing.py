@@ -2,7 +2,7 @@
 
 A kernel is a linear layer that is used at many places, so a row's gradient is a sum over them. It
 may cancel, and cutting its parts would then make it longer: so it is made for each row by itself,
-measured, shortened, and only then added to others (exact.proof.md).
+measured, shortened (clipping), and only then added to others (exact.proof.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Noise that a person adds to their own answer, before it is stored anywhere.
+"""Local differential privacy: people add noise to their own answers, before anything is stored.
 
 `oracle.py` is the interface of one answer among several, `number.py` that of numbers, `ballot.py`
 puts questions together, `kinds.py` reads parameters; `choose.py` takes the best. docs/local.md says

@@ -1,4 +1,4 @@
-"""Randomised response among k answers: the truth, or one drawn among all k, the truth included.
+"""k-ary randomised response: the truth, or one drawn among all k, the truth included.
 
 Proof: k_ary.proof.md.
 """

@@ -1,4 +1,4 @@
-"""What mixing the reports adds, against those who see only the mixed batch (soundness rule 34).
+"""The shuffle model: what mixing the reports adds, against those who see only the mixed batch.
 
 The bound is that of the clones of 2021 (Feldman, McMillan and Talwar, "Hiding among the clones"),
 for any randomiser of one report: each of the others is, with the chance exp(-e), a clone of one of

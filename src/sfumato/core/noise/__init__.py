@@ -1,4 +1,4 @@
-"""Exact discrete noise: every draw is decided by integers alone, the tail included."""
+"""The mechanisms: exact discrete noise, decided by integers alone, the tail included."""
 
 from sfumato.core.noise import gaussian, geometric, laplace, selection
 

@@ -1,4 +1,4 @@
-"""Which keys may be shown: optimal private partition selection (Desfontaines et al. 2020).
+"""Partition selection: which private keys may be shown, optimally (Desfontaines et al. 2020).
 
 A key with n people is kept with the largest probability p(n) that (epsilon, delta)-DP allows if one
 person moves n by one. The probabilities are integers over 2**64, rounded down one after the other,

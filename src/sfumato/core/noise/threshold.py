@@ -1,4 +1,4 @@
-"""Which keys may be shown, for people in many groups: a Gaussian count and an integer threshold.
+"""Partition selection for people in many groups: a Gaussian count and an integer threshold.
 
 A key with n people is shown if n plus discrete Gaussian noise reaches the threshold. Over the L0
 keys of a person the noise costs rho = L0 / (2 variance); a key that is there for one person only

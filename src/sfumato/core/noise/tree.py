@@ -1,4 +1,4 @@
-"""Running counts as sums of blocks: every prefix is a few blocks, every period in a few blocks.
+"""The tree mechanism for running counts: a prefix is a few blocks, a period is in a few blocks.
 
 Ends are numbered from 1. The block that ends at n covers the last w(n) periods up to n, where w(n)
 is the largest power of the branching that divides n; the prefix up to n is that block and the

@@ -1,4 +1,4 @@
-"""Sums over sites that nobody can look into: masks that cancel, and survive those who drop out."""
+"""Secure aggregation: sums over sites under masks that cancel, and survive those who drop out."""
 
 from sfumato.core.secure.collector import Collector
 from sfumato.core.secure.dithered import DitheredGrid

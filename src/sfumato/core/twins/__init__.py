@@ -1,1 +1,1 @@
-"""Look-alike data: made from a card alone, or from numbers that were released; never from rows."""
+"""Synthetic data (twins), made from a card or from released numbers, never from rows."""

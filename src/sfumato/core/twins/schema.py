@@ -1,4 +1,4 @@
-"""The schema twin: tables made from a card alone, epsilon 0; no engine is asked for anything.
+"""The schema twin: synthetic data from a card alone, epsilon 0; no engine is asked for anything.
 
 A person has rows in every table of people under one name, and a column that is called like the key
 of a public table has that table's keys. What nobody declared (how values are spread, what hangs
