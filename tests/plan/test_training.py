@@ -55,6 +55,12 @@ def test_what_is_charged_covers_all_rounds_dithers_and_widths() -> None:
     assert made.sum.share == made.sum.variance / 2  # two honest ones of a floor of three
 
 
+def test_rows_whose_gradients_may_pass_62_bits_are_refused() -> None:
+    assert plan(card(limits={"rows": 2**30 - 1}), clip=4).sum.grid
+    with pytest.raises(Refused, match="numbers-too-large"):
+        plan(card(limits={"rows": 2**30}), clip=4)
+
+
 def test_half_the_noise_would_cost_more_than_is_charged() -> None:
     made, grid = plan(), plan().sum.grid
     half = made.sum.variance / 2

@@ -93,7 +93,7 @@ TARGETS = (
             "summed": "plan/summed core/secure/private",
             "training": "plan/training plan/training_fronts",
             "stream": "plan/stream core/noise/stream",
-            "pipeline": "door/pipeline_plans door/pipeline_rules door/pipeline_noise"
+            "pipeline": "plan/programs door/pipeline_plans door/pipeline_rules door/pipeline_noise"
             " door/pipelines",
         },
     ),

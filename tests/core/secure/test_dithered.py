@@ -50,7 +50,8 @@ def test_the_bound_is_tighter_than_a_whole_step_in_each_number() -> None:
 
 
 def test_a_grid_that_could_overflow_is_none() -> None:
+    assert DitheredGrid(Fraction(4), 20, SIZE, 2**30 - 1, Fraction(1, 10**6)).steps == 2**12
     with pytest.raises(Bug, match="62 bits"):
-        DitheredGrid(Fraction(4), 20, SIZE, 10**10, Fraction(1, 10**6))
+        DitheredGrid(Fraction(4), 20, SIZE, 2**30, Fraction(1, 10**6))
     with pytest.raises(Refused, match="update-refused"):
         GRID.rounded(np.zeros(SIZE), SeededDice(1))  # type: ignore[arg-type]  # of floats

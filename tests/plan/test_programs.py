@@ -1,0 +1,44 @@
+"""Which kind of program an image may be."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from sfumato.core.card import read_card
+from sfumato.core.environment import bound
+from sfumato.core.refusal import Refused
+from sfumato.plan.pipeline import read_program
+
+IMAGE = bound("ours", "image-" + "a" * 64)
+OUTPUT = {"name": "n", "lower": 0, "upper": 9, "step": 1}
+CARD = """
+unit = "participant_id"
+budget = { epsilon = 1 }
+[columns.age]
+type = "integer"
+lower = 0
+upper = 90
+"""
+WITH_FILES = CARD + '[bids]\npeople = 9\nfiles = ["anat/{sub}_T1w.nii.gz"]\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "card", "is_read"),
+    [
+        ("function", CARD, False),
+        ("program", CARD, True),
+        ("bids", CARD, False),
+        ("bids", WITH_FILES, True),
+    ],
+)
+def test_an_image_runs_a_program_over_a_folder(kind: str, card: str, is_read: bool) -> None:
+    output = OUTPUT if kind == "function" else {**OUTPUT, "path": "out.json", "at": ["n"]}
+    shape = {"source": "", "name": "it", "kind": kind, "outputs": [output]}
+    made = read_card("cohort", tomllib.loads(card))
+    if is_read:
+        assert read_program(made, shape, IMAGE).kind == kind
+    else:
+        with pytest.raises(Refused, match="an image runs"):
+            read_program(made, shape, IMAGE)
