@@ -128,7 +128,7 @@ TARGETS = (
         SUMS,
         "core/secure",
         {
-            "collector": "core/secure/round core/secure/liars core/secure/neighbours"
+            "collector": "core/secure/frames core/secure/round core/secure/liars core/secure/neighbours"
             " core/secure/unmasking",
             "dithered": "core/secure/dithered",
             "frames": "core/secure/frames core/secure/round core/secure/liars"

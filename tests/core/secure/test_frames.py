@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.core.refusal import Refused
+from sfumato.core.secure.collector import _by_place
 from sfumato.core.secure.frames import pack, unpack
 
 KINDS = ("seats", "rooms", "seat", "")
@@ -47,3 +48,13 @@ def test_whatever_is_read_is_what_its_fields_are_written_as(
 def test_what_is_no_whole_message_is_refused(message: object) -> None:
     with pytest.raises(Refused):
         unpack(message, "seats")  # type: ignore[arg-type]  # it comes from strangers
+
+
+@given(places=st.lists(st.integers(0, 4), max_size=4))
+def test_what_is_said_of_each_place_is_said_once_and_in_order(places: list[int]) -> None:
+    field = pack("sealed", *(place.to_bytes(8, "little") + b"said" for place in places))
+    if places == sorted(set(places)):
+        assert _by_place(field, "sealed", 4) == dict.fromkeys(places, b"said")
+    else:
+        with pytest.raises(Refused):
+            _by_place(field, "sealed", 4)
