@@ -128,8 +128,8 @@ TARGETS = (
         SUMS,
         "core/secure",
         {
-            "collector": "core/secure/frames core/secure/round core/secure/liars core/secure/neighbours"
-            " core/secure/unmasking",
+            "collector": "core/secure/frames core/secure/round core/secure/liars"
+            " core/secure/neighbours core/secure/unmasking",
             "dithered": "core/secure/dithered",
             "frames": "core/secure/frames core/secure/round core/secure/liars"
             " core/secure/neighbours",
