@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from formulas import CARD, as_pairs, columns_of_all, formula_of, plan_of, released
@@ -38,6 +40,7 @@ NUMBERS = [
 SIZES = (1, 2, 5, 20, 100, 1000)
 DRAWS = 4_000
 LEAST = 0.94
+Kind = Literal["laplace", "gaussian"]
 
 
 @lru_cache
@@ -132,6 +135,90 @@ def test_the_intervals_that_are_shown_hold_whatever_the_size_of_a_group(
     rows = np.array([(a, float(b)) for a, b in rows_of(size)])
     share, _ = held(select, float(FORMULAS[select](rows)), size)
     assert share >= LEAST
+
+
+def with_noise(
+    plan: Plan, exact: Sequence[int], kind: Kind, *, rows: int, share: Fraction | int
+) -> list[NoisyPart]:
+    """Return these numbers many times, with noise of one in so many of all that a row can add."""
+    dice, made = np.random.default_rng(7), []
+    for number, bounded in zip(exact, plan.parts, strict=True):
+        scale = Fraction(rows) / Fraction(share) * bounded.part.per_row
+        noise = Noise(kind, scale if kind == "laplace" else 2 * scale**2)
+        draw = dice.laplace if kind == "laplace" else dice.normal
+        drawn = np.rint(draw(0, noise.width(), DRAWS))
+        made.append(NoisyPart((number + drawn).astype(np.int64), noise))
+    return made
+
+
+TIGHT: Mapping[str, Callable[[Floats, Floats], float]] = {
+    "VAR_SAMP(a)": lambda a, b: float(a.var(ddof=1)),
+    "STDDEV_POP(a)": lambda a, b: float(a.std()),
+    "COVAR_SAMP(a, b)": lambda a, b: float(np.cov(a, b)[0, 1]),
+    "CORR(a, b)": lambda a, b: float(np.corrcoef(a, b)[0, 1]),
+    "REGR_SLOPE(a, b)": lambda a, b: float(np.cov(a, b)[0, 1] / b.var(ddof=1)),
+    "REGR_INTERCEPT(b, a)": lambda a, b: float(
+        b.mean() - a.mean() * np.cov(a, b)[0, 1] / a.var(ddof=1)
+    ),
+    "AVG(a) - AVG(b)": lambda a, b: float(a.mean() - b.mean()),
+    "AVG(a) * AVG(b)": lambda a, b: float(a.mean() * b.mean()),
+    "STDDEV_SAMP(a) / AVG(a)": lambda a, b: float(a.std(ddof=1) / a.mean()),
+    "LN(AVG(a) - AVG(b))": lambda a, b: float(np.log(a.mean() - b.mean())),
+    "VAR_SAMP(a) / VAR_SAMP(b)": lambda a, b: float(a.var(ddof=1) / b.var(ddof=1)),
+}
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("select", TIGHT)
+def test_intervals_of_what_bends_are_hardly_wider_than_what_they_are_of(
+    select: str, kind: Kind
+) -> None:
+    rows = [((37 * n) % 71 + 15, Fraction(((37 * n) % 71) // 8 - 4 - n % 2, 2)) for n in range(600)]
+    plan = plan_of(card(), f"COUNT(*) AS n, {select} AS r")
+    values, found = shown(plan, with_noise(plan, totals(plan, rows), kind, rows=600, share=100))
+    a, b = np.array([(x, float(y)) for x, y in rows]).T
+    truth = TIGHT[select](a, b)
+    assert LEAST <= np.mean([low <= truth <= high for low, high in found]) <= 0.99
+    made = np.array([float(str(value)) for value in values if value is not None])
+    middle = np.quantile(made, 0.975) - np.quantile(made, 0.025)
+    assert np.median([high - low for low, high in found]) < 1.3 * middle
+
+
+AWKWARD: Sequence[Callable[[int], tuple[int, Fraction]]] = (
+    lambda n: (0, Fraction(-5)),  # all at a bound
+    lambda n: (50, Fraction(0)),  # all in the middle, where products are flat
+    lambda n: (100 * (n % 2), Fraction(10 * (n % 2) - 5)),  # a correlation of one
+    lambda n: (100 * (n % 2), Fraction(5 - 10 * (n % 2))),
+    lambda n: (10 + 80 * (n % 2), Fraction(8 * (n // 2 % 2) - 4)),  # none
+    lambda n: (100 * (n == 0), Fraction(10 * (n == 0) - 5)),  # one unlike all others
+    lambda n: (50 + n % 2, Fraction(n % 3, 2)),  # hardly any spread
+    lambda n: ((7 * n) % 61 + 20, Fraction((3 * n) % 11 - 4, 2)),
+)
+
+
+@pytest.mark.parametrize("select", TIGHT)
+@settings(max_examples=8)
+@given(
+    row=st.sampled_from(AWKWARD),
+    size=st.sampled_from([1, 2, 3]) | st.integers(4, 3000),
+    kind=st.sampled_from(["laplace", "gaussian"]),
+    scale=st.floats(0.5, 40),
+)
+def test_intervals_of_what_bends_hold_in_awkward_rows_too(
+    select: str, row: Callable[[int], tuple[int, Fraction]], size: int, kind: Kind, scale: float
+) -> None:
+    rows = [row(n) for n in range(size)]
+    a, b = np.array([(x, float(y)) for x, y in rows]).T
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        truth = TIGHT[select](a, b)
+    assume(math.isfinite(truth))
+    plan = plan_of(card(), f"COUNT(*) AS n, {select} AS r")
+    share = Fraction(size) / Fraction(scale)
+    noisy = with_noise(plan, totals(plan, rows), kind, rows=size, share=share)
+    slack = 1e-9 * max(1.0, abs(truth))
+    found = bars_of(plan, noisy)
+    assert np.mean([low - slack <= truth <= high + slack for low, high in found]) >= LEAST
 
 
 def test_nothing_divided_by_nothing_is_what_it_is_otherwise_and_holds() -> None:

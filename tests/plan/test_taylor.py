@@ -1,4 +1,4 @@
-"""Second-order Taylor intervals: true slopes, a true quantile, coverage, and no wasted width."""
+"""Second-order Taylor intervals: slopes, bends, a true quantile, coverage, no wasted width."""
 
 from __future__ import annotations
 
@@ -9,16 +9,25 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sfumato.core.noise.kind import Noise
-from sfumato.core.quotient import MOST_SUMMED, sum_quantile
+from sfumato.core.quotient import MOST_SUMMED, edge, is_within
 from sfumato.plan.verbs.ranges import Range
-from sfumato.plan.verbs.taylor import Taylor, part_of_box, taylor_interval
+from sfumato.plan.verbs.taylor import MOST_BENT, Law, Taylor, parts_at, taylor_interval
 from sfumato.plan.verbs.verb import Floats
 
 Of = Callable[[Sequence[Taylor]], Range]
+
+
+def sum_quantile(
+    scales: Sequence[Floats], kind: Literal["laplace", "gaussian"], miss: Fraction
+) -> Floats:
+    """Return how far the sum of noises of these scales goes, without what is given away."""
+    noises, given = (Noise(kind, Fraction(1)),) * len(scales), np.sum(scales, axis=0)
+    zero = np.zeros(scales[0].shape)
+    return edge(lambda far: is_within(far + given, scales, noises, miss), zero, zero + 1)
 
 
 def taylor(made: Range) -> Taylor:
@@ -29,7 +38,15 @@ def taylor(made: Range) -> Taylor:
 FUNCTIONS: dict[str, tuple[Of, Callable[[Floats], float]]] = {
     "product": (lambda p: p[0].times(p[1]).shifted(3), lambda x: x[0] * x[1] + 3),
     "quotient": (lambda p: p[0].over(p[1]).scaled(2), lambda x: 2 * x[0] / x[1]),
-    "by less than zero": (lambda p: p[0].over(p[1].scaled(-1)), lambda x: -x[0] / x[1]),
+    "of a quotient": (
+        lambda p: p[0].over(p[1]).shifted(2).times(p[1]).minus(p[0].over(p[1])),
+        lambda x: (x[0] / x[1] + 2) * x[1] - x[0] / x[1],
+    ),
+    "of two": (
+        lambda p: p[0].over(p[1]).times(p[1].over(p[0].shifted(1))),
+        lambda x: x[0] / (x[0] + 1),
+    ),
+    "less a quotient": (lambda p: p[0].minus(p[1].over(p[0])), lambda x: x[0] - x[1] / x[0]),
     "root": (lambda p: taylor(p[0].times(p[1])).root(), lambda x: math.sqrt(x[0] * x[1])),
     "square": (lambda p: p[0].minus(p[1]).squared(), lambda x: (x[0] - x[1]) ** 2),
     "logarithm": (lambda p: taylor(p[0].over(p[1])).logarithm(), lambda x: math.log(x[0] / x[1])),
@@ -41,49 +58,93 @@ FUNCTIONS: dict[str, tuple[Of, Callable[[Floats], float]]] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@given(
-    x=st.tuples(st.floats(2, 9), st.floats(1, 3)),
-    side=st.tuples(st.floats(0, 0.4), st.floats(0, 0.4)),
-    at=st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
-)
-def test_ranges_over_a_box_hold_every_value_slope_and_bend(
-    name: str, x: tuple[float, float], side: tuple[float, float], at: tuple[float, float]
+@given(x=st.tuples(st.floats(2, 9), st.floats(1, 3)))
+def test_value_slopes_and_bends_are_those_of_the_function(
+    name: str, x: tuple[float, float]
 ) -> None:
     of, plain = FUNCTIONS[name]
-    box = [Range(np.array([v - s]), np.array([v + s])) for v, s in zip(x, side, strict=True)]
-    made = taylor(of([part_of_box(place, 2, one) for place, one in enumerate(box)]))
-    here = np.array([v + s * t for v, s, t in zip(x, side, at, strict=True)])
-    step = 1e-3
+    made = taylor(of(parts_at([np.array([v]) for v in x], [0.1, 0.1])))
+    here, step = np.array(x), 1e-3
     moves = np.eye(2) * step
-    assert _holds(made.value, plain(here), 1e-9)
+    assert made.low == pytest.approx(plain(here), rel=1e-9)
     for i in range(2):
         slope = (plain(here + moves[i]) - plain(here - moves[i])) / (2 * step)
-        assert _holds(_at(made.slopes, i), slope, 1e-3)
+        assert made.slopes[i] == pytest.approx(slope, rel=1e-3, abs=1e-3)
         for j in range(2):
             corners = [plain(here + a * moves[i] + b * moves[j]) * a * b
                        for a in (1, -1) for b in (1, -1)]  # fmt: skip
-            assert _holds(_at(made.bends, i, j), math.fsum(corners) / (4 * step**2), 1e-2)
-
-
-def _at(of: Range, *place: int) -> Range:
-    return Range(of.low[place], of.high[place])
-
-
-def _holds(of: Range, value: float, slack: float) -> bool:
-    slack = slack * max(1.0, abs(value))
-    return bool(of.low[0] - slack <= value <= of.high[0] + slack)
+            bend = math.fsum(corners) / (4 * step**2)
+            assert made.bends[i, j] == pytest.approx(bend, rel=1e-2, abs=1e-2)
 
 
 def test_what_may_divide_by_zero_or_be_a_root_of_less_is_not_known() -> None:
     noises = (Noise("laplace", Fraction(5)), Noise("laplace", Fraction(5)))
     values = [np.array([50.0]), np.array([3.0])]
     nothing = [np.zeros(1), np.zeros(1)]
-    ends: list[Of] = [
-        lambda p: p[0].over(p[1]), lambda p: p[1].root(), lambda p: p[1].logarithm(),
-    ]  # fmt: skip
-    for of in ends:
+    ends: list[tuple[Of, float]] = [
+        (lambda p: p[0].over(p[1]), -math.inf),
+        (lambda p: p[0].times(taylor(p[1].root())), -math.inf),
+        (lambda p: p[0].plus(taylor(p[1].logarithm())), -math.inf),
+        (lambda p: taylor(p[0].over(p[1])).root(), 0.0),
+        (lambda p: taylor(p[0].over(p[1])).logarithm(), -math.inf),
+    ]
+    for of, least in ends:
         low, high = taylor_interval(of, values, noises, nothing, Fraction(1, 20))
-        assert (low[0], high[0]) == (-math.inf, math.inf)
+        assert (low[0], high[0]) == (least, math.inf)
+
+
+def test_a_root_of_what_may_be_zero_goes_from_zero_to_that_of_the_upper_end() -> None:
+    noise = (Noise("laplace", Fraction(5)),)
+    low, high = taylor_interval(
+        lambda p: p[0].root(), [np.array([3.0])], noise, [np.zeros(1)], Fraction(1, 20)
+    )
+    assert low[0] == 0
+    assert high[0] == pytest.approx(math.sqrt(3 + 1 + 5 * math.log(20)), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_where_the_second_order_is_much_of_the_first_nothing_is_said(
+    kind: Literal["laplace", "gaussian"],
+) -> None:
+    noises = (Noise(kind, Fraction(25)),) * 2
+    nothing = [np.zeros(2)] * 2
+    values = [np.array([10.0, 1e6]), np.array([-20.0, 2e6])]
+    low, high = taylor_interval(
+        lambda p: p[0].times(p[1]), values, noises, nothing, Fraction(1, 20)
+    )
+    assert np.isinf(low[0]) == (kind == "laplace")  # whose noise is five times as wide
+    assert math.isfinite(low[1])
+    assert math.isfinite(high[1])
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@given(
+    slopes=st.lists(st.floats(-1, 1), min_size=3, max_size=3),
+    bends=st.lists(st.floats(-1, 1), min_size=9, max_size=9),
+    share=st.floats(0, MOST_BENT),
+)
+@settings(max_examples=40)
+def test_the_second_order_is_given_away_whatever_the_bends(
+    kind: Literal["laplace", "gaussian"], slopes: list[float], bends: list[float], share: float
+) -> None:
+    """Slopes and bends at the truth, at any share of each other that an interval is given for."""
+    slope, bend = np.array(slopes), np.array(bends).reshape(3, 3)
+    assume(np.sum(np.abs(slope)) > 0.1)
+    law = Law((Noise(kind, Fraction(1)),) * 3, np.zeros((3, 1)), Fraction(1, 25))
+    zero = np.zeros(1)
+    one = Taylor(zero, zero, slope[:, None], (bend + bend.T)[..., None], np.zeros((3, 1)))
+    size = float(law.second_order(one)[0])
+    assume(size > 1e-6)
+    bend = bend * share * float(law.first_order(one)[0]) / size
+    dice = np.random.default_rng(11)
+    z = (dice.laplace if kind == "laplace" else dice.normal)(0, 1, (3, 20_000))
+    off = slope @ z + np.einsum("ic,ij,jc->c", z, bend, z)  # half of twice the bends
+    moved = slope[:, None] + (bend + bend.T) @ z  # what is released has slopes of its own
+    there = Taylor(off, off, moved, np.broadcast_to((bend + bend.T)[..., None], (3, 3, 20_000)),
+                   np.zeros((3, 1)))  # fmt: skip
+    half = sum_quantile(list(np.abs(moved)), kind, law.miss) + law.second_order(there)
+    is_said = law.second_order(there) <= MOST_BENT * law.first_order(there)
+    assert np.mean((np.abs(off) > half) & is_said) <= 0.05
 
 
 @pytest.mark.parametrize("count", range(1, MOST_SUMMED + 1))
@@ -127,6 +188,6 @@ def test_rounding_is_added_whole() -> None:
     values = [np.array([1000.0])]
     for off in (0.0, 50.0):
         low, high = taylor_interval(
-            lambda p: p[0].scaled(2), values, noise, [np.array([off])], Fraction(1, 20)
+            lambda p: p[0].scaled(2), values, noise, [np.array([off])], Fraction(1, 25)
         )
         assert high[0] - low[0] == pytest.approx(4 * (20 * 2.0537 + 1 + off), rel=1e-3)

@@ -9,12 +9,11 @@ Scales that nearly tie are moved apart, upwards, which only widens (quotient.pro
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from sfumato.core.noise.kind import Noise
 from sfumato.core.noise.weighted import within_of
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 MOST: Final = 4  # noisy numbers that the closed form is taken for
 MOST_SUMMED: Final = 8  # noises of a sum, that it is still exact enough for
 _APART: Final = (0.0, 0.0, 1e-6, 1e-4, 1e-3, 3e-3, 6e-3, 1e-2, 1.5e-2)  # of scales, relatively
@@ -79,7 +79,7 @@ class Plausible:
 def is_known(bottom: Floats, of: Quotient) -> NDArray[np.bool_]:
     """Say, per cell, whether the divisor can be told from zero: no large quotient is plausible."""
     weights = [np.full(bottom.shape, abs(weight)) for weight in of.bottom]
-    return ~_is_within(np.abs(bottom), weights, of)
+    return ~is_within(np.abs(bottom), weights, of.noises, of.miss)
 
 
 def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
@@ -90,8 +90,13 @@ def plausible(top: Floats, bottom: Floats, of: Quotient) -> Plausible:
     centre = sign * top / divisor
     width = (far_top + np.abs(centre) * far_bottom) / divisor
     width = width + 1e-9 * np.abs(centre) + np.finfo(float).tiny
-    high = _edge(sign * top, divisor, of, centre, width)
-    low = _edge(sign * top, divisor, of, centre, -width)
+
+    def is_plausible(theta: Floats) -> Mask:
+        distance = np.abs(sign * top - theta * divisor)
+        return is_within(distance, of.weights(theta), of.noises, of.miss)
+
+    high = edge(is_plausible, centre, width)
+    low = edge(is_plausible, centre, -width)
     known = known & np.isfinite(low) & np.isfinite(high)
     return Plausible(known, low, high, *_rays(top, bottom, far_top, far_bottom))
 
@@ -109,36 +114,40 @@ def _rays(top: Floats, bottom: Floats, far_top: float, far_bottom: float) -> tup
     return below, above
 
 
-def _edge(top: Floats, bottom: Floats, of: Quotient, centre: Floats, width: Floats) -> Floats:
-    """Return the edge on one side of the centre, or infinity if none is found."""
+def edge(is_plausible: Callable[[Floats], Mask], centre: Floats, width: Floats) -> Floats:
+    """Return the edge of what is plausible, on that side of the centre; infinity if there is none.
+
+    Args:
+        is_plausible: Says it of a number for each cell; what is plausible is an interval.
+        centre: What is plausible.
+        width: About how far off the edge is; below zero for the one on the left.
+    """
     inside, outside = centre, centre + width
     for _ in range(_DOUBLINGS):
-        reaches = _is_plausible(top, bottom, of, outside)
+        reaches = is_plausible(outside)
         if not reaches.any():
             break
         inside = np.where(reaches, outside, inside)
         outside = np.where(reaches, centre + 2 * (outside - centre), outside)
-    lost = _is_plausible(top, bottom, of, outside)
+    lost = is_plausible(outside)
     for _ in range(_HALVINGS):
         middle = (inside + outside) / 2
-        reaches = _is_plausible(top, bottom, of, middle)
+        reaches = is_plausible(middle)
         inside = np.where(reaches, middle, inside)
         outside = np.where(reaches, outside, middle)
     return np.where(lost, np.copysign(np.inf, width), outside)
 
 
-def _is_plausible(top: Floats, bottom: Floats, of: Quotient, theta: Floats) -> NDArray[np.bool_]:
-    return _is_within(np.abs(top - theta * bottom), of.weights(theta), of)
-
-
-def _is_within(distance: Floats, weights: Sequence[Floats], of: Quotient) -> NDArray[np.bool_]:
+def is_within(
+    distance: Floats, weights: Sequence[Floats], noises: Sequence[Noise], miss: Fraction
+) -> Mask:
     """Say whether noise that counts with these weights passes the distance often enough."""
     distance = np.maximum(distance - np.sum(weights, axis=0), 0.0)
-    scales = [w * noise.width() for w, noise in zip(weights, of.noises, strict=True)]
-    if of.noises[0].kind == "gaussian":
+    scales = [w * noise.width() for w, noise in zip(weights, noises, strict=True)]
+    if noises[0].kind == "gaussian":
         sigma = np.sqrt(np.sum(np.square(scales), axis=0))
-        return np.asarray(distance <= NormalDist().inv_cdf(float(1 - of.miss / 2)) * sigma)
-    return np.asarray(laplace_tail(distance, scales) >= float(of.miss))
+        return np.asarray(distance <= NormalDist().inv_cdf(float(1 - miss / 2)) * sigma)
+    return np.asarray(laplace_tail(distance, scales) >= float(miss))
 
 
 def laplace_tail(distance: Floats, scales: Sequence[Floats]) -> Floats:
@@ -152,22 +161,6 @@ def laplace_tail(distance: Floats, scales: Sequence[Floats]) -> Floats:
         share = scale ** (2 * count - 2) / np.prod(others, axis=0) if others else 1.0
         total = total + share * np.exp(-(distance / largest) / scale)
     return np.asarray(np.clip(total, 0.0, 1.0))
-
-
-def sum_quantile(
-    scales: Sequence[Floats], kind: Literal["laplace", "gaussian"], miss: Fraction
-) -> Floats:
-    """Return, per cell, how far the sum of independent noises goes, but for that chance."""
-    if kind == "gaussian":
-        far = NormalDist().inv_cdf(float(1 - miss / 2))
-        return np.asarray(far * np.sqrt(np.sum(np.square(scales), axis=0)))
-    inside = np.zeros(scales[0].shape)
-    outside = np.sum(scales, axis=0) * math.log(len(scales) / float(miss))
-    for _ in range(_HALVINGS):
-        middle = (inside + outside) / 2
-        passes = laplace_tail(middle, scales) > float(miss)
-        inside, outside = np.where(passes, middle, inside), np.where(passes, outside, middle)
-    return np.asarray(outside)
 
 
 def _sorted(scales: Sequence[Floats]) -> Sequence[Floats]:

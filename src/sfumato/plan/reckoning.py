@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
@@ -29,9 +28,8 @@ from sfumato.plan.totals import Rows
 from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.choice import bounds_of_choice
 from sfumato.plan.verbs.ranges import Range
+from sfumato.plan.verbs.taylor import BOX
 from sfumato.plan.verbs.verb import Estimate, Floats, NoisyPart
-
-ENCLOSED: Final = 10  # of a smooth unit's chance to miss, one part in so many is its enclosure's
 
 
 @dataclass(frozen=True)
@@ -97,16 +95,14 @@ class Reckoning:
     def _smooths(self) -> Mapping[Unit, tuple[Reckoning, Range]]:
         """Return each smooth unit as a formula by itself, and its Taylor interval.
 
-        Of the chance to miss, a tenth is that of the intervals which the formula is enclosed by.
+        Of the chance to miss, a fifth is that of the intervals which the formula is enclosed by.
         """
         miss = self.miss / max(1, len(self.units))
         found: dict[Unit, tuple[Reckoning, Range]] = {}
         for unit in self.units:
             if isinstance(unit, Arithmetic | Curve):
-                alone = replace(
-                    self, formula=Formula(unit), miss=miss / ENCLOSED, smooth_units=False
-                )
-                line = self._smooth.interval(unit, self.noisy, miss * (ENCLOSED - 1) / ENCLOSED)
+                alone = replace(self, formula=Formula(unit), miss=miss / BOX, smooth_units=False)
+                line = self._smooth.interval(unit, self.noisy, miss * (BOX - 1) / BOX)
                 found[unit] = (alone, line)
         return found
 

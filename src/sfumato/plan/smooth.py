@@ -13,10 +13,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.core.expression import Arithmetic, Curve, Expr, Literally, Ref, columns_of
+from sfumato.core.expression import Arithmetic, Curve, Expr, Literally, Ref, Sign, columns_of
 from sfumato.core.refusal import Bug
 from sfumato.plan.forms import Linear, divisor_of
-from sfumato.plan.verbs.ranges import Range
+from sfumato.plan.verbs.ranges import Range, exactly
 from sfumato.plan.verbs.taylor import BOX, Taylor, taylor_interval
 from sfumato.plan.verbs.verb import Floats, NoisyPart, Smooth
 
@@ -94,9 +94,7 @@ class SmoothParts:
                 return smooth.of([numbers[part] for part in parts])
             case Arithmetic(sign=sign, left=left, right=right):
                 one, other = self._made(left, numbers), self._made(divisor_of(right), numbers)
-                return {
-                    "+": one.plus, "-": one.minus, "*": one.times, "/": one.over,
-                }[sign](other)  # fmt: skip
+                return _of_two(sign, one, other)
             case Curve(name="sqrt", of=inner):
                 return self._made(inner, numbers).root()
             case Curve(name=name, of=inner):
@@ -111,6 +109,19 @@ class SmoothParts:
 def _constant(number: float, numbers: Mapping[int, Taylor]) -> Range:
     first = next(iter(numbers.values()))
     return first.scaled(0.0).shifted(number)
+
+
+def _of_two(sign: Sign, one: Range, other: Range) -> Range:
+    match sign:
+        case "+":
+            return one.plus(other)
+        case "-":
+            return one.minus(other)
+        case "*":
+            return one.times(other)
+        case _:  # what is divided by may be below zero, in formulas
+            turned = exactly(np.where(other.low < 0, -1.0, 1.0))
+            return one.times(turned).over(other.times(turned))
 
 
 def _sum(form: Linear, numbers: Mapping[int, Taylor]) -> Range:

@@ -274,7 +274,7 @@ def interval(
         values,
         noises,
         rounding_of(moments, values[0] + margin_of(noises[0], len(noises))),
-        noises[0].miss(),
+        noises[0].miss() * (BOX - 1) / BOX,
     )
     both = Range(least, most).common(Range(low, high))
     return both.low, both.high

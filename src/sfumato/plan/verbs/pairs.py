@@ -117,7 +117,7 @@ def _of_products(pair: Pair, less: int) -> Statistic:
 def _correlation(pair: Pair) -> Statistic:
     def of(ranges: Sequence[Range], ridge: Ridge) -> Range:
         y, x = (pair.squares(grid, ranges, ridge) for grid in (pair.y, pair.x))
-        return pair.products(ranges).over(y.root()).over(x.root())
+        return pair.products(ranges).over(y.root().times(x.root()))
 
     return Statistic(of, _always(-1.0, 1.0), _nothing)
 
@@ -145,7 +145,7 @@ def _intercept(pair: Pair) -> Statistic:
         height, along = next(means), next(means)
         known = np.isfinite(rise.low)
         steep = np.full(known.shape, most_slope)
-        made = height.minus(rise.clipped(-steep, steep).times(along))
+        made = rise.clipped(-steep, steep).times(along).scaled(-1.0).plus(height)
         return made.known_where(known)
 
     def level(values: Sequence[Floats]) -> Floats:

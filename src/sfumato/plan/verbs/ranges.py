@@ -91,4 +91,4 @@ def exactly(value: Floats) -> Range:
 def about(first: Range, one: Range, other: Range, rows: Range) -> Range:
     """Return the sum of products about the means: first - one*other/rows."""
     product = one.squared() if one is other else one.times(other)
-    return first.minus(product.over(rows))
+    return first.minus(product.times(rows.inverse()))

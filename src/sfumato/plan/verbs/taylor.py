@@ -1,8 +1,9 @@
 """Second-order Taylor intervals: how far a smooth number of noisy parts is off (taylor.proof.md).
 
-A number is carried with its slopes and its curvature over a whole box of what the parts may be, by
-interval arithmetic. What the slopes say is judged by the law of the weighted sum of the noises, and
-only what bends is bounded by the box: the interval is nearly as narrow as that of a linear number.
+A number is carried with its slopes and its bends at the released parts. What is a quotient is kept
+as one, and a number is plausible as Fieller has it: where the numerator less so many denominators
+is as near to zero as its own noise makes it. The law of that noise is exact to the first order; of
+the second, its root mean square is added. Where that is not small, nothing is said.
 """
 
 from __future__ import annotations
@@ -10,120 +11,173 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.noise.kind import Noise
-from sfumato.core.quotient import MOST_SUMMED, sum_quantile
-from sfumato.plan.verbs.ranges import Range
+from sfumato.core.quotient import MOST_SUMMED, edge, is_within
+from sfumato.plan.verbs.ranges import Range, exactly
 from sfumato.plan.verbs.verb import Floats
 
-BOX: Final = 5  # of the chance to miss, one part in so many is that of leaving the box
+BOX: Final = 5  # of the chance to miss, one part in so many is that of an enclosure beside it
+MOST_BENT: Final = 1 / 3  # of the first order, how much the second may be
 Made = Callable[[Sequence["Taylor"]], Range]
 
 
 @dataclass(frozen=True)
 class Taylor(Range):
-    """Over a box, per cell: a number, its slope along each part, and how these slopes change.
+    """Per cell: a number, its slope along each part, and how these slopes change.
 
-    Arrays of slopes are [parts, cells], of bends [parts, parts, cells].
+    Both ends of the range are the number. Slopes are [parts, cells], bends [parts, parts, cells];
+    `reach` is how far the noise of each part goes. What can't be told from zero has no logarithm,
+    no root and is no divisor: there the number is NaN.
     """
 
-    slopes: Range
-    bends: Range
+    slopes: Floats
+    bends: Floats
+    reach: Floats
 
     @property
-    def value(self) -> Range:
-        """Return the range of the number."""
-        return Range(self.low, self.high)
+    def is_above_zero(self) -> NDArray[np.bool_]:
+        """Say where the number can be told from zero, and is above it."""
+        return np.asarray(self.low > np.sqrt(np.sum((self.slopes * self.reach) ** 2, axis=0)))
 
-    def plus(self, other: Range) -> Range:
+    def plus(self, other: Range) -> Taylor:
         """Return the sum."""
+        if isinstance(other, Over) and not isinstance(self, Over):
+            return other.plus(self)
         one = _beside(other, self)
-        slopes, bends = self.slopes.plus(one.slopes), self.bends.plus(one.bends)
-        return _with(self.value.plus(one.value), slopes, bends)
+        return self._made(self.low + one.low, self.slopes + one.slopes, self.bends + one.bends)
 
-    def minus(self, other: Range) -> Range:
+    def minus(self, other: Range) -> Taylor:
         """Return the difference."""
         return self.plus(other.scaled(-1.0))
 
-    def scaled(self, factor: float) -> Range:
+    def scaled(self, factor: float) -> Taylor:
         """Return the multiple."""
-        return _with(
-            self.value.scaled(factor), self.slopes.scaled(factor), self.bends.scaled(factor)
-        )
+        return self._made(self.low * factor, self.slopes * factor, self.bends * factor)
 
-    def shifted(self, by: float) -> Range:
+    def shifted(self, by: float) -> Taylor:
         """Return the sum with one number."""
-        return _with(self.value.shifted(by), self.slopes, self.bends)
+        return self._made(self.low + by, self.slopes, self.bends)
 
-    def times(self, other: Range) -> Range:
+    def times(self, other: Range) -> Taylor:
         """Return the product."""
+        if isinstance(other, Over) and not isinstance(self, Over):
+            return other.times(self)
         one = _beside(other, self)
-        slopes = self.slopes.times(one.value).plus(one.slopes.times(self.value))
-        bends = self.bends.times(one.value).plus(one.bends.times(self.value))
-        return _with(
-            self.value.times(one.value), slopes, bends.plus(_crossed(self.slopes, one.slopes))
-        )
+        slopes = self.slopes * one.low + one.slopes * self.low
+        bends = self.bends * one.low + one.bends * self.low + _crossed(self.slopes, one.slopes)
+        return self._made(self.low * one.low, slopes, bends)
 
-    def squared(self) -> Range:
+    def squared(self) -> Taylor:
         """Return the square."""
-        return self._bent(self.value.squared(), self.value.scaled(2.0), _constant(2.0))
+        return self.times(self)
 
-    def root(self) -> Range:
-        """Return the root; of what may be zero or less nothing is known."""
-        known = Range(np.where(self.low > 0, self.low, np.nan), self.high)
-        made = known.root()
-        first = made.inverse().scaled(0.5)
-        return self._bent(made, first, first.times(known.inverse()).scaled(-0.5))
+    def root(self) -> Taylor:
+        """Return the root."""
+        known = np.where(self.is_above_zero, self.low, np.nan)
+        made = np.sqrt(known)
+        return self._bent(made, 0.5 / made, -0.25 / (made * known), Range.root)
 
-    def inverse(self) -> Range:
-        """Return one over it; of what may be zero nothing is known."""
-        made = self.value.inverse()
-        square = made.squared()
-        return self._bent(made, square.scaled(-1.0), square.times(made).scaled(2.0))
+    def inverse(self) -> Taylor:
+        """Return one over it."""
+        made = 1 / np.where(self.is_above_zero, self.low, np.nan)
+        return self._curved(made, -(made**2), 2 * made**3)
 
-    def over(self, divisor: Range) -> Range:
-        """Return the quotient."""
-        return self.times(divisor.inverse())
+    def over(self, divisor: Range) -> Taylor:
+        """Return the quotient, which is kept as one."""
+        below = _beside(divisor, self)
+        made = self.times(below.inverse())
+        return Over(made.low, made.high, made.slopes, made.bends, self.reach, self, below)
 
-    def logarithm(self) -> Range:
-        """Return the natural logarithm; of what may be zero or less nothing is known."""
-        known = Range(np.where(self.low > 0, self.low, np.nan), self.high)
-        first = known.inverse()
-        return self._bent(Range(np.log(known.low), np.log(known.high)), first,
-                          first.squared().scaled(-1.0))  # fmt: skip
+    def logarithm(self) -> Taylor:
+        """Return the natural logarithm."""
+        known = np.where(self.is_above_zero, self.low, np.nan)
+        return self._bent(np.log(known), 1 / known, -1 / known**2, _logarithms)
 
-    def exponential(self) -> Range:
+    def exponential(self) -> Taylor:
         """Return e to that power."""
-        made = Range(np.exp(self.low), np.exp(self.high))
-        return self._bent(made, made, made)
+        made = np.exp(self.low)
+        return self._bent(made, made, made, _powers)
 
-    def clipped(self, low: Floats, high: Floats) -> Range:
+    def clipped(self, low: Floats, high: Floats) -> Taylor:
         """Return the number itself: the true one is within public bounds anyway."""
         del low, high
         return self
 
-    def known_where(self, is_known: NDArray[np.bool_]) -> Range:
+    def known_where(self, is_known: NDArray[np.bool_]) -> Taylor:
         """Return the number, and nothing known of it elsewhere."""
-        unknown = np.where(is_known, 0.0, np.nan)
-        value = Range(self.low + unknown, self.high + unknown)
-        return _with(value, self.slopes, self.bends)
+        return self._made(np.where(is_known, self.low, np.nan), self.slopes, self.bends)
 
-    def _bent(self, value: Range, first: Range, second: Range) -> Range:
-        """Return a function of it, given with its first and second derivative over the range."""
-        slopes, cross = self.slopes.times(first), _crossed(self.slopes, self.slopes).scaled(0.5)
-        return _with(value, slopes, self.bends.times(first).plus(cross.times(second)))
+    def _bent(self, value: Floats, first: Floats, second: Floats, ends: Ends) -> Taylor:
+        """Return a rising function of it, given with its first and second derivative."""
+        made = self._curved(value, first, second)
+        return Risen(made.low, made.high, made.slopes, made.bends, self.reach, self, ends)
+
+    def _made(self, value: Floats, slopes: Floats, bends: Floats) -> Taylor:
+        return Taylor(value, value, slopes, bends, self.reach)
+
+    def _curved(self, value: Floats, first: Floats, second: Floats) -> Taylor:
+        cross = self.slopes[:, None] * self.slopes[None]
+        return self._made(value, self.slopes * first, self.bends * first + cross * second)
 
 
-def part_of_box(place: int, count: int, box: Range) -> Taylor:
-    """Return a part of so many, over its side of the box."""
-    slopes = np.zeros((count, box.low.size))
-    slopes[place] = 1.0
-    flat = np.zeros((count, count, box.low.size))
-    return Taylor(box.low, box.high, Range(slopes, slopes), Range(flat, flat))
+Ends = Callable[[Range], Range]  # what a rising function makes of both ends
+
+
+@dataclass(frozen=True)
+class Risen(Taylor):
+    """A rising function of a number: its interval is that of the number, at both ends."""
+
+    of: Taylor
+    ends: Ends
+
+
+@dataclass(frozen=True)
+class Over(Taylor):
+    """A quotient, also as what it is of."""
+
+    top: Taylor
+    bottom: Taylor
+
+    def plus(self, other: Range) -> Taylor:
+        """Return the sum, over the same divisor; of two quotients the first stays one."""
+        one = _beside(other, self)
+        return self.top.plus(_plain(one).times(self.bottom)).over(self.bottom)
+
+    def times(self, other: Range) -> Taylor:
+        """Return the product, over the same divisor; of two quotients the first stays one."""
+        return self.top.times(_plain(_beside(other, self))).over(self.bottom)
+
+    def scaled(self, factor: float) -> Taylor:
+        """Return the multiple."""
+        made = super().scaled(factor)
+        top = self.top.scaled(factor)
+        return Over(made.low, made.high, made.slopes, made.bends, self.reach, top, self.bottom)
+
+    def shifted(self, by: float) -> Taylor:
+        """Return the sum with one number."""
+        return self.top.plus(self.bottom.scaled(by)).over(self.bottom)
+
+    def known_where(self, is_known: NDArray[np.bool_]) -> Taylor:
+        """Return the quotient, and nothing known of it elsewhere."""
+        return self.top.known_where(is_known).over(self.bottom)
+
+
+def parts_at(values: Sequence[Floats], reach: Sequence[float]) -> list[Taylor]:
+    """Return the parts at their released values, with how far the noise of each goes."""
+    count, cells = len(values), values[0].size
+    far = np.array(reach, dtype=np.float64)[:, None]
+    made = []
+    for place, value in enumerate(values):
+        slopes = np.zeros((count, cells))
+        slopes[place] = 1.0
+        made.append(Taylor(value, value, slopes, np.zeros((count, count, cells)), far))
+    return made
 
 
 def taylor_interval(
@@ -140,69 +194,148 @@ def taylor_interval(
         values: The released parts.
         noises: What is in them, of one kind.
         rounding: How far each part is off besides.
-        miss: The chance that the interval misses, of which one part in BOX is that of the box.
+        miss: The chance that the interval misses.
     """
     count, cells = len(values), values[0].size
-    nothing = np.full(cells, np.inf)
+    unknown = Range(np.full(cells, -np.inf), np.full(cells, np.inf))
     if count > MOST_SUMMED:
-        return -nothing, nothing
-    sides = [
-        noise.within(1 - miss / (BOX * count)) + off
-        for noise, off in zip(noises, rounding, strict=True)
-    ]
-    boxes = [Range(v - side, v + side) for v, side in zip(values, sides, strict=True)]
+        return unknown.low, unknown.high
+    law = Law(tuple(noises), np.array(rounding), miss)
     with np.errstate(all="ignore"):  # what is not finite is unknown
-        here = of([part_of_box(p, count, Range(v, v)) for p, v in enumerate(values)])
-        there = of([part_of_box(p, count, box) for p, box in enumerate(boxes)])
-        if not isinstance(here, Taylor) or not isinstance(there, Taylor):
-            return -nothing, nothing
-        return _about(here, there, (np.array(sides), np.array(rounding)), noises, miss)
+        made = of(parts_at(values, list(law.far * law.stds[:, 0])))
+        if not isinstance(made, Taylor):
+            return unknown.low, unknown.high
+        found = _interval(made, law)
+    return found.low, found.high
 
 
-def _about(
-    here: Taylor,
-    there: Taylor,
-    sides: tuple[Floats, Floats],
-    noises: Sequence[Noise],
-    miss: Fraction,
-) -> tuple[Floats, Floats]:
-    side, rounding = sides
-    bends = _size(there.bends)
-    moved = np.einsum("ijc,jc->ic", bends, side)
-    # a mean of several draws counts as one draw as wide (blend.proof.md)
-    slopes = np.minimum(_size(there.slopes), _size(here.slopes) + moved)
-    scales = [w * noise.width() for w, noise in zip(slopes, noises, strict=True)]
-    reach = sum_quantile(scales, noises[0].kind, miss * (BOX - 1) / BOX)
-    unit = np.sum(slopes * (1.0 + rounding), axis=0)  # a unit of each discrete noise is given away
-    half = reach + unit + np.einsum("ic,ic->c", moved, side) / 2
-    known = np.isfinite(half) & np.isfinite(here.low)
-    low, high = here.low - half, here.high + half
-    return np.where(known, low, -np.inf), np.where(known, high, np.inf)
+@dataclass(frozen=True)
+class Law:
+    """What is in the parts besides the truth."""
+
+    noises: tuple[Noise, ...]
+    rounding: Floats
+    miss: Fraction
+
+    @property
+    def stds(self) -> Floats:
+        """Return the standard deviation of each noise, along the parts."""
+        more = np.sqrt(2) if self.noises[0].kind == "laplace" else 1.0
+        return np.array([noise.width() * more for noise in self.noises])[:, None]
+
+    @property
+    def far(self) -> float:
+        """Return how many standard deviations a sum of such noises goes, at most."""
+        if self.noises[0].kind == "laplace":
+            return float(np.log(1 / float(self.miss)) / np.sqrt(2))
+        return NormalDist().inv_cdf(float(1 - self.miss / 2))
+
+    def second_order(self, of: Taylor) -> Floats:
+        """Return how far a number's bends move it where its slopes do so the most: an rms."""
+        slopes, bends = of.slopes * self.stds, of.bends * self.stds[:, None] * self.stds[None]
+        total = np.sqrt(np.sum(slopes**2, axis=0))
+        along = slopes / np.where(total > 0, total, 1.0)
+        turned = np.einsum("ijc,jc->ic", bends, along)
+        ahead, squares = np.sum(along * turned, axis=0), np.sum(turned**2, axis=0)
+        mean = (self.far**2 - 1) * ahead + np.einsum("iic->c", bends)
+        beside = np.sum(bends**2, axis=(0, 1)) - 2 * squares + ahead**2
+        across = self.far**2 * (squares - ahead**2)
+        return np.asarray(np.sqrt(mean**2 / 4 + across + np.maximum(beside, 0.0) / 2))
+
+    def first_order(self, of: Taylor) -> Floats:
+        """Return about how far the slopes move a number."""
+        return np.asarray(self.far * np.sqrt(np.sum((of.slopes * self.stds) ** 2, axis=0)))
+
+    def widths(self, of: Taylor, divisor: Taylor) -> tuple[Floats, Floats]:
+        """Return about how far the ends of a quotient are; NaN of a divisor that may be zero.
+
+        They are the roots of a square equation, were the noise normal (Fieller).
+        """
+        slopes, other = of.slopes * self.stds, divisor.slopes * self.stds
+        surely = np.maximum(divisor.low - self.second_order(divisor), 0.0)
+        square = surely**2 - self.first_order(divisor) ** 2
+        square = np.where(square > 0, square, np.nan)
+        turn = self.far**2 * np.sum(slopes * other, axis=0)
+        far = np.sqrt(turn**2 + square * (self.first_order(of) + self.second_order(of)) ** 2)
+        return (-turn - far) / square, (far - turn) / square
+
+    def rounded(self, of: Taylor) -> Floats:
+        """Return how far rounding moves a number, its slopes being off as far as noise goes."""
+        moved = np.einsum("ijc,jz->ic", np.abs(of.bends), self.far * self.stds)
+        return np.asarray(np.sum(self.rounding * (np.abs(of.slopes) + moved), axis=0))
 
 
-def _size(of: Range) -> Floats:
-    made = np.maximum(np.abs(of.low), np.abs(of.high))
-    return np.where(np.isnan(made), np.inf, made)
+def _interval(of: Taylor, law: Law) -> Range:
+    """Return where a quotient less its denominator times as much is what noise makes of zero."""
+    if isinstance(of, Risen):
+        return of.ends(_interval(of.of, law))
+    top, bottom = (of.top, of.bottom) if isinstance(of, Over) else (of, _one(of))
+    value = top.low / bottom.low
+    widths = law.widths(_less(top, value, bottom), bottom)
+    there = [_less(top, value + width, bottom) for width in widths]
+    known = np.isfinite(sum(widths)) & (widths[1] > widths[0])
+    known &= law.second_order(bottom) <= MOST_BENT * bottom.low
+    for one in there:
+        known &= law.second_order(one) <= MOST_BENT * law.first_order(one)
+    cells = np.flatnonzero(known)
+    top, bottom = _of_cells(top, cells), _of_cells(bottom, cells)
+    low, high = (
+        _end(top, bottom, law, width[cells], (law.second_order(one) + law.rounded(one))[cells])
+        for width, one in zip(widths, there, strict=True)
+    )
+    found = np.isfinite(low) & np.isfinite(high)
+    ends = np.full((2, value.size), [[-np.inf], [np.inf]])
+    ends[:, cells[found]] = low[found], high[found]
+    return Range(*ends)
 
 
-def _crossed(one: Range, other: Range) -> Range:
+def _end(top: Taylor, bottom: Taylor, law: Law, width: Floats, more: Floats) -> Floats:
+    """Return the quotient's end on that side, if so much is known beside what slopes say."""
+
+    def is_plausible(theta: Floats) -> NDArray[np.bool_]:
+        one = _less(top, theta, bottom)
+        return is_within(np.abs(one.low) - more, list(np.abs(one.slopes)), law.noises, law.miss)
+
+    return edge(is_plausible, top.low / bottom.low, width)
+
+
+def _of_cells(of: Taylor, cells: NDArray[np.int64]) -> Taylor:
+    """Return the value and the slopes of these cells; bends are known already."""
+    nothing = np.zeros((*of.bends.shape[:2], 1))
+    return Taylor(of.low[cells], of.low[cells], of.slopes[:, cells], nothing, of.reach)
+
+
+def _less(top: Taylor, times: Floats, bottom: Taylor) -> Taylor:
+    value, slopes = top.low - times * bottom.low, top.slopes - times * bottom.slopes
+    return Taylor(value, value, slopes, top.bends - times * bottom.bends, top.reach)
+
+
+def _one(like: Taylor) -> Taylor:
+    return _beside(exactly(np.ones(like.low.shape)), like)
+
+
+def _plain(of: Taylor) -> Taylor:
+    """Return a number without what it is a quotient or a function of."""
+    return Taylor(of.low, of.high, of.slopes, of.bends, of.reach)
+
+
+def _logarithms(of: Range) -> Range:
+    return Range(np.log(np.maximum(of.low, 0.0)), np.log(np.maximum(of.high, 0.0)))
+
+
+def _powers(of: Range) -> Range:
+    return Range(np.exp(of.low), np.exp(of.high))
+
+
+def _crossed(one: Floats, other: Floats) -> Floats:
     """Return the products of all pairs of slopes, both ways."""
-    rows = Range(one.low[:, None], one.high[:, None])
-    made = rows.times(Range(other.low[None], other.high[None]))
-    return Range(made.low + made.low.swapaxes(0, 1), made.high + made.high.swapaxes(0, 1))
+    made = one[:, None] * other[None]
+    return np.asarray(made + made.swapaxes(0, 1))
 
 
 def _beside(other: Range, like: Taylor) -> Taylor:
     """Return a number beside another; one without slopes has none anywhere."""
     if isinstance(other, Taylor):
         return other
-    slopes, bends = np.zeros(like.slopes.low.shape), np.zeros(like.bends.low.shape)
-    return Taylor(other.low, other.high, Range(slopes, slopes), Range(bends, bends))
-
-
-def _with(value: Range, slopes: Range, bends: Range) -> Taylor:
-    return Taylor(value.low, value.high, slopes, bends)
-
-
-def _constant(value: float) -> Range:
-    return Range(np.array([value]), np.array([value]))
+    slopes, bends = np.zeros(like.slopes.shape), np.zeros(like.bends.shape)
+    return Taylor(other.low, other.high, slopes, bends, like.reach)
