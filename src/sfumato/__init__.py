@@ -19,8 +19,10 @@ if TYPE_CHECKING:
         open,  # noqa: A004  # `sfumato.open` reads well
     )
 
+__version__ = "0.1.0"
 __all__ = [
     "Refused",
+    "__version__",
     "anonymity",
     "case",
     "col",
@@ -34,9 +36,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Bring in the app only when it is used, so that a part can be imported alone."""
-    if name in __all__:  # Refused is here already
+    """Import the app when a name of it is used, so that `import sfumato` stays fast."""
+    if name in __all__:  # Refused and the version are here already
         from sfumato import app
 
         return getattr(app, name)
     raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names alone."""
+    return sorted(__all__)

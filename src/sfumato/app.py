@@ -116,7 +116,7 @@ class House:
         return self.desk.queries
 
     def close(self) -> None:
-        """Let go of processes and files."""
+        """Close processes and files."""
         self.engine.close()
         self.desk.pipelines.door.sandbox.close()
         self.ledger.store.close()
@@ -125,7 +125,7 @@ class House:
 
 
 class OpenVault(Vault):
-    """A vault in a folder, open in this process, for one user; what an owner does is here too."""
+    """A vault in a folder, open in this process, for one user; with the methods of an owner."""
 
     def __init__(self, house: House, user: str) -> None:
         actions = frozenset(ACTIONS) if user == OWNER else frozenset({"read", "ask"})
@@ -145,13 +145,26 @@ class OpenVault(Vault):
         tables: Mapping[str, Rows] | None = None,
         accept_unreadable: Sequence[str] = (),
     ) -> Added:
-        """Add a data set, or a new version of one; the owner's act.
+        """Add a data set, or a new version of one; for the owner.
 
-        The source is a file, or a frame of pandas, polars or pyarrow. The card is a table, or the
-        TOML file that it stands in. A table of a connection is
-        `connection:NAME/SCHEMA.TABLE`. `tables` names the sources of
-        the card's other tables, if it has any. `accept_unreadable` names columns of which more than
-        5 % of the cells may be unreadable; they count as empty.
+        Args:
+            name: The name of the data set.
+            source: The rows: a file's path, a frame of pandas, polars or pyarrow, or a table of a
+                connection, `connection:NAME/SCHEMA.TABLE`.
+            card: The data card: a mapping, or the path of its TOML file.
+            inner_table: Which table of a file with several, such as a database or a workbook.
+            different_people: Who confirms that these are other people than those of a data set
+                that looks alike.
+            tables: The sources of the card's other tables, by name.
+            accept_unreadable: Columns of which more than 5 % of the cells may be unreadable; these
+                cells count as empty.
+
+        Returns:
+            The name, the version, and how the rows were read.
+
+        Raises:
+            Refused: `bad-card`, `source-unreadable`, `cells-unreadable`, `data-set-exists` for the
+                same version again, or `same-people`.
         """
         shape, given = card_of(card), {"": source, **(tables or {})}
         named = {name: writer_of(rows) if is_frame(rows) else rows for name, rows in given.items()}
@@ -171,7 +184,17 @@ class OpenVault(Vault):
         return Added(made.name, made.version, made.people, self.add_report(made.name))
 
     def add_report(self, name: str) -> AddReport:
-        """Return how the rows of your data set were read when they were added; for you alone."""
+        """Return how the rows of your data set were read when they were added; for you alone.
+
+        Args:
+            name: The name of the data set.
+
+        Returns:
+            For each column, what share of its cells was not as the card says.
+
+        Raises:
+            Refused: `unknown-data-set` if you have added no such data set.
+        """
         return AddReport(self.call("add-report", {"data_set": name}))
 
     def open_stream(  # noqa: PLR0913  # an owner's words
@@ -185,9 +208,23 @@ class OpenVault(Vault):
         rows: int,
         epsilon: Number,
     ) -> dict[str, object]:
-        """Open a running count that goes on while days come in; all of it is paid now.
+        """Open a stream: a running count over periods to come; all of it is paid now.
 
-        `rows` is how many rows of a person count over all `periods` together.
+        Args:
+            data_set: The name of the data set.
+            name: The name of the stream.
+            question: A count by a period, as SQL or built by steps.
+            start: The first day of the first period: "2026-01-01".
+            periods: How many periods there will be; the price is for all of them.
+            rows: The contribution bound: how many rows of a person count, over all periods
+                together.
+            epsilon: The price of the whole stream.
+
+        Returns:
+            The terms of the stream.
+
+        Raises:
+            Refused: `stream-not-possible`, `stream-exists` or `budget-exceeded`.
         """
         sql, shape = (question, None) if isinstance(question, str) else (None, question)
         asked = None if shape is None else question_json(shape.question())
@@ -195,40 +232,94 @@ class OpenVault(Vault):
         return self.owner.desk.streams.open(self._caller, opening)
 
     def close_days(self, data_set: str, name: str, *, until: str) -> dict[str, object]:
-        """Close a stream's open periods up to that day, in order; a period is closed for good."""
+        """Close the periods of a stream up to a day, in order; a closed period never changes.
+
+        Args:
+            data_set: The name of the data set.
+            name: The name of the stream.
+            until: The last day that is closed: "2026-01-31".
+
+        Returns:
+            The state of the stream.
+
+        Raises:
+            Refused: `stream-unknown` or `stream-out-of-order`.
+        """
         return self.owner.desk.streams.close(self._caller, data_set, name, until)
 
     def describe(
         self, source: str | os.PathLike[str], inner_table: str | None = None
     ) -> list[tuple[str, str]]:
-        """Return the names and likely types of a source's columns, for a proposed card."""
+        """Return the names and likely types of a source's columns.
+
+        Args:
+            source: A file's path, or a table of a connection.
+            inner_table: Which table of a file with several.
+
+        Returns:
+            A pair for each column.
+
+        Raises:
+            Refused: `source-unreadable` if it cannot be read.
+        """
         found = described(self.owner.desk, self._caller, os.fspath(source), inner_table)
         return list(found.columns)
 
     def proposed(
         self, name: str, source: str | os.PathLike[str], inner_table: str | None = None
     ) -> dict[str, object]:
-        """Return a source's columns, and a card to be filled in."""
+        """Return a source's columns, and a data card to complete.
+
+        Args:
+            name: The name that the data set is to have.
+            source: A file's path, or a table of a connection.
+            inner_table: Which table of a file with several.
+
+        Returns:
+            `columns` and `card`.
+
+        Raises:
+            Refused: `source-unreadable` if it cannot be read.
+        """
         found = described(self.owner.desk, self._caller, os.fspath(source), inner_table)
         return proposal(name, found)
 
     def hand_out(self, data_set: str, how: Recoding) -> dict[str, object]:
-        """Write down that a table of these people is handed out, k-anonymous and not DP."""
+        """Record in the ledger that a k-anonymous table of these people, not DP, is given away.
+
+        Args:
+            data_set: The name of the data set that has these people.
+            how: How the table was recoded.
+
+        Returns:
+            The entry.
+
+        Raises:
+            Refused: `unknown-data-set` if you have added no such data set.
+        """
         record = HandingOut(self.owner.ledger, self.owner.catalogue)
         return record.record(self._caller, data_set, how)
 
     def enrol(self, user: str, group: str) -> None:
-        """Put a user into a group that cards let ask."""
+        """Put a user into a group that cards let ask; for the owner.
+
+        Args:
+            user: The name of the user.
+            group: The name of the group, as cards have it in `ask.who`.
+
+        Raises:
+            Refused: `not-allowed` if you are not the owner.
+        """
         self.owner.data_sets.enrol(user, group)
 
     @property
     def environments(self) -> Environments:
-        """Return what programs may bring along to run with here: add, find, remove; an owner's."""
+        """Return the packages that programs may use, to add and remove; for the owner."""
         return self.owner.environments
 
     @property
     def owner(self) -> House:
-        """Return what only an owner may touch, or refuse."""
+        """Return the services that only the owner may use; or refuse."""
         if self._user != OWNER:
             raise Refused(
                 "not-allowed", f"{self._user!r} is not the owner.", "Ask the owner to do it."
@@ -236,7 +327,7 @@ class OpenVault(Vault):
         return self.house
 
     def close(self) -> None:
-        """Let go of processes and files."""
+        """Close processes and files."""
         self.house.close()
 
     def __enter__(self) -> OpenVault:
@@ -256,14 +347,25 @@ def create(  # noqa: PLR0913  # what `init` is told
     sandbox: str | None = None,
     at_rest_key: str | None = None,
 ) -> None:
-    """Make a new vault in an empty or absent folder; its anchor lies outside it.
+    """Create a new vault in an empty or absent folder.
 
-    `ledger` is the URL of a PostgreSQL database that keeps the ledger instead of a file. `engine`
-    is the address of a PostgreSQL or a Spark that is asked instead of DuckDB: `postgresql://...`,
-    `spark://:SECRET@HOST:PORT` or `local[2]`. `engine_reader` is the address by which a PostgreSQL
-    is asked, if its role is there already; otherwise one is made. `sandbox` may be `podman`.
-    `at_rest_key` seals rows and keys: a file elsewhere that holds 64 hexadecimal digits (made, if
-    there is none), or `command:` and what prints them. Who loses that key has lost the rows.
+    Args:
+        folder: The folder of the vault.
+        anchor: The file outside the folder that proves that the ledger is the newest; by default
+            one in your state directory.
+        ledger: The URL of a PostgreSQL database that holds the ledger, instead of a file.
+        engine: The address of a PostgreSQL or a Spark that reads rows, instead of DuckDB:
+            `postgresql://...`, `spark://:SECRET@HOST:PORT` or `local[2]`.
+        engine_reader: The address by which questions are asked of a PostgreSQL, if its role is
+            there already; otherwise one is made.
+        sandbox: "podman", to run programs in it.
+        at_rest_key: Encrypt rows and keys at rest: a file elsewhere that holds 64 hexadecimal
+            digits (made, if there is none), or `command:` and a command that prints them. Without
+            the key the rows are lost.
+
+    Raises:
+        Refused: `vault-exists` if the folder is not empty; `engine-unavailable`, or
+            `at-rest-not-possible`.
     """
     read_runtime(sandbox)
     root = Path(folder).absolute()
@@ -310,26 +412,70 @@ def open(  # noqa: A001  # `sfumato.open` reads as it should
     connections: Mapping[str, str] | None = None,
     at_rest_key: str | None = None,
 ) -> OpenVault:
-    """Return the vault in the folder, open in this process; `connections` are files, by name.
+    """Open the vault in a folder, in this process.
 
-    `at_rest_key` is where the key of a sealed vault is, if SFUMATO_AT_REST_KEY does not say so.
+    Args:
+        folder: The folder of the vault.
+        user: For whom; by default the owner.
+        connections: Files with addresses of databases to add tables from, by name.
+        at_rest_key: Where the key of an encrypted vault is, if SFUMATO_AT_REST_KEY does not say so.
+
+    Returns:
+        The vault; close it, or use it as `with sfumato.open(folder) as vault`.
+
+    Raises:
+        Refused: `vault-missing` if there is none; `ledger-frozen` if its ledger is not the newest;
+            `at-rest-key` without the right key.
     """
     house = open_house(Path(folder), connections=connections, at_rest_key=at_rest_key)
     return OpenVault(house, user)
 
 
 def connect(url: str, *, token: str) -> remote.RemoteVault:
-    """Return the vault that is served at the URL, for whoever the token was made for."""
+    """Connect to a vault that a service holds.
+
+    Args:
+        url: The address of the service: https, or http on this machine.
+        token: Your token, or the text of the file that it is in.
+
+    Returns:
+        The vault, with the same methods as one in a folder.
+
+    Raises:
+        Refused: `service-down`, `serve-unsafe` for an address that is not encrypted, or
+            `not-signed-in`.
+    """
     return remote.connect(url, token=token, draw=SystemDice().draw)
 
 
 def connect_async(url: str, *, token: str) -> AsyncVault:
-    """Return the vault that is served at the URL, for `async with`."""
+    """Return a vault that a service holds, for `async with`; its methods are awaited.
+
+    Args:
+        url: The address of the service: https, or http on this machine.
+        token: Your token, or the text of the file that it is in.
+
+    Returns:
+        The vault; it connects at `async with`.
+
+    Raises:
+        Refused: `serve-unsafe` for an address that is not encrypted.
+    """
     return AsyncVault(remote.AsyncTransport(url, token, SystemDice().draw))
 
 
 def local_survey(design: Mapping[str, object]) -> LocalSurvey:
-    """Return a survey to be tried on people who do not exist, and published if it is good."""
+    """Return a survey with local differential privacy, to simulate and to publish.
+
+    Args:
+        design: The survey as a mapping: its questions, epsilon, and how many people are expected.
+
+    Returns:
+        The survey, checked and priced; no vault is needed for it.
+
+    Raises:
+        Refused: `bad-survey` if the design is wrong.
+    """
     return LocalSurvey(design, SystemDice().draw)
 
 
@@ -405,7 +551,7 @@ def open_house(
 
 
 def anonymity() -> Anonymity:
-    """Return what measures and recodes an owner's own files; no vault is needed for it."""
+    """Return the tools that measure and recode an owner's own tables; no vault is needed."""
     return Anonymity(DuckDBEngine(SystemDice().draw(SALT_BYTES)))
 
 

@@ -14,9 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.client.answer import Answer
 from sfumato.client.columns import col
-from sfumato.client.vault import Vault
+from sfumato.client.terms import named_terms, no_question_term
+from sfumato.client.vault import DataSet, Vault
 from sfumato.core.at_rest import AtRest
 from sfumato.core.federation import agreed, key_of, read_agreement
+from sfumato.core.learning.lesson import CLASSES, SITE
 from sfumato.core.refusal import Refused
 from sfumato.dice import StretchedDice, SystemDice
 from sfumato.door import Door, SumDoor, TrainDoor
@@ -76,7 +78,17 @@ def site_of(  # noqa: PLR0913, PLR0917  # what a vault has of its own
 
 
 def new_convener(path: str | os.PathLike[str]) -> str:
-    """Write a new convener's secret key to a file of one's own; return the public half (hex)."""
+    """Write a new convener's secret key to a file.
+
+    Args:
+        path: The new file; keep it to yourself.
+
+    Returns:
+        The public key, in hexadecimal digits, for the agreement.
+
+    Raises:
+        Refused: `vault-exists` if the file is there already.
+    """
     if Path(path).exists():
         raise Refused(
             "vault-exists", f"{path} is there already.", "Choose a new place for the key."
@@ -94,11 +106,22 @@ def new_agreement(  # noqa: PLR0913  # what sites agree on
     colluders: int | None = None,
     neighbours: int | None = None,
 ) -> Json:
-    """Return an agreement for the sites' owners to join; keys are as they were said, in hex.
+    """Return an agreement on secure aggregation, for the sites' owners to join.
 
-    Left out, the floor is two thirds of the sites, and one in twenty may collude. Of `neighbours`,
-    with whom a site shares its masks, everybody is one up to 200 sites; beyond it they are the
-    fewest with which a sum never fails above the floor.
+    Args:
+        name: The name of the agreement.
+        convener: The convener's public key, in hexadecimal digits.
+        sites: The public key of each site, by the name of the site.
+        floor: How many sites have to be in a sum; by default two thirds of them.
+        colluders: How many sites may collude with the server; by default one in twenty.
+        neighbours: With how many others a site shares its masks; by default with all up to 200
+            sites, and beyond that with the fewest with which a sum never fails above the floor.
+
+    Returns:
+        The agreement, as JSON.
+
+    Raises:
+        Refused: `bad-federation` if it would not protect the sites.
     """
     keys = {site: key_of(key) for site, key in sites.items()}
     said = agreed(
@@ -122,10 +145,19 @@ def federation(
 ) -> FederatedVault:
     """Return several sites' data sets, to be asked as if they were one.
 
-    `agreement` is what the sites' owners have joined, or its file; `key` the convener's key file;
-    `sites` are vaults by the names of the agreement, each connected with a token of yours there.
-    Once a floor of them has answered, the others have `patience_s` seconds, and at least ten times
-    as long as these took; who is later has left the round.
+    Args:
+        agreement: The agreement that the sites' owners have joined, or its file.
+        key: The convener's key file.
+        sites: Vaults by the names in the agreement, each connected with a token of yours there.
+        heard: Called with each step of a round.
+        patience_s: Once a floor of sites has answered, the others have so many seconds, and at
+            least ten times as long as these took; a later site is left out of the round.
+
+    Returns:
+        A vault whose data sets are answered by the sum over the sites.
+
+    Raises:
+        Refused: `bad-federation` if the agreement cannot be read or would not protect the sites.
     """
     if isinstance(agreement, Mapping):
         shape: object = dict(agreement)
@@ -138,27 +170,84 @@ def federation(
 
 
 class FederatedVault(Vault):
-    """What several sites hold together: ask it, and only the sum over the sites comes back."""
+    """What several sites hold together: ask it, and only the sum over the sites comes back.
+
+    Which data sets the sites share is known by asking them, so `vault["x"]` is not checked here.
+    """
 
     def __init__(self, convener: Convener) -> None:
         self.convener = convener
         super().__init__(_Transport(convener))
 
+    def __getitem__(self, name: str) -> DataSet:
+        """Return the sites' data set of that name; its first use says whether the sites have it.
+
+        Args:
+            name: The name that the data set has at the sites.
+
+        Returns:
+            The data set, to be asked.
+        """
+        return DataSet(self, name)
+
     def spent(self, data_set: str) -> dict[str, float]:
-        """Return the epsilon that each site's data set has spent, whoever asked it."""
+        """Return the epsilon that each site's data set has spent, by all who asked it.
+
+        Args:
+            data_set: The name of the data set.
+
+        Returns:
+            The spent epsilon, by the name of the site; of those that can be reached.
+        """
         return self.convener.spent(data_set)
 
-    def quantiles(
-        self, data_set: str, column: str, at: Sequence[float], *, width: Number, **terms: Any
+    @named_terms(no_question_term)
+    def quantiles(  # noqa: PLR0913  # the terms of a question
+        self,
+        data_set: str,
+        column: str,
+        at: Sequence[float],
+        *,
+        width: Number,
+        epsilon: Number | None = None,
+        delta: Number | None = None,
+        error: Mapping[str, Number] | None = None,
+        max_groups: int | None = None,
+        max_rows: int | None = None,
+        op: str | None = None,
+        fresh: bool | None = None,
     ) -> Quantiles:
-        """Return the bins of that width in which shares of all sites' rows are reached.
+        """Return the bins in which quantiles over all sites' rows are reached.
 
-        One sum over the sites, of each bin's count with its noise; it is paid as any question is.
+        It is one sum over the sites, of each bin's count with its noise.
+
+        Args:
+            data_set: The name of the data set.
+            column: The numeric column.
+            at: The shares of the quantiles, from 0 to 1.
+            width: The width of a bin.
+            epsilon: The price at each site.
+            delta: What may be spent of delta.
+            error: Passed on to the question, as `DataSet.ask` takes it.
+            max_groups: The contribution bound: how many bins a person counts in at most.
+            max_rows: The contribution bound: how many rows of a person count at most in each bin.
+            op: Passed on to the question, as `DataSet.ask` takes it.
+            fresh: Passed on to the question, as `DataSet.ask` takes it.
+
+        Returns:
+            A bin for each quantile, and the answer with the counts.
+
+        Raises:
+            Refused: `bad-budget`, `budget-exceeded` at a site, `sum-too-few`, or `not-in-language`
+                for a term that a sum over sites does not take.
         """
         check_shares(at)
         check_width(width)
         binned = self[data_set].group_by(start=col(column).bins(width)).count(name="rows")
-        counts = binned.ask(**terms)
+        counts = binned.ask(
+            epsilon=epsilon, delta=delta, error=error, max_groups=max_groups, max_rows=max_rows,
+            op=op, fresh=fresh,
+        )  # fmt: skip
         told = [place for place, row in enumerate(counts.rows) if row[0] is not None]
         bins = Bins(
             [float(str(counts.rows[place][0])) for place in told],
@@ -172,17 +261,95 @@ class FederatedVault(Vault):
         """Return an exact sum over all sites, `secure-average (not DP)`, if every card allows it.
 
         It costs no epsilon and is no private answer: each card says how many of them may leave.
+
+        Args:
+            data_set: The name of the data set.
+            sql: The question, as SQL.
+
+        Returns:
+            The exact sums, labelled as not private.
+
+        Raises:
+            Refused: `average-not-allowed` if a card does not allow it, or `sum-too-few`.
         """
         return Answer.of(average(self.convener, data_set, sql))
 
-    def train(
-        self, data_set: str, *, heard: Callable[[Step], None] = lambda _: None, **course: Any
+    def train(  # noqa: PLR0913  # the terms of a training
+        self,
+        data_set: str,
+        *,
+        features: Sequence[str],
+        target: str,
+        epsilon: Number,
+        delta: Number,
+        rounds: int,
+        people: int,
+        hidden: Sequence[int] = (),
+        activation: str = "relu",
+        loss: str = CLASSES,
+        clip: Number = 1,
+        rate: float = 1.0,
+        momentum: float = 0.9,
+        max_rows: int = 1,
+        local: int = 0,
+        local_rate: Number = 0,
+        proximal: Number = 0,
+        weights: Mapping[str, Any] | None = None,  # Any: numbers, as people write them
+        each: str = SITE,
+        sample: Number = 1,
+        public: Sequence[Mapping[str, Any]] = (),  # Any: cells
+        image: Sequence[int] = (),
+        conv: Sequence[Mapping[str, int]] = (),
+        embed: Mapping[str, int] | None = None,
+        heard: Callable[[Step], None] = lambda _: None,
     ) -> TrainedModel:
-        """Return a network that all sites have trained; see `federated/training.py` on a course.
+        """Train a network over all sites, with noisy sums of updates (DP-FedAvg).
 
         Each site pays once, for all rounds, in the first round that it is in.
+
+        Args:
+            data_set: The name of the data set.
+            features: The columns that are the input.
+            target: The column that is predicted.
+            epsilon: The price of the training, at each site.
+            delta: The delta that each site spends.
+            rounds: How many rounds.
+            people: How many people all sites have together, as you believe; a public divisor.
+            hidden: The widths of the hidden layers.
+            activation: The activation function: "relu" or "tanh".
+            loss: The loss: "classes" (cross-entropy) or "squares".
+            clip: The norm to which each person's update is clipped.
+            rate: How far the model follows each sum.
+            momentum: How much of the last step is kept.
+            max_rows: The contribution bound: how many rows of a person count at most.
+            local: How many steps a site takes in each round, before it sends a sum.
+            local_rate: How far the model moves in such a step.
+            proximal: The FedProx penalty on moving away from the common model.
+            weights: The weight of each class.
+            each: Whose local steps are clipped: "site" or "person".
+            sample: The probability of each person to be in a round (Poisson subsampling); 1 is
+                everybody.
+            public: Public rows on which the sites are told how good the model is.
+            image: Channels, height and width, if the first features are the numbers of an image.
+            conv: The convolutional layers, each a mapping.
+            embed: Columns that have an embedding table, and its width.
+            heard: Called with each round.
+
+        Returns:
+            The trained network.
+
+        Raises:
+            Refused: `budget-exceeded` at a site, `sum-too-few`, or `bad-federation`.
         """
-        return train(self.convener, Course(data_set, **course), heard)
+        course = Course(
+            data_set=data_set, features=features, target=target, epsilon=epsilon, delta=delta,
+            rounds=rounds, people=people, hidden=hidden, activation=activation, loss=loss,
+            clip=clip, rate=rate, momentum=momentum, max_rows=max_rows, local=local,
+            local_rate=local_rate, proximal=proximal, weights={} if weights is None else weights,
+            each=each, sample=sample, public=public, image=image, conv=conv,
+            embed={} if embed is None else embed,
+        )  # fmt: skip
+        return train(self.convener, course, heard)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from bubbles import needs_bubbles
 from served import served
 from sfumato import Refused, col
 from sfumato.client import Vault
+from sfumato.client.terms import Json
 from vaults import card, make_vault, write_csv
 
 CARD = """
@@ -58,6 +59,10 @@ def vault(
     made = make_vault(folder)
     with sfumato.open(made) as owner:
         owner.add("people", source, card(CARD))
+        others = [(f"q{n}", 70 - n, "10002", f"{90000 + 7 * n}", False) for n in range(50)]
+        source = write_csv(folder / "others.csv", ("who", "age", "zip", "salary", "ill"), others)
+        hidden = CARD.replace("patients", "workers").replace('"staff"', '"board"')
+        owner.add("payroll", source, card(hidden))
         owner.enrol("ada", "staff")
     if request.param == "folder":
         with sfumato.open(made, user="ada") as opened:
@@ -72,6 +77,39 @@ def vault(
 def test_the_data_sets_are_those_that_may_be_asked(vault: Vault) -> None:
     assert [data_set.name for data_set in vault] == ["people"]
     assert vault["people"].card["people"] == "patients"
+
+
+def test_a_name_that_is_not_there_is_refused_with_those_that_may_be_asked(vault: Vault) -> None:
+    said = set()
+    for name in ("nobody", "payroll"):  # another's is as unknown as none
+        assert name not in vault
+        with pytest.raises(Refused) as refused:
+            vault[name]
+        assert refused.value.code == "unknown-data-set"
+        assert refused.value.next_step == "There is: people."
+        said.add(refused.value.cause.replace(name, ""))
+    assert len(said) == 1
+    assert ("people" in vault, len(vault), bool(vault)) == (True, 1, True)
+
+
+def test_names_are_listed_once_and_again_for_one_that_is_not_on_the_list(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    fresh = Vault(vault._transport)
+
+    def call(verb: str, body: Json) -> Json:
+        called.append(verb)
+        return vault.call(verb, body)
+
+    monkeypatch.setattr(fresh, "call", call)
+    for _ in range(5):
+        fresh["people"]
+    assert called == ["data-sets"]
+    for _ in range(2):
+        with pytest.raises(Refused):
+            fresh["nobody"]
+    assert called == ["data-sets", *["data-sets", "airlock"] * 2]
 
 
 def test_sql_and_steps_are_the_same_question(vault: Vault) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+from sfumato.client import DataSet
 from sfumato.core.refusal import CODES
 from sfumato.wire.routes import ROUTES
 from tools.site.build import build, check_links
@@ -39,6 +41,14 @@ def test_the_reference_has_every_route_every_code_and_the_commands(site: Path) -
     commands = (site / "reference" / "commands.html").read_text("utf-8")
     for command in ("sfumato add", "sfumato ask", "sfumato survey publish", "sfumato serve"):
         assert f'<h2 id="{command.replace(" ", "-")}">{command}</h2>' in commands
+
+
+def test_the_reference_lists_the_arguments_of_a_method(site: Path) -> None:
+    python = (site / "reference" / "python.html").read_text("utf-8")
+    (ask,) = re.findall(r"<code>DataSet\.ask\(.*?</ul>", python, re.S)
+    for name in inspect.signature(DataSet.ask).parameters:
+        assert name == "self" or f"<li><code>{name}</code>: " in ask, name
+    assert "<em>Raises</em>: Refused: <code>budget-exceeded</code>" in ask
 
 
 def test_a_notebook_shows_what_it_drew(site: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -88,12 +88,23 @@ def _members(kind: type) -> dict[str, Any]:
 
 
 def _described(name: str, thing: Any) -> Iterator[str]:
-    if isinstance(thing, property) or inspect.isclass(thing):
-        yield f"- `{name}`: {_plain(inspect.getdoc(thing))}"
-    else:
-        text = re.sub(r"'([\w.\[\], |]+)'", r"\1", str(inspect.signature(thing)))
-        text = text.replace("(self, ", "(").replace("(self)", "()")
-        yield f"- `{name}{text}`: {_plain(inspect.getdoc(thing))}"
+    if isinstance(thing, property) or inspect.isclass(thing) or isinstance(thing, str):
+        yield f"- `{name}`: {_plain(_VERSION if isinstance(thing, str) else inspect.getdoc(thing))}"
+        return
+    text = re.sub(r"'([\w.\[\], |]+)'", r"\1", str(inspect.signature(thing)))
+    text = text.replace("(self, ", "(").replace("(self)", "()")
+    summary, *sections = _SECTION.split(inspect.getdoc(thing) or "")
+    yield f"- `{name}{text}`: {_plain(summary)}"
+    for title, body in zip(sections[::2], sections[1::2], strict=True):
+        if title == "Args":
+            yield from (f"  - `{arg}`: {_plain(says)}" for arg, says in _ARGUMENT.findall(body))
+        else:
+            yield f"  - *{title}*: {_plain(body)}"
+
+
+_VERSION: Final = "The version of the package."
+_SECTION: Final = re.compile(r"^(Args|Returns|Yields|Raises):\n", re.M)
+_ARGUMENT: Final = re.compile(r"^ {4}([*\w]+): ((?:.*\n)(?: {8}.*\n?)*)", re.M)
 
 
 def _routes() -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sfumato.client.pipeline import source_of
-from sfumato.client.terms import Json, Number
+from sfumato.client.terms import Json, Number, named_terms, no_term_of
 from sfumato.client.twin import MOMENT
 from sfumato.core.refusal import Refused
 
@@ -43,16 +43,16 @@ class Files:
 
     @property
     def guarantee(self) -> str:
-        """Return what is promised of them: not much."""
+        """Return the guarantee of the files, which is not differential privacy."""
         return str(self.shape["guarantee"])
 
     @property
     def findings(self) -> Sequence[Mapping[str, str]]:
-        """Return what the checks found, for reviewers."""
+        """Return what the automatic checks found, for reviewers."""
         return cast("Sequence[Mapping[str, str]]", self.shape.get("findings", []))
 
     def archive(self) -> bytes:
-        """Return released files, and the note of what they are, as one archive."""
+        """Return the released files, with a note of what they are, as one .zip archive."""
         made = io.BytesIO()
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
             for path, text in self._all().items():
@@ -73,9 +73,16 @@ class Files:
         return {**self.files, REVIEWERS_ONLY: f"{self.shape.get('label', '')}\n".encode()}
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the files into a new folder, with a note of what they are; return where.
+        """Write the files into a new folder, with a note of what they are.
 
-        The folder is there with all of them, or not at all.
+        Args:
+            folder: The new folder. It is there with all of the files, or not at all.
+
+        Returns:
+            Where they are.
+
+        Raises:
+            Refused: `bad-request` if the folder is there already, or a file has no plain name.
         """
         place = Path(folder)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
@@ -104,69 +111,174 @@ class AirlockRoom:
         self._vault = vault
         self._name = name
 
-    def submit(
+    @named_terms(no_term_of("a request"))
+    def submit(  # noqa: PLR0913  # the limits of a program
         self,
         program: str | Callable[[Any, str], object],
         files: Sequence[str | Mapping[str, object]],
         *,
         columns: Sequence[str] | None = None,
         why: str = "",
-        **limits: Number,
+        cpu_s: Number | None = None,
+        memory_mb: int | None = None,
+        disk_mb: int | None = None,
     ) -> Json:
-        """Hand in a program that is to leave these files, for the owner and then reviewers.
+        """Hand in a program and the files that it writes, for the owner and then for reviewers.
 
-        A function gets everybody's rows as a pandas frame, and the folder to write to. A file is a
-        path, or a path with the columns `by` that its lines are groups of, the column `count` with
-        the number of people, and the column `of` the card that is added up.
+        Args:
+            program: The text of a program, or a function that gets everybody's rows as a pandas
+                frame, and the folder to write to.
+            files: The files: each a path, or a mapping with `path`, the columns `by` that its
+                lines are groups of, the column `count` with the number of people, and the column
+                `of` the card that is added up.
+            columns: The columns that the program reads; all, if left out.
+            why: What the files are for, as reviewers read it.
+            cpu_s: The processor time of the program, in seconds.
+            memory_mb: Its memory.
+            disk_mb: Its disk space.
+
+        Returns:
+            The request and its state.
+
+        Raises:
+            Refused: `airlock-closed` if the card lets no files out, `bad-airlock` or
+                `bad-pipeline`.
         """
+        limits = {"cpu_s": cpu_s, "memory_mb": memory_mb, "disk_mb": disk_mb}
         source = program if isinstance(program, str) else _program(program)
         asked = [{"path": one} if isinstance(one, str) else dict(one) for one in files]
         body: Json = {"data_set": self._name, "source": source, "files": asked, "why": why}
         named = {} if columns is None else {"columns": list(columns)}
-        return self._vault.call("submit-airlock", {**body, **named, **limits})
+        said = {name: limit for name, limit in limits.items() if limit is not None}
+        return self._vault.call("submit-airlock", {**body, **named, **said})
 
     def list(self) -> Sequence[Json]:
-        """Return the requests that are yours to see."""
+        """Return the requests that you may see."""
         found = self._vault.call("airlock", {"data_set": self._name})
         return cast("Sequence[Json]", found["requests"])
 
     def run(self, request: str) -> Json:
-        """Let a program run, once; the owner's act."""
+        """Let a program run, once; for the owner.
+
+        Args:
+            request: The id of the request.
+
+        Returns:
+            The request and its state.
+
+        Raises:
+            Refused: `airlock-unknown` or `airlock-waits`.
+        """
         return self._act("run", request)
 
     def show(self, request: str) -> Files:
-        """Return what there is to look at; real, and for reviewers alone."""
+        """Return the files to review; they are real, and for reviewers alone.
+
+        Args:
+            request: The id of the request.
+
+        Returns:
+            The files, and what the automatic checks found.
+
+        Raises:
+            Refused: `airlock-unknown`, `airlock-waits` or `airlock-unsafe`.
+        """
         return Files(self._act("show", request))
 
     def vote(self, seen: Files, says: str, *, why: str = "") -> Json:
-        """Say "release" or "reject" of exactly what was seen."""
+        """Vote on exactly the files that you have seen.
+
+        Args:
+            seen: The files, as `show` gave them.
+            says: "release" or "reject".
+            why: Your reason.
+
+        Returns:
+            The request and its state.
+
+        Raises:
+            Refused: `airlock-waits` if there is nothing to vote on, `airlock-changed` if the files
+                are not what you saw.
+        """
         said = {key: seen.shape[key] for key in ("seal", "draft") if key in seen.shape}
         if len(said) < 2:
             raise Refused("airlock-waits", "There is nothing to vote on yet.", "See its state.")
         return self._act("vote", str(seen.shape["request"]), says=says, why=why, **said)
 
     def trim(self, request: str, path: str) -> Json:
-        """Take a file out; every vote is gone."""
+        """Take a file out of a request; every vote is void then.
+
+        Args:
+            request: The id of the request.
+            path: The path of the file.
+
+        Returns:
+            The request and its state.
+        """
         return self._act("trim", request, path=path)
 
     def replace(self, request: str, path: str, file: bytes) -> Json:
-        """Put a file of yours in the place of one; every vote is gone, and you have none."""
+        """Replace a file by one of yours; every vote is void then, and you have none.
+
+        Args:
+            request: The id of the request.
+            path: The path of the file.
+            file: The content of the new file.
+
+        Returns:
+            The request and its state.
+        """
         return self._act("replace", request, path=path, base64=base64.b64encode(file).decode())
 
     def release(self, request: str) -> Json:
-        """Let the files out, if enough reviewers have said so."""
+        """Release the files, if enough reviewers have voted for it.
+
+        Args:
+            request: The id of the request.
+
+        Returns:
+            The request and its state.
+
+        Raises:
+            Refused: `airlock-waits` before that, `airlock-unsafe` for a file that is not what its
+                name says.
+        """
         return self._act("release", request)
 
     def decline(self, request: str) -> Json:
-        """Let a request go no further; the owner's act."""
+        """Decline a request; for the owner.
+
+        Args:
+            request: The id of the request.
+
+        Returns:
+            The request and its state.
+        """
         return self._act("decline", request)
 
     def withdraw(self, request: str) -> Json:
-        """Take a request of your own back."""
+        """Withdraw a request of your own.
+
+        Args:
+            request: The id of the request.
+
+        Returns:
+            The request and its state.
+        """
         return self._act("withdraw", request)
 
     def fetch(self, request: str) -> Files:
-        """Return the files of a released request."""
+        """Return the files of a released request.
+
+        Args:
+            request: The id of the request.
+
+        Returns:
+            The files, with their receipt.
+
+        Raises:
+            Refused: `airlock-waits` if they are not released.
+        """
         return Files(self._act("fetch", request))
 
     def _act(self, act: str, request: str, **more: object) -> Json:

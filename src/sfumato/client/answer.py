@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from sfumato.client.frames import arrow_stream
+from sfumato.client.hints import ANSWER_HINTS, Hinted
 from sfumato.client.terms import Json
 from sfumato.client.text import (
     number_text,
@@ -32,11 +34,15 @@ SHOWN = 50  # rows that a terminal or a notebook shows
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Released values, their standard deviations and 95 % intervals; nothing else left the door.
+class Answer(Hinted):
+    """Released values, the std of their noise, and 95 % intervals.
 
-    An interval has a low and a high end; one that is not known is infinite.
+    An interval has a low and a high end; one that is not known is infinite. Polars, pyarrow,
+    DuckDB and others read an answer as it is, by Arrow's C stream: `polars.DataFrame(answer)`.
     """
+
+    _called: ClassVar[str] = "An answer"
+    _hints: ClassVar[Mapping[str, str]] = ANSWER_HINTS
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
@@ -50,7 +56,11 @@ class Answer:
 
     @staticmethod
     def of(shape: Mapping[str, object]) -> Answer:
-        """Return the answer that came over the wire."""
+        """Return the answer that came over the wire.
+
+        Args:
+            shape: The JSON of an answer, as `/v1/data-sets/{data_set}/ask` gives it.
+        """
         body = cast("dict[str, Any]", shape)  # Any: JSON, whose shape the contract suite holds
         return Answer(
             columns=tuple(body["columns"]),
@@ -65,7 +75,7 @@ class Answer:
 
     @property
     def value(self) -> object:
-        """Return the one number of an answer that has one."""
+        """Return the one number of an answer that has one; or refuse."""
         if len(self.rows) != 1 or len(self.columns) != 1:
             raise Refused(
                 "not-in-language",
@@ -115,6 +125,20 @@ class Answer:
         """Return the answer with its error bars as an Arrow table."""
         return extra_module("pyarrow", "frames").table(self.frame())
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the columns of `frame()` as a stream of Arrow's C interface.
+
+        Args:
+            requested_schema: The schema that the reader would like, as a capsule.
+
+        Returns:
+            A capsule that polars, pyarrow, DuckDB and pandas read.
+
+        Raises:
+            Refused: `not-installed` if neither pyarrow nor polars is installed.
+        """
+        return arrow_stream(self.frame(), requested_schema)
+
     def plot(
         self,
         x: str | None = None,
@@ -122,29 +146,73 @@ class Answer:
         color: str | None = None,
         title: str | None = None,
     ) -> Plot:
-        """Return a picture of one column, with error bars, a summary and a table."""
+        """Return a plot of one column, with error bars, a summary and a table.
+
+        Args:
+            x: The column along the axis; a key of the answer.
+            y: The column of numbers.
+            color: A second key, whose values have a color each.
+            title: The title; by default it says what was asked.
+
+        Returns:
+            A plot that a notebook shows, and that `save(path)` writes as .svg, .png or .html.
+
+        Raises:
+            Refused: `unknown-column` for a name that the answer lacks.
+        """
         from sfumato.client.plot import plotted
 
         return plotted(self, x=x, y=y, color=color, title=title)
 
     def tidy(self, margins: Answer | Sequence[Answer] = ()) -> Answer:
-        """Return counts whole and not negative, cells in agreement with margins; free."""
+        """Return the answer with whole, non-negative counts that agree with margins; free.
+
+        It is post-processing, so it costs nothing; the notes say what was changed.
+
+        Args:
+            margins: An answer with totals of the same numbers, or several, that the cells are to
+                add up to.
+
+        Returns:
+            The changed answer.
+
+        Raises:
+            Refused: `not-in-language` for numbers without noise, or of a program.
+        """
         from sfumato.client.tidy import tidied
 
         self._check_asked()
         return tidied(self, [margins] if isinstance(margins, Answer) else margins)
 
     def total(self, *keep: str) -> Answer:
-        """Return the sums over all keys but those kept, with true error bars; free."""
+        """Return the sums over all keys but those kept, with true error bars; free.
+
+        Args:
+            *keep: The keys that stay; without any, the sum over all of them.
+
+        Returns:
+            The totals as an answer.
+
+        Raises:
+            Refused: `not-in-language` for numbers that cannot be added, without noise, or of a
+                program.
+        """
         from sfumato.client.derive import totalled
 
         self._check_asked()
         return totalled(self, keep)
 
     def with_sampling(self) -> Answer:
-        """Return means with error bars for other samples too; STDDEV and COUNT beside them; free.
+        """Return means whose error bars include the sampling error; free.
 
-        Without it, every error bar is for the noise alone.
+        The answer has to have STDDEV and COUNT of the column beside its AVG. Without this, every
+        error bar is for the noise alone.
+
+        Returns:
+            The answer with wider error bars.
+
+        Raises:
+            Refused: `not-in-language` if a deviation or a count is missing.
         """
         from sfumato.client.sampling import with_sampling
 
@@ -166,7 +234,14 @@ class Answer:
             )
 
     def asked(self, name: str) -> Json:
-        """Return the output of the question that a column answers; a program's is no question's."""
+        """Return the output of the question that a column answers.
+
+        Args:
+            name: The name of a column.
+
+        Returns:
+            The output as JSON; nothing for a program's number.
+        """
         question = cast("dict[str, Any] | None", self.receipt.get("question"))  # Any: JSON
         outputs = [] if question is None else question["outputs"]
         return cast("Json", next((one for one in outputs if one["name"] == name), {}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Never, Unpack
+from typing import Any, ClassVar, Literal, Never, Unpack
 
 from sfumato.client.answer import Answer
 from sfumato.client.builder import Builder, Steps
@@ -18,14 +18,21 @@ from sfumato.client.shown import (
     History,
     Price,
     TwinPrice,
+    column_names,
 )
 from sfumato.client.terms import (
     AskTerms,
     Json,
     Number,
     PriceTerms,
+    Receipted,
     RunTerms,
+    Sized,
     TwinTerms,
+    named_terms,
+    no_question_term,
+    no_run_term,
+    no_twin_term,
     question_body,
     terms_body,
 )
@@ -41,25 +48,63 @@ class AsyncVault:
         self._transport = transport
 
     def __getitem__(self, name: str) -> AsyncDataSet:
-        """Return the data set; whether it is there, its first use tells."""
+        """Return the data set of that name.
+
+        Nothing is awaited here, so whether it exists is known at its first use; `data_sets()` lists
+        what there is.
+
+        Args:
+            name: The name of the data set.
+
+        Returns:
+            The data set, to be asked.
+        """
         return AsyncDataSet(self, name)
 
     async def data_sets(self) -> list[AsyncDataSet]:
-        """Return the data sets that may be asked."""
+        """Return the data sets that you may ask."""
         found = (await self.call("data-sets", {}))["data_sets"]
         cards = found if isinstance(found, list) else []
         return [AsyncDataSet(self, str(card["name"])) for card in cards]
 
     async def history(self, limit: int = 50) -> History:
-        """Return your own questions, the newest first."""
+        """Return your own questions, the newest first.
+
+        Args:
+            limit: How many at most.
+
+        Returns:
+            When each was asked, of which data set, at what price, and its operation id.
+        """
         return History(await self.call("history", {"limit": limit}))
 
     async def answer(self, op: str) -> Answer:
-        """Return an answer of yours again, by its operation; free."""
+        """Return an answer of yours again, by its operation; free.
+
+        Args:
+            op: The operation id, as in `history()` or in the answer's receipt.
+
+        Returns:
+            The answer as it was.
+
+        Raises:
+            Refused: `answer-unknown` if you have no answer under that id.
+        """
         return Answer.of(await self.call("answer", {"op": op}))
 
     async def call(self, verb: str, body: Json) -> Json:
-        """Return the service's answer, or raise its refusal."""
+        """Call a verb of the service by its name.
+
+        Args:
+            verb: The verb, as in the table of HTTP routes.
+            body: Its arguments.
+
+        Returns:
+            The service's answer as JSON.
+
+        Raises:
+            Refused: Whatever the service refuses with.
+        """
         answer = await self._transport.call(verb, body)
         refused = read_refusal(answer)
         if refused is not None:
@@ -67,7 +112,7 @@ class AsyncVault:
         return answer
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._transport.close()
 
     async def __aenter__(self) -> AsyncVault:
@@ -104,28 +149,135 @@ class _NotHere:
 class AsyncDataSet(Steps):
     """A data set to ask: build a question with its steps, then `await` its ask."""
 
+    _called: ClassVar[str] = "A data set"
+
     def __init__(self, vault: AsyncVault, name: str) -> None:
         self._vault = vault
         self.name = name
 
     async def card(self) -> CardView:
-        """Return what the owner declared."""
+        """Return the data card: what the owner declared, which is public."""
         return CardView(await self._vault.call("card", {"data_set": self.name}))
 
+    async def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns of the data set's own table, as the card has them."""
+        return column_names(await self.card())
+
     async def budget(self) -> Budget:
-        """Return cap, spent and left."""
+        """Return cap, spent and left: of the data set, of its people and of yourself."""
         return Budget(await self._vault.call("budget", {"data_set": self.name}))
 
-    async def ask(self, question: str | Builder, **terms: Unpack[AskTerms]) -> Answer:
-        """Return a private answer and pay for it; asking the same again is free."""
+    @named_terms(no_question_term)
+    async def ask(  # noqa: PLR0913  # the terms of a question
+        self,
+        question: str | Builder,
+        *,
+        epsilon: Number | None = None,
+        error: Mapping[str, Number] | None = None,
+        delta: Number | None = None,
+        people: int | Sized | None = None,
+        max_groups: int | None = None,
+        max_rows: int | None = None,
+        split: Mapping[str, Number] | None = None,
+        top_up: Receipted | str | None = None,
+        op: str | None = None,
+        fresh: bool | None = None,
+    ) -> Answer:
+        """Return a private answer and pay for it; asking the same again is free.
+
+        Args:
+            question: SQL text, or a question that was built with this data set's steps.
+            epsilon: The price of the whole request. Give this or `error`.
+            error: The half-width of the 95 % interval that you want, by column of the answer:
+                `{"n": 5}`. The price follows from it.
+            delta: What may be spent of delta where that buys less noise; 0 asks for pure noise.
+                If left out, it is the card's `delta_per_request`.
+            people: The size of a group, for the error of a mean: your guess, or a released count.
+            max_groups: The contribution bound on groups: a person counts in so many at most.
+            max_rows: The contribution bound on rows: a person counts with so many at most in each
+                group.
+            split: Each column's share of the price, relative to the other columns: `{"n": 3}`.
+            top_up: Your earlier answer, or its operation id. It is made more precise, and you pay
+                the difference to `epsilon`.
+            op: Your own id of the request. A retry with the same id pays once.
+            fresh: Draw new noise and pay in full, also if the answer is stored.
+
+        Returns:
+            The noisy values with their 95 % intervals, and the receipt.
+
+        Raises:
+            Refused: `budget-exceeded` if less is left than the price; `bad-budget` without a
+                usable `epsilon` or `error`; or the code of what the question does not allow
+                (`unknown-column`, `no-bounds`, `keys-needed`, `not-in-language`, ...).
+        """
+        terms = AskTerms(
+            epsilon=epsilon, error=error, delta=delta, people=people, max_groups=max_groups,
+            max_rows=max_rows, split=split, top_up=top_up,
+            op=op, fresh=fresh,
+        )  # fmt: skip
         return Answer.of(await self._vault.call("ask", self._body(question, terms)))
 
-    async def price(self, question: str | Builder, **terms: Unpack[PriceTerms]) -> Price:
-        """Return what asking would cost and how far off it would be; nothing is spent."""
+    @named_terms(no_question_term)
+    async def price(  # noqa: PLR0913  # the terms of a question
+        self,
+        question: str | Builder,
+        *,
+        epsilon: Number | None = None,
+        error: Mapping[str, Number] | None = None,
+        delta: Number | None = None,
+        people: int | Sized | None = None,
+        max_groups: int | None = None,
+        max_rows: int | None = None,
+        split: Mapping[str, Number] | None = None,
+        top_up: Receipted | str | None = None,
+        op: str | None = None,
+        fresh: bool | None = None,
+    ) -> Price:
+        """Return what asking would cost and how far off the answer would be; nothing is spent.
+
+        Args:
+            question: SQL text, or a question that was built with this data set's steps.
+            epsilon: The price of the whole request. Give this or `error`.
+            error: The half-width of the 95 % interval that you want, by column of the answer:
+                `{"n": 5}`. The price follows from it.
+            delta: What may be spent of delta where that buys less noise; 0 asks for pure noise.
+                If left out, it is the card's `delta_per_request`.
+            people: The size of a group, for the error of a mean: your guess, or a released count.
+            max_groups: The contribution bound on groups: a person counts in so many at most.
+            max_rows: The contribution bound on rows: a person counts with so many at most in each
+                group.
+            split: Each column's share of the price, relative to the other columns: `{"n": 3}`.
+            top_up: Your earlier answer, or its operation id. It is made more precise, and you pay
+                the difference to `epsilon`.
+            op: Taken so that the arguments of `ask` fit here; it changes no price.
+            fresh: Price new noise, also if the answer is stored.
+
+        Returns:
+            The price, the error to expect, other prices beside it, and whether it fits what is
+            left.
+
+        Raises:
+            Refused: The code with which `ask` would refuse the question.
+        """
+        del op
+        terms = PriceTerms(
+            epsilon=epsilon, error=error, delta=delta, people=people, max_groups=max_groups,
+            max_rows=max_rows, split=split, top_up=top_up, fresh=fresh,
+        )  # fmt: skip
         return Price(await self._vault.call("price", self._body(question, terms)))
 
     async def stream(self, name: str) -> Answer:
-        """Return the running counts of what the owner has closed of a stream; free."""
+        """Return the running counts of the periods of a stream that the owner has closed; free.
+
+        Args:
+            name: The name of the stream.
+
+        Returns:
+            A row for each closed period.
+
+        Raises:
+            Refused: `stream-unknown` if the data set has no such stream.
+        """
         return Answer.of(await self._vault.call("stream", {"data_set": self.name, "stream": name}))
 
     async def twin(
@@ -135,22 +287,104 @@ class AsyncDataSet(Steps):
         rows: int | None = None,
         seed: str | None = None,
     ) -> Twin:
-        """Return a look-alike made from the card alone: free, and no row is read."""
+        """Return a twin (synthetic data) made from the card alone: free, and no row is read.
+
+        Args:
+            question: A question that the twin is to suit: some of its rows pass the filters, and
+                every group has some.
+            rows: How many people (or rows) the first table gets.
+            seed: The same seed gives the same twin.
+
+        Returns:
+            The synthetic tables, and what they are.
+
+        Raises:
+            Refused: `twin-not-possible` if the card does not allow such a twin.
+        """
         body = {"data_set": self.name} if question is None else self._body(question, {})
         more = {key: value for key, value in (("rows", rows), ("seed", seed)) if value is not None}
         return Twin(await self._vault.call("twin", {**body, **more}))
 
-    async def dp_twin(self, **terms: Unpack[TwinTerms]) -> Twin:
-        """Return a synthetic data set from privately measured marginals, and pay for it."""
+    @named_terms(no_twin_term)
+    async def dp_twin(  # noqa: PLR0913  # the terms of a twin
+        self,
+        *,
+        epsilon: Number | None = None,
+        delta: Number | None = None,
+        method: str | None = None,
+        rows: int | None = None,
+        seed: str | None = None,
+        op: str | None = None,
+        private_bins: Sequence[str] | None = None,
+        error_epsilon: Number | None = None,
+    ) -> Twin:
+        """Return synthetic data from privately measured marginals, and pay for it.
+
+        Args:
+            epsilon: The price of the whole twin, without `error_epsilon`. It is required.
+            delta: What may be spent of delta; with one, the noise is Gaussian. If left out, it is
+                the card's `delta_per_request`.
+            method: Which marginals are measured: "independent", "mst" (if left out) or "aim".
+            rows: How many people (or rows) the first table gets; as many as measured, if left out.
+            seed: The same seed draws the same rows from the same marginals.
+            op: Your own id of the request. The same id again is free and gives the same twin.
+            private_bins: Numeric columns whose bins are measured too, from the same price.
+            error_epsilon: Paid besides, to measure how far the twin is off.
+
+        Returns:
+            The synthetic tables, their guarantee, and their error if it was paid for.
+
+        Raises:
+            Refused: `bad-budget`, `budget-exceeded`, or `twin-not-possible`.
+        """
+        terms = TwinTerms(
+            epsilon=epsilon, delta=delta, method=method, rows=rows, seed=seed, op=op,
+            private_bins=private_bins, error_epsilon=error_epsilon,
+        )  # fmt: skip
         body = {"data_set": self.name, **terms_body(terms)}
         return Twin(await self._vault.call("dp-twin", body))
 
-    async def dp_twin_price(self, **terms: Unpack[TwinTerms]) -> TwinPrice:
-        """Return what a DP twin would cost and what would be counted; nothing is spent."""
+    @named_terms(no_twin_term)
+    async def dp_twin_price(  # noqa: PLR0913  # the terms of a twin
+        self,
+        *,
+        epsilon: Number | None = None,
+        delta: Number | None = None,
+        method: str | None = None,
+        rows: int | None = None,
+        seed: str | None = None,
+        op: str | None = None,
+        private_bins: Sequence[str] | None = None,
+        error_epsilon: Number | None = None,
+    ) -> TwinPrice:
+        """Return what a DP twin would cost and what it would measure; nothing is spent.
+
+        Args:
+            epsilon: The price of the whole twin, without `error_epsilon`. It is required.
+            delta: What may be spent of delta; with one, the noise is Gaussian. If left out, it is
+                the card's `delta_per_request`.
+            method: Which marginals are measured: "independent", "mst" (if left out) or "aim".
+            rows: How many people (or rows) the first table gets; as many as measured, if left out.
+            seed: The same seed draws the same rows from the same marginals.
+            op: Your own id of the request. The same id again is free and gives the same twin.
+            private_bins: Numeric columns whose bins are measured too, from the same price.
+            error_epsilon: Paid besides, to measure how far the twin is off.
+
+        Returns:
+            The price, whether it fits what is left, and the columns that would be measured.
+
+        Raises:
+            Refused: `bad-budget` or `twin-not-possible`.
+        """
+        terms = TwinTerms(
+            epsilon=epsilon, delta=delta, method=method, rows=rows, seed=seed, op=op,
+            private_bins=private_bins, error_epsilon=error_epsilon,
+        )  # fmt: skip
         body = {"data_set": self.name, **terms_body(terms)}
         return TwinPrice(await self._vault.call("dp-twin-price", body))
 
-    async def run(
+    @named_terms(no_run_term)
+    async def run(  # noqa: PLR0913  # the terms of a run
         self,
         function: Callable[[Any], object],
         *,
@@ -158,9 +392,47 @@ class AsyncDataSet(Steps):
         epsilon: Number,
         columns: Sequence[str] | None = None,
         environment: str = "",
-        **terms: Unpack[RunTerms],
+        blocks: int | None = None,
+        trim: int | None = None,
+        take: Literal["mean", "median"] | None = None,
+        delta: Number | None = None,
+        cpu_s: Number | None = None,
+        memory_mb: int | None = None,
+        disk_mb: int | None = None,
+        op: str | None = None,
     ) -> Answer:
-        """Return the private average, over blocks of people, of what your function says of each."""
+        """Run your function on blocks of people and return the private average; pay for it.
+
+        The function travels as source text, and the owner approves it once.
+
+        Args:
+            function: A plain `def` in a file or a cell. It gets the rows of a block as a pandas
+                frame and returns a number, or numbers by name. It imports what it needs inside.
+            outputs: The declared range of each number: name -> (lower, upper[, step]). Choose the
+                ends from knowledge, not from the rows.
+            epsilon: The price of the run.
+            columns: The columns that the function reads; all, if left out.
+            environment: The name of the packages that it brings along, as the owner added them.
+            blocks: How many blocks the people are split into; 50 if left out.
+            trim: How many blocks are left out at each end.
+            take: What is taken of the blocks' numbers: "mean" (if left out) or "median".
+            delta: What may be spent of delta; the card's `delta_per_request` if left out.
+            cpu_s: The processor time of one block, in seconds.
+            memory_mb: The memory of one block.
+            disk_mb: The disk space of one block.
+            op: Your own id of the request. A retry with the same id pays once.
+
+        Returns:
+            The noisy average of each number over the blocks, and the receipt.
+
+        Raises:
+            Refused: `bad-pipeline`, `pipeline-waits` until the owner has approved it, or
+                `budget-exceeded`.
+        """
+        terms = RunTerms(
+            blocks=blocks, trim=trim, take=take, delta=delta, cpu_s=cpu_s, memory_mb=memory_mb,
+            disk_mb=disk_mb, op=op,
+        )  # fmt: skip
         handed_in = await self.submit(
             function, outputs=outputs, columns=columns, environment=environment
         )
@@ -175,7 +447,22 @@ class AsyncDataSet(Steps):
         columns: Sequence[str] | None = None,
         environment: str = "",
     ) -> HandedIn:
-        """Hand in a function for the owner to approve; return its digest, state and errors."""
+        """Hand in a function for the owner to approve.
+
+        Args:
+            function: A plain `def` in a file or a cell. It gets the rows of a block as a pandas
+                frame and returns a number, or numbers by name. It imports what it needs inside.
+            outputs: The declared range of each number: name -> (lower, upper[, step]). Choose the
+                ends from knowledge, not from the rows.
+            columns: The columns that the function reads; all, if left out.
+            environment: The name of the packages that it brings along, as the owner added them.
+
+        Returns:
+            Its digest, whether it is approved, and the noise that its numbers would get.
+
+        Raises:
+            Refused: `bad-pipeline` if the function or its ranges cannot be used.
+        """
         body = handed_in_body(self.name, program_body(function, outputs), columns, environment)
         return HandedIn(await self._vault.call("submit-pipeline", body))
 
@@ -188,14 +475,30 @@ class AsyncDataSet(Steps):
         columns: Sequence[str] | None = None,
         people: int | None = None,
     ) -> BlocksPlan:
-        """Return a table of blocks, noise and bias, tried on made-up people; nothing is spent."""
+        """Try a function on synthetic people, for several numbers of blocks; nothing is spent.
+
+        Args:
+            function: A plain `def` in a file or a cell. It gets the rows of a block as a pandas
+                frame and returns a number, or numbers by name. It imports what it needs inside.
+            outputs: The declared range of each number: name -> (lower, upper[, step]). Choose the
+                ends from knowledge, not from the rows.
+            epsilon: The price that the noise is computed for.
+            columns: The columns that the function reads; all, if left out.
+            people: How many synthetic people it is tried on; by default the card's size.
+
+        Returns:
+            The noise and the bias for each number of blocks, and what each trial printed.
+
+        Raises:
+            Refused: `bad-pipeline` if the function or its ranges cannot be used.
+        """
         handed_in = await self.submit(function, outputs=outputs, columns=columns)
         said: Json = {} if people is None else {"people": people}
         body = run_body(self.name, handed_in, epsilon, said)
         return BlocksPlan(await self._vault.call("plan-pipeline", body))
 
     def begun(self) -> Builder:
-        """Return a question that asks nothing yet."""
+        """Return a question of this data set that asks for nothing yet."""
         return Builder(self.name, _NotHere())
 
     def _body(self, question: str | Builder, terms: Mapping[str, object]) -> Json:

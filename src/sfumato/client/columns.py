@@ -5,9 +5,11 @@ Nothing is computed here. Every operation returns a new expression of the closed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
+from sfumato.client.hints import COLUMN_HINTS, Hinted
 from sfumato.client.narrowing import among, value_of
 from sfumato.core.expression import (
     FIELDS,
@@ -62,8 +64,11 @@ class Condition:
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class Column(Hinted):
     """An expression over a row's columns."""
+
+    _called: ClassVar[str] = "A column"
+    _hints: ClassVar[Mapping[str, str]] = COLUMN_HINTS
 
     expr: Expr
 
@@ -139,15 +144,22 @@ class Column:
         raise _not_python("and, or, not", "&, | and ~ with brackets: (a > 1) & (b < 2)")
 
     def floor(self) -> Column:
-        """Return the largest whole number that is not above."""
+        """Return the largest whole number that is not above it."""
         return Column(Floor(self.expr))
 
     def round(self, digits: int = 0) -> Column:
-        """Return the number to so many decimals (-2: to hundreds); a half goes up."""
+        """Return the number rounded half up.
+
+        Args:
+            digits: How many decimals; -2 rounds to hundreds.
+
+        Returns:
+            The rounded expression.
+        """
         return Column(rounded(self.expr, digits))
 
     def sqrt(self) -> Column:
-        """Return the root of a number of the answer; null below zero."""
+        """Return the square root of a number of the answer; null below zero."""
         return Column(Curve("sqrt", self.expr))
 
     def ln(self) -> Column:
@@ -159,59 +171,148 @@ class Column:
         return Column(Curve("exp", self.expr))
 
     def total(self, *by: str) -> Column:
-        """Return what a count or sum of the answer adds up to over its rows, of the same keys."""
+        """Return the total of a count or sum of the answer over its rows.
+
+        Args:
+            *by: Keys of the answer: the total is over the rows with the same values of these.
+
+        Returns:
+            The expression, for `formula(...)`.
+        """
         return Column(Total(self.expr, by))
 
     def clamp(self, lower: object = None, upper: object = None) -> Column:
-        """Return the number, or the bound that it passes; null stays null."""
+        """Return the number clamped to bounds; null stays null.
+
+        Args:
+            lower: The lower bound, if there is one.
+            upper: The upper bound, if there is one.
+
+        Returns:
+            The clamped expression.
+        """
         ends = (None if end is None else value_of(end) for end in (lower, upper))
         return Column(Clamp(self.expr, *ends))
 
     def bins(self, width: object, *, start: object = 0) -> Column:
-        """Return where the number's bin of that width begins; group by it for a histogram.
+        """Return the lower edge of the number's bin; group by it for a histogram.
 
         From zero on it is what SQL writes as `FLOOR(x / 10) * 10`: the same question, paid once.
+
+        Args:
+            width: The width of a bin.
+            start: An edge of the bins.
+
+        Returns:
+            The expression, for `group_by(...)`.
         """
         if not isinstance(start, Column) and value_of(start) == Constant.of(0):
             return (self // width) * width
         return ((self - start) // width) * width + start
 
     def or_else(self, *others: object) -> Column:
-        """Return the first that is not null."""
+        """Return the first value that is not null (COALESCE).
+
+        Args:
+            *others: Columns or values to take where this is null.
+
+        Returns:
+            The expression.
+        """
         return Column(Coalesce((self.expr, *(expression(other) for other in others))))
 
     def trunc(self, unit: str) -> Column:
-        """Return the year, quarter, month, week, day or hour that a date lies in."""
+        """Return a date truncated to the beginning of its period.
+
+        Args:
+            unit: "year", "quarter", "month", "week", "day" or "hour".
+
+        Returns:
+            The expression, for `group_by(...)`.
+
+        Raises:
+            Refused: `not-in-language` for another unit.
+        """
         return Column(Since(_unit(unit), self.expr))
 
     def part(self, field: str) -> Column:
-        """Return a date's year, quarter, month, day, weekday (1 is Monday) or hour."""
+        """Return a field of a date as a number.
+
+        Args:
+            field: "year", "quarter", "month", "day", "weekday" (1 is Monday) or "hour".
+
+        Returns:
+            The expression.
+
+        Raises:
+            Refused: `not-in-language` for another field.
+        """
         return Column(Part(_field(field), self.expr))
 
     def is_in(self, values: Iterable[object]) -> Condition:
-        """Say that it is one of the values."""
+        """Return the condition that it is one of the values.
+
+        Args:
+            values: The values.
+
+        Returns:
+            The condition, for `where(...)`.
+        """
         return Condition(among(self.expr, values))
 
     def between(self, low: object, high: object) -> Condition:
-        """Say that it is from low to high, both included."""
+        """Return the condition that it is from low to high, both included.
+
+        Args:
+            low: The smallest value.
+            high: The largest value.
+
+        Returns:
+            The condition, for `where(...)`.
+        """
         return (self >= low) & (self <= high)
 
     def starts_with(self, letters: str) -> Condition:
-        """Say that a text begins so."""
+        """Return the condition that a text begins with these letters.
+
+        Args:
+            letters: How the text begins.
+
+        Returns:
+            The condition, for `where(...)`.
+        """
         return Condition(StartsWith(self.expr, letters))
 
     def is_null(self) -> Condition:
-        """Say that it has no value."""
+        """Return the condition that it has no value."""
         return Condition(IsNull(self.expr))
 
 
 def col(name: str) -> Column:
-    """Return a column of the card, of an inner table of people, or of the answer."""
+    """Return a column, to compute with: of the card, of `each_person(...)`, or of the answer.
+
+    Args:
+        name: The name of the column.
+
+    Returns:
+        An expression: `col("age") // 10`, `(col("pay") > 100) & col("sick")`.
+    """
     return Column(Ref(name))
 
 
 def case(*whens: tuple[Condition | Column, object], otherwise: object = None) -> Column:
-    """Return the value beside the first condition that holds: `case((col("x") < 18, "young"))`."""
+    """Return the value of the first condition that holds: `case((col("x") < 18, "young"))`.
+
+    Args:
+        *whens: Pairs of a condition and the value if it holds.
+        otherwise: The value if none holds; null, if left out.
+
+    Returns:
+        The expression (CASE WHEN).
+
+    Raises:
+        Refused: `not-in-language` if something is no pair.
+    """
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in whens):
         raise _not_python("a case of other than pairs", 'case((col("x") < 18, "young"))')
     pairs = tuple((condition(when), expression(value)) for when, value in whens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,9 +12,19 @@ from typing import Any, TypeAlias
 
 from sfumato.core.refusal import Refused
 from sfumato.core.rows_text import NO_VALUE
+from sfumato.extras import extra_module
 from sfumato.temporary import temporary_folder
 
 Rows: TypeAlias = Any  # a path, or a frame: an object of a library that need not be installed
+
+
+def arrow_stream(columns: Mapping[str, list[object]], requested_schema: object) -> object:
+    """Return columns as a capsule of Arrow's C stream, by pyarrow or else by polars; or refuse."""
+    if importlib.util.find_spec("pyarrow") is None and importlib.util.find_spec("polars"):
+        frame: Any = extra_module("polars", "frames").DataFrame(columns, strict=False)
+    else:
+        frame = extra_module("pyarrow", "frames").table(columns)
+    return frame.__arrow_c_stream__(requested_schema)
 
 
 def is_frame(rows: object) -> bool:

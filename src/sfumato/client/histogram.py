@@ -50,7 +50,7 @@ class Histogram:
 class HistogramTerms(TypedDict, total=False):
     """What a histogram takes: the terms of its two questions together."""
 
-    epsilon: Number  # the whole price of both
+    epsilon: Number | None  # the whole price of both
     delta: Number | None
     max_groups: int | None  # bins that a person counts in
     max_rows: int | None  # rows that a person counts with
@@ -105,11 +105,12 @@ def _four_decimals(share: Fraction) -> Decimal:
 
 
 def _known(terms: HistogramTerms) -> Number:
-    if "epsilon" not in terms:
+    epsilon = terms.get("epsilon")
+    if epsilon is None:
         raise Refused(
             "bad-budget", "A histogram needs an epsilon.", "Write histogram(x, epsilon=1)."
         )
-    return terms["epsilon"]
+    return epsilon
 
 
 def _half(epsilon: Number) -> Number:

@@ -58,15 +58,38 @@ class KeptDevice:
     def answer(
         self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
     ) -> Prepared:
-        """Answer once; after a fall, the same call sends the ballot that waits as it was."""
+        """Answer a survey once; after a failure, the same call sends the same ballot again.
+
+        Args:
+            house: The vault that has the survey.
+            survey: The id of the survey.
+            invitation: The invitation code.
+            truths: The true answer to each question, by its id; None is no answer. They stay here.
+
+        Returns:
+            What was sent.
+
+        Raises:
+            Refused: `not-allowed` if this device has answered it, `survey-not-open`,
+                `invitation-unknown` or `ballot-forged`.
+        """
         made = proven(house, survey)
         waiting = self.waiting(made)
         return self.send(house, made, waiting or self.begun(made, invitation, truths))
 
     def waiting(self, made: Published) -> Waiting | None:
-        """Return the ballot that waits; refuse what this device is not to answer (again).
+        """Return the ballot that waits to be sent, if one does.
 
-        What waits was drawn before, so it is sent whatever became of the secret.
+        It was randomised before, so it is sent whatever became of the secret.
+
+        Args:
+            made: The published survey.
+
+        Returns:
+            The ballot, or None.
+
+        Raises:
+            Refused: `not-allowed` if this device may not answer (again).
         """
         self._check_first(made.id)
         found = kept_ballot(self.path, made.id)
@@ -76,11 +99,23 @@ class KeptDevice:
         return found
 
     def device(self) -> Device:
-        """Return the device as it stands, with what it has answered of series."""
+        """Return the device, with what it has answered of series of surveys."""
         return Device(self._secret(), Coins(self.draw), kept_waves(self.path))
 
     def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
-        """Return the ballot, which is on the disk by then; nothing of it is sent yet."""
+        """Randomise the answers and write the ballot to disk; nothing is sent yet.
+
+        Args:
+            made: The published survey.
+            invitation: The invitation code.
+            truths: The true answer to each question, by its id; None is no answer. They stay here.
+
+        Returns:
+            The ballot.
+
+        Raises:
+            Refused: `not-allowed` if a ballot waits already.
+        """
         with self._alone():
             if self.waiting(made) is not None:  # since it was looked for
                 raise Refused(
@@ -96,9 +131,18 @@ class KeptDevice:
         return waiting
 
     def send(self, house: House, made: Published, waiting: Waiting) -> Prepared:
-        """Send it; what the house refuses for good waits no longer, whatever else fails does.
+        """Send a ballot that waits; if the vault refuses it for good, it waits no longer.
 
-        A reply that was garbled on its way is no last word: the invitation is bound to this ballot.
+        Args:
+            house: The vault that has the survey.
+            made: The published survey.
+            waiting: The ballot.
+
+        Returns:
+            What was sent.
+
+        Raises:
+            Refused: What the vault refuses with.
         """
         try:
             ready = waiting.signed(house, made)

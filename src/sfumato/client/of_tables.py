@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sfumato.client.each import joined_people, looked_up, reduced
+from sfumato.client.hints import QUESTION_HINTS, Hinted
 from sfumato.client.narrowing import Equal, equal_pairs, joined
 from sfumato.core.question import EachPerson, Joined
 
@@ -14,25 +16,43 @@ if TYPE_CHECKING:
     from sfumato.client.columns import Column
 
 
-class OfTables:
+class OfTables(Hinted):
     """What a question is asked of; each step returns a new Builder."""
 
+    _called: ClassVar[str] = "A question"
+    _hints: ClassVar[Mapping[str, str]] = QUESTION_HINTS
+
     def begun(self) -> Builder:
-        """Return the question as far as it was built."""
+        """Return the question as far as it is built."""
         raise NotImplementedError
 
     def of_table(self, name: str) -> Builder:
-        """Ask another table of the data set: `clinic.of_table("visits").count()`."""
+        """Ask another table of the data set: `clinic.of_table("visits").count()`.
+
+        Args:
+            name: The name of the table on the card.
+
+        Returns:
+            The question, of that table.
+        """
         return replace(self.begun(), table=name)
 
     def join(
         self, table: str, on: str | None = None, *, also: Equal = (), keep_all: bool = False
     ) -> Builder:
-        """Put a table beside: of the same people, or a public one looked up by `on`.
+        """Join another table: a private one of the same people, or a public one.
 
-        A column that several tables have is named with its table: "visits.cost". What is `also`
-        equal is called alike in both, or is a pair: (before, there). With `keep_all`, rows without
-        a partner stay (LEFT JOIN).
+        A column that several tables have is named with its table: "visits.cost".
+
+        Args:
+            table: The name of the table on the card.
+            on: The column by which a public table is looked up; people are joined by themselves.
+            also: Columns that are equal besides: the name in both tables, or a pair of the name
+                before and the name in `table`; or several of these.
+            keep_all: Keep rows without a partner (LEFT JOIN).
+
+        Returns:
+            The question, of the joined tables.
         """
         begun = self.begun()
         made = Joined(table, () if on is None else (on,), keep_all, equal_pairs(table, also))
@@ -41,7 +61,17 @@ class OfTables:
     def each_person(self, **columns: str | tuple[str, str | Column]) -> Builder:
         """Ask a table with one row a person: `each_person(visits="count", paid=("sum", "cost"))`.
 
-        What was narrowed before narrows the rows it is made of.
+        Conditions before it are about rows, and conditions after it about people.
+
+        Args:
+            **columns: A name for the column, and what it holds of each person: "count", or an
+                aggregate and a column such as `("sum", "cost")`.
+
+        Returns:
+            The question, of one row a person.
+
+        Raises:
+            Refused: `not-in-language` if an aggregate is not answered for each person.
         """
         begun = self.begun()
         made = tuple(reduced(name, column) for name, column in columns.items())
@@ -49,18 +79,35 @@ class OfTables:
         return replace(begun, conditions=(), source=source)
 
     def join_people(self, other: OfTables, *, keep_all: bool = False) -> Builder:
-        """Put another table with one row a person beside this one; both say `each_person(...)`.
+        """Join two tables that have one row a person; both are made by `each_person(...)`.
 
-        With `keep_all`, people without a row there stay, and have nothing in its columns.
+        Args:
+            other: The other table with one row a person, of the same data set.
+            keep_all: Keep people without a row there (LEFT JOIN); its columns are null for them.
+
+        Returns:
+            The question, of the joined tables.
+
+        Raises:
+            Refused: `not-in-language` if one of the two is no table with one row a person.
         """
         begun = self.begun()
         made = joined_people(begun, other.begun(), keep_all=keep_all)
         return replace(begun, beside=(*begun.beside, made))
 
     def look_up(self, table: str, on: str | None = None, *, keep_all: bool = False) -> Builder:
-        """Put a public table beside `each_person(...)`: of each, the row whose key `on` is.
+        """Look up a public table by a column of `each_person(...)`.
 
-        With `keep_all`, people for whom there is no such row stay (LEFT JOIN).
+        Args:
+            table: The name of the public table on the card.
+            on: The column of people that is the key there.
+            keep_all: Keep people for whom there is no such row (LEFT JOIN).
+
+        Returns:
+            The question, with the columns of that table.
+
+        Raises:
+            Refused: `not-in-language` before `each_person(...)`.
         """
         begun = self.begun()
         made = looked_up(begun, Joined(table, () if on is None else (on,), keep_all))

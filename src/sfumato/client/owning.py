@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from html import escape
@@ -15,7 +15,7 @@ from sfumato.client.builder import Builder
 from sfumato.client.card_file import check_plain
 from sfumato.client.frames import Rows, as_files, is_frame
 from sfumato.client.shown import AddReport
-from sfumato.client.terms import Json, Number
+from sfumato.client.terms import Json
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
 from sfumato.core.rows_text import of_values
@@ -124,7 +124,7 @@ def described(service: Service, source: Path) -> list[tuple[str, str]]:
     return [(column["name"], column["type"]) for column in columns]
 
 
-def stream_body(question: str | Builder, terms: Mapping[str, Number | str]) -> Json:
+def stream_body(question: str | Builder, terms: Json) -> Json:
     """Return what opens a stream, as it goes over the wire."""
     asked: Json = (
         {"sql": question}
@@ -132,15 +132,6 @@ def stream_body(question: str | Builder, terms: Mapping[str, Number | str]) -> J
         else {"question": question_json(question.question())}
     )
     return {**asked, **terms}
-
-
-def only_here(what: str) -> Callable[..., None]:
-    """Return a method that refuses what is done in the vault's folder alone."""
-
-    def refuse(*_values: object, **_named: object) -> None:
-        raise Refused("not-allowed", f"{what} is done in the vault's folder.", "Run it there.")
-
-    return refuse
 
 
 def _plain(value: object) -> object:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from urllib.parse import quote, urlsplit
 
 from sfumato.client import owning
@@ -25,7 +25,7 @@ from sfumato.client.frames import Rows
 from sfumato.client.owning import Added
 from sfumato.client.replies import PLAIN, Came, lost, read_whole, read_whole_later
 from sfumato.client.shown import AddReport
-from sfumato.client.terms import Json, Number
+from sfumato.client.terms import Json, Number, named_terms, no_term_of
 from sfumato.client.vault import Vault
 from sfumato.core.refusal import Refused
 from sfumato.wire import BY_VERB, WIRE, bad_request, json_text, read_refusal
@@ -188,7 +188,7 @@ class HttpTransport:
                 return _read(Came(0, b""))
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._http.close()
 
     def _done(self, step: Sent | Pause) -> Came | None:
@@ -224,7 +224,7 @@ class AsyncTransport:
                 return made
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def _done(self, step: Sent | Pause) -> Came | None:
@@ -255,47 +255,152 @@ class RemoteVault(Vault):
         tables: Mapping[str, Rows] | None = None,
         accept_unreadable: Sequence[str] = (),
     ) -> Added:
-        """Send rows, and add them as a data set or a new version of one; the owner's act.
+        """Send rows, and add them as a data set or a new version of one; for the owner.
 
-        The source is a file, or a frame of pandas, polars or pyarrow. The card is a table, or the
-        TOML file that it stands in. A table of a connection of the service is
-        `connection:NAME/SCHEMA.TABLE`. `accept_unreadable` names columns of which more than 5 % of
-        the cells may be unreadable; they count as empty.
+        Args:
+            name: The name of the data set.
+            source: The rows: a file's path, a frame of pandas, polars or pyarrow, or a table of a
+                connection, `connection:NAME/SCHEMA.TABLE`.
+            card: The data card: a mapping, or the path of its TOML file.
+            different_people: Who confirms that these are other people than those of a data set
+                that looks alike.
+            tables: The sources of the card's other tables, by name.
+            accept_unreadable: Columns of which more than 5 % of the cells may be unreadable; these
+                cells count as empty.
+
+        Returns:
+            The name, the version, and how the rows were read.
+
+        Raises:
+            Refused: `bad-card`, `source-unreadable`, `cells-unreadable`, `data-set-exists` for the
+                same version again, or `same-people`.
         """
         files = {"": source, **(tables or {})}
         return owning.add(self, name, card_of(card), files, different_people, accept_unreadable)
 
     def add_report(self, name: str) -> AddReport:
-        """Return how the rows of your data set were read when they were added; for you alone."""
+        """Return how the rows of your data set were read when they were added; for you alone.
+
+        Args:
+            name: The name of the data set.
+
+        Returns:
+            For each column, what share of its cells was not as the card says.
+
+        Raises:
+            Refused: `unknown-data-set` if you have added no such data set.
+        """
         return AddReport(self.call("add-report", {"data_set": name}))
 
     def describe(self, source: str | os.PathLike[str]) -> list[tuple[str, str]]:
-        """Return the names and likely types of a file's columns, for the owner's proposed card."""
+        """Return the names and likely types of a source's columns.
+
+        Args:
+            source: A file's path, or a table of a connection of the service.
+
+        Returns:
+            A pair for each column.
+
+        Raises:
+            Refused: `source-unreadable` if it cannot be read.
+        """
         return owning.described(self, source)
 
     def proposed(self, _name: str, source: str | os.PathLike[str]) -> Json:
-        """Return a file's columns, and a card to be filled in."""
+        """Return a source's columns, and a data card to complete.
+
+        Args:
+            _name: The name that the data set is to have.
+            source: A file's path, or a table of a connection of the service.
+
+        Returns:
+            `columns` and `card`.
+
+        Raises:
+            Refused: `source-unreadable` if it cannot be read.
+        """
         return owning.proposed(self, source)
 
     def grant(self, data_set: str, user: str, group: str | None = None) -> Json:
-        """Let a user ask a data set of yours, in a group that its card lets ask."""
+        """Let a user ask a data set of yours.
+
+        Args:
+            data_set: The name of the data set.
+            user: The name of the user.
+            group: The group that the user is put into; by default the only one of the card.
+
+        Returns:
+            The grant.
+
+        Raises:
+            Refused: `unknown-data-set` or `unknown-user`.
+        """
         body: Json = {"data_set": data_set, "user": user}
         return self.call("grant", body if group is None else {**body, "group": group})
 
-    def open_stream(
-        self, data_set: str, name: str, question: str | Builder, **terms: Number | str
+    @named_terms(no_term_of("a stream"))
+    def open_stream(  # noqa: PLR0913  # an owner's words
+        self,
+        data_set: str,
+        name: str,
+        question: str | Builder,
+        *,
+        start: str,
+        periods: int,
+        rows: int,
+        epsilon: Number,
     ) -> Json:
-        """Open a running count that goes on; see `OpenVault.open_stream` for its terms."""
+        """Open a stream: a running count over periods to come; all of it is paid now.
+
+        Args:
+            data_set: The name of the data set.
+            name: The name of the stream.
+            question: A count by a period, as SQL or built by steps.
+            start: The first day of the first period: "2026-01-01".
+            periods: How many periods there will be; the price is for all of them.
+            rows: The contribution bound: how many rows of a person count, over all periods
+                together.
+            epsilon: The price of the whole stream.
+
+        Returns:
+            The terms of the stream.
+
+        Raises:
+            Refused: `stream-not-possible`, `stream-exists` or `budget-exceeded`.
+        """
+        terms: Json = {"start": start, "periods": periods, "rows": rows, "epsilon": epsilon}
         asked = owning.stream_body(question, terms)
         return self.call("open-stream", {"data_set": data_set, "stream": name, **asked})
 
     def close_days(self, data_set: str, name: str, *, until: str) -> Json:
-        """Close a stream's open periods up to that day, in order; a period is closed for good."""
+        """Close the periods of a stream up to a day, in order; a closed period never changes.
+
+        Args:
+            data_set: The name of the data set.
+            name: The name of the stream.
+            until: The last day that is closed: "2026-01-31".
+
+        Returns:
+            The state of the stream.
+
+        Raises:
+            Refused: `stream-unknown` or `stream-out-of-order`.
+        """
         body: Json = {"data_set": data_set, "stream": name, "until": until}
         return self.call("close-stream", body)
 
     def send(self, path: str | os.PathLike[str]) -> str:
-        """Return the id of a file that was sent to the service."""
+        """Send a file to the service.
+
+        Args:
+            path: The path of the file.
+
+        Returns:
+            The id of the upload.
+
+        Raises:
+            Refused: `source-unreadable` if there is no such file, `too-large`.
+        """
         if not os.path.isfile(path) or not os.access(path, os.R_OK):
             raise Refused(
                 "source-unreadable", f"There is no file {os.fspath(path)!r}.", "Give a file's path."
@@ -306,10 +411,24 @@ class RemoteVault(Vault):
             raise refused
         return str(answer["upload"])
 
-    enrol = owning.only_here("Enrolling for every data set")
+    def enrol(self, user: str, group: str) -> NoReturn:
+        """Refuse: users are enrolled in the vault's folder; here, `grant` one data set.
+
+        Args:
+            user: The name of the user.
+            group: The name of the group.
+
+        Raises:
+            Refused: `not-allowed`, always.
+        """
+        raise Refused(
+            "not-allowed",
+            f"Enrolling {user!r} in {group!r} for every data set is done in the vault's folder.",
+            "Run it there; or grant(...) one data set of yours.",
+        )
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._remote.close()
 
     def __enter__(self) -> RemoteVault:

@@ -90,24 +90,60 @@ class Device:
 
     @staticmethod
     def new(draw: Callable[[int], bytes], waves: dict[str, Wave] | None = None) -> Device:
-        """Return a device with a fresh secret; without a place to remember it answers no series."""
+        """Return a device with a new secret.
+
+        Args:
+            draw: A source of random bytes.
+            waves: What was answered of series of surveys; without it, a series is refused.
+
+        Returns:
+            The device.
+        """
         return Device(draw(SECRET_BYTES), Coins(draw), waves)
 
     def said(self, made: Published, truths: Mapping[str, Truth]) -> str:
-        """Return what this device says for these truths: the same again whenever it is asked."""
+        """Return the randomised report for these answers: the same whenever it is asked again.
+
+        Args:
+            made: The published survey.
+            truths: The true answer to each question, by its id; None is no answer. They stay here.
+
+        Returns:
+            The report, as it is sent.
+
+        Raises:
+            Refused: `bad-report` for an answer that the survey does not take.
+        """
         return make_report(made, truths, self.secret)
 
     def in_words(self, made: Published, truths: Mapping[str, Truth]) -> list[tuple[int, str]]:
-        """Return what this device says: the number of each question, and the words."""
+        """Return the randomised report in words.
+
+        Args:
+            made: The published survey.
+            truths: The true answer to each question, by its id; None is no answer. They stay here.
+
+        Returns:
+            The number of each question, and what is said.
+        """
         said = self.said(made, truths)
         numbers = (one.question + 1 for one in read_report(made, said))
         words = (words for _, words in words_for(made, said))
         return list(zip(numbers, words, strict=True))
 
     def begun(self, made: Published, invitation: str, truths: Mapping[str, Truth]) -> Waiting:
-        """Return the randomised report and a blinded token; nothing of it is sent yet.
+        """Return the randomised report and a blinded token; nothing is sent yet.
 
-        A wave that asks otherwise than those that this device has begun is refused.
+        Args:
+            made: The published survey.
+            invitation: The invitation code.
+            truths: The true answer to each question, by its id; None is no answer. They stay here.
+
+        Returns:
+            The ballot, which waits for a signed token.
+
+        Raises:
+            Refused: `not-allowed` for a wave that asks otherwise than those this device has begun.
         """
         if made.survey.series:
             waves = self._remembering()
@@ -132,14 +168,40 @@ class Device:
     def prepared(
         self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
     ) -> Prepared:
-        """Return the randomised report under a token of its own; the report is not sent yet."""
+        """Return the randomised report with a signed token; the report is not sent yet.
+
+        Args:
+            house: The vault that has the survey.
+            survey: The id of the survey.
+            invitation: The invitation code.
+            truths: The true answer to each question, by its id; None is no answer. They stay here.
+
+        Returns:
+            The report, ready to be sent.
+
+        Raises:
+            Refused: `survey-not-open`, `invitation-unknown`, `invitation-used` or `ballot-forged`.
+        """
         made = proven(house, survey)
         return self.begun(made, invitation, truths).signed(house, made)
 
     def answer(
         self, house: House, survey: str, invitation: str, truths: Mapping[str, Truth]
     ) -> Prepared:
-        """Prepare the report and send it."""
+        """Randomise the answers and send the report.
+
+        Args:
+            house: The vault that has the survey.
+            survey: The id of the survey.
+            invitation: The invitation code.
+            truths: The true answer to each question, by its id; None is no answer. They stay here.
+
+        Returns:
+            What was sent.
+
+        Raises:
+            Refused: `survey-not-open`, `invitation-unknown`, `invitation-used` or `ballot-forged`.
+        """
         ready = self.prepared(house, survey, invitation, truths)
         ready.send(house)
         return ready

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from sfumato.client.builder import Builder, Target
 from sfumato.client.shown import Budget, CardView
-from sfumato.client.terms import FitPriceTerms, FitTerms, Number
+from sfumato.client.terms import FitTerms, Number
 from sfumato.core.expression import Constant
 from sfumato.core.refusal import Refused
 
@@ -29,7 +29,6 @@ class Share:
 
 def shares(card: CardView, terms: FitTerms, parts: Sequence[Fraction]) -> list[Share]:
     """Return what each question pays, rounded down; a delta that was not typed is the card's."""
-    check_terms(terms)
     whole, delta = _exact(terms.get("epsilon"), "epsilon"), terms.get("delta")
     extra = _exact(card["delta_per_request"] if delta is None else delta, "delta")
     if whole <= 0 or extra < 0:
@@ -37,19 +36,6 @@ def shares(card: CardView, terms: FitTerms, parts: Sequence[Fraction]) -> list[S
     return [
         Share(_down(whole * part, EPSILON_UNIT), _down(extra * part, DELTA_UNIT)) for part in parts
     ]
-
-
-def check_terms(terms: Mapping[str, object]) -> None:
-    """Refuse a term that nothing would come of."""
-    known = {*FitPriceTerms.__optional_keys__, *FitPriceTerms.__required_keys__}
-    unknown = sorted(set(terms) - known)
-    if unknown:
-        raise Refused(
-            "not-in-language",
-            f"A fit or a check does not take {unknown[0]!r}.",
-            "Give bounds with at_most(rows=1) before it, and no more than epsilon, delta, ridge, "
-            "rounds, resume and people to it.",
-        )
 
 
 def _exact(value: object, name: str) -> Fraction:

@@ -454,3 +454,8 @@ def _keys(keys: list[object] | None) -> str:
         return "-"
     shown = ", ".join(map(str, keys[:6]))
     return shown if len(keys) <= 6 else f"{shown}, ... ({len(keys):,} keys)"
+
+
+def column_names(card: CardView) -> tuple[str, ...]:
+    """Return the names of the columns of a data set's own table."""
+    return tuple(str(column["name"]) for column in card["columns"])

@@ -71,23 +71,33 @@ class LocalSurvey:
 
     @property
     def epsilon(self) -> float:
-        """Return the most that one ballot gives away."""
+        """Return the epsilon of a whole ballot."""
         return float(self._drawn.epsilon)
 
     @property
     def expected(self) -> tuple[Expected, ...]:
-        """Return how far off each question will be, from the people who are expected."""
+        """Return the expected error of each question, for the expected number of people."""
         return expected(self._drawn.survey)
 
     @property
     def tried(self) -> tuple[tuple[Fraction, tuple[Expected, ...]], ...]:
-        """Return the same for other epsilons of the ballot: those that the design could have."""
+        """Return the expected errors for other epsilons of the ballot."""
         return tried(self._drawn.survey)
 
     def simulate(self, shares: Mapping[str, Shares], people: int | None = None) -> list[Simulated]:
-        """Return what so many people would be told to have answered, question by question.
+        """Simulate the survey on synthetic people.
 
-        `shares` gives for a question's id how many would give which answer; the rest give none.
+        Args:
+            shares: For the id of a question: the share of people who give each answer; the others
+                give none.
+            people: How many people; by default as many as the design expects.
+
+        Returns:
+            For each answer: the true share, the randomised share, and the estimate.
+
+        Raises:
+            Refused: `bad-survey` for shares or questions that there are not, `bad-request` for too
+                few people.
         """
         made = self._drawn
         size = made.survey.people if people is None else people
@@ -111,7 +121,17 @@ class LocalSurvey:
         ]
 
     def publish(self, house: House) -> Json:
-        """Publish it in the vault; the answer names its id, which is its link."""
+        """Publish the survey.
+
+        Args:
+            house: The vault that is to have it.
+
+        Returns:
+            The published survey; its id is its link.
+
+        Raises:
+            Refused: `not-allowed` if you may not publish.
+        """
         return house.call("publish-survey", {"survey": dict(self.design)})
 
     @property
@@ -170,9 +190,21 @@ class Coin:
 
 
 def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -> Coin:
-    """Return what two coins make of a share of yes among so many people, and what comes back.
+    """Simulate randomised response with two coins, for a question of yes or no.
 
-    Two fair coins, unless an epsilon is given: heads, the truth; tails, what the second says.
+    Heads of the first coin: the truth. Tails: what the second coin says.
+
+    Args:
+        share: The true share of yes.
+        people: How many people.
+        epsilon: The epsilon of an answer; two fair coins, if there is none.
+        draw: A source of random bytes.
+
+    Returns:
+        The true share, the randomised share, and the estimate with its 95 % interval.
+
+    Raises:
+        Refused: `bad-request` for a share beyond 0 to 1, or fewer than two people.
     """
     if not (0 <= share <= 1 and people >= 2):
         raise Refused("bad-request", "A share is 0 to 1, of 2 people at least.", "Mend it.")
@@ -193,14 +225,37 @@ def two_coins(share: float, people: int, epsilon: Fraction | None, draw: Draw) -
 
 
 def invite(house: House, survey: str, who: int | Sequence[str]) -> list[str]:
-    """Return new invitation codes, which are shown this once: so many, or for these people."""
+    """Return new invitation codes, which are shown this once.
+
+    Args:
+        house: The vault that has the survey.
+        survey: The id of the survey.
+        who: How many codes, or the names of people to invite.
+
+    Returns:
+        The codes.
+
+    Raises:
+        Refused: `survey-unknown`.
+    """
     asked: Json = {"count": who} if isinstance(who, int) else {"people": list(who)}
     made = house.call("invite-to-survey", {"survey": survey, **asked}).get("codes")
     return [str(code) for code in made] if isinstance(made, list) else []
 
 
 def reports(house: House, survey: str) -> list[tuple[str, str]]:
-    """Return the mark and the text of every report that is shown."""
+    """Return all randomised reports of a survey.
+
+    Args:
+        house: The vault that has the survey.
+        survey: The id of the survey.
+
+    Returns:
+        The mark and the text of each report.
+
+    Raises:
+        Refused: `survey-unknown`, or `service-down` for a reply that is no page of reports.
+    """
     found: list[tuple[str, str]] = []
     asked: Json = {"survey": survey}
     while True:

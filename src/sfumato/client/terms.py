@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Literal, Protocol, TypedDict, cast
+from functools import wraps
+from typing import Final, Literal, ParamSpec, Protocol, TypedDict, TypeVar, cast
 
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
 
 Number = int | float | Decimal | Fraction
 Json = dict[str, object]
+P = ParamSpec("P")
+R = TypeVar("R")
+ROUNDS: Final = 3  # questions of a logistic fit after its first
+# the refusal of a keyword, given its name and the keywords that there are
+NoSuchTerm = Callable[[str, Sequence[str]], Refused]
 
 
 class Receipted(Protocol):
@@ -43,55 +50,55 @@ class PriceTerms(TypedDict, total=False):
     max_rows: int | None  # rows a person counts with, in each group
     split: Mapping[str, Number] | None  # column -> its share of the price, beside the others'
     top_up: Receipted | str | None  # your earlier answer (or its op), raised to this epsilon
+    fresh: bool | None  # new noise instead of the standing answer; pays in full
 
 
 class AskTerms(PriceTerms, total=False):
     """What an ask takes besides."""
 
     op: str | None  # your own id: a retry with it is the same question and pays once
-    fresh: bool | None  # new noise instead of the standing answer; pays in full
 
 
 class TwinTerms(TypedDict, total=False):
     """What a DP twin takes: its whole price, and how it is made."""
 
-    epsilon: Number
-    delta: Number | None  # left out, it is the card's; with one, noise is Gaussian
-    method: str  # independent, mst (if left out) or aim
-    rows: int | None  # people (or rows) of the first table; as many as measured, if left out
+    epsilon: Number | None
+    delta: Number | None
+    method: str | None
+    rows: int | None
     seed: str | None
-    op: str | None  # your own id: the same again pays once
-    private_bins: Sequence[str] | None  # columns of numbers whose bins are measured too
-    error_epsilon: Number | None  # paid besides: for how far the twin is off
+    op: str | None
+    private_bins: Sequence[str] | None
+    error_epsilon: Number | None
 
 
 class RunTerms(TypedDict, total=False):
     """What a run of a program takes besides its price."""
 
-    blocks: int  # of people; 50 if left out
-    trim: int  # blocks left out at each end
-    take: Literal["mean", "median"]  # of the blocks
-    delta: Number | None  # that may be spent; the card's if left out
-    cpu_s: Number  # processor time of one block
-    memory_mb: int  # of one block
-    disk_mb: int  # of one block
-    op: str | None  # your own id: a retry with it pays once
+    blocks: int | None
+    trim: int | None
+    take: Literal["mean", "median"] | None
+    delta: Number | None
+    cpu_s: Number | None
+    memory_mb: int | None
+    disk_mb: int | None
+    op: str | None
 
 
 class FitTerms(TypedDict, total=False):
-    """What a fit or a check takes: its whole price, and how a fit is reckoned."""
+    """What a fit or a check takes: its whole price, and how the fit is computed."""
 
-    epsilon: Number
-    delta: Number | None  # of all questions together; left out, it is the card's
-    ridge: Number | None  # of a line: rows added to each scaled square; left out, as noise needs
-    rounds: int  # of a logistic fit, after its first question; 3 if left out
-    resume: bool  # it was asked before, perhaps interrupted: what was answered is free
+    epsilon: Number | None
+    delta: Number | None
+    ridge: Number | None
+    rounds: int
+    resume: bool
 
 
 class FitPriceTerms(FitTerms, total=False):
     """What the price of a regression takes besides."""
 
-    people: int | None  # your own guess of how many rows there are
+    people: int | None
 
 
 def terms_body(terms: Mapping[str, object]) -> Json:
@@ -110,14 +117,74 @@ def terms_body(terms: Mapping[str, object]) -> Json:
     return body
 
 
+def named_terms(refusal: NoSuchTerm) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Refuse unknown keyword arguments by a code; type checkers and help() see the signature."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters.values()
+        known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+        taken = {one.name for one in parameters}
+
+        def check(named: Mapping[str, object]) -> None:
+            unknown = named.keys() - taken
+            if unknown:
+                raise refusal(min(unknown), known)
+
+        @wraps(function)
+        def called(*args: P.args, **named: P.kwargs) -> R:
+            check(named)
+            return function(*args, **named)
+
+        @wraps(function)
+        async def awaited(*args: P.args, **named: P.kwargs) -> object:
+            check(named)
+            return await cast("Awaitable[object]", function(*args, **named))
+
+        if inspect.iscoroutinefunction(function):
+            return cast("Callable[P, R]", awaited)
+        return called
+
+    return decorated
+
+
+def no_term_of(what: str) -> NoSuchTerm:
+    """Return what refuses a keyword that "a question" or "a DP twin" does not take."""
+
+    def refusal(name: str, known: Sequence[str]) -> Refused:
+        cause = f"{what[0].upper()}{what[1:]} has no term {name!r}."
+        return Refused("not-in-language", cause, f"There are: {', '.join(sorted(known))}.")
+
+    return refusal
+
+
+no_question_term: Final = no_term_of("a question")
+no_twin_term: Final = no_term_of("a DP twin")
+no_run_term: Final = no_term_of("a run")
+no_histogram_term: Final = no_term_of("a histogram")
+
+
+def no_fit_term(name: str, known: Sequence[str]) -> Refused:
+    """Return what refuses a keyword that a fit or a check does not take."""
+    return Refused(
+        "not-in-language",
+        f"A fit or a check does not take {name!r}.",
+        "Give bounds with at_most(rows=1) before it, and no more than "
+        f"{', '.join(known[:-1])} and {known[-1]} to it.",
+    )
+
+
+def no_line_term(name: str, known: Sequence[str]) -> Refused:
+    """Return what refuses a keyword that a line does not take."""
+    if name in ("rounds", "resume"):
+        return Refused("not-in-language", "A line has no rounds.", "Leave rounds and resume out.")
+    return no_fit_term(name, known)
+
+
 def question_body(data_set: str, question: object, terms: Mapping[str, object]) -> Json:
     """Return a question, in SQL or built, and its terms as they go over the wire."""
     unknown = sorted(set(terms) - AskTerms.__optional_keys__)
     if unknown:
-        known = ", ".join(sorted(AskTerms.__optional_keys__))
-        raise Refused(
-            "not-in-language", f"A question has no term {unknown[0]!r}.", f"There are: {known}."
-        )
+        raise no_question_term(unknown[0], sorted(AskTerms.__optional_keys__))
     body: Json = {"data_set": data_set, **terms_body(terms)}
     if isinstance(question, str):
         return {**body, "sql": question}

@@ -30,15 +30,35 @@ class Twin:
         self.files = cast("Mapping[str, str]", shape["files"])
 
     def rows(self, table: str | None = None) -> list[dict[str, str]]:
-        """Return the rows of a table as texts; of the first one if none is named."""
+        """Return the rows of a table, with all values as texts.
+
+        Args:
+            table: The name of the table; the first one, if left out.
+
+        Returns:
+            A mapping for each row.
+
+        Raises:
+            Refused: `unknown-data-set` if the twin has no such table.
+        """
         text, between = self._text_of(table)
         return list(csv.DictReader(io.StringIO(text), delimiter=between))
 
     def to_pandas(self, table: str | None = None, *, nulls: Sequence[str] = ()) -> pandas.DataFrame:
-        """Return a table as a pandas frame, typed as a program in the sandbox gets its rows.
+        """Return a table as a pandas frame, with the types that a program in the sandbox gets.
 
-        So codes of digits are numbers, without their leading zeros. `nulls` are texts of the card
-        that mean no value, beside those that pandas knows.
+        So codes of digits are numbers, without their leading zeros.
+
+        Args:
+            table: The name of the table; the first one, if left out.
+            nulls: The missing-value markers of the card, beside those that pandas knows.
+
+        Returns:
+            The frame.
+
+        Raises:
+            Refused: `unknown-data-set` if the twin has no such table; `not-installed` without
+                pandas.
         """
         text, between = self._text_of(table)
         module = extra_module("pandas", "frames")
@@ -56,9 +76,17 @@ class Twin:
         return self.files[path], "\t" if path.endswith(".tsv") else ","
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the twin, as one archive if the path ends with .zip, else as a folder.
+        """Write the twin: as one archive if the path ends with .zip, else as a folder.
 
-        Return where: what the twin is stands in the name, so it is put there if it was left out.
+        Args:
+            path: Where to write it. What the twin is stands in the name; if it is left out, it is
+                added.
+
+        Returns:
+            Where it was written.
+
+        Raises:
+            Refused: If the path is there already, or names a single table.
         """
         plain_files(self.shape)
         place = self._stamped(Path(path))

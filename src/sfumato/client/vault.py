@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, Protocol, Unpack
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from sfumato.client.airlock import AirlockRoom
 from sfumato.client.answer import Answer
@@ -19,19 +19,29 @@ from sfumato.client.shown import (
     History,
     Price,
     TwinPrice,
+    column_names,
 )
 from sfumato.client.terms import (
     AskTerms,
     Json,
     Number,
     PriceTerms,
+    Receipted,
     RunTerms,
+    Sized,
     TwinTerms,
+    named_terms,
+    no_question_term,
+    no_run_term,
+    no_twin_term,
     question_body,
     terms_body,
 )
 from sfumato.client.twin import Twin
+from sfumato.core.refusal import Refused
 from sfumato.wire import read_refusal
+
+NAMED: Final = 20  # data sets that a refusal names
 
 
 class Transport(Protocol):
@@ -43,27 +53,102 @@ class Transport(Protocol):
 
 
 class Vault:
-    """A place that holds data sets; `vault["clinic"]` is one of them."""
+    """A place that holds data sets; `vault["clinic"]` is one of them.
+
+    `"clinic" in vault`, `len(vault)` and `for data_set in vault` are about the data sets that you
+    may ask. Each of them asks the service once.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self._listed: frozenset[str] = frozenset()  # names as the last listing had them, folded
 
     def __getitem__(self, name: str) -> DataSet:
-        """Return the data set; whether it is there, its first use tells."""
+        """Return a data set that you may ask.
+
+        The list of data sets is fetched once, and again only for a name that is not on it.
+
+        Args:
+            name: The name of the data set.
+
+        Returns:
+            The data set, to be asked.
+
+        Raises:
+            Refused: `unknown-data-set` if you may neither ask nor review one of that name; it says
+                what there is.
+        """
+        if not self._has_listed(name):
+            try:
+                names = self._names()
+            except Refused as refused:
+                if refused.code != "not-allowed":
+                    raise
+                return DataSet(self, name)  # a token that may ask need not be one that may list
+            if not self._has_listed(name) and not self._is_reviewed(name):
+                raise _no_data_set(name, names)
         return DataSet(self, name)
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether you may ask a data set of that name now."""
+        self._names()
+        return self._has_listed(name.name if isinstance(name, DataSet) else name)
+
+    def __len__(self) -> int:
+        """Return how many data sets you may ask."""
+        return len(self._names())
+
+    def __bool__(self) -> bool:
+        """Return True: a vault without data sets is a vault, and nothing is asked for this."""
+        return True
+
     def __iter__(self) -> Iterator[DataSet]:
-        """Yield the data sets that may be asked."""
+        """Yield the data sets that you may ask."""
+        return iter([DataSet(self, name) for name in self._names()])
+
+    def _names(self) -> list[str]:
+        """Return the names of the data sets that the caller may ask, as the service lists them."""
         found = self.call("data-sets", {})["data_sets"]
-        cards = found if isinstance(found, list) else []
-        return iter([DataSet(self, str(card["name"])) for card in cards])
+        names = [str(card["name"]) for card in found] if isinstance(found, list) else []
+        self._listed = frozenset(map(str.casefold, names))
+        return names
+
+    def _is_reviewed(self, name: str) -> bool:
+        """Return whether the caller reviews files of a data set, which need not be one to ask."""
+        try:
+            self.call("airlock", {"data_set": name})
+        except Refused as refused:
+            if refused.code in ("service-down", "too-many"):
+                raise
+            return False
+        return True
+
+    def _has_listed(self, name: object) -> bool:
+        return isinstance(name, str) and name.casefold() in self._listed
 
     def history(self, limit: int = 50) -> History:
-        """Return your own questions, the newest first."""
+        """Return your own questions, the newest first.
+
+        Args:
+            limit: How many at most.
+
+        Returns:
+            When each was asked, of which data set, at what price, and its operation id.
+        """
         return History(self.call("history", {"limit": limit}))
 
     def answer(self, op: str) -> Answer:
-        """Return an answer of yours again, by its operation; free."""
+        """Return an answer of yours again, by its operation; free.
+
+        Args:
+            op: The operation id, as in `history()` or in the answer's receipt.
+
+        Returns:
+            The answer as it was.
+
+        Raises:
+            Refused: `answer-unknown` if you have no answer under that id.
+        """
         return Answer.of(self.call("answer", {"op": op}))
 
     def has_receipt(self, receipt: Json) -> bool:
@@ -81,7 +166,18 @@ class Vault:
         return self.call("present-receipt", {"receipt": receipt})["stands"] is True
 
     def call(self, verb: str, body: Json) -> Json:
-        """Return the service's answer, or raise its refusal."""
+        """Call a verb of the service by its name.
+
+        Args:
+            verb: The verb, as in the table of HTTP routes.
+            body: Its arguments.
+
+        Returns:
+            The service's answer as JSON.
+
+        Raises:
+            Refused: Whatever the service refuses with.
+        """
         answer = self._transport.call(verb, body)
         refused = read_refusal(answer)
         if refused is not None:
@@ -99,31 +195,142 @@ class Vault:
 class DataSet(Steps):
     """A data set to ask; it holds no rows, only a name and the way there."""
 
+    _called: ClassVar[str] = "A data set"
+
     def __init__(self, vault: Vault, name: str) -> None:
         self._vault = vault
         self.name = name
 
     @property
     def card(self) -> CardView:
-        """Return what the owner declared."""
+        """Return the data card: what the owner declared, which is public."""
         return CardView(self._vault.call("card", {"data_set": self.name}))
 
     @property
     def budget(self) -> Budget:
-        """Return cap, spent and left."""
+        """Return cap, spent and left: of the data set, of its people and of yourself."""
         return Budget(self._vault.call("budget", {"data_set": self.name}))
 
-    def ask(self, question: str | Builder, **terms: Unpack[AskTerms]) -> Answer:
-        """Return a private answer and pay for it; asking the same again is free (see terms.py)."""
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the columns of the data set's own table, as the card has them.
+
+        Types and bounds, and the columns of other tables, are in `card`.
+        """
+        return column_names(self.card)
+
+    @named_terms(no_question_term)
+    def ask(  # noqa: PLR0913  # the terms of a question
+        self,
+        question: str | Builder,
+        *,
+        epsilon: Number | None = None,
+        error: Mapping[str, Number] | None = None,
+        delta: Number | None = None,
+        people: int | Sized | None = None,
+        max_groups: int | None = None,
+        max_rows: int | None = None,
+        split: Mapping[str, Number] | None = None,
+        top_up: Receipted | str | None = None,
+        op: str | None = None,
+        fresh: bool | None = None,
+    ) -> Answer:
+        """Return a private answer and pay for it; asking the same again is free.
+
+        Args:
+            question: SQL text, or a question that was built with this data set's steps.
+            epsilon: The price of the whole request. Give this or `error`.
+            error: The half-width of the 95 % interval that you want, by column of the answer:
+                `{"n": 5}`. The price follows from it.
+            delta: What may be spent of delta where that buys less noise; 0 asks for pure noise.
+                If left out, it is the card's `delta_per_request`.
+            people: The size of a group, for the error of a mean: your guess, or a released count.
+            max_groups: The contribution bound on groups: a person counts in so many at most.
+            max_rows: The contribution bound on rows: a person counts with so many at most in each
+                group.
+            split: Each column's share of the price, relative to the other columns: `{"n": 3}`.
+            top_up: Your earlier answer, or its operation id. It is made more precise, and you pay
+                the difference to `epsilon`.
+            op: Your own id of the request. A retry with the same id pays once.
+            fresh: Draw new noise and pay in full, also if the answer is stored.
+
+        Returns:
+            The noisy values with their 95 % intervals, and the receipt.
+
+        Raises:
+            Refused: `budget-exceeded` if less is left than the price; `bad-budget` without a
+                usable `epsilon` or `error`; or the code of what the question does not allow
+                (`unknown-column`, `no-bounds`, `keys-needed`, `not-in-language`, ...).
+        """
+        terms = AskTerms(
+            epsilon=epsilon, error=error, delta=delta, people=people, max_groups=max_groups,
+            max_rows=max_rows, split=split, top_up=top_up,
+            op=op, fresh=fresh,
+        )  # fmt: skip
         with told_by_the_clock("asking"):
             return Answer.of(self._vault.call("ask", self._body(question, terms)))
 
-    def price(self, question: str | Builder, **terms: Unpack[PriceTerms]) -> Price:
-        """Return what asking would cost and how far off it would be; nothing is spent."""
+    @named_terms(no_question_term)
+    def price(  # noqa: PLR0913  # the terms of a question
+        self,
+        question: str | Builder,
+        *,
+        epsilon: Number | None = None,
+        error: Mapping[str, Number] | None = None,
+        delta: Number | None = None,
+        people: int | Sized | None = None,
+        max_groups: int | None = None,
+        max_rows: int | None = None,
+        split: Mapping[str, Number] | None = None,
+        top_up: Receipted | str | None = None,
+        op: str | None = None,
+        fresh: bool | None = None,
+    ) -> Price:
+        """Return what asking would cost and how far off the answer would be; nothing is spent.
+
+        Args:
+            question: SQL text, or a question that was built with this data set's steps.
+            epsilon: The price of the whole request. Give this or `error`.
+            error: The half-width of the 95 % interval that you want, by column of the answer:
+                `{"n": 5}`. The price follows from it.
+            delta: What may be spent of delta where that buys less noise; 0 asks for pure noise.
+                If left out, it is the card's `delta_per_request`.
+            people: The size of a group, for the error of a mean: your guess, or a released count.
+            max_groups: The contribution bound on groups: a person counts in so many at most.
+            max_rows: The contribution bound on rows: a person counts with so many at most in each
+                group.
+            split: Each column's share of the price, relative to the other columns: `{"n": 3}`.
+            top_up: Your earlier answer, or its operation id. It is made more precise, and you pay
+                the difference to `epsilon`.
+            op: Taken so that the arguments of `ask` fit here; it changes no price.
+            fresh: Price new noise, also if the answer is stored.
+
+        Returns:
+            The price, the error to expect, other prices beside it, and whether it fits what is
+            left.
+
+        Raises:
+            Refused: The code with which `ask` would refuse the question.
+        """
+        del op
+        terms = PriceTerms(
+            epsilon=epsilon, error=error, delta=delta, people=people, max_groups=max_groups,
+            max_rows=max_rows, split=split, top_up=top_up, fresh=fresh,
+        )  # fmt: skip
         return Price(self._vault.call("price", self._body(question, terms)))
 
     def stream(self, name: str) -> Answer:
-        """Return the running counts of what the owner has closed of a stream; free."""
+        """Return the running counts of the periods of a stream that the owner has closed; free.
+
+        Args:
+            name: The name of the stream.
+
+        Returns:
+            A row for each closed period.
+
+        Raises:
+            Refused: `stream-unknown` if the data set has no such stream.
+        """
         return Answer.of(self._vault.call("stream", {"data_set": self.name, "stream": name}))
 
     def twin(
@@ -133,29 +340,105 @@ class DataSet(Steps):
         rows: int | None = None,
         seed: str | None = None,
     ) -> Twin:
-        """Return a look-alike made from the card alone: free, and no row is read.
+        """Return a twin (synthetic data) made from the card alone: free, and no row is read.
 
-        With a question, some of its rows pass the question's filters and fall into every group.
+        Args:
+            question: A question that the twin is to suit: some of its rows pass the filters, and
+                every group has some.
+            rows: How many people (or rows) the first table gets.
+            seed: The same seed gives the same twin.
+
+        Returns:
+            The synthetic tables, and what they are.
+
+        Raises:
+            Refused: `twin-not-possible` if the card does not allow such a twin.
         """
         body = {"data_set": self.name} if question is None else self._body(question, {})
         more = {key: value for key, value in (("rows", rows), ("seed", seed)) if value is not None}
         return Twin(self._vault.call("twin", {**body, **more}))
 
-    def dp_twin(self, **terms: Unpack[TwinTerms]) -> Twin:
-        """Return a synthetic data set from privately measured marginals, and pay for it.
+    @named_terms(no_twin_term)
+    def dp_twin(  # noqa: PLR0913  # the terms of a twin
+        self,
+        *,
+        epsilon: Number | None = None,
+        delta: Number | None = None,
+        method: str | None = None,
+        rows: int | None = None,
+        seed: str | None = None,
+        op: str | None = None,
+        private_bins: Sequence[str] | None = None,
+        error_epsilon: Number | None = None,
+    ) -> Twin:
+        """Return synthetic data from privately measured marginals, and pay for it.
 
-        The same `op` again is free and gives the same twin.
+        Args:
+            epsilon: The price of the whole twin, without `error_epsilon`. It is required.
+            delta: What may be spent of delta; with one, the noise is Gaussian. If left out, it is
+                the card's `delta_per_request`.
+            method: Which marginals are measured: "independent", "mst" (if left out) or "aim".
+            rows: How many people (or rows) the first table gets; as many as measured, if left out.
+            seed: The same seed draws the same rows from the same marginals.
+            op: Your own id of the request. The same id again is free and gives the same twin.
+            private_bins: Numeric columns whose bins are measured too, from the same price.
+            error_epsilon: Paid besides, to measure how far the twin is off.
+
+        Returns:
+            The synthetic tables, their guarantee, and their error if it was paid for.
+
+        Raises:
+            Refused: `bad-budget`, `budget-exceeded`, or `twin-not-possible`.
         """
+        terms = TwinTerms(
+            epsilon=epsilon, delta=delta, method=method, rows=rows, seed=seed, op=op,
+            private_bins=private_bins, error_epsilon=error_epsilon,
+        )  # fmt: skip
         with told_by_the_clock("measuring"):
             body = {"data_set": self.name, **terms_body(terms)}
             return Twin(self._vault.call("dp-twin", body))
 
-    def dp_twin_price(self, **terms: Unpack[TwinTerms]) -> TwinPrice:
-        """Return what a DP twin would cost and what would be counted; nothing is spent."""
+    @named_terms(no_twin_term)
+    def dp_twin_price(  # noqa: PLR0913  # the terms of a twin
+        self,
+        *,
+        epsilon: Number | None = None,
+        delta: Number | None = None,
+        method: str | None = None,
+        rows: int | None = None,
+        seed: str | None = None,
+        op: str | None = None,
+        private_bins: Sequence[str] | None = None,
+        error_epsilon: Number | None = None,
+    ) -> TwinPrice:
+        """Return what a DP twin would cost and what it would measure; nothing is spent.
+
+        Args:
+            epsilon: The price of the whole twin, without `error_epsilon`. It is required.
+            delta: What may be spent of delta; with one, the noise is Gaussian. If left out, it is
+                the card's `delta_per_request`.
+            method: Which marginals are measured: "independent", "mst" (if left out) or "aim".
+            rows: How many people (or rows) the first table gets; as many as measured, if left out.
+            seed: The same seed draws the same rows from the same marginals.
+            op: Your own id of the request. The same id again is free and gives the same twin.
+            private_bins: Numeric columns whose bins are measured too, from the same price.
+            error_epsilon: Paid besides, to measure how far the twin is off.
+
+        Returns:
+            The price, whether it fits what is left, and the columns that would be measured.
+
+        Raises:
+            Refused: `bad-budget` or `twin-not-possible`.
+        """
+        terms = TwinTerms(
+            epsilon=epsilon, delta=delta, method=method, rows=rows, seed=seed, op=op,
+            private_bins=private_bins, error_epsilon=error_epsilon,
+        )  # fmt: skip
         body = {"data_set": self.name, **terms_body(terms)}
         return TwinPrice(self._vault.call("dp-twin-price", body))
 
-    def run(
+    @named_terms(no_run_term)
+    def run(  # noqa: PLR0913  # the terms of a run
         self,
         function: Callable[[Any], object],
         *,
@@ -163,14 +446,47 @@ class DataSet(Steps):
         epsilon: Number,
         columns: Sequence[str] | None = None,
         environment: str = "",
-        **terms: Unpack[RunTerms],
+        blocks: int | None = None,
+        trim: int | None = None,
+        take: Literal["mean", "median"] | None = None,
+        delta: Number | None = None,
+        cpu_s: Number | None = None,
+        memory_mb: int | None = None,
+        disk_mb: int | None = None,
+        op: str | None = None,
     ) -> Answer:
-        """Return the private average, over blocks of people, of what your function says of each.
+        """Run your function on blocks of people and return the private average; pay for it.
 
-        It travels as source text, gets the rows of a block as a pandas frame and gives a number, or
-        numbers by name; `outputs` declares their ranges: name -> (lower, upper[, step]). The owner
-        approves it once. `environment` names what it brings along to run with.
+        The function travels as source text, and the owner approves it once.
+
+        Args:
+            function: A plain `def` in a file or a cell. It gets the rows of a block as a pandas
+                frame and returns a number, or numbers by name. It imports what it needs inside.
+            outputs: The declared range of each number: name -> (lower, upper[, step]). Choose the
+                ends from knowledge, not from the rows.
+            epsilon: The price of the run.
+            columns: The columns that the function reads; all, if left out.
+            environment: The name of the packages that it brings along, as the owner added them.
+            blocks: How many blocks the people are split into; 50 if left out.
+            trim: How many blocks are left out at each end.
+            take: What is taken of the blocks' numbers: "mean" (if left out) or "median".
+            delta: What may be spent of delta; the card's `delta_per_request` if left out.
+            cpu_s: The processor time of one block, in seconds.
+            memory_mb: The memory of one block.
+            disk_mb: The disk space of one block.
+            op: Your own id of the request. A retry with the same id pays once.
+
+        Returns:
+            The noisy average of each number over the blocks, and the receipt.
+
+        Raises:
+            Refused: `bad-pipeline`, `pipeline-waits` until the owner has approved it, or
+                `budget-exceeded`.
         """
+        terms = RunTerms(
+            blocks=blocks, trim=trim, take=take, delta=delta, cpu_s=cpu_s, memory_mb=memory_mb,
+            disk_mb=disk_mb, op=op,
+        )  # fmt: skip
         handed_in = self.submit(function, outputs=outputs, columns=columns, environment=environment)
         body = run_body(self.name, handed_in, epsilon, terms_body(terms))
         with told_by_the_clock("running"):
@@ -184,7 +500,22 @@ class DataSet(Steps):
         columns: Sequence[str] | None = None,
         environment: str = "",
     ) -> HandedIn:
-        """Hand in a function for the owner to approve; return its digest, state and errors."""
+        """Hand in a function for the owner to approve.
+
+        Args:
+            function: A plain `def` in a file or a cell. It gets the rows of a block as a pandas
+                frame and returns a number, or numbers by name. It imports what it needs inside.
+            outputs: The declared range of each number: name -> (lower, upper[, step]). Choose the
+                ends from knowledge, not from the rows.
+            columns: The columns that the function reads; all, if left out.
+            environment: The name of the packages that it brings along, as the owner added them.
+
+        Returns:
+            Its digest, whether it is approved, and the noise that its numbers would get.
+
+        Raises:
+            Refused: `bad-pipeline` if the function or its ranges cannot be used.
+        """
         body = handed_in_body(self.name, program_body(function, outputs), columns, environment)
         return HandedIn(self._vault.call("submit-pipeline", body))
 
@@ -197,7 +528,23 @@ class DataSet(Steps):
         columns: Sequence[str] | None = None,
         people: int | None = None,
     ) -> BlocksPlan:
-        """Return a table of blocks, noise and bias, tried on made-up people; nothing is spent."""
+        """Try a function on synthetic people, for several numbers of blocks; nothing is spent.
+
+        Args:
+            function: A plain `def` in a file or a cell. It gets the rows of a block as a pandas
+                frame and returns a number, or numbers by name. It imports what it needs inside.
+            outputs: The declared range of each number: name -> (lower, upper[, step]). Choose the
+                ends from knowledge, not from the rows.
+            epsilon: The price that the noise is computed for.
+            columns: The columns that the function reads; all, if left out.
+            people: How many synthetic people it is tried on; by default the card's size.
+
+        Returns:
+            The noise and the bias for each number of blocks, and what each trial printed.
+
+        Raises:
+            Refused: `bad-pipeline` if the function or its ranges cannot be used.
+        """
         handed_in = self.submit(function, outputs=outputs, columns=columns)
         said: Json = {} if people is None else {"people": people}
         body = run_body(self.name, handed_in, epsilon, said)
@@ -205,11 +552,11 @@ class DataSet(Steps):
 
     @property
     def airlock(self) -> AirlockRoom:
-        """Return the way out for files that no noise can make private: others look at them."""
+        """Return the airlock of this data set: files that reviewers check before they leave."""
         return AirlockRoom(self._vault, self.name)
 
     def begun(self) -> Builder:
-        """Return a question that asks nothing yet."""
+        """Return a question of this data set that asks for nothing yet."""
         return Builder(self.name, self)
 
     def _body(self, question: str | Builder, terms: Mapping[str, object]) -> Json:
@@ -220,3 +567,15 @@ class DataSet(Steps):
 
     def _repr_html_(self) -> str:
         return self.card._repr_html_()
+
+
+def _no_data_set(name: object, names: Sequence[str]) -> Refused:
+    """Return the refusal of a name that is on no list of the caller's, with that list."""
+    if not names:
+        next_step = "You may ask none yet: ask the owner to let you."
+    else:
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        next_step = f"There is: {', '.join(names[:NAMED])}{more}."
+    return Refused(
+        "unknown-data-set", f"There is no data set {name!r} that you may ask.", next_step
+    )

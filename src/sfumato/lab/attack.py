@@ -80,7 +80,19 @@ class Attack:
     options: Texts = field(default_factory=dict)  # name -> what it sets, in a few words
 
     def report(self, *, runs: int | None = None, seed: int | None = None, **options: str) -> Report:
-        """Run it and return what it found; the same seed finds the same."""
+        """Run the attack.
+
+        Args:
+            runs: How often it is repeated; by default as often as the attack needs.
+            seed: The same seed finds the same.
+            **options: What this attack lets you set, as texts; `options` of the attack lists it.
+
+        Returns:
+            What it found.
+
+        Raises:
+            Refused: `bad-request` for an option that the attack does not have.
+        """
         unknown = sorted(set(options) - set(self.options))
         if unknown:
             known = ", ".join(self.options) or "none"

@@ -56,7 +56,17 @@ class Fit:
     def predict(
         self, values: Mapping[str, float] | Sequence[Mapping[str, float]]
     ) -> float | list[float]:
-        """Return y (of a logistic fit: its chance) for columns by name, or for a list of those."""
+        """Return the predicted y; of a logistic fit, the probability of a true y.
+
+        Args:
+            values: A value for each column of the fit, by name; or a list of such mappings.
+
+        Returns:
+            The prediction, or a list of predictions.
+
+        Raises:
+            Refused: `unknown-column` if a column is missing, or is none of the fit.
+        """
         if isinstance(values, Mapping):
             return self._predicted(values)
         return [self._predicted(one) for one in values]

@@ -71,8 +71,6 @@ def price_linear(rows: Builder, y: str, xs: Sequence[str], terms: FitPriceTerms)
 
 
 def _ridge(terms: FitTerms) -> float | None:
-    if "rounds" in terms or "resume" in terms:
-        raise Refused("not-in-language", "A line has no rounds.", "Leave rounds and resume out.")
     ridge = terms.get("ridge")
     if ridge is None:
         return None

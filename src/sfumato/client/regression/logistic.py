@@ -34,11 +34,10 @@ from sfumato.client.regression.moments import (
 from sfumato.client.regression.price import FitPrice, Stage, column_margins, fit_price
 from sfumato.client.regression.scaled import Model, model_of
 from sfumato.client.shares import check_all_fits, shares
-from sfumato.client.terms import FitPriceTerms, FitTerms
+from sfumato.client.terms import ROUNDS, FitPriceTerms, FitTerms
 from sfumato.core.refusal import Refused
 
 FOR_MOMENTS: Final = Fraction(3, 10)  # of the price
-ROUNDS: Final = 3
 MOST_ROUNDS: Final = 20
 MISFIT: Final = 0.2  # how far off the crowd's curvature is taken to be
 FLOOR: Final = 0.5  # of a blur: what no spread of the crowd is below

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from sfumato.client import DataSet
 from sfumato.client.plot import check_picture
 from sfumato.client.terms import Number
 from sfumato.faces.cli.shell import Shell, command, number, working
@@ -60,7 +61,7 @@ def run_probe(shell: Shell, name: str, sql: str, **how: Any) -> None:
     if how["save"] is not None:
         check_picture(how["save"])
     with shell.open() as vault, working("asking"):
-        target = Opened(vault[name], is_fresh=how["fresh"])
+        target = Opened(DataSet(vault, name), is_fresh=how["fresh"])
         found = _probed(target, sql, how["without"], epsilon, how["questions"])
     if how["save"] is not None:
         means_so_far({name: found}).save(how["save"])

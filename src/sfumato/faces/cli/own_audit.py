@@ -9,17 +9,27 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 from urllib.parse import quote
 
 import httpx
 
 from sfumato.faces.cli.shell import Shell, working
 from sfumato.lab.audit import Audited, Request, audit_command, audit_http, rows_or_code
-from sfumato.lab.audit.auditing import could_prove
+from sfumato.lab.audit.auditing import Random, could_prove
 from sfumato.lab.audit.page import shape_of
 from sfumato.lab.audit.suite import dice_of
-from sfumato.lab.audit.targets import DATA, TIMEOUT_S, Read, Said, Terms, came, everything, ran
+from sfumato.lab.audit.targets import DATA, TIMEOUT_S, Read, Said, came, everything, ran
 from sfumato.wire import Refused
+
+
+class Terms(TypedDict):
+    """What the audit of a command and that of a service take alike."""
+
+    epsilon: float
+    delta: float
+    most: int
+    dice: Random
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sfumato.client import Answer
+from sfumato.client import Answer, DataSet
 from sfumato.client.plot import check_picture
 from sfumato.client.text import table_text
 from sfumato.faces.cli.shell import Shell, command, number, pairs_of, working
@@ -32,7 +32,7 @@ def data_sets(shell: Shell) -> None:
 def card(shell: Shell, name: str) -> None:
     """Show what the owner declared of a data set."""
     with shell.open() as vault:
-        shown = vault[name].card
+        shown = DataSet(vault, name).card
     shell.show(shown.shape, repr(shown))
 
 
@@ -69,7 +69,7 @@ def price(shell: Shell, **options: Any) -> None:
     """Say what a question would cost and how far off it would be; nothing is spent."""
     body = _body(options)
     with shell.open() as vault:
-        shown = vault[options["name"]].price(options["sql"], **body)
+        shown = DataSet(vault, options["name"]).price(options["sql"], **body)
     shell.show(shown.shape, repr(shown))
 
 
@@ -85,7 +85,7 @@ def ask(shell: Shell, **options: Any) -> None:
     if options["plot"]:
         check_picture(options["plot"])
     with shell.open() as vault, working("Asking"):
-        answer = vault[options["name"]].ask(
+        answer = DataSet(vault, options["name"]).ask(
             options["sql"], **body, op=options["op"], fresh=options["fresh"]
         )
     shell.show(answer_shape(answer), repr(answer))
@@ -127,7 +127,7 @@ def draw(answer: Answer, path: str) -> None:
 def budget(shell: Shell, name: str) -> None:
     """Show the cap, what is spent and what is left."""
     with shell.open() as vault:
-        shown = vault[name].budget
+        shown = DataSet(vault, name).budget
     shell.show(shown.shape, repr(shown))
 
 

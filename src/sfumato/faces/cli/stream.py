@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from sfumato.client import DataSet
 from sfumato.client.plot import check_picture
 from sfumato.faces.cli.researcher import answer_shape, draw
 from sfumato.faces.cli.shell import Shell, command, number, working
@@ -68,7 +69,7 @@ def show(shell: Shell, data_set: str, name: str, plot: str | None) -> None:
     if plot:
         check_picture(plot)
     with shell.open() as vault:
-        answer = vault[data_set].stream(name)
+        answer = DataSet(vault, data_set).stream(name)
     shell.show(answer_shape(answer), repr(answer))
     if plot:
         draw(answer, plot)

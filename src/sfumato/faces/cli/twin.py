@@ -65,8 +65,8 @@ def twin(shell: Shell, name: str, output: str | None, **options: Any) -> None:
     if output is None:
         raise click.UsageError("-o says where the twin is written: a .zip, or a new folder.")
     with shell.open() as vault, working("Making the twin"):
-        made = _made(vault[name], options)
-        person = str(vault[name].card["unit"])
+        made = _made(DataSet(vault, name), options)
+        person = str(DataSet(vault, name).card["unit"])
     place = made.save(output)
     shape: Json = {"file": str(place), "stamp": made.stamp}
     lines = [repr(made), f"written: {place}" + _said(place, output)]
@@ -121,7 +121,7 @@ def _terms(options: Mapping[str, Any], more: tuple[str, ...] = ()) -> Any:  # An
 def _show_price(shell: Shell, name: str, options: Mapping[str, Any]) -> None:
     """Say what the twin would cost, what would be counted, and what bins would take of it."""
     with shell.open() as vault:
-        told = vault[name].dp_twin_price(**_terms(options))
+        told = DataSet(vault, name).dp_twin_price(**_terms(options))
     shell.show(told.shape, repr(told))
 
 

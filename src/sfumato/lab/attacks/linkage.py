@@ -96,7 +96,13 @@ def uniqueness(table: Tabular, columns: Sequence[object]) -> tuple[Uniqueness, .
 
 
 def in_bands(rows: Sequence[Row], column: str, width: int) -> tuple[Row, ...]:
-    """Return the rows with a column of numbers known only as bands of that width."""
+    """Return the rows with one column generalised to bands of numbers.
+
+    Args:
+        rows: The rows.
+        column: A column of numbers.
+        width: The width of a band.
+    """
     _check_columns(rows, [column])
     return tuple({**row, column: _band(row[column], width)} for row in rows)
 

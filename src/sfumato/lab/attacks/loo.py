@@ -81,9 +81,15 @@ class Guessed:
 
 
 def rebuild(released: ArrayLike, known: Mapping[int, float]) -> FloatArray:
-    """Return a guess for everyone, from one release or a row for each of many.
+    """Return a guess of everyone's value, from means that each leave one person out.
 
-    Of several known people the middle shift counts, so one wrong belief does no harm.
+    Args:
+        released: The released means, one for each person; or a row of them for each release.
+        known: The values that the attacker knows, by place. Of several, the median decides, so
+            one wrong value does no harm.
+
+    Returns:
+        A guess for each person; or a row of them for each release.
     """
     if not known:
         raise ValueError("name at least one known person: without one, only distances are known")
@@ -119,7 +125,17 @@ def distances_from_mean(released: ArrayLike) -> FloatArray:
 def attack_broken_release(
     values: Sequence[float], dice: np.random.Generator, *, known: Sequence[int], runs: int = 1000
 ) -> Rebuilt:
-    """Return how well the broken releases hide people from who knows those at these places."""
+    """Attack leave-one-out means that all have the same noise.
+
+    Args:
+        values: The true values.
+        dice: A generator of noise.
+        known: The places of the people whom the attacker knows.
+        runs: How many releases are attacked.
+
+    Returns:
+        The errors of the guesses.
+    """
     releases = broken_releases(values, dice, runs=runs)
     guesses = rebuild(releases, {place: values[place] for place in known})
     return judge_rebuilt(guesses, values, known=known)
@@ -156,7 +172,16 @@ def guess_from_private_mean(
 def attack_private_mean(
     release: ArrayLike, values: Sequence[float], *, bounds: tuple[float, float]
 ) -> Guessed:
-    """Return how well private means hide each person from who knows all the others."""
+    """Attack private means, by an attacker who knows everybody but one person.
+
+    Args:
+        release: The released mean, or several.
+        values: The true values.
+        bounds: The public bounds (lower, upper) to which values were clamped.
+
+    Returns:
+        The errors of the guesses, beside that of guessing the middle of the bounds.
+    """
     errors = _errors(guess_from_private_mean(release, values, bounds=bounds), values)
     midpoint = (bounds[0] + bounds[1]) / 2
     return Guessed(

@@ -115,7 +115,20 @@ def audit_rho(  # noqa: PLR0913  # an auditor's terms
     most: int | None = None,
     dice: Random,
 ) -> Audited:
-    """Return the same for a claim of rho-zCDP, as Gaussian noise makes it."""
+    """Audit a claim of rho-zCDP, as of Gaussian noise.
+
+    Args:
+        mechanism: What is audited.
+        D: A data set.
+        D2: Its neighbour.
+        rho: The claim.
+        alpha: The chance that the bound is wrong.
+        most: Runs at most; without it, as many as `audit` takes.
+        dice: A generator of coins and guesses.
+
+    Returns:
+        The lower bound, and whether it breaks the claim.
+    """
     run = runs_of(mechanism, D, D2, dice)
     return pursued(RhoClaim(rho), run, alpha=alpha, most=most, dice=dice)
 
@@ -130,7 +143,20 @@ def audit_order_2(  # noqa: PLR0913  # an auditor's terms
     most: int | None = None,
     dice: Random,
 ) -> Audited:
-    """Return the same for a bound of Renyi's divergence of order 2, as Skellam noise makes it."""
+    """Audit a bound on the Renyi divergence of order 2, as of Skellam noise.
+
+    Args:
+        mechanism: What is audited.
+        D: A data set.
+        D2: Its neighbour.
+        divergence: The claim.
+        alpha: The chance that the bound is wrong.
+        most: Runs at most; without it, as many as `audit` takes.
+        dice: A generator of coins and guesses.
+
+    Returns:
+        The lower bound, and whether it breaks the claim.
+    """
     run = runs_of(mechanism, D, D2, dice)
     return pursued(OrderTwoClaim(divergence), run, alpha=alpha, most=most, dice=dice)
 

@@ -45,7 +45,22 @@ def audit_one_run(  # noqa: PLR0913  # an auditor's terms
     alpha: float = ALPHA,
     dice: Random,
 ) -> Audited:
-    """Return what one release proves: `ask` gets rows of (person, key), and answers by key."""
+    """Audit by one release, in which many keys have a canary or not.
+
+    Args:
+        ask: What is audited: it gets rows of (person, key), and returns an answer by key.
+        keys: The keys, at least 10,000.
+        epsilon: The claim.
+        delta: The delta beside it.
+        alpha: The chance that the bound is wrong.
+        dice: A generator of coins and guesses.
+
+    Returns:
+        The lower bound, and whether it breaks the claim.
+
+    Raises:
+        Refused: `bad-request` for too few keys.
+    """
     is_in = coins(len(keys), dice)
     rows = [(f"canary {place}", keys[place]) for place in np.flatnonzero(is_in).tolist()]
     return judged(OneRunClaim(epsilon, delta), ask(rows), keys, is_in, alpha=alpha, dice=dice)

@@ -6,27 +6,17 @@ import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Required, TypedDict, Unpack
+from typing import Final
 
 import httpx
 
-from sfumato.lab.audit.auditing import Audited, Random, audit
+from sfumato.lab.audit.auditing import ALPHA, Audited, Random, audit
 
 DATA: Final = "{data}"  # in a command, stands for the data of one side
 TIMEOUT_S: Final = 300.0
 CLOCK: Final = "date"  # the header that says what time it is: it is another in every second
 Read = Callable[[object], object]
 Said = dict[str, object]
-
-
-class Terms(TypedDict, total=False):
-    """What `audit` takes besides the mechanism and its two sides."""
-
-    epsilon: Required[float]
-    delta: float
-    alpha: float
-    most: int
-    dice: Required[Random]
 
 
 @dataclass(frozen=True)
@@ -44,7 +34,11 @@ def everything(said: object) -> object:
 
 
 def rows_or_code(said: object) -> object:
-    """Return what is private of an answer of this house: its rows, or why it was refused."""
+    """Return the private part of a sfumato answer: its rows, or the code of its refusal.
+
+    Args:
+        said: What was answered, as `read` of an audit gets it.
+    """
     match said:
         case {"rows": list(rows)}:
             return rows
@@ -56,19 +50,46 @@ def rows_or_code(said: object) -> object:
             return said
 
 
-def audit_command(
+def audit_command(  # noqa: PLR0913  # an auditor's terms
     command: Sequence[str],
     D: str,
     D2: str,
     *,
     read: Read = everything,
-    **terms: Unpack[Terms],
+    epsilon: float,
+    dice: Random,
+    delta: float = 0.0,
+    alpha: float = ALPHA,
+    most: int | None = None,
 ) -> Audited:
-    """Return what runs of a command prove; `{data}` in it becomes the one side or the other.
+    """Audit a command: return what its runs on two neighbours prove of its epsilon.
 
-    What it prints, its status and its complaints are the output, to the byte; JSON is read as well.
+    Its standard output, its exit status and its standard error are the output, byte by byte.
+
+    Args:
+        command: The command and its arguments; `{data}` in them becomes one side or the other.
+        D: A data set, as the command takes it.
+        D2: Its neighbour.
+        read: Which part of the output is looked at; by default all of it.
+        epsilon: The claim.
+        dice: A generator of coins and guesses.
+        delta: The delta beside the claim.
+        alpha: The chance that the bound is wrong.
+        most: Runs at most; without it, as many as `audit` takes.
+
+    Returns:
+        The lower bound, and whether it breaks the claim.
     """
-    return audit(lambda data: read(ran(command, data)), D, D2, **terms)
+    return audit(
+        lambda data: read(ran(command, data)),
+        D,
+        D2,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        most=most,
+        dice=dice,
+    )
 
 
 def ran(command: Sequence[str], data: str) -> Said:
@@ -83,19 +104,45 @@ def ran(command: Sequence[str], data: str) -> Said:
     return {"status": ended.returncode, "body": _read(text), "text": text, "says": says}
 
 
-def audit_http(
+def audit_http(  # noqa: PLR0913  # an auditor's terms
     D: Request,
     D2: Request,
     *,
     read: Read = everything,
-    **terms: Unpack[Terms],
+    epsilon: float,
+    dice: Random,
+    delta: float = 0.0,
+    alpha: float = ALPHA,
+    most: int | None = None,
 ) -> Audited:
-    """Return what asking over HTTP proves; all that comes is the output, unless `read` chooses.
+    """Audit a service: return what its answers on two neighbours prove of its epsilon.
 
     Every request has to be answered anew: ask for fresh noise, and have a budget for all runs.
+
+    Args:
+        D: The request to the one side.
+        D2: The request to its neighbour.
+        read: Which part of the answer is looked at; by default all of it.
+        epsilon: The claim.
+        dice: A generator of coins and guesses.
+        delta: The delta beside the claim.
+        alpha: The chance that the bound is wrong.
+        most: Runs at most; without it, as many as `audit` takes.
+
+    Returns:
+        The lower bound, and whether it breaks the claim.
     """
     with httpx.Client(timeout=TIMEOUT_S) as client:
-        return audit(lambda request: read(came(client, request)), D, D2, **terms)
+        return audit(
+            lambda request: read(came(client, request)),
+            D,
+            D2,
+            epsilon=epsilon,
+            delta=delta,
+            alpha=alpha,
+            most=most,
+            dice=dice,
+        )
 
 
 def came(client: httpx.Client, request: Request) -> Said:

@@ -137,9 +137,18 @@ class Anonymity:
         return coded_table(table, columns)
 
     def unique(self, table: TableFile | Tabular, columns: Sequence[str] | None, most: int) -> Json:
-        """Return which columns make people unique, and who is special by few of them.
+        """Return which columns make people unique, and how many are unique by few of them.
 
-        Rows that are alike are read as one.
+        Args:
+            table: A file's path, or a frame, an array, a tensor or rows in memory.
+            columns: The columns to combine; all, if there are none.
+            most: How many columns to combine at most.
+
+        Returns:
+            The number of unique rows for each combination, for the owner's eyes.
+
+        Raises:
+            Refused: The table cannot be read, or has no such column.
         """
         table = self._read(table, columns, is_grouped=True)
         names = list(table.columns)
@@ -166,7 +175,18 @@ class Anonymity:
     def hierarchies(
         self, table: TableFile | Tabular, columns: Sequence[str]
     ) -> tuple[dict[str, Rule], Json]:
-        """Return a proposed rule for each column, and a preview of what it makes of values."""
+        """Propose a generalisation hierarchy for each column.
+
+        Args:
+            table: A file's path, or a frame, an array, a tensor or rows in memory.
+            columns: The columns.
+
+        Returns:
+            A rule for each column, and a preview of what it makes of values.
+
+        Raises:
+            Refused: The table cannot be read, or has no such column.
+        """
         table = self._read(table, columns, is_grouped=True)
         rules = {column.name: proposed(column) for column in table.of(columns)}
         made = {name: built(table.columns[name], rule) for name, rule in rules.items()}
@@ -174,10 +194,20 @@ class Anonymity:
         return rules, _for_the_owner({"preview": preview})
 
     def reach(self, table: TableFile | Tabular, how: Recoding) -> tuple[list[list[str]], Json]:
-        """Return the lines of the recoded table, a header first, and what the recoding comes to.
+        """Recode a table until it reaches a goal of anonymity.
 
         Only quasi-identifiers, sensitive columns and what is named besides are in the lines. They
-        are put in the order of what they say, so that a place tells nothing.
+        are sorted by their content, so that their order says nothing.
+
+        Args:
+            table: A file's path, or a frame, an array, a tensor or rows in memory.
+            how: The columns, the goal, the method and the hierarchies.
+
+        Returns:
+            The lines of the recoded table, a header first; and measures of risk and loss.
+
+        Raises:
+            Refused: `out-of-reach` if nothing reaches the goal; or the table cannot be read.
         """
         _check_apart(how)
         _check_rules(how)
@@ -196,7 +226,19 @@ class Anonymity:
         return [columns, *rows_in_order(named, columns)], _for_the_owner(shape)
 
     def curve(self, table: TableFile | Tabular, how: Recoding, ks: Sequence[int] = CURVE) -> Json:
-        """Return risk and loss for several k, so that one can be chosen with open eyes."""
+        """Return risk and loss for several k, to choose one.
+
+        Args:
+            table: A file's path, or a frame, an array, a tensor or rows in memory.
+            how: The columns, the method and the hierarchies.
+            ks: The values of k, beside the goal's own.
+
+        Returns:
+            A point for each k.
+
+        Raises:
+            Refused: The table cannot be read, or has no such column.
+        """
         named = [*how.quasi, *how.sensitive]
         table = self._read(table, named)
         table = blunted(table, [one for one in how.blunt if {*one.columns} <= {*named}])
@@ -223,7 +265,19 @@ class Anonymity:
         look_alike: TableFile | Tabular,
         held_back: TableFile | Tabular | None,
     ) -> Json:
-        """Return what a look-alike kept of its original, for the owner (soundness rule 30)."""
+        """Return what synthetic data kept of its original, for the owner (soundness rule 30).
+
+        Args:
+            original: The real table: a file's path, or rows in memory.
+            look_alike: The synthetic table.
+            held_back: Real rows that the synthetic table was not made from, to compare with.
+
+        Returns:
+            Measures of what was kept.
+
+        Raises:
+            Refused: A table cannot be read, or has other columns.
+        """
         tables = [
             None if table is None else self._read(table)
             for table in (original, look_alike, held_back)
