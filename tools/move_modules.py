@@ -21,7 +21,7 @@ import subprocess
 import tokenize
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +45,8 @@ READ: Final = (
 LEFT: Final = ("CHANGELOG.md", "tools/moves/", "tools/move_modules.py", TARGETS)
 DOTTED: Final = re.compile(r"\bsfumato(?:\.[a-z_]\w*)+")
 PATHED: Final = re.compile(r"[\w./-]*\w\.(?:py|proof\.md|html|js|css|json|toml|txt|tsv|csv)\b")
+FOLDER: Final = r"(?:(?:\.\./)*(?:src/sfumato/|sfumato/))?"
+ALL: Final = 1000  # files; a run of one feature moves fewer
 GENERIC: Final = {  # as an import, such a name says nothing without its package
     "cli", "client", "engine", "model", "pages", "ports", "release", "routes", "service", "store",
     "verbs", "worker",
@@ -755,7 +757,7 @@ class Rewriter:
             for node in ast.walk(tree):
                 if not isinstance(node, ast.Constant) or id(node) in keys:
                     continue
-                dotted_new = self.modules.get(f"{old}.{node.value}")
+                dotted_new = self.modules.get(f"{old}.{node.value!s}")
                 if dotted_new is not None and (not names or node.value in names):
                     at, end = span(node, text, starts)
                     yield Change(at, end, '"' + dotted_new.removeprefix(new + ".") + '"')
@@ -817,6 +819,10 @@ class Rewriter:
             new = self._path(name, folder, said)
             if new is not None and new != said:
                 yield Change(found.start(), found.end(), new)
+        if len(self.paths) > ALL:  # a folder is named anew when the whole of it has moved
+            for old, new in rows("folders.tsv"):
+                for found in re.finditer(rf"(?<![\w/.]){FOLDER}({old})(?![\w.-]|/[\w*])", text):
+                    yield Change(found.start(1), found.end(1), new)
 
     def _path(self, name: str, folder: str, said: str) -> str | None:
         """Return what a path becomes that stands in a file; None: it names nothing that moves."""
@@ -876,12 +882,48 @@ def edit(house: House) -> None:
             path.write_text(text.replace(one["old"], one["new"]), "utf-8")
         elif one["new"] not in text:
             house.warned.append(f"{one['file']}: not found: {one['old'][:60]!r}")
+    audited_files(house)
     for one in table.get("copy", []):
         target = house.root / one["to"]
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text((TABLES / one["from"]).read_text("utf-8"), "utf-8")
     for one in table.get("remove", []):
         (house.root / one["file"]).unlink(missing_ok=True)
+
+
+def audited_files(house: House) -> None:
+    """Name files of mechanisms and aggregates by their new stems, in the auditor's tables."""
+    stems = {}
+    for old, new, *_ in rows("modules.tsv"):
+        if old.startswith(("core/noise/", "core/local/", "plan/verbs/")):
+            stems[old[:-3]] = posixpath.basename(new)[:-3]
+    for name in ("shipped_mechanisms", "shipped_local_randomisers", "release_audit"):
+        path = f"{SRC}lab/audit/{name}.py"
+        text = (house.root / path).read_text("utf-8")
+        folders = ("plan/verbs",) if name == "release_audit" else ("core/noise", "core/local")
+        changes = []
+        for one in stems_in(ast.parse(text)):
+            said = [stems[key] for key in (f"{f}/{one.value!s}" for f in folders) if key in stems]
+            if said:
+                at, end = span(one, text, offsets(text))
+                changes.append(Change(at, end, f'"{said[0]}"'))
+        house.write(path, applied(text, changes))
+
+
+def stems_in(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Yield the constants of the auditor's tables that name a file by its stem."""
+    for node in ast.walk(tree):
+        named: Sequence[ast.expr | None] = []
+        match node:
+            case ast.Call(func=ast.Name(id="Shipped"), args=[_, ast.Tuple(elts=named), *_]):
+                pass
+            case ast.Call(func=ast.Name(id="Question"), args=[_, _, ast.Tuple(elts=named), *_]):
+                pass
+            case ast.Tuple(elts=[ast.Constant(), ast.Tuple(elts=named), _, *_]):
+                pass
+            case ast.AnnAssign(target=ast.Name(id="NO_MECHANISM"), value=ast.Dict(keys=named)):
+                pass
+        yield from (one for one in named if isinstance(one, ast.Constant))
 
 
 def rename(house: House) -> None:
@@ -953,19 +995,19 @@ def renamed_in(house: House, name: str, text: str, wanted: dict[str, dict[str, s
             whole = f"{node.module}.{alias.name}"
             if whole in wanted:
                 aliases[alias.asname or alias.name] = wanted[whole]
-            new = names.get(alias.name)
-            if new is None:
+            say = names.get(alias.name)
+            if say is None:
                 parts.append(alias.name + (f" as {alias.asname}" if alias.asname else ""))
                 continue
             hit = True
             if alias.asname:
-                parts.append(f"{new} as {alias.asname}" if alias.asname != new else new)
-            elif alias.name in inner or new in identifiers(tree):
-                parts.append(f"{new} as {alias.name}")
-                house.warned.append(f"{name}: {alias.name} stays as an alias of {new}")
+                parts.append(f"{say} as {alias.asname}" if alias.asname != say else say)
+            elif alias.name in inner or say in identifiers(tree):
+                parts.append(f"{say} as {alias.name}")
+                house.warned.append(f"{name}: {alias.name} stays as an alias of {say}")
             else:
-                local[alias.name] = new
-                parts.append(new)
+                local[alias.name] = say
+                parts.append(say)
         if hit:
             start, end = span(node, text, starts)
             if "#" in text[start:end]:

@@ -37,7 +37,7 @@ ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": ("dp", "system", "wire", "client", "lab"),
     "app": EVERYTHING,
     "__main__": ("app",),
-    "": ("app", "dp.refusal"),  # the package itself
+    "": ("app", "dp.refusal", "system.old_import_paths"),  # the package itself
 }
 # the last word of a file of a feature -> what of other rooms it may import, and of its own folder
 KINDS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {

@@ -27,6 +27,7 @@ EXCEPTIONS: Final = {
     ("features.airlock.release", "features.pipelines.release"): _SANDBOXED,
     ("features.airlock.release", "features.synthetic.twin_files"): _PLACEHOLDERS,
     ("features.audit.cli", "features.airlock.client"): "put `Files` into client/files.py",
+    ("features.audit.cli", "features.audit.sheet_verification"): "take it apart from the ledger",
     ("features.audit.service", "features.surveys.release"): "name the account in vault/accounts.py",
     ("features.audit.verbs", "features.queries.service"): "history is a verb of queries",
     ("features.data_sets.routes", "features.jobs.routes"): "put the shape of a job into wire/",
