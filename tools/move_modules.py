@@ -252,7 +252,8 @@ def names_renamed(text: str, renamed: dict[str, str], *, modules: bool) -> list[
         place = starts[token.start[0] - 1] + token.start[1]
         if token.type == tokenize.NAME and token.string in renamed:
             attribute = before is not None and before.string == "."
-            keyword = depth > 0 and after is not None and after.string == "="
+            first = before is None or before.string in "(," or before.string.isspace()
+            keyword = depth > 0 and first and after is not None and after.string == "="
             if attribute or keyword:
                 continue
             changes.append(Change(place, place + len(token.string), renamed[token.string]))
@@ -277,7 +278,6 @@ class Target:
 def imports_rewritten(text: str, target: Resolver, name: str, house: House) -> list[Change]:
     """Return the changes of a file's imports of ours, and of what uses renamed modules."""
     tree = ast.parse(text)
-    starts = offsets(text)
     changes: list[Change] = []
     taken, stored = identifiers(tree), bound(tree)
     renamed: dict[str, str] = {}
@@ -308,7 +308,7 @@ def imports_rewritten(text: str, target: Resolver, name: str, house: House) -> l
                         local = better
                 by_module[parent].append(last + (f" as {local}" if last != local else ""))
         if changed:
-            changes.append(import_change(text, node, starts, by_module, name, house))
+            changes.append(import_change(text, node, by_module, name, house))
     for change in names_renamed(text, renamed, modules=True):
         if not any(c.start <= change.start < c.end for c in changes):
             changes.append(change)
@@ -318,13 +318,12 @@ def imports_rewritten(text: str, target: Resolver, name: str, house: House) -> l
 def import_change(
     text: str,
     node: ast.ImportFrom,
-    starts: list[int],
     by_module: dict[str, list[str]],
     name: str,
     house: House,
 ) -> Change:
     """Return what an import statement becomes; its comments stay where it goes to one module."""
-    start, end = span(node, text, starts)
+    start, end = span(node, text, offsets(text))
     old = text[start:end]
     if len(by_module) == 1:
         (module, names), *_ = by_module.items()
@@ -744,7 +743,7 @@ class Rewriter:
                 yield change
 
     def _relative_names(self, name: str, text: str) -> Iterator[Change]:
-        """Names of modules that stand in a table as strings, below a package that is not written."""
+        """Names of modules that stand in a table as strings, without their package."""
         mine = [row for row in rows("dynamic.tsv") if row[0] == name.removeprefix(SRC)]
         if not mine:
             return
@@ -950,6 +949,9 @@ def rename(house: House) -> None:
             if names[old] not in top:
                 house.warned.append(f"symbols.tsv: {module} has no {old}")
             del names[old]
+        for old in [o for o in names if o in assigned(tree)]:
+            house.warned.append(f"{modules[module]}: {old} is a local name, too; rename by hand")
+            del names[old]
         for old in [o for o, n in names.items() if n in identifiers(tree)]:
             house.warned.append(f"symbols.tsv: {module} has a {names[old]} already, so {old} stays")
             del names[old]
@@ -960,6 +962,53 @@ def rename(house: House) -> None:
                 house.write(name, new)
 
 
+def assigned(tree: ast.Module) -> set[str]:
+    """Return the names that a file assigns or has as arguments, below its top."""
+    top = {id(node) for one in tree.body if not defines(one) for node in ast.walk(one)}
+    heads = {id(n) for one in tree.body if isinstance(one, ast.Assign) for n in one.targets}
+    nodes = [n for n in ast.walk(tree) if id(n) not in top | heads]
+    found = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return found | {n.arg for n in nodes if isinstance(n, ast.arg)}
+
+
+def quoted_types(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield the strings that name a type: in annotations, in type expressions, in `__all__`."""
+    for node in ast.walk(tree):
+        parts: list[ast.AST | None] = []
+        match node:
+            case ast.arg(annotation=part) | ast.FunctionDef(returns=part):
+                parts = [part]
+            case ast.AnnAssign(annotation=part) | ast.Subscript(slice=part):
+                parts = [part]
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=listed)):
+                yield from (one for one in listed if isinstance(one, ast.Constant))
+        for one in parts:
+            for inner in ast.walk(one) if one is not None else ():
+                if isinstance(inner, ast.Constant) and str(inner.value)[:1].isupper():
+                    yield inner
+
+
+def names_imported(
+    node: ast.ImportFrom,
+    names: dict[str, str],
+    taken: tuple[set[str], set[str]],
+    local: dict[str, str],
+) -> list[str] | None:
+    """Return what an import brings by new names, noting these in `local`; None: as before."""
+    parts, is_same = [], True
+    for alias in node.names:
+        new = names.get(alias.name, alias.name)
+        kept = alias.asname
+        if new != alias.name and kept is None:
+            if alias.name in taken[0] or new in taken[1]:
+                kept = alias.name  # the name means something else here, too
+            else:
+                local[alias.name] = new
+        is_same &= new == alias.name
+        parts.append(f"{new} as {kept}" if kept not in (None, new) else new)
+    return None if is_same else parts
+
+
 def renamed_in(house: House, name: str, text: str, wanted: dict[str, dict[str, str]]) -> str:
     """Return one file with the functions renamed that it defines or imports."""
     if not name.startswith(SRC) and "sfumato" not in text:
@@ -968,55 +1017,29 @@ def renamed_in(house: House, name: str, text: str, wanted: dict[str, dict[str, s
     own = wanted.get(dotted(name), {}) if name.startswith(SRC) else {}
     local: dict[str, str] = {}
     changes: list[Change] = []
-    spans: list[tuple[int, int]] = []
-    inner = bound(tree)
-    defined = {
-        n.name
-        for n in tree.body
-        if isinstance(n, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
-    }
-    counts = [
-        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    ]
-    counts += [n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)]
-    for old, new in own.items():
-        if old in counts and old in defined:
-            house.warned.append(f"{name}: {old} is a local name, too; rename it by hand")
-        else:
-            local[old] = new
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+    spans = [span(one, text, starts) for one in imports]
+    taken = (bound(tree), identifiers(tree))
+    local |= own
     aliases: dict[str, dict[str, str]] = {}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or not node.module:
-            continue
-        names = wanted.get(node.module, {})
-        hit = False
-        parts = []
-        for alias in node.names:
-            whole = f"{node.module}.{alias.name}"
-            if whole in wanted:
-                aliases[alias.asname or alias.name] = wanted[whole]
-            say = names.get(alias.name)
-            if say is None:
-                parts.append(alias.name + (f" as {alias.asname}" if alias.asname else ""))
-                continue
-            hit = True
-            if alias.asname:
-                parts.append(f"{say} as {alias.asname}" if alias.asname != say else say)
-            elif alias.name in inner or say in identifiers(tree):
-                parts.append(f"{say} as {alias.name}")
-                house.warned.append(f"{name}: {alias.name} stays as an alias of {say}")
-            else:
-                local[alias.name] = say
-                parts.append(say)
-        if hit:
-            start, end = span(node, text, starts)
-            if "#" in text[start:end]:
-                house.warned.append(f"{name}:{node.lineno}: a comment within an import is lost")
-            changes.append(Change(start, end, f"from {node.module} import ({', '.join(parts)})"))
-            spans.append((start, end))
+    for node in imports:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            whole = {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+            aliases |= {name: wanted[one] for name, one in whole.items() if one in wanted}
+            parts = names_imported(node, wanted.get(node.module, {}), taken, local)
+            if parts is not None:
+                start, end = span(node, text, starts)
+                if "#" in text[start:end]:
+                    house.warned.append(f"{name}:{node.lineno}: a comment in an import is lost")
+                new = f"from {node.module} import ({', '.join(parts)})"
+                changes.append(Change(start, end, new))
     for change in names_renamed(text, local, modules=False):
         if not any(a <= change.start < b for a, b in spans):
             changes.append(change)
+    for one in quoted_types(tree):
+        if one.value in local:
+            at, end = span(one, text, starts)
+            changes.append(Change(at, end, f'"{local[str(one.value)]}"'))
     for local_name, known in aliases.items():
         for old, better in known.items():
             for found in re.finditer(rf"(?<![\w.]){local_name}\.{old}\b", text):
