@@ -988,6 +988,30 @@ def quoted_types(tree: ast.Module) -> Iterator[ast.Constant]:
                     yield inner
 
 
+def names_in_strings(
+    tree: ast.Module, text: str, starts: list[int], wanted: dict[str, dict[str, str]]
+) -> Iterator[Change]:
+    """Yield changes of programs in strings, and of names that `setattr` is given as strings."""
+    anywhere: defaultdict[str, set[str]] = defaultdict(set)
+    for names in wanted.values():
+        for old, new in names.items():
+            anywhere[old].add(new)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="setattr") | ast.Name(id="setattr"),
+                args=[_, ast.Constant(value=str(old)) as said, *_],
+            ) if len(anywhere.get(old, ())) == 1:
+                yield Change(*span(said, text, starts), f'"{min(anywhere[old])}"')
+            case ast.Constant(value=str(program)) if re.search(r"(from|import) sfumato", program):
+                first, last = span(node, text, starts)
+                for module, names in wanted.items():
+                    for old in names if module in program else ():
+                        for found in re.finditer(rf"(?<!\w){old}(?=[,(\s;]|$)", text[first:last]):
+                            at = first + found.start()
+                            yield Change(at, at + len(old), names[old])
+
+
 def names_imported(
     node: ast.ImportFrom,
     names: dict[str, str],
@@ -1040,6 +1064,7 @@ def renamed_in(house: House, name: str, text: str, wanted: dict[str, dict[str, s
         if one.value in local:
             at, end = span(one, text, starts)
             changes.append(Change(at, end, f'"{local[str(one.value)]}"'))
+    changes += names_in_strings(tree, text, starts, wanted)
     for local_name, known in aliases.items():
         for old, better in known.items():
             for found in re.finditer(rf"(?<![\w.]){local_name}\.{old}\b", text):
