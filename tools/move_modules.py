@@ -758,6 +758,8 @@ class Rewriter:
                     continue
                 dotted_new = self.modules.get(f"{old}.{node.value!s}")
                 if dotted_new is not None and (not names or node.value in names):
+                    house = self.house  # each is to be looked at: a word may mean something else
+                    house.warned.append(f"{name}:{node.lineno}: {node.value!r} -> {dotted_new}")
                     at, end = span(node, text, starts)
                     yield Change(at, end, '"' + dotted_new.removeprefix(new + ".") + '"')
             for found in re.finditer(re.escape(old + ".{"), text):
