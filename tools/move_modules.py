@@ -1005,7 +1005,7 @@ def names_in_strings(
                 args=[_, ast.Constant(value=str(old)) as said, *_],
             ) if len(anywhere.get(old, ())) == 1:
                 yield Change(*span(said, text, starts), f'"{min(anywhere[old])}"')
-            case ast.Constant(value=str(program)) if re.search(r"(from|import) sfumato", program):
+            case ast.Constant(value=str(program)) if re.search(r"(from|import) .*sfumato", program):
                 first, last = span(node, text, starts)
                 for module, names in wanted.items():
                     for old in names if module in program else ():
