@@ -115,10 +115,16 @@ def by_duckdb(answer: Answer) -> list[Any]:  # Any: whatever cells there are
     return found.fetchall()
 
 
+def by_pandas(answer: Answer) -> list[tuple[object, ...]]:
+    """Read it by pandas, of which versions before the third ask pyarrow."""
+    read = getattr(pandas.DataFrame, "from_arrow", lambda a: pyarrow.table(a).to_pandas())
+    return list(read(answer).itertuples(index=False, name=None))
+
+
 READERS: dict[str, Callable[[Answer], list[tuple[object, ...]]]] = {
     "pyarrow": lambda a: list(zip(*pyarrow.table(a).to_pydict().values(), strict=True)),
     "polars": lambda a: polars.DataFrame(a).rows(),
-    "pandas": lambda a: list(pandas.DataFrame.from_arrow(a).itertuples(index=False, name=None)),
+    "pandas": by_pandas,
     "duckdb": by_duckdb,
 }
 
