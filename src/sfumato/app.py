@@ -152,7 +152,7 @@ class OpenVault(Vault):
             source: The rows: a file's path, a frame of pandas, polars or pyarrow, or a table of a
                 connection, `connection:NAME/SCHEMA.TABLE`.
             card: The data card: a mapping, or the path of its TOML file.
-            inner_table: Which table of a file with several, such as a database or a workbook.
+            inner_table: Which table of a file with several, such as a DuckDB file.
             different_people: Who confirms that these are other people than those of a data set
                 that looks alike.
             tables: The sources of the card's other tables, by name.

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sfumato
 from ledgers import CAP, Place, asked
 from sfumato.core.account import (
     Account,
@@ -32,6 +33,7 @@ from sfumato.stores import anchor as anchors
 from sfumato.stores.anchor import SLOT_BYTES, SLOTS, FileAnchor
 from sfumato.stores.keys import ReceiptKey
 from sfumato.stores.ledger_sql import SqlLedger
+from vaults import PATIENTS_CARD, open_with, write_patients
 
 KEY = ReceiptKey(b"k" * 32)
 
@@ -144,6 +146,24 @@ def test_of_two_copies_that_read_one_mark_only_the_first_is_charged(disk: Disk, 
     assert refused.value.code == "ledger-frozen"
     copy.close()
     disk.charge("4")
+
+
+def test_a_vault_that_was_copied_is_charged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_patients(tmp_path / "patients.csv")
+    with open_with(tmp_path, "clinic", source, PATIENTS_CARD) as vault:
+        vault["clinic"].count().ask(epsilon=0.1)
+    shutil.copytree(tmp_path / "vault", tmp_path / "copy")
+    with sfumato.open(tmp_path / "vault") as vault, sfumato.open(tmp_path / "copy") as copy:
+        anchor = copy.house.ledger.anchor
+        seen = anchor.read()
+        monkeypatch.setattr(anchor, "read", lambda: seen)  # as if both had looked at one moment
+        vault["clinic"].count().ask(epsilon=0.2)
+        with pytest.raises(Refused, match="ledger-frozen"):
+            copy["clinic"].count().ask(epsilon=0.3)
+        assert seen is not None
+        assert copy.house.ledger.store.head().seq == seen.seq + 1  # the charge: nothing was read
 
 
 def test_several_processes_on_one_ledger_advance_over_each_others_marks(disk: Disk) -> None:

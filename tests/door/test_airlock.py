@@ -469,6 +469,15 @@ def test_who_is_none_of_its_people_finds_no_request(vault: OpenVault) -> None:
     call(vault, "ada", "withdraw", request)
 
 
+def test_a_served_reviewer_on_no_record_lets_nothing_out(vault: OpenVault) -> None:
+    request = submitted(vault)
+    call(vault, "owner", "run", request)
+    rita = Caller("rita", frozenset({"read", "ask"}), None, "t")
+    with pytest.raises(Refused, match="does not say who let"):
+        vault.house.desk.airlock.vote(rita, request, "release", ("s", 1), "")
+    call(vault, "owner", "decline", request)
+
+
 def test_a_token_for_programs_decides_nothing(vault: OpenVault) -> None:
     request = submitted(vault)
     desk = vault.house.desk

@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgers import Place
+from sfumato.core.access import Caller, User
 from sfumato.core.refusal import Refused
 from sfumato.door import SecondPerson
+from sfumato.services.policy.caps import CapAsked
 from sfumato.stores.ledger_sql import SqlLedger
+from vaults import PATIENTS_CARD, open_with, write_patients
 
 USERS = "abcdef"
 KINDS = ("user-added", "user-invited", "user-changed")
@@ -83,3 +86,17 @@ def test_access_that_is_newer_than_the_request_does_not_count(
     store.note(entry, {name: "two"})
     assert not is_refused(store, "b", (entry, "two"))
     store.close()
+
+
+def test_who_is_served_and_on_no_record_raises_no_cap_and_confirms_no_rows(tmp_path: Path) -> None:
+    source = write_patients(tmp_path / "patients.csv")
+    with open_with(tmp_path, "clinic", source, PATIENTS_CARD) as vault:
+        desk, owner = vault.house.desk, Caller("owner", frozenset({"own"}), None, "one")
+        asked = desk.caps.set(owner, CapAsked("clinic", "people", "", 9, None, "a new study"))
+        approval = str(asked["approval"])
+        with pytest.raises(Refused, match="does not say who let"):
+            desk.caps.decide(Caller("olga", frozenset({"operate"}), None, "two"), approval, True)
+        with pytest.raises(Refused, match="does not say who let"):
+            desk.confirmations.second_person(owner, User("olga", ("operator",), "today"))
+        done = desk.caps.decide(Caller("olga", frozenset({"operate"})), approval, True)
+        assert done["state"] == "approved"
