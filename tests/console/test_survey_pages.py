@@ -26,13 +26,13 @@ RFC: Final[dict[str, str]] = json.loads(
     (Path(__file__).parents[1] / "core" / "blind_vectors.json").read_text()
 )
 MARKING: Final = Path(__file__).parents[1] / "core" / "marking_key.json"
-CANARY: Final = 7919  # the true number of everybody; it is in no token, key or address
+CANARY: Final = 79_191_357  # everybody's true number: too long to stand in a token by chance
 WORDS: Final = "kestrel-6701"  # a true answer, in the words of an option
 QUESTIONS: Final[list[dict[str, Any]]] = [
     {"id": "smokes", "text": "Do you smoke?", "kind": "yes-no"},
     {"id": "way", "text": "How do you come?", "kind": "choice", "options": ["foot", WORDS, "car"]},
     {"id": "has", "text": "Which?", "kind": "several", "options": ["flu", "measles", "mumps"]},
-    {"id": "earns", "text": "How much?", "kind": "number", "low": 0, "high": 10_000},
+    {"id": "earns", "text": "How much?", "kind": "number", "low": 0, "high": 100_000_000},
     {"id": "first", "text": "What first?", "kind": "ranking", "options": ["quiet", "light", "air"]},
 ]
 TRUTHS: Final[dict[str, Any]] = {
@@ -271,7 +271,8 @@ MANY: Final[list[dict[str, Any]]] = [
     {"id": "smokes", "text": "Do you smoke?", "kind": "yes-no"},
     {"id": "way", "text": "Which line?", "kind": "choice",
      "options": [WORDS, "car", *(f"line {n}" for n in range(18))]},
-    {"id": "earns", "text": "How much?", "kind": "number", "low": -50, "high": 9_999, "unit": "€"},
+    {"id": "earns", "text": "How much?", "kind": "number", "low": -50, "high": 99_999_999,
+     "unit": "€"},
     {"id": "first", "text": "What first?", "kind": "ranking", "options": ["quiet", "light", "air"]},
 ]  # fmt: skip
 NEEDED: Final = [
@@ -299,7 +300,7 @@ def test_script_and_python_say_the_same(
     known = {question.id for question in asked.survey.questions}
     cases = [
         {name: truth for name, truth in case.items() if name in known} for case in [
-            TRUTHS, {}, {"smokes": False, "has": []}, {"earns": 0}, {"earns": 9_999},
+            TRUTHS, {}, {"smokes": False, "has": []}, {"earns": 0}, {"earns": 99_999_999},
             {"way": "car", "first": ["light", "air", "quiet"]},
         ]
     ]  # fmt: skip
@@ -361,7 +362,7 @@ def test_an_answer_without_a_network_is_kept_and_sent_later_once(
         expect(page.locator("#progress")).to_contain_text("sent later")
         kept = page.evaluate("JSON.stringify(localStorage)")
         assert WORDS not in kept
-        assert not re.search(rf"(?<![0-9a-f]){CANARY}(?![0-9a-f])", kept)  # not by chance in keys
+        assert str(CANARY) not in kept
         page.context.set_offline(False)
         page.wait_for_selector("#mark", state="visible")
         mark = page.text_content("#mark")
