@@ -427,6 +427,14 @@ def test_a_table_without_rows_has_no_cells_or_empty_ones() -> None:
     assert of_rows([], replace(private, keys=(Key(Ref("v0"), 3),))) == {}
 
 
+@given(st.permutations(range(6)))
+def test_rows_are_put_in_order_of_person_and_place(shuffled: list[int]) -> None:
+    person, place = np.array([3, 3, 3, 5, 5, 9]), np.array([1, 2, 7, 1, 2, 1])
+    columns: Columns = {"person": person[shuffled], "rr": place[shuffled]}
+    found = kernel._in_order(columns)
+    assert (found["person"].tolist(), found["rr"].tolist()) == (person.tolist(), place.tolist())
+
+
 # --- whole numbers -------------------------------------------------------------------------------
 
 extremes = st.sampled_from([-(2**63) + 1, -(2**62), -1, 0, 1, 2**62, 2**63 - 1]) | st.integers(

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from sfumato.core.expression import Ref
 from sfumato.core.measure import Key, Measure, Tally
+from sfumato.core.refusal import Bug
 from sfumato.engines.cold import NULL, Cold, ColdTally, lower_cold
-from sfumato.engines.kernel_slots import by_bits, by_stored_slot
-from sfumato.engines.kernel_types import Columns, Part
+from sfumato.engines.kernel_slots import _by_row, by_bits, by_stored_slot
+from sfumato.engines.kernel_sums import _unchosen, amount_of
+from sfumato.engines.kernel_types import MOST, ORDER_BITS, Columns, Part, Summed
 from sfumato.engines.known import Known
 
 MOST_PLACES = 100
@@ -144,6 +146,33 @@ def test_a_range_of_nobody_adds_nothing() -> None:
     columns: Columns = {name: np.zeros(0, kind) for name, kind in nothing.items()}
     found = by_stored_slot(columns, cold_of(BY_GROUP, 4, 2, 2), (0, 10), 4)
     assert as_lists(found) == [[0] * 4] * len(BY_GROUP)
+
+
+def test_a_sum_of_rows_that_could_pass_64_bits_stops_the_kernel() -> None:
+    cold = cold_of((ColdTally("sum", 0, 1, 0, None, None),), 1, 1, 1)
+
+    def total(rows: int) -> list[list[int]]:
+        return as_lists(_by_row(np.zeros(rows, int), [np.full(rows, 2**61)], cold, 1))
+
+    assert total(3) == [[3 * 2**61]]
+    with pytest.raises(OverflowError):
+        total(4)
+
+
+def test_a_clamped_sum_is_exact_up_to_the_last_number_of_64_bits() -> None:
+    tally, one = ColdTally("sum", 0, 1, 0, -5, 40), np.array([1])
+    largest = Summed(np.array([MOST]), one, 0, MOST)
+    assert amount_of(tally, [largest], one)[0].tolist() == [40]
+    with pytest.raises(OverflowError):
+        amount_of(tally, [largest], one * 2)
+
+
+def test_more_cells_than_a_word_has_room_for_stop_the_kernel() -> None:
+    person = np.array([0, 1], dtype=np.uint64)
+    most = (1 << ORDER_BITS) - 1
+    assert _unchosen(person, np.array([most, 0])).tolist() == [most, most + 1]
+    with pytest.raises(Bug, match="more public cells"):
+        _unchosen(person, np.array([0, most + 1]))
 
 
 KNOWN = Known(0, True, ("integer", "text"), (True, False))

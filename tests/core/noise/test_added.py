@@ -11,6 +11,7 @@ import pytest
 from sfumato.core.noise.added import std_of_sum, within_of_sum
 from sfumato.core.noise.blend import blend
 from sfumato.core.noise.kind import Noise
+from sfumato.core.refusal import Bug
 
 NOISES = [
     Noise("laplace", Fraction(1, 5)),
@@ -67,3 +68,8 @@ def test_a_sum_of_means_is_at_least_as_wide_as_one_normal_number() -> None:
     mean = blend([Noise("laplace", Fraction(20)), Noise("laplace", Fraction(10))])
     reach = within_of_sum(mean, 100, Fraction(95, 100))
     assert 1.95 * std_of_sum(mean, 100) < reach < 4 * std_of_sum(mean, 100)
+
+
+def test_a_confidence_beyond_the_grid_is_a_bug() -> None:
+    with pytest.raises(Bug, match="does not reach that far"):
+        within_of_sum(Noise("laplace", Fraction(1)), 1000, 1 - Fraction(1, 10**20))

@@ -142,6 +142,15 @@ def test_the_float_estimate_of_a_coin_is_within_half_its_margin(
     assert abs(Fraction(float(estimate)) - Fraction(high, 2**96)) < Fraction(COIN_MARGIN) / 2
 
 
+@pytest.mark.parametrize("bits", [40, 50, 60, 70])
+def test_the_bounds_of_a_chance_too_small_for_them_begin_at_zero(bits: int) -> None:
+    odds, m = gaussian._Odds(Fraction(2**100), 43), 2**43  # its last place has a chance near 2**-42
+    low, high = odds.bounds(0, m - 1, bits)
+    exact_low, exact_high = odds.bounds(0, m - 1, 200)
+    assert low << (200 - bits) <= exact_high
+    assert high << (200 - bits) >= exact_low
+
+
 def test_the_expm1_of_numpy_is_as_close_as_the_proof_assumes() -> None:
     points = np.concatenate([-np.linspace(0, 50, 3001), -np.geomspace(1e-18, 1, 500)])
     for point, value in zip(points.tolist(), np.expm1(points).tolist(), strict=True):
@@ -301,9 +310,9 @@ def test_the_interval_of_narrow_noise_is_the_smallest_that_holds(
 
 
 @pytest.mark.parametrize("sigma", [Fraction(64), Fraction(100), Fraction(1000, 7), Fraction(333)])
-@pytest.mark.parametrize("percent", [10, 50, 68, 80, 95, 99])
+@pytest.mark.parametrize("percent", [Fraction(1, 10), 10, 50, 68, 80, 95, 99])
 def test_the_interval_of_wide_noise_holds_and_is_at_most_one_too_wide(
-    sigma: Fraction, percent: int
+    sigma: Fraction, percent: Fraction
 ) -> None:
     exact = smallest_by_hand(sigma**2, Fraction(percent, 100))
     assert exact <= interval(sigma**2, Fraction(percent, 100)) <= exact + 1

@@ -8,6 +8,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from chance import CountingDice, SeededDice
 from sfumato.core.noise.median import MOST_STEPS, SENSITIVITY, _stretches, choose_median, ranks_off
@@ -86,3 +88,15 @@ def test_the_chosen_point_is_in_the_middle_as_often_as_is_said() -> None:
         below = int(np.searchsorted(values, choose_median(values, top, Fraction(2), dice)))
         far += abs(below - 50) > off + 1
     assert far <= 500 * 0.05
+
+
+@given(epsilon=st.fractions(Fraction(1, 10), 2), off=st.integers(1, 30), more=st.booleans())
+def test_the_ranks_off_count_every_step_of_the_grid(
+    epsilon: Fraction, off: int, more: bool
+) -> None:
+    rate = float(epsilon) / SENSITIVITY
+    points = math.floor(math.exp(rate * off) / 20) + more  # where one point more makes it worse
+    assume(points > 0)
+    exact = math.log(20 * points) / rate
+    assume(abs(exact - round(exact)) > 1e-9)
+    assert ranks_off(epsilon, points - 1, Fraction(19, 20)) == math.ceil(exact)

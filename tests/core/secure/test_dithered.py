@@ -55,3 +55,18 @@ def test_a_grid_that_could_overflow_is_none() -> None:
         DitheredGrid(Fraction(4), 20, SIZE, 2**30, Fraction(1, 10**6))
     with pytest.raises(Refused, match="update-refused"):
         GRID.rounded(np.zeros(SIZE), SeededDice(1))  # type: ignore[arg-type]  # of floats
+
+
+def test_the_least_and_the_coarsest_grid_are_grids() -> None:
+    assert DitheredGrid(Fraction(1), 0, 1, 1, Fraction(1, 2)).steps == 2**30
+    assert DitheredGrid(Fraction(1), 30, 1, 1, Fraction(1, 2)).steps == 1
+
+
+@pytest.mark.parametrize(
+    "broken", [{"clip": 0}, {"shift": -1}, {"shift": 31}, {"size": 0}, {"people": 0},
+               {"chance": 0}, {"chance": 1}],
+)  # fmt: skip
+def test_a_grid_that_makes_no_sense_is_a_bug(broken: dict[str, int]) -> None:
+    terms = {"clip": 1, "shift": 20, "size": 1, "people": 1, "chance": Fraction(1, 2), **broken}
+    with pytest.raises(Bug):
+        DitheredGrid(**terms)  # type: ignore[arg-type]  # whole numbers are fractions

@@ -27,6 +27,11 @@ def test_a_message_is_read_back_as_its_own_kind_alone(kind: str, fields: list[by
         unpack(message, kind, len(fields) + 1)
 
 
+def test_a_message_is_written_as_every_version_has_written_it() -> None:
+    written = b"sfum-sum/1\x04seat\x02\0\0\0\x01\0\0\0\0\0\0\0a\x02\0\0\0\0\0\0\0bc"
+    assert pack("seat", b"a", b"bc") == written
+
+
 @given(
     fields=FIELDS,
     at=st.integers(0, 60),

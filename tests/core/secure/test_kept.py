@@ -54,6 +54,9 @@ def test_what_is_kept_after_a_refusal_holds_no_secret() -> None:
     with pytest.raises(Refused):
         site.agree(b"nonsense")
     assert not any(secret in site.kept() for secret in secrets)
+    anew = resumed(play, "s00", SeededDice(1))
+    with pytest.raises(Refused, match="not at that stage of the round: it is 'over'"):
+        anew.agree(play.box["s00"])
 
 
 def test_a_site_goes_on_only_where_nothing_was_begun() -> None:

@@ -93,6 +93,14 @@ def test_a_list_below_the_floor_is_refused_by_every_site(stage: str) -> None:
             round_.say(name, stage, message)
 
 
+def test_a_site_whose_own_keys_are_not_announced_shares_nothing() -> None:
+    round_ = Round(sites=6, floor=4).up_to("share")
+    for place, (name, message) in enumerate(round_.box.items()):
+        others = [one for at, one in enumerate(unpack(message, "announced")) if at != place]
+        with pytest.raises(Refused, match="sum-too-few"):
+            round_.say(name, "share", pack("announced", *others))
+
+
 @pytest.mark.parametrize(
     "places", [[0, 1, 2, 3, 4, 5, 6], [1, 0, 2, 3, 4, 5], [0, 0, 1, 2, 3, 4, 5]]
 )

@@ -74,6 +74,16 @@ def test_what_holds_together_is_parted_by_no_colluders(
     assert seen == {False, True}
 
 
+@pytest.mark.parametrize("count", [4, 5, 7])
+@pytest.mark.parametrize("colluders", [0, 1, 2])
+def test_where_everybody_is_a_neighbour_two_honest_sites_are_enough(
+    count: int, colluders: int
+) -> None:
+    terms = ring_of(count, count - 1, colluders, floor=count)
+    for left in subsets(range(count), 0):
+        assert terms.holds_together(left) == (len(left) >= colluders + 2)
+
+
 def test_what_is_refused_can_be_parted_but_where_the_two_runs_touch() -> None:
     """So a ring is not refused for nothing: of 8, with 2 gone, every cut is a true one."""
     terms = ring_of(8, 4, colluders=2, floor=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -64,6 +65,14 @@ def test_dice_that_always_round_up_end_in_cutting_towards_zero() -> None:
     found = grid.rounded(update, ScriptedDice(b""))
     assert not found.any()
     assert squared_norm(grid.rounded(update, SeededDice(4))) > 0
+
+
+@given(steps=st.integers(1, 2**40), size=st.integers(1, 10**6))
+def test_the_bound_is_the_published_one_at_most_three_above(steps: int, size: int) -> None:
+    """Kairouz, Liu and Steinke 2021, proposition 22, with beta = exp(-1/2)."""
+    root = Fraction(math.isqrt(size << 80), 1 << 40)  # below, by less than 2**-40
+    published = steps**2 + Fraction(size, 4) + steps + root / 2
+    assert published <= Grid(Fraction(1), steps, size).most_squared <= published + 3
 
 
 @pytest.mark.parametrize("size", [1, 10, 1000, 100_000])
@@ -134,6 +143,28 @@ def test_rounding_can_move_a_person_beyond_the_clip() -> None:
     assert squared_norm(further) > 20**2
 
 
+@given(
+    gradient=arrays(np.float64, 4, elements=st.floats(-1e3, 1e3, width=32)),
+    steps=st.integers(1, 2**20),
+    clip=st.fractions(Fraction(1, 100), 100),
+)
+def test_a_persons_part_is_their_gradient_clipped_and_in_whole_steps(
+    gradient: np.ndarray, steps: int, clip: Fraction
+) -> None:
+    grid = PeopleGrid(clip, steps, 4, 1)
+    exact = [Fraction(float(one)) for one in gradient]
+    norm = Fraction(math.isqrt(int(sum(one * one for one in exact) * 2**400)), 2**200)
+    wanted = [float(steps * one / max(norm, clip)) for one in exact]
+    found = grid.person(gradient)
+    assert np.abs(found - np.array(wanted)).max() <= 0.5 + 1e-6
+    assert squared_norm(found) <= grid.most_squared
+
+
+@pytest.mark.parametrize("broken", [np.zeros(3), np.array([np.nan, 1, 1, 1])])
+def test_a_gradient_that_is_none_moves_nothing(broken: np.ndarray) -> None:
+    assert PEOPLE.person(broken).tolist() == [0, 0, 0, 0]
+
+
 @given(each=st.integers(2**30, 2**32), count=st.integers(1, 40))
 def test_a_squared_norm_that_passes_64_bits_is_exact(each: int, count: int) -> None:
     assert squared_norm(np.full(count, each, dtype=np.int64)) == count * each**2
@@ -155,3 +186,12 @@ def test_a_grid_of_people_that_makes_no_sense_is_a_bug(terms: tuple[int, int, in
     clip, steps, size, people = terms
     with pytest.raises(Bug):
         PeopleGrid(Fraction(clip), steps, size, people)
+
+
+def test_the_least_grids_are_grids() -> None:
+    assert Grid(Fraction(1), 1, 1).most_each == 2
+    for clip in (Fraction(1, 10**30), Fraction(10**30)):
+        assert PeopleGrid(clip, 1, 1, 1).most_each == 2
+    for clip in (Fraction(1, 10**30) - Fraction(1, 10**40), Fraction(10**30 + 1)):
+        with pytest.raises(Bug, match="1e-30 to 1e30"):
+            PeopleGrid(clip, 1, 1, 1)
