@@ -7,11 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sfumato.core.noise.kind import Noise
 from sfumato.core.noise.sure import sure
 from sfumato.core.noise.weighted import within_of
-from sfumato.core.quotient import Quotient, laplace_tail, plausible
+from sfumato.core.quotient import Quotient, _rays, laplace_tail, plausible
 
 MISS = Fraction(5, 100)
 DRAWS = 40_000
@@ -95,3 +97,28 @@ def test_a_surer_noise_misses_so_many_times_less_often() -> None:
     assert surer.miss() == Fraction(1, 100)
     assert (surer.std(), surer.width()) == (noise.std(), noise.width())
     assert sure(noise, 1) is noise
+
+
+@given(
+    top=st.floats(-100, 100),
+    far_top=st.floats(0.1, 50),
+    far_bottom=st.floats(0.1, 50),
+    share=st.floats(-0.99, 0.99),
+)
+def test_where_the_divisor_may_be_zero_the_rays_hold_all_that_is_plausible(
+    top: float, far_top: float, far_bottom: float, share: float
+) -> None:
+    bottom = share * far_bottom
+
+    def is_plausible(theta: float) -> bool:
+        return abs(top - theta * bottom) <= far_top + abs(theta) * far_bottom
+
+    rays = _rays(np.array([top]), np.array([bottom]), far_top, far_bottom)
+    below, above = (float(ray[0]) for ray in rays)
+    assert below <= 0 <= above
+    for end in (below, above):
+        if abs(end) > 1e-3:
+            assert is_plausible(end * (1 + 1e-6))
+            assert not is_plausible(end * (1 - 1e-6))
+            assert not is_plausible(end / 2)
+        assert is_plausible(end + math.copysign(1e9, end))
