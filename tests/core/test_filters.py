@@ -236,6 +236,7 @@ def test_it_is_so_in_the_course_of_an_account_too(budget: Budget, asked: list[Ev
         (Cap(10**9, 0, 1, 0), Debt(10**9, 0, 0, 0), Fraction(1414, 10**9)),
         (Cap(10**9, 0, 1, 0), Debt(10**9, 0, 1, 0), Fraction(0)),
         (Cap(5, 0, 5, 0), Debt(99, 0, 99, 0), Fraction(0)),
+        (Cap(10**9, 0, 0, 0), Debt(10**9 - 1, 0, 1, 0), Fraction(1, 10**9)),  # the last unit
     ],
 )
 def test_the_largest_next_epsilon_is_the_better_of_the_two_tests(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Literal
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chance import SeededDice
 from sfumato.core.noise.kind import Noise
@@ -45,6 +48,18 @@ def test_a_large_group_has_an_interval_no_wider_than_its_noise() -> None:
     low, high = ratio_interval(tops, bottoms, spread, lower=-500, upper=500)
     assert np.mean((low <= 100) & (high >= 100)) < 0.958
     assert np.mean(high - low) < 2 * 3.3 * 2000 / 10_000
+
+
+@given(top=st.floats(-1e6, 1e6), bottom=st.floats(1000, 1e5), sigma=st.floats(1, 1000))
+def test_the_ends_of_gaussian_noise_are_where_the_law_of_the_difference_puts_them(
+    top: float, bottom: float, sigma: float
+) -> None:
+    found = ratio_interval(
+        np.array([top]), np.array([bottom]), Spread("gaussian", sigma, 4), lower=-1e9, upper=1e9
+    )
+    for theta in (float(end[0]) for end in found):
+        distance = abs(top - theta * bottom) - 1 - abs(theta)  # a unit is given away for each
+        assert distance == pytest.approx(1.959963985 * math.hypot(sigma, 4 * theta), rel=1e-6)
 
 
 def test_a_count_that_may_be_nothing_leaves_the_whole_range() -> None:
