@@ -68,6 +68,15 @@ def test_what_was_handed_out_in_an_earlier_epoch_still_counts(
     assert said == {"not_dp": TWO}
 
 
+def test_a_look_back_counts_nothing_twice(vault: OpenVault) -> None:
+    ledger, people = vault.house.ledger, "city-hospital-patients"
+    before = ledger.store.head()
+    hand_one_out(vault)
+    assert ledger.not_dp(people) == 1
+    assert ledger.not_dp(people, before) == 1  # what is known by now is known for every receipt
+    assert ledger.not_dp(people) == 1
+
+
 def test_a_receipt_reads_only_what_was_written_since_the_one_before(
     vault: OpenVault, monkeypatch: pytest.MonkeyPatch
 ) -> None:

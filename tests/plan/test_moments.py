@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,17 @@ from sfumato.plan.plan import MAX_TOTAL, Plan, make_plan
 from sfumato.plan.price import price_for_errors
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.verbs import verb_of
-from sfumato.plan.verbs.moments import MOST_TOTAL, first_of, grid_of, margin_of, second_of
+from sfumato.plan.verbs.moments import (
+    MOST_TOTAL,
+    Moment,
+    Statistic,
+    first_of,
+    grid_of,
+    interval,
+    margin_of,
+    product_of,
+    second_of,
+)
 from sfumato.plan.verbs.ranges import Range
 from sfumato.plan.verbs.verb import Asked, Estimate, Floats, NoisyPart, Part
 from vaults import open_with, write_csv
@@ -351,6 +362,38 @@ def test_no_row_is_rounded_by_more_than_is_counted(name: str, rows: int | None) 
             thinned = added(second.part.tally, row, []) - second.part.tally.offset
             missed = thinned - 2 * exact * (grid.top - exact) / second.factor
             assert abs(missed) <= second.rounding
+
+
+@pytest.mark.parametrize("rows", [None, 2**50, 2**52, 2**55, 2**57])
+@pytest.mark.parametrize(
+    "pair", [("age", "odd"), ("pay", "age"), ("pay", "wide"), ("sick", "wide")]
+)
+def test_no_product_is_rounded_by_more_than_is_counted(
+    pair: tuple[str, str], rows: int | None
+) -> None:
+    of = asked("COVAR_SAMP({}, {})".format(*pair), rows)
+    one, other = (grid_of(of, side, name) for side, name in zip(of.sides, pair, strict=True))
+    product = product_of(of, one, other)
+    known = [[value for value in values_of(name) if value is not None] for name in pair]
+    for values in itertools.product(*(some[:40] + some[-40:] for some in known)):
+        exact = [
+            2 * Fraction(value - grid.side.lower, grid.stride) - grid.top
+            for value, grid in zip(values, (one, other), strict=True)
+        ]
+        row = row_of(**dict(zip(pair, values, strict=True)))
+        missed = added(product.part.tally, row, []) - math.prod(exact) / product.factor
+        assert abs(missed) <= product.rounding
+
+
+def test_rounding_is_counted_for_as_many_rows_as_there_may_be() -> None:
+    """The second number is off by one a row, and its noise tells nothing of how many there are."""
+    rows = Noise("laplace", Fraction(100))
+    part = parts_of(asked("AVG(age)"))[0]
+    statistic = Statistic(lambda parts, _: parts[1], lambda n: (-1e9 * n, 1e9 * n))
+    moments, values = [Moment(part), Moment(part, 1, 1.0)], [np.array([50.0]), np.array([0.0])]
+    low, high = interval(statistic, moments, values, [rows, NONE])
+    least = 50 + margin_of(rows, 2)
+    assert -low[0] == high[0] == pytest.approx(least, abs=2)
 
 
 # --- with noise: coverage, std, and what is public ------------------------------------------------

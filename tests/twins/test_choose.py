@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from chance import SeededDice
 from scripted import ScriptedEngine
 from sfumato.app import OpenVault
 from sfumato.core.measure import Cells, Measure
@@ -18,7 +19,7 @@ from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door import Asker, Door, Order, choose
-from sfumato.door.locks.dp import farthest
+from sfumato.door.locks.dp import LARGEST, blurred, farthest
 from sfumato.lab.audit import audit
 from sfumato.lab.audit.shipped import Bytes
 from sfumato.plan.distances import Candidate, Distances, make_distances
@@ -174,6 +175,13 @@ def test_what_is_expected_is_put_where_the_questions_cells_are(shared: OpenVault
     assert flats[0] == flats[1]
 
 
+def test_a_distance_counts_as_often_as_its_weight(shared: OpenVault) -> None:
+    near, far = ([15, 10], [10, 10, 20])  # five off, thrice, and ten off, once
+    asked = distances(shared, "1000", (3, 1))
+    sealed = [Sealed(Cells((np.array(part, dtype=np.int64),))) for part in (near, far)]
+    assert farthest(sealed, asked, SeededDice(1)) == (0,)
+
+
 def chosen_at_the_lock(asked: Distances) -> Callable[..., NDArray[np.int64]]:
     """Return what the door does with sealed counts, as a mechanism over the counts."""
 
@@ -198,3 +206,16 @@ def test_the_choice_at_the_door_is_audited(shared: OpenVault, sold: str, is_accu
         dice=np.random.default_rng(1),
     )
     assert found.is_violated is is_accused, found.finding
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_part_beyond_what_a_plan_may_prove_is_a_bug(sign: int) -> None:
+    drawn = np.zeros(1, dtype=np.int64)
+
+    def total(part: int) -> int:
+        sealed = Sealed(Cells((np.array([part], dtype=np.int64),)))
+        return int(blurred(sealed, [0], [drawn], SeededDice(1)).parts[0][0])
+
+    assert total(sign * LARGEST) == sign * LARGEST
+    with pytest.raises(Bug, match="passed the bound"):
+        total(sign * LARGEST + sign)

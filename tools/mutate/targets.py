@@ -117,10 +117,11 @@ TARGETS = (
         ACCOUNTING,
         "door",
         {
-            "ledger": "door/release door/asked_together door/handed_out client/windows",
+            "ledger": "door/release door/asked_together door/handed_out client/windows"
+            " contract/recovery",
             "locks/dp": "door/release door/pipeline_noise client/private_keys twins/misfit"
-            " twins/choose",
-            "locks/secure_sum": "federated/sums federated/samples",
+            " twins/choose door/top_up door/running_at_the_door",
+            "locks/secure_sum": "federated/sums federated/samples federated/training",
             "pool": "door/pool",
         },
     ),

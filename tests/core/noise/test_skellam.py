@@ -10,6 +10,8 @@ from itertools import islice
 import numpy as np
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from chance import SeededDice
@@ -17,7 +19,7 @@ from noise_checks import ALARM, p_value
 from sfumato.core.noise import skellam
 from sfumato.core.noise.table import certified_floors
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.renyi import ORDERS, epsilon_at
+from sfumato.core.renyi import ORDERS, epsilon_at, failure_within
 
 DRAWS = 100_000
 VARIANCES = [Fraction(1, 3), Fraction(4), Fraction(250), Fraction(10**4), Fraction(10**6)]
@@ -139,6 +141,21 @@ def test_the_bound_is_the_papers_in_both_of_its_branches() -> None:
 def test_the_bound_holds_for_whole_orders_only() -> None:
     with pytest.raises(Bug):
         skellam.renyi(1, 1, 1, Fraction(10))
+
+
+@pytest.mark.parametrize("delta", [-1, 0, 1, 2], ids=str)
+def test_a_delta_that_is_no_chance_is_a_bug(delta: int) -> None:
+    with pytest.raises(Bug, match="inside"):
+        epsilon_at(lambda order: Fraction(order), Fraction(delta))
+
+
+@given(epsilon=st.fractions(Fraction(1, 100), 20), delta=st.fractions(Fraction(1, 10**9), 1))
+def test_a_failure_takes_the_delta_that_is_left_for_it_and_wastes_little(
+    epsilon: Fraction, delta: Fraction
+) -> None:
+    whole = delta / failure_within(epsilon, delta)
+    assert 1 + math.exp(epsilon) <= whole * (1 + Fraction(1, 10**12))
+    assert whole <= 4 * Fraction(4) ** math.floor(epsilon)
 
 
 @pytest.mark.parametrize("delta", [Fraction(1, 100), Fraction(1, 10**6)], ids=str)
