@@ -107,6 +107,9 @@ def test_a_restored_backup_is_charged_exactly_what_it_lacks(disk: Disk) -> None:
     ledger = disk.restore("backup")
     with pytest.raises(Refused, match="frozen"):
         ledger.charge(asked("4"))
+    verdict = ledger.verified()
+    assert verdict["ok"] is False
+    assert "the ledger ends before the anchor's mark" in str(verdict["history"])
     ledger.acknowledge("restored last night's backup")
     assert disk.spent() == truth == {
         "people": times(3), "user ann": times(2), "user bob": times(1),
