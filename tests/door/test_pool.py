@@ -22,8 +22,9 @@ NOISE = Noise("laplace", Fraction(10**12))  # so wide that no two draws agree by
 @pytest.mark.parametrize("count", [1, 7, 1000, BLOCK, BLOCK + 1])
 def test_no_draw_is_handed_out_twice(count: int) -> None:
     pool = NoisePool(SeededDice(1))
-    drawn = np.concatenate([pool.take(NOISE, count) for _ in range(3 * BLOCK // count + 2)])
-    assert len(np.unique(drawn)) == len(drawn)
+    times = 3 * BLOCK // count + 2
+    drawn = np.concatenate([pool.take(NOISE, count) for _ in range(times)])
+    assert len(np.unique(drawn)) == len(drawn) == times * count
 
 
 def test_what_is_taken_is_the_takers_own() -> None:
