@@ -12,11 +12,11 @@ from sfumato.core.card import Card, read_card
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.kind import Noise
 from sfumato.core.question import Aggregate
-from sfumato.core.refusal import Refused
+from sfumato.core.refusal import Bug, Refused
 from sfumato.plan.contribution_bounds import bounding_in_words
 from sfumato.plan.explain import in_words
 from sfumato.plan.plan import KEYS_AT_ONCE, MAX_COUNTS, PEOPLE, Plan, make_plan
-from sfumato.plan.price import Priced, price_at, price_for_errors
+from sfumato.plan.price import Priced, price_at, price_at_rho, price_for_errors
 from sfumato.plan.read_sql import read_sql
 
 CARD = """
@@ -483,3 +483,11 @@ def test_a_price_at_which_no_private_key_could_be_shown_is_refused_before_it_is_
     made = plan("SELECT free, COUNT(*) AS n FROM t GROUP BY free", groups=1)
     with pytest.raises(Refused, match="for choosing keys is too small for any key to be shown"):
         price_at(made, Fraction(1, 10**5), Fraction(1, 10**12))
+
+
+@pytest.mark.parametrize("what", ["MEDIAN(pay)", "COUNT(*), MEDIAN(pay)", "MEDIAN(pay), COUNT(*)"])
+def test_what_has_a_choice_in_it_has_no_price_in_rho(what: str) -> None:
+    with pytest.raises(Bug, match="counts and sums"):
+        price_at_rho(plan(f"SELECT {what} FROM t"), Fraction(1), Fraction(1, 10**6))
+    of_counts = price_at_rho(plan("SELECT COUNT(*) FROM t"), Fraction(1), Fraction(1, 10**6))
+    assert [noise.kind for noise in noises(of_counts)] == ["gaussian"]
