@@ -22,5 +22,6 @@ def test_make_system_brings_whatever_a_test_looks_for() -> None:
         for name in re.findall(r'which\("([^"]+)"\)', path.read_text())
     }
     assert looked_for > {"bwrap", "podman"}
+    assert {"buildah", "mmdebstrap"} <= set(listed.split())  # with which .ci/image builds
     assert looked_for - NOT_IN_DEBIAN <= set(BROUGHT_BY)
     assert {BROUGHT_BY[name] for name in looked_for - NOT_IN_DEBIAN} <= set(listed.split())

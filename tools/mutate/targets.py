@@ -151,7 +151,7 @@ TARGETS = (
             "kernel": "engines/kernel",
             "kernel_order": "engines/kernel",
             "kernel_slots": "engines/kernel_slots engines/kernel",
-            "kernel_sums": "engines/kernel",
+            "kernel_sums": "engines/kernel engines/kernel_slots",
             "kernel_types": "engines/kernel engines/kernel_slots engines/packed",
         },
     ),
