@@ -339,6 +339,24 @@ def test_private_keys_are_kept_and_not_chosen_again(tmp_path: Path) -> None:
                 answer.total()
 
 
+def test_what_the_choice_of_keys_has_taken_is_left_out_of_the_difference_in_rho(
+    tmp_path: Path,
+) -> None:
+    rows = [(f"p{i}", ("Metz", "Ulm")[i % 2], 5) for i in range(400)]
+    source = write_csv(tmp_path / "t.csv", ("who", "town", "pay"), rows)
+    with open_with(tmp_path, "t", source, TOWNS) as vault:
+        terms: dict[str, Any] = {"delta": 1e-3, "max_groups": 100}
+        first = vault["t"].ask(BY_TOWN, epsilon=6, **terms)
+        choice = first.receipt["split"][0]
+        assert (choice["part"], choice["epsilon"], choice["delta"]) == ("choice of keys", 2, 5e-4)
+        before = spent(vault, "data-set:t")
+        vault["t"].ask(BY_TOWN, epsilon=12, top_up=first, **terms)
+        delta = Fraction(1, 2000)
+        rho = rho_within(Fraction(10), delta) - rho_within(Fraction(4), delta)
+        event = GaussianEvent(rho, epsilon_at(rho, delta), delta)
+        assert less(spent(vault, "data-set:t"), before) == debt_of(event)
+
+
 def test_an_answer_that_shows_no_key_has_nothing_to_raise(tmp_path: Path) -> None:
     rows = [(f"p{i}", f"alone-{i}", 5) for i in range(50)]
     source = write_csv(tmp_path / "t.csv", ("who", "town", "pay"), rows)
