@@ -9,7 +9,7 @@ import pytest
 from sfumato.core.card import read_card
 from sfumato.core.environment import bound
 from sfumato.core.refusal import Refused
-from sfumato.plan.pipeline import read_program
+from sfumato.plan.pipeline import Program, read_program
 
 IMAGE = bound("ours", "image-" + "a" * 64)
 OUTPUT = {"name": "n", "lower": 0, "upper": 9, "step": 1}
@@ -42,3 +42,13 @@ def test_an_image_runs_a_program_over_a_folder(kind: str, card: str, is_read: bo
     else:
         with pytest.raises(Refused, match="an image runs"):
             read_program(made, shape, IMAGE)
+
+
+@pytest.mark.parametrize("kind", ["function", "program", "bids"])
+@pytest.mark.parametrize("people", [0, 9])
+def test_a_block_has_its_peoples_files_where_the_card_has_them_and_a_program_reads_them(
+    kind: str, people: int
+) -> None:
+    made = Program("cohort", kind, "", "it", (), (), people=people, files=("anat/*",))
+    assert made.is_study == (people > 0 and kind != "function")
+    assert ("files" in made.as_json()) == made.is_study  # so it is part of what is approved
