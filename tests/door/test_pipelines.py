@@ -447,6 +447,20 @@ def test_a_run_that_is_not_well_declared_is_refused(vault: OpenVault, wrong: Any
     assert not any(spent(vault).values())
 
 
+@pytest.mark.parametrize(
+    ("limit", "least", "most"), [("memory_mb", 256, 16_384), ("disk_mb", 16, 4_096)]
+)
+def test_a_block_may_have_what_is_between_the_limits(
+    vault: OpenVault, limit: str, least: int, most: int
+) -> None:
+    body = {"data_set": "town", "pipeline": submitted(vault), "epsilon": 1, "blocks": 20}
+    for fits in (least, most):
+        assert vault.call("price-pipeline", {**body, limit: fits})
+    for wrong in (least - 1, most + 1):
+        found = code_of(lambda: vault.call("price-pipeline", {**body, limit: wrong}))  # noqa: B023
+        assert found == "bad-pipeline"
+
+
 def test_rows_of_nobody_have_no_blocks(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "t.csv", ("height",), [(170,)])
     with sfumato.open(make_vault(tmp_path)) as vault:

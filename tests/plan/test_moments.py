@@ -348,20 +348,25 @@ def test_what_rounding_to_few_steps_can_miss_is_in_the_interval(what: str, rows_
 
 @pytest.mark.parametrize("rows", [None, 10**10, 2**50, 2**52, 2**55, 2**57])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_no_row_is_rounded_by_more_than_is_counted(name: str, rows: int | None) -> None:
+def test_no_row_is_rounded_by_more_than_is_counted_and_some_by_a_third(
+    name: str, rows: int | None
+) -> None:
     of = asked(f"VAR_SAMP({name})", rows)
     grid = grid_of(of, of.side, name)
     first, second = first_of(grid), second_of(of, grid)
+    missed: dict[str, list[Fraction]] = {"first": [], "second": []}
     for value in values_of(name)[1:]:
         assert value is not None
         row, exact = row_of(**{name: value}), Fraction(value - of.side.lower, grid.stride)
-        if grid.is_rounded:
-            missed = added(first.part.tally, row, []) - (2 * exact - grid.top)
-            assert abs(missed) <= first.rounding
+        missed["first"].append(added(first.part.tally, row, []) - (2 * exact - grid.top))
         if second is not None:
             thinned = added(second.part.tally, row, []) - second.part.tally.offset
-            missed = thinned - 2 * exact * (grid.top - exact) / second.factor
-            assert abs(missed) <= second.rounding
+            square = 2 * exact * (grid.top - exact) / second.factor
+            missed["second"].append(thinned - square)
+    some = 1 / 3 if grid.top > 20 else 0  # of few values none may come near it
+    assert some * first.rounding <= max(map(abs, missed["first"])) <= first.rounding
+    if second is not None:
+        assert some * second.rounding <= max(map(abs, missed["second"])) <= second.rounding
 
 
 @pytest.mark.parametrize("rows", [None, 2**50, 2**52, 2**55, 2**57])
