@@ -193,7 +193,7 @@ def check_releasable(door: AirlockDoor, draft: Draft) -> None:
     wrong = stops(draft.findings)
     if wrong or not draft.held.files:
         what = f"{wrong[0].path!r}: {wrong[0].says}" if wrong else "There is no file in it"
-        raise Refused("airlock-unsafe", f"{what}.", "Take it out with `sfumato airlock trim`.")
+        raise Refused("airlock-unsafe", f"{what}.", "Take it out with `sfumato airlock edit`.")
 
 
 def has_left(door: AirlockDoor, request: Request) -> bool:

@@ -2,7 +2,7 @@
 
 Nothing leaves but this site's part of a secure sum, with its share of the noise, masked. The price
 is charged before a row is looked at. The charges are kept in memory: sites over HTTP, whose
-vault's ledger keeps them, are not here yet.
+vault's ledger keeps them, are `sfumato federate`, and door/training.py.
 """
 
 from __future__ import annotations

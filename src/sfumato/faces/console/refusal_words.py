@@ -23,7 +23,7 @@ INSTEAD: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"See `sfumato airlock list(?: DATA_SET)?`", "See the data set's airlock"),
         (r"Look again with `sfumato airlock show`", "Look at the request again"),
         (r": `sfumato airlock vote`", ", on the page of the request"),
-        (r"Take it out with `sfumato airlock trim`", "Take it out, and send the files again"),
+        (r"Take it out with `sfumato airlock edit`", "Take it out, and send the files again"),
         (r"as owner, run `sfumato ledger acknowledge`", "have its owner acknowledge the gap there"),
         (r"the owner runs `sfumato ledger acknowledge`", "its owner acknowledges the gap there"),
         (r"Give --delta 1e-6", "Give δ 1e-6 under More terms"),
