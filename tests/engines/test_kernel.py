@@ -34,7 +34,7 @@ from sfumato.core.measure import Key, Measure, Tally
 from sfumato.core.refusal import Bug
 from sfumato.door.unseal import unseal
 from sfumato.engines import duckdb as engine_module
-from sfumato.engines import kernel, kernel_order, kernel_sums
+from sfumato.engines import kernel, kernel_order, kernel_sums, kernel_types
 from sfumato.engines.cold import Cold, ColdKey, lower_cold
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.kernel_types import MOST, ORDER_BITS, PERSON_BITS, Columns
@@ -505,3 +505,18 @@ def test_sums_that_could_pass_64_bits_are_not_added_up() -> None:
                 kernel_sums.by_cell(cells, (), amounts, [most], 1)
         else:
             assert kernel_sums.by_cell(cells, (), amounts, [most], 1).tallies[0].tolist() == [2]
+
+
+def test_parts_of_ranges_are_added_up_as_long_as_they_fit() -> None:
+    cold = lower_cold(ONE_OF_THREE, Known(MANY, True, ("integer",), (False,)))
+    assert cold is not None
+    cold = replace(cold, tallies=cold.tallies[:1])
+
+    def total(*most: int) -> list[int]:
+        ones = (np.ones(1, np.int64),)
+        parts = [kernel_types.Part((), ones, (bound,)) for bound in most]
+        return list(kernel.dense(parts, cold, 1)["t0"].tolist())
+
+    assert total(MOST - 1, 1) == [2]
+    with pytest.raises(OverflowError):
+        total(MOST, 1)

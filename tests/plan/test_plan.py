@@ -491,3 +491,12 @@ def test_what_has_a_choice_in_it_has_no_price_in_rho(what: str) -> None:
         price_at_rho(plan(f"SELECT {what} FROM t"), Fraction(1), Fraction(1, 10**6))
     of_counts = price_at_rho(plan("SELECT COUNT(*) FROM t"), Fraction(1), Fraction(1, 10**6))
     assert [noise.kind for noise in noises(of_counts)] == ["gaussian"]
+
+
+def test_an_error_that_rests_on_a_size_says_so() -> None:
+    made = plan("SELECT COUNT(*), AVG(pay) FROM t")
+    count, mean = (asked.aggregate for asked in made.asked)
+    priced = price_at(made, Fraction(1), Fraction(0))
+    assert priced.assumes_size(mean, 100)
+    assert not priced.assumes_size(mean, None)  # there is no error to tell
+    assert not priced.assumes_size(count, 100)
