@@ -347,7 +347,8 @@ def test_what_the_choice_of_keys_has_taken_is_left_out_of_the_difference_in_rho(
     with open_with(tmp_path, "t", source, TOWNS) as vault:
         terms: dict[str, Any] = {"delta": 1e-3, "max_groups": 100}
         first = vault["t"].ask(BY_TOWN, epsilon=6, **terms)
-        choice = first.receipt["split"][0]
+        split: Any = first.receipt["split"]
+        choice = split[0]
         assert (choice["part"], choice["epsilon"], choice["delta"]) == ("choice of keys", 2, 5e-4)
         before = spent(vault, "data-set:t")
         vault["t"].ask(BY_TOWN, epsilon=12, top_up=first, **terms)

@@ -103,11 +103,23 @@ class SeveralTensors:
         return reduce(add, brought) if sum_results else brought
 
 
-def tensor(data: Any, **terms: Any) -> LocalTensor:  # Any: whatever torch.tensor takes
-    """Return a tensor that can be sent; takes what `torch.tensor` takes."""
-    needs_grad = terms.pop("requires_grad", False)
-    made = local(torch.tensor(data, **terms))
-    return made.requires_grad_() if needs_grad else made
+def tensor(
+    data: Any,  # whatever torch.tensor takes
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    requires_grad: bool = False,
+) -> LocalTensor:
+    """Return a tensor that can be sent.
+
+    Args:
+        data: Numbers, nested lists or an array, as `torch.tensor` takes them.
+        dtype: The type of its numbers; without it, what the data suggest.
+        device: Where it is kept.
+        requires_grad: Whether gradients are kept for it.
+    """
+    made = local(torch.tensor(data, dtype=dtype, device=device))
+    return made.requires_grad_() if requires_grad else made
 
 
 def local(held: torch.Tensor) -> LocalTensor:

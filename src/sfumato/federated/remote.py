@@ -138,10 +138,20 @@ class RemoteTensor(torch.Tensor):
         """Return another with the same values at the same worker."""
         return self.clone()
 
-    def release(self, *, epsilon: Any, delta: Any = None) -> Any:
+    def release(self, *, epsilon: float, delta: float | None = None) -> Any:
         """Return what the site's door gives for it at that price, noised: a sum or mean of a table.
 
-        The values stay where they are; what comes back is a tensor with the `answer` beside it.
+        The values stay where they are.
+
+        Args:
+            epsilon: What it may cost; the site's ledger is charged.
+            delta: What may be spent of delta; without it, the card's `delta_per_request`.
+
+        Returns:
+            A tensor of noisy numbers, with the `answer` (receipt, intervals) beside it.
+
+        Raises:
+            Refused: `remote-private`, if it is no sum or mean of a site's table.
         """
         return self._ref.worker.release(self._ref.key, epsilon=epsilon, delta=delta)
 

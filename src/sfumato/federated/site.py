@@ -98,7 +98,7 @@ class Site(Worker):
         card = self.vault.call("card", {"data_set": table})
         return tuple(str(one["name"]) for one in card["columns"] if _is_bounded(one))
 
-    def release(self, key: str, **terms: Any) -> Any:
+    def release(self, key: str, *, epsilon: float, delta: float | None = None) -> Any:
         """Return sums or means of a table's columns, noised and paid by the site's own door."""
         from sfumato.federated.local import local
 
@@ -106,8 +106,7 @@ class Site(Worker):
         how, names = _SQL[source["how"]], source["columns"]
         cells = ", ".join(f"{how}({_quoted(name)}) AS c{n}" for n, name in enumerate(names))
         asked = f"SELECT {cells} FROM {_quoted(source['table'])}"
-        given = {name: term for name, term in terms.items() if term is not None}
-        answer = self.vault[source["table"]].ask(asked, **given)
+        answer = self.vault[source["table"]].ask(asked, epsilon=epsilon, delta=delta)
         values = [float(value) for value in answer.rows[0]]
         made = local(torch.tensor(values, dtype=torch.float64))
         made = made[0] if source["is_one"] else made

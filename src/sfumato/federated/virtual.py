@@ -44,7 +44,7 @@ class VirtualWorker(Worker):
         found = self.ask(do="list")
         return tuple(n.removeprefix(TABLE) for n in found if n.startswith(TABLE))
 
-    def release(self, key: str, **terms: Any) -> Any:
+    def release(self, key: str, *, epsilon: float, delta: float | None = None) -> Any:
         """Refuse: a worker in this process has neither a door nor a ledger."""
         raise Refused(
             "remote-private",

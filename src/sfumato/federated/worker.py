@@ -21,7 +21,13 @@ class Worker(ABC):
 
     @abstractmethod
     def ask(self, **words: Any) -> Any:
-        """Return the worker's answer to a request, or raise its refusal."""
+        """Return the worker's answer to one request of the tensor protocol, or raise its refusal.
+
+        Tensors ask for you; call it only to speak the protocol yourself.
+
+        Args:
+            words: The fields of the request; `do` names it.
+        """
 
     @abstractmethod
     def told_of_table(self, name: str) -> Any:
@@ -33,8 +39,20 @@ class Worker(ABC):
         """Return the names of the site's own tables."""
 
     @abstractmethod
-    def release(self, key: str, **terms: Any) -> Any:
-        """Return what the site's door gives for what an object is, at a price; or refuse."""
+    def release(self, key: str, *, epsilon: float, delta: float | None = None) -> Any:
+        """Return what the site's door gives for what an object is, at a price; or refuse.
+
+        Args:
+            key: The object: a sum or mean of a table's columns.
+            epsilon: What it may cost.
+            delta: What may be spent of delta; without it, the card's `delta_per_request`.
+
+        Returns:
+            A tensor of noisy numbers, with the `answer` beside it.
+
+        Raises:
+            Refused: If the object is anything else, or cannot be paid.
+        """
 
     def drop(self, key: str) -> None:
         """Let the worker forget an object of which nobody here speaks any more."""

@@ -70,7 +70,17 @@ def errors(
     sensitivity: int = 1,
     trials: int = 10_000,
 ) -> tuple[Errors, ...]:
-    """Return how far releases at each epsilon are from the truth, over so many trials each."""
+    """Return how far releases of a count or sum are from the truth.
+
+    Args:
+        epsilons: One entry of the result for each.
+        dice: Where randomness comes from: `numpy.random.default_rng()`.
+        sensitivity: How far one person moves the result.
+        trials: How many releases are drawn at each epsilon.
+
+    Returns:
+        The errors at each epsilon, in the order that they were given in.
+    """
     return tuple(_errors(one, dice, sensitivity, trials) for one in epsilons)
 
 
@@ -303,7 +313,17 @@ def _regions(x: Json, ends: tuple[float, float], regions: Regions) -> list[Json]
 def repeated_trials(
     truth: int, epsilon: float, dice: np.random.Generator, *, trials: int = 1000
 ) -> Plot:
-    """Return the picture of many releases of one count, beside the truth."""
+    """Return the picture of many releases of one count, beside the truth.
+
+    Args:
+        truth: The exact count.
+        epsilon: What each release costs.
+        dice: Where randomness comes from: `numpy.random.default_rng()`.
+        trials: How many releases are drawn.
+
+    Returns:
+        A picture for a notebook or a page, with its title, a summary in words and its table.
+    """
     whole = np.full(trials, truth, dtype=np.int64)
     released = private_sums(whole, sensitivity=1, epsilon=epsilon, dice=dice)
     low, high = (int(np.quantile(released, q, method="nearest")) for q in (0.025, 0.975))

@@ -63,7 +63,14 @@ class FindThePerson:
         )
 
     def check(self, said: object) -> Verdict:
-        """Say whether the row of that number, counted from 0, is theirs."""
+        """Say whether that row is theirs.
+
+        Args:
+            said: The number of a row, counted from 0.
+
+        Returns:
+            Whether it is right; if not, which columns do not fit what was heard.
+        """
         if not isinstance(said, Integral):
             return Verdict(False, "Say which row it is by its number, such as check(12).")
         place = int(said)
@@ -82,7 +89,14 @@ class FindThePerson:
 
 
 def find_the_person(seed: int = 0) -> FindThePerson:
-    """Return the exercise; another seed is about another person."""
+    """Return the exercise of finding a person in a table without names.
+
+    Args:
+        seed: Another seed is about another person.
+
+    Returns:
+        The rows, and what was heard of one person; `check(place)` says whether you found them.
+    """
     rows = medical_rows()
     dice = np.random.default_rng(seed)
     for place in dice.permutation(len(rows)).tolist():
@@ -109,9 +123,15 @@ def _gossip(row: Row, dice: np.random.Generator) -> Knowledge:
 def check_quasi_identifiers(
     rows: Sequence[Row], columns: Sequence[str] | str, *, of: Sequence[str] | str = ()
 ) -> Verdict:
-    """Say whether these make as many people unique as all of those do, and no fewer would.
+    """Say whether these columns make as many people unique as all do, and no fewer would.
 
-    Those are the columns that somebody may know, or every column where none are named.
+    Args:
+        rows: The table.
+        columns: The quasi-identifiers that you name: columns, or one column.
+        of: The columns that somebody may know; without it, every column of the table.
+
+    Returns:
+        Whether that is right, and how many people are alone with them.
     """
     columns, of = ((one,) if isinstance(one, str) else one for one in (columns, of))
     if not rows or not columns:
@@ -156,7 +176,19 @@ class BreakTheMechanism:
             )
 
     def sample(self, which: int, runs: int = 10, seed: int | None = None) -> Any:
-        """Return outputs on the first (0) or the second (1) of the two data sets, to study."""
+        """Return outputs on one of the two data sets, to study.
+
+        Args:
+            which: 0 for the first data set, 1 for the second.
+            runs: How many outputs.
+            seed: The same seed gives the same outputs; without it, each call gives others.
+
+        Returns:
+            An output of each run, a row for each.
+
+        Raises:
+            Refused: `bad-request`, if `which` is neither 0 nor 1.
+        """
         if which not in (0, 1):
             raise Refused("bad-request", "There are two data sets, 0 and 1.", "Name one of them.")
         return self.mechanism(self.pair[which], runs, np.random.default_rng(seed))
@@ -166,8 +198,17 @@ class BreakTheMechanism:
     ) -> Verdict:
         """Say whether guessing from single outputs is right more often than the claim allows.
 
-        A guess is 0, 1, or None for an output that says too little; only guesses are counted. The
-        outputs come in the order of the coins, so that who remembers earlier ones learns nothing.
+        The outputs come in the order of the coins, so that who remembers earlier ones learns
+        nothing.
+
+        Args:
+            guess: Takes one output; returns 0 or 1 for the data set that it came from, or None for
+                an output that says too little. Only guesses are counted.
+            trials: How many outputs are guessed.
+            seed: The same seed gives the same outputs.
+
+        Returns:
+            Whether the claim is broken, and how often the guesses were right.
         """
         dice = np.random.default_rng(seed)
         coins = dice.integers(0, 2, size=trials).tolist()
