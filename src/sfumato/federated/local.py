@@ -109,6 +109,7 @@ def tensor(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> LocalTensor:
     """Return a tensor that can be sent.
 
@@ -117,8 +118,9 @@ def tensor(
         dtype: The type of its numbers; without it, what the data suggest.
         device: Where it is kept.
         requires_grad: Whether gradients are kept for it.
+        pin_memory: Whether it lies in pinned memory.
     """
-    made = local(torch.tensor(data, dtype=dtype, device=device))
+    made = local(torch.tensor(data, dtype=dtype, device=device, pin_memory=pin_memory))
     return made.requires_grad_() if requires_grad else made
 
 

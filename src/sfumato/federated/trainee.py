@@ -1,8 +1,8 @@
 """A site that trains: what its owner offers, what each round costs, and what leaves it.
 
 Nothing leaves but this site's part of a secure sum, with its share of the noise, masked. The price
-is charged before a row is looked at. The charges are kept in memory: sites over HTTP, whose
-vault's ledger keeps them, are `sfumato federate`, and door/training.py.
+is charged before a row is looked at. The charges are kept in memory; of a site over HTTP they are
+kept in its vault's ledger (door/training.py).
 """
 
 from __future__ import annotations
