@@ -23,10 +23,11 @@ import numpy as np
 from bench.peers.environments import python_of
 from sfumato.core.card import read_card
 from sfumato.core.federation import Agreement
-from sfumato.core.learning import read_lesson
+from sfumato.core.learning.lesson import read_lesson
 from sfumato.core.learning.network import Numbers
 from sfumato.core.noise import skellam
-from sfumato.core.secure import DitheredGrid, Member
+from sfumato.core.secure.dithered import DitheredGrid
+from sfumato.core.secure.terms import Member
 from sfumato.federated.training import first_weights
 from sfumato.plan.training import TrainPlan, plan_training
 

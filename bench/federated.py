@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.secure import Collector, Member, Participant, Trust, terms_for
+from sfumato.core.secure.collector import Collector
+from sfumato.core.secure.participant import Participant
+from sfumato.core.secure.terms import Member, Trust, terms_for
 from sfumato.dice import SystemDice
 
 STAGES = ("join", "share", "mask", "agree", "reveal")

@@ -27,7 +27,7 @@ from bench.local_sites import federated, parquet
 from bench.samples import lines as samples
 from sfumato import app
 from sfumato.convening import FederatedVault
-from sfumato.core.learning import Network
+from sfumato.core.learning.network import Network
 from sfumato.core.noise import gaussian, skellam
 from sfumato.dice import StretchedDice
 from sfumato.site_demo import LocalSite, served

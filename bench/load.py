@@ -27,7 +27,8 @@ from typing import Final
 import duckdb
 
 import sfumato
-from sfumato.services.access import Access, Caller
+from sfumato.core.access import Caller
+from sfumato.services.access.access import Access
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

@@ -11,7 +11,8 @@ import numpy as np
 from sfumato.core.outputs import read_outputs
 from sfumato.core.sandbox import BlockJob, SandboxLimits
 from sfumato.dice import SystemDice
-from sfumato.sandbox import Bubblewrap, environment, slot_s
+from sfumato.sandbox.bubblewrap import Bubblewrap, slot_s
+from sfumato.sandbox.environment import environment
 
 BLOCKS, PEOPLE = 200, 50
 LIMITS = SandboxLimits(cpu_s=0.08)

@@ -36,7 +36,7 @@ from bench.load import token_of
 from sfumato.app import OpenVault
 from sfumato.client import col
 from sfumato.client.remote import RemoteVault
-from sfumato.door import Ledger
+from sfumato.door.ledger import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

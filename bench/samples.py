@@ -17,8 +17,8 @@ import numpy as np
 from sfumato import app
 from sfumato.core.card import Card
 from sfumato.core.federation import Agreement
-from sfumato.core.learning import read_lesson
-from sfumato.core.secure import Member
+from sfumato.core.learning.lesson import read_lesson
+from sfumato.core.secure.terms import Member
 from sfumato.dice import StretchedDice
 from sfumato.door.locks.secure_sum import learning_share
 from sfumato.engines.duckdb import DuckDBEngine

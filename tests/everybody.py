@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from described import OPERATIONS, check_described, quick_session
 from served import Service
 from sfumato.core.access import OF_ROLE
-from sfumato.wire import BY_VERB
+from sfumato.wire.routes import BY_VERB
 
 CARD: Final = """
 unit = "who"

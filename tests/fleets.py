@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from sfumato.core.federation import Agreement, read_agreement
-from sfumato.core.secure import Collector
+from sfumato.core.secure.collector import Collector
 from sfumato.dice import SystemDice
 from sfumato.federated.flower import join_fleet, new_site
 from sfumato.federated.flower.node import Node

@@ -15,7 +15,7 @@ from sfumato.core.question import Aggregate, Formula
 from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.price import Priced
 from sfumato.plan.read_sql import read_sql
-from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.table import verb_of
 from sfumato.plan.verbs.verb import NoisyPart
 
 CARD = """

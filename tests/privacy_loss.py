@@ -29,9 +29,9 @@ from sfumato.core.noise.kind import Noise
 from sfumato.core.noise.threshold import Threshold
 from sfumato.core.ports import Engine
 from sfumato.dice import SystemDice
-from sfumato.door import Asker, Door, Ledger, Order, release
+from sfumato.door.ledger import Ledger
 from sfumato.door.pool import NoisePool
-from sfumato.door.release import accounts_paying
+from sfumato.door.release import Asker, Door, Order, accounts_paying, release
 from sfumato.plan import price
 from sfumato.plan.plan import PEOPLE, Plan
 from sfumato.plan.price import Selection

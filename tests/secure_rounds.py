@@ -11,8 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from chance import SeededDice
-from sfumato.core.secure import Collector, Member, Participant, Terms, Trust, terms_for
+from sfumato.core.secure.collector import Collector
 from sfumato.core.secure.frames import unpack
+from sfumato.core.secure.participant import Participant
+from sfumato.core.secure.terms import Member, Terms, Trust, terms_for
 
 Integers = NDArray[np.int64]
 STAGES = ("join", "share", "mask", "agree", "reveal")

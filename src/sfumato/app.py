@@ -20,11 +20,16 @@ from sfumato.client.surveys import LocalSurvey
 from sfumato.client.terms import Number
 from sfumato.clock import SystemClock
 from sfumato.convening import federation, site_of
+from sfumato.core.access import ACTIONS, Caller
 from sfumato.core.card import Card, read_card
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
 from sfumato.dice import StretchedDice, SystemDice
-from sfumato.door import Door, Ledger, NoisePool, PipelineDoor, StreamDoor
+from sfumato.door.ledger import Ledger
+from sfumato.door.pipeline import PipelineDoor
+from sfumato.door.pool import NoisePool
+from sfumato.door.release import Door
+from sfumato.door.stream import StreamDoor
 from sfumato.engines.duckdb import SALT_BYTES, DuckDBEngine
 from sfumato.engines.postgres_tables import PostgresTables
 from sfumato.engines.spark import SparkEngine
@@ -32,20 +37,29 @@ from sfumato.faces.connection_desk import described, proposal, taken
 from sfumato.faces.desk import Desk
 from sfumato.faces.local import LocalTransport
 from sfumato.federated.rooms import RoomLimits
-from sfumato.sandbox import Bubblewrap, Environments, environment, read_runtime
-from sfumato.services.access import ACTIONS, OWNER, Access, Admission, Caller
+from sfumato.sandbox.bubblewrap import Bubblewrap
+from sfumato.sandbox.environment import environment
+from sfumato.sandbox.environments import Environments
+from sfumato.sandbox.runtimes import read_runtime
+from sfumato.services.access.access import OWNER, Access
+from sfumato.services.access.admission import Admission
 from sfumato.services.anonymity import Anonymity, HandingOut, Recoding
-from sfumato.services.audit import Audit
-from sfumato.services.connections import set_up
-from sfumato.services.data_sets import DataSets, Source, card_shape
-from sfumato.services.health import Readiness
-from sfumato.services.jobs import Jobs
-from sfumato.services.pipelines import Unsplit
-from sfumato.services.policy import Caps, Confirmations, Policy
-from sfumato.services.queries import Queries
-from sfumato.services.streams import Opening, Streams
-from sfumato.services.twins import PrivateTwins, Twins
-from sfumato.services.uploads import MOST, Uploads
+from sfumato.services.audit.audit import Audit
+from sfumato.services.connections.connections import set_up
+from sfumato.services.data_sets.card_text import card_shape
+from sfumato.services.data_sets.data_sets import DataSets
+from sfumato.services.data_sets.source import Source
+from sfumato.services.health.readiness import Readiness
+from sfumato.services.jobs.jobs import Jobs
+from sfumato.services.pipelines.pipelines import Unsplit
+from sfumato.services.policy.caps import Caps
+from sfumato.services.policy.confirmations import Confirmations
+from sfumato.services.policy.policy import Policy
+from sfumato.services.queries.queries import Queries
+from sfumato.services.streams.streams import Opening, Streams
+from sfumato.services.twins.private import PrivateTwins
+from sfumato.services.twins.twins import Twins
+from sfumato.services.uploads.uploads import MOST, Uploads
 from sfumato.settings import FORMAT, settings_of, write_settings
 from sfumato.stores.access import SqlAccess
 from sfumato.stores.anchor import FileAnchor
@@ -72,7 +86,7 @@ from sfumato.vault_stores import (
     runs_of,
     surveys_of,
 )
-from sfumato.wire import read_connection
+from sfumato.wire.connection import read_connection
 
 if TYPE_CHECKING:
     from sfumato.core.ports import Engine, LedgerStore

@@ -20,17 +20,12 @@ from sfumato.core.sandbox import SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.extras import CHECKOUT, EXTRAS, absent, is_checkout, make, make_of, pip_of
-from sfumato.sandbox import (
-    Bubblewrap,
-    Environments,
-    Runtime,
-    can_unfold,
-    environment,
-    held_in_words,
-    program,
-    read_runtime,
-    why_not,
-)
+from sfumato.sandbox.bubblewrap import Bubblewrap
+from sfumato.sandbox.environment import environment
+from sfumato.sandbox.environments import Environments
+from sfumato.sandbox.report import held_in_words, why_not
+from sfumato.sandbox.runtimes import Runtime, program, read_runtime
+from sfumato.sandbox.squash import can_unfold
 from sfumato.settings import settings_of
 from sfumato.stores.sqlite import create_ledger
 from sfumato.temporary import temporary_folder

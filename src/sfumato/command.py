@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.refusal import Refused
-from sfumato.faces.cli import run
+from sfumato.faces.cli.main import run
 from sfumato.serving import Serving, check, serve, serve_lab
 from sfumato.settings import settings_of
 

@@ -21,7 +21,9 @@ from sfumato.core.federation import agreed, key_of, read_agreement
 from sfumato.core.learning.lesson import CLASSES, SITE
 from sfumato.core.refusal import Refused
 from sfumato.dice import StretchedDice, SystemDice
-from sfumato.door import Door, SumDoor, TrainDoor
+from sfumato.door.release import Door
+from sfumato.door.secure_sum import SumDoor
+from sfumato.door.training import TrainDoor
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated.averaging import average
 from sfumato.federated.convener import Convener, Progress
@@ -35,10 +37,11 @@ from sfumato.federated.quantiles import (
 from sfumato.federated.rooms import RoomLimits, Rooms
 from sfumato.federated.trained import TrainedModel
 from sfumato.federated.training import Course, Step, train
-from sfumato.services.federated import Sites, Tensors
+from sfumato.services.federated.sites import Sites
+from sfumato.services.federated.tensors import Tensors
 from sfumato.stores.keys import make_secret, read_secret, site_secret
 from sfumato.stores.rounds import SqlNonces
-from sfumato.wire import refusal_shape
+from sfumato.wire.shapes import refusal_shape
 
 if TYPE_CHECKING:
     from sfumato.client.terms import Json, Number

@@ -16,11 +16,14 @@ from sfumato.core.at_rest import AtRest
 from sfumato.core.ports import Catalogue, LedgerStore
 from sfumato.core.refusal import Refused
 from sfumato.dice import SystemDice
-from sfumato.door import AirlockDoor, Ledger, PipelineDoor
+from sfumato.door.airlock import AirlockDoor
+from sfumato.door.ledger import Ledger
+from sfumato.door.pipeline import PipelineDoor
 from sfumato.extras import need_package
-from sfumato.services.airlock import Airlock
-from sfumato.services.pipelines import PipelineRules, Pipelines
-from sfumato.services.surveys import Surveys
+from sfumato.services.airlock.airlock import Airlock
+from sfumato.services.pipelines.pipelines import Pipelines
+from sfumato.services.pipelines.rules import PipelineRules
+from sfumato.services.surveys.surveys import Surveys
 from sfumato.stores.airlock import FileAirlock, SqlAirlock
 from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.ballot_keys import FileBallotKeys

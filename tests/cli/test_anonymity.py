@@ -16,8 +16,8 @@ import pytest
 import sfumato
 from sfumato.command import CommandLine
 from sfumato.core.refusal import Refused
-from sfumato.door import OWNER_ONLY
-from sfumato.faces.cli import run
+from sfumato.door.locks.crowd import OWNER_ONLY
+from sfumato.faces.cli.main import run
 from sfumato.lab.specimens import MEDICAL, MEDICAL_CARD
 from vaults import make_vault, write_csv
 

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.core.expression import spelled
-from sfumato.services.audit import check_receipt, check_sheet
+from sfumato.services.audit.check import check_receipt, check_sheet
 from vaults import patients_vault, run
 
 SQL = "SELECT COUNT(*) AS n FROM patients"

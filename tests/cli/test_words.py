@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sfumato.command import CommandLine
-from sfumato.faces.cli import run
 from sfumato.faces.cli.guide import proposed
 from sfumato.faces.cli.ledger import _gist
+from sfumato.faces.cli.main import run
 from sfumato.faces.cli.shell import Shell
 
 

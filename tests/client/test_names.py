@@ -21,8 +21,8 @@ from sfumato.app import OpenVault
 from sfumato.client import Answer, Builder, Column, DataSet, Vault
 from sfumato.client.asynchronous import AsyncDataSet
 from sfumato.client.hints import ANSWER_HINTS, COLUMN_HINTS, QUESTION_HINTS
+from sfumato.core.access import Caller
 from sfumato.faces.local import LocalTransport
-from sfumato.services.access import Caller
 from vaults import card, open_with, write_csv
 
 CARD = """

@@ -18,7 +18,7 @@ import sfumato
 from sfumato.app import OpenVault
 from sfumato.command import CommandLine
 from sfumato.core.refusal import Refused
-from sfumato.faces.cli import run
+from sfumato.faces.cli.main import run
 from vaults import make_vault
 
 BUDGET: Final = {"epsilon": 900}

@@ -17,8 +17,8 @@ from processes import children, is_there, waited
 from sealed import image, lies_open, make_sealed, memory
 from sfumato import Refused
 from sfumato.app import OpenVault
+from sfumato.core.access import Caller
 from sfumato.core.at_rest import MARK
-from sfumato.services.access import Caller
 from sfumato.vault_rest import change_key
 from vaults import SFUMATO, card, make_vault, run, write_csv
 

@@ -16,7 +16,7 @@ from sfumato.app import OpenVault
 from sfumato.core.noise.kind import Noise
 from sfumato.core.refusal import Refused
 from sfumato.dice import SystemDice
-from sfumato.door import NoisePool
+from sfumato.door.pool import NoisePool
 from vaults import card, make_vault, open_with, write_csv
 
 CARD = """

@@ -12,9 +12,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from browser import Watched, bring, context_of
 from served import Service, served
+from sfumato.core.refusal import Refused
 from sfumato.faces.console.amend import LABELS, changed, next_version, standing_of, typed_of
 from sfumato.faces.console.forms import Form
-from sfumato.wire import Refused
 from vaults import patients_vault
 
 AT = "/data-sets/patients/amend"

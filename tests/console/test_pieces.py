@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sfumato.client import Answer
-from sfumato.faces.console import make_paper
 from sfumato.faces.console.answers import cells_of, csv_of
+from sfumato.faces.console.paper import make_paper
 from sfumato.faces.console.picture import LOOKS, drawn, harmless, pictured
 from sfumato.faces.console.visit import safe_path
 from sfumato.faces.console.words import bound, margin, moment, plain_number

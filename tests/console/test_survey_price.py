@@ -11,7 +11,7 @@ from sfumato.core.blind import PublicKey
 from sfumato.core.survey import read_survey
 from sfumato.core.survey_estimate import TRIED, expected, tried
 from sfumato.core.survey_promise import promise
-from sfumato.faces.console import make_paper
+from sfumato.faces.console.paper import make_paper
 from surveys import design
 
 PAY: dict[str, Any] = {"text": "Pay?", "kind": "number", "low": 0, "high": 100_000}

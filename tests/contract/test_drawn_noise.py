@@ -27,7 +27,7 @@ from sfumato.core.expression import Ref
 from sfumato.core.ports import Engine
 from sfumato.core.question import Aggregate, Output, Question, Verb, question_json
 from sfumato.core.refusal import Refused
-from sfumato.door import Door
+from sfumato.door.release import Door
 from sfumato.door.unseal import unseal
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.plan.plan import Plan

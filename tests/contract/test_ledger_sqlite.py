@@ -16,7 +16,7 @@ from sfumato.core.account import Charged, Entry, Head
 from sfumato.core.chain import disagreement, entry_hash, verify
 from sfumato.core.filters import Cap
 from sfumato.core.refusal import Bug, Refused
-from sfumato.door import Ledger
+from sfumato.door.ledger import Ledger
 from sfumato.stores import sqlite
 from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.comparison import compare

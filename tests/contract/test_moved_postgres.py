@@ -13,7 +13,7 @@ from ledgers import Place, asked
 from sfumato.core.account import Charged
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Bug, Refused
-from sfumato.door import Ledger
+from sfumato.door.ledger import Ledger
 from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.keys import ReceiptKey
 from sfumato.stores.ledger_sql import SqlLedger

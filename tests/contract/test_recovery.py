@@ -28,7 +28,7 @@ from sfumato.core.account import (
 from sfumato.core.filters import Cap
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Refused
-from sfumato.door import Ledger
+from sfumato.door.ledger import Ledger
 from sfumato.stores import anchor as anchors
 from sfumato.stores.anchor import SLOT_BYTES, SLOTS, FileAnchor
 from sfumato.stores.keys import ReceiptKey

@@ -12,7 +12,7 @@ import pytest
 
 import sfumato
 from sfumato.command import CommandLine
-from sfumato.faces.cli import run
+from sfumato.faces.cli.main import run
 from sfumato.lab.attacks import attack
 from vaults import make_vault, write_csv
 

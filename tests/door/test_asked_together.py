@@ -21,15 +21,15 @@ from sfumato.core.measure import Cells, Measure
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door.ledger import Ledger
+from sfumato.door.release import Begun
 from sfumato.faces.ask_desk import begun, ended
 from sfumato.faces.desk import Desk
 from sfumato.faces.job_desk import asked_of
 from sfumato.faces.line.door_end import DoorEnd
 from sfumato.faces.line.tally import Tally, to_nowhere
-from sfumato.services.queries import Begun
 from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.keys import ReceiptKey
-from sfumato.wire import Json
+from sfumato.wire.shapes import Json
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 SQL = "SELECT SUM(age) AS years FROM patients WHERE age > 30"

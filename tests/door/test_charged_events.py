@@ -32,7 +32,7 @@ from scripted import ScriptedEngine
 from sfumato.core.loss import Debt, ExponentialEvent, PureEvent, debt_of
 from sfumato.core.question import VERBS, Verb
 from sfumato.core.sealed import Sealed
-from sfumato.door import Door
+from sfumato.door.release import Door
 from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.price import price_at
 from sfumato.plan.read_sql import read_sql

@@ -11,7 +11,7 @@ import sfumato
 from sfumato.app import OpenVault
 from sfumato.core.account import Entry
 from sfumato.core.expression import Json
-from sfumato.door import not_dp_json
+from sfumato.door.diary import not_dp_json
 from sfumato.door.locks.crowd import hand_out
 from sfumato.stores.ledger_sql import SqlLedger
 from vaults import PATIENTS_CARD, open_with, write_patients

@@ -30,8 +30,8 @@ from sfumato.core.sandbox import (
     TrialResult,
 )
 from sfumato.core.sealed import Sealed
-from sfumato.door import Asker
 from sfumato.door.pipeline import PipelineDoor
+from sfumato.door.release import Asker
 from sfumato.plan.pipeline import Program
 from sfumato.services.pipelines.rules import PipelineRules
 from vaults import card, make_vault, write_csv

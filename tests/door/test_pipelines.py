@@ -29,7 +29,7 @@ from sfumato.core.sandbox import (
     TrialResult,
 )
 from sfumato.core.sealed import Sealed
-from sfumato.door import not_dp_json
+from sfumato.door.diary import not_dp_json
 from sfumato.door.locks.crowd import hand_out
 from sfumato.door.pipeline import PipelineDoor
 from vaults import card, make_vault, write_csv

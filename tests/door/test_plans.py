@@ -23,7 +23,7 @@ from sfumato.plan import remembered, tables
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.remembered import SHARE, Remembered
 from sfumato.plan.request import Request, priced_request
-from sfumato.services.queries import Asked
+from sfumato.services.queries.queries import Asked
 
 SQL = "SELECT COUNT(*) AS n, SUM(age) AS years FROM patients WHERE age > 30"
 TENTH = Fraction(1, 10)

@@ -13,8 +13,7 @@ from chance import SeededDice
 from judge import accusations
 from ledgers import exit_code, start_child
 from sfumato.core.noise.kind import Noise
-from sfumato.door import NoisePool
-from sfumato.door.pool import BLOCK
+from sfumato.door.pool import BLOCK, NoisePool
 
 NOISE = Noise("laplace", Fraction(10**12))  # so wide that no two draws agree by chance
 

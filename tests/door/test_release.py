@@ -26,8 +26,9 @@ from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
-from sfumato.door import Asker, Door, Ledger, Order, release
 from sfumato.door import ledger as ledger_module
+from sfumato.door.ledger import Ledger
+from sfumato.door.release import Asker, Door, Order, release
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
 from vaults import PATIENTS_CARD, make_vault, open_with, write_patients

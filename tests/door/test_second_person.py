@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ledgers import Place
 from sfumato.core.access import Caller, User
 from sfumato.core.refusal import Refused
-from sfumato.door import SecondPerson
+from sfumato.door.second_person import SecondPerson
 from sfumato.services.policy.caps import CapAsked
 from sfumato.stores.ledger_sql import SqlLedger
 from vaults import PATIENTS_CARD, open_with, write_patients

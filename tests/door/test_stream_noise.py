@@ -23,8 +23,10 @@ from sfumato.core.expression import Ref, Since
 from sfumato.core.ports import Listing
 from sfumato.core.question import Aggregate, Output, Question
 from sfumato.dice import SystemDice
-from sfumato.door import Ledger, NoisePool, StreamDoor, close_periods, open_stream, stream_answer
-from sfumato.door.stream import closed_of
+from sfumato.door.ledger import Ledger
+from sfumato.door.pool import NoisePool
+from sfumato.door.stream import StreamDoor, close_periods, closed_of, open_stream
+from sfumato.door.stream_shown import stream_answer
 from sfumato.plan.stream import Stream
 from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.keys import ReceiptKey

@@ -25,7 +25,7 @@ from sfumato.app import OpenVault
 from sfumato.core.access import Caller
 from sfumato.core.account import Settled
 from sfumato.core.refusal import Refused
-from sfumato.door import Ledger
+from sfumato.door.ledger import Ledger
 from streams import taken_by_hand
 from vaults import SFUMATO, card, open_with, write_csv
 

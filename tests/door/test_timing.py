@@ -17,7 +17,7 @@ from scipy import stats
 from scripted import ScriptedEngine
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.sealed import Sealed
-from sfumato.door import Asker, Order, release
+from sfumato.door.release import Asker, Order, release
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
 from vaults import open_with, write_patients

@@ -25,7 +25,7 @@ from sfumato.core.loss import Debt, GaussianEvent, PureEvent, debt_of
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
-from sfumato.door import Asker, Door, Order, release
+from sfumato.door.release import Asker, Door, Order, release
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
 from vaults import PATIENTS_CARD, card, open_with, write_csv, write_patients

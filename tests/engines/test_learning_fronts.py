@@ -13,9 +13,9 @@ import pytest
 from engine_rows import prepare, write_source
 from sfumato.core.card import Card, read_card
 from sfumato.core.federation import Agreement
-from sfumato.core.learning import read_lesson
+from sfumato.core.learning.lesson import read_lesson
 from sfumato.core.learning.network import SUM_BITS
-from sfumato.core.secure import Member
+from sfumato.core.secure.terms import Member
 from sfumato.door.unseal import unseal
 from sfumato.engines import learning
 from sfumato.engines.duckdb import DuckDBEngine

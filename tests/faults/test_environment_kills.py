@@ -20,9 +20,9 @@ import pytest
 import sfumato
 from processes import children, is_there, waited
 from sfumato.core.refusal import Refused
-from sfumato.sandbox import Environments
 from sfumato.sandbox.drafts import DRAFT, GONE, held_folder, sweep
 from sfumato.sandbox.environment import default_folder, own_folder
+from sfumato.sandbox.environments import Environments
 from vaults import make_vault
 
 ADDING = """

@@ -14,8 +14,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 from torch import nn  # noqa: E402
 
 from sfumato.core.refusal import Refused  # noqa: E402
-from sfumato.core.secure import PeopleGrid  # noqa: E402
-from sfumato.core.secure.rounding import squared_norm  # noqa: E402
+from sfumato.core.secure.rounding import (  # noqa: E402
+    PeopleGrid,
+    squared_norm,
+)
 from sfumato.federated.gradients import clipped_steps  # noqa: E402
 
 ROWS, HALF = 64, 129

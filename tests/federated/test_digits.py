@@ -17,10 +17,11 @@ from chance import SeededDice
 from drawn_digits import FEATURES, TARGET, digits, digits_card
 from sfumato.core.card import read_card
 from sfumato.core.federation import Agreement
-from sfumato.core.learning import read_lesson
+from sfumato.core.learning.lesson import read_lesson
 from sfumato.core.learning.network import SUM_BITS, Numbers
 from sfumato.core.noise import skellam
-from sfumato.core.secure import DitheredGrid, Member
+from sfumato.core.secure.dithered import DitheredGrid
+from sfumato.core.secure.terms import Member
 from sfumato.federated.training import first_weights
 from sfumato.plan.training import TrainPlan, plan_training
 

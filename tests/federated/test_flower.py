@@ -14,7 +14,7 @@ import pytest
 from fleets import CONVENER, MODEL, NAMES, SETTINGS, SIZE, Fleet, plain, priced
 from sfumato.core.federation import Agreement, read_agreement
 from sfumato.core.refusal import Refused
-from sfumato.core.secure import Collector
+from sfumato.core.secure.collector import Collector
 from sfumato.core.secure.frames import unpack
 from sfumato.federated import flower
 from sfumato.federated.flower import join_fleet, new_site, schedule, spent_at

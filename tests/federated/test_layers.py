@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make .venv/
 from torch import nn  # noqa: E402
 
 from sfumato.core.refusal import Bug, Refused  # noqa: E402
-from sfumato.core.secure import PeopleGrid  # noqa: E402
+from sfumato.core.secure.rounding import PeopleGrid  # noqa: E402
 from sfumato.federated import gradients  # noqa: E402
 from sfumato.federated.frames import decode, encode  # noqa: E402
 from sfumato.federated.gradients import clipped_sum  # noqa: E402

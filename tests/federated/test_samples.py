@@ -15,8 +15,8 @@ import pytest
 
 from several_sites import NAMES, Between, Sites, pooled, several
 from sfumato import Refused
-from sfumato.core.learning import Coins, LearnOrder
-from sfumato.core.learning.coins import most_below
+from sfumato.core.learning.coins import Coins, most_below
+from sfumato.core.learning.order import LearnOrder
 from sfumato.dice import StretchedDice
 from sfumato.door.locks import secure_sum
 from sfumato.engines.duckdb import DuckDBEngine

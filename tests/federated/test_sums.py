@@ -20,7 +20,7 @@ from sfumato.convening import new_convener
 from sfumato.core.access import Caller
 from sfumato.core.averaging import GUARANTEE as AVERAGE
 from sfumato.core.ports import Dice, EngineStopped
-from sfumato.core.secure import Collector
+from sfumato.core.secure.collector import Collector
 from sfumato.core.secure.frames import pack, unpack
 from sfumato.door.locks.secure_sum import shares_of
 from sfumato.engines.duckdb import DuckDBEngine

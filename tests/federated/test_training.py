@@ -17,7 +17,7 @@ import pytest
 import sfumato
 from several_sites import NAMES, Between, Rows, Sites, pooled, rows_of, several, site_card
 from sfumato import Refused
-from sfumato.core.learning import LearnOrder
+from sfumato.core.learning.order import LearnOrder
 from sfumato.core.ports import EngineStopped
 from sfumato.core.secure import rounding
 from sfumato.core.secure.frames import unpack

@@ -21,7 +21,7 @@ from sfumato.client.regression import fit
 from sfumato.client.twin import Twin
 from sfumato.lab import attack, audit
 from sfumato.services.anonymity import Anonymity
-from sfumato.wire import VERSION
+from sfumato.wire.routes import VERSION
 
 ROOT = Path(__file__).parents[2]
 # whose keywords are names that the caller chooses

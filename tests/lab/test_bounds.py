@@ -9,7 +9,7 @@ import pytest
 
 from sfumato.command import CommandLine
 from sfumato.core.refusal import Refused
-from sfumato.faces.cli import run
+from sfumato.faces.cli.main import run
 from sfumato.lab import bounds
 from sfumato.lab.attack import EPSILONS_OPTION, Attack, Setting
 from sfumato.lab.attacks import attacks

@@ -15,7 +15,7 @@ import sfumato.client.regression
 import sfumato.core.local
 import sfumato.core.noise
 import sfumato.plan.verbs
-from sfumato.core.learning import Coins
+from sfumato.core.learning.coins import Coins
 from sfumato.core.noise import laplace, selection
 from sfumato.core.noise.kind import Noise
 from sfumato.core.ports import Dice

@@ -28,7 +28,7 @@ from sfumato.plan.price import price_at
 from sfumato.plan.public_ranges import public_range
 from sfumato.plan.reckon import reckon
 from sfumato.plan.reckoning import Reckoning
-from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.table import verb_of
 from sfumato.plan.verbs.verb import Floats, NoisyPart
 from vaults import card as toml
 

@@ -27,7 +27,6 @@ from sfumato.plan.numbers import LARGEST
 from sfumato.plan.plan import MAX_TOTAL, Plan, make_plan
 from sfumato.plan.price import price_for_errors
 from sfumato.plan.read_sql import read_sql
-from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.moments import (
     MOST_TOTAL,
     Moment,
@@ -40,6 +39,7 @@ from sfumato.plan.verbs.moments import (
     second_of,
 )
 from sfumato.plan.verbs.ranges import Range
+from sfumato.plan.verbs.table import verb_of
 from sfumato.plan.verbs.verb import Asked, Estimate, Floats, NoisyPart, Part
 from vaults import open_with, write_csv
 

@@ -11,10 +11,11 @@ import pytest
 from chance import SeededDice
 from sfumato.core.card import Card, read_card
 from sfumato.core.federation import Agreement
-from sfumato.core.learning import read_lesson
+from sfumato.core.learning.lesson import read_lesson
 from sfumato.core.noise import skellam
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure import DitheredGrid, Member
+from sfumato.core.secure.dithered import DitheredGrid
+from sfumato.core.secure.terms import Member
 from sfumato.plan.training import TrainPlan, plan_training
 
 MEMBERS = tuple(Member(name, name.encode() * 16) for name in ("ab", "cd", "ef", "gh"))

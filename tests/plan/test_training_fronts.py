@@ -11,10 +11,10 @@ import pytest
 
 from sfumato.core.card import read_card
 from sfumato.core.federation import Agreement
-from sfumato.core.learning import read_lesson
 from sfumato.core.learning.front import Table
+from sfumato.core.learning.lesson import read_lesson
 from sfumato.core.refusal import Refused
-from sfumato.core.secure import Member
+from sfumato.core.secure.terms import Member
 from sfumato.engines.learning import learn_header, network_of, read_learn
 from sfumato.plan.training import TrainPlan, plan_training
 

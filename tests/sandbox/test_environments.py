@@ -21,8 +21,10 @@ from sfumato.core.outputs import read_outputs
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import BlockJob, SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
-from sfumato.sandbox import Bubblewrap, Environments, environment, environments, libraries
-from sfumato.sandbox.environments import fetch_command, install_command
+from sfumato.sandbox import environments, libraries
+from sfumato.sandbox.bubblewrap import Bubblewrap
+from sfumato.sandbox.environment import environment
+from sfumato.sandbox.environments import Environments, fetch_command, install_command
 from vaults import card, make_vault, write_csv
 
 LIMITS = SandboxLimits(cpu_s=4.0)

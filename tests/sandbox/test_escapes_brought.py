@@ -16,7 +16,9 @@ from escapes import BODIES, SECRET, source
 from images import PYTHON, layout, python_layer
 from sfumato.core.sandbox import BlockJob, SandboxLimits
 from sfumato.dice import SystemDice
-from sfumato.sandbox import Bubblewrap, Environments, environment
+from sfumato.sandbox.bubblewrap import Bubblewrap
+from sfumato.sandbox.environment import environment
+from sfumato.sandbox.environments import Environments
 from sfumato.sandbox.runtimes import read_runtime
 
 pytestmark = needs_bubbles

@@ -12,8 +12,7 @@ from bubbles import ROWS, bubble, needs_bubbles, ran_in
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
-from sfumato.sandbox import Bubblewrap
-from sfumato.sandbox.bubblewrap import turn_s
+from sfumato.sandbox.bubblewrap import Bubblewrap, turn_s
 from sfumato.sandbox.environment import environment
 from sfumato.sandbox.machine import is_too_old, memory_mb, one_by_one
 from sfumato.sandbox.report import why_not

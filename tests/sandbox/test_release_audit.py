@@ -21,7 +21,8 @@ from sfumato.lab.audit import audit
 from sfumato.lab.audit.auditing import MOST, Random
 from sfumato.lab.audit.shipped import Bytes
 from sfumato.plan.pipeline import MEDIAN, Program, Run
-from sfumato.sandbox import Bubblewrap, environment
+from sfumato.sandbox.bubblewrap import Bubblewrap
+from sfumato.sandbox.environment import environment
 
 pytestmark = needs_bubbles
 OUTPUTS = read_outputs([

@@ -20,9 +20,10 @@ from sfumato.checkup import checkup
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
-from sfumato.sandbox import Bubblewrap, environment
 from sfumato.sandbox.bubble import Ran
+from sfumato.sandbox.bubblewrap import Bubblewrap
 from sfumato.sandbox.container import listening
+from sfumato.sandbox.environment import environment
 from sfumato.sandbox.runtimes import BUBBLEWRAP, Wall, calls, command, read_runtime
 from sfumato.sandbox.syscalls import ALLOWED
 

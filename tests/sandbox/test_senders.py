@@ -20,9 +20,9 @@ from sfumato.core.sandbox import BlockJob, Laid, SandboxLimits, SandboxStopped
 from sfumato.core.sealed import Sealed
 from sfumato.dice import SystemDice
 from sfumato.door.unseal import unseal
-from sfumato.sandbox import Bubblewrap, environment
 from sfumato.sandbox.bubble import DONE, LATE
-from sfumato.sandbox.bubblewrap import drop_s, lay_s, slot_s, turn_s
+from sfumato.sandbox.bubblewrap import Bubblewrap, drop_s, lay_s, slot_s, turn_s
+from sfumato.sandbox.environment import environment
 from sfumato.sandbox.runtimes import read_runtime
 
 pytestmark = needs_bubbles

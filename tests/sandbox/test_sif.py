@@ -38,8 +38,11 @@ from sfumato.core.outputs import read_outputs, read_said
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxLimits, TrialJob
 from sfumato.dice import SystemDice
-from sfumato.sandbox import Bubblewrap, Environments, environment, layers
+from sfumato.sandbox import layers
 from sfumato.sandbox import squash as squashes
+from sfumato.sandbox.bubblewrap import Bubblewrap
+from sfumato.sandbox.environment import environment
+from sfumato.sandbox.environments import Environments
 from sfumato.sandbox.sif import part_of
 
 COMMAND = squashes.command

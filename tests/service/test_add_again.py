@@ -11,14 +11,14 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.app import OpenVault
+from sfumato.core.access import Caller
 from sfumato.core.card import read_card
 from sfumato.core.ports import Listing
 from sfumato.faces.upload_desk import added
-from sfumato.services.access import Caller
-from sfumato.services.data_sets import DataSets
 from sfumato.services.data_sets.card_text import card_text
-from sfumato.services.jobs import ADD, Job
-from sfumato.wire import json_text
+from sfumato.services.data_sets.data_sets import DataSets
+from sfumato.services.jobs.jobs import ADD, Job
+from sfumato.wire.json_text import json_text
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 OWNER = Caller("owner", frozenset({"read", "ask", "own"}))

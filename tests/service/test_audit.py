@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from served import Service, served
-from sfumato.services.audit import check_sheet
+from sfumato.services.audit.check import check_sheet
 from vaults import patients_vault, run
 
 SQL = "SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip"

@@ -14,9 +14,9 @@ from starlette.types import Message, Receive, Send
 
 from peopled import peopled_vault, strays
 from served import Service, served
+from sfumato.core.refusal import Refused
 from sfumato.faces.http.bodies import MOST, SHARE, SMALL, Bodies
 from sfumato.faces.http.guard import Limits, Place
-from sfumato.wire import Refused
 
 MB = 1024 * 1024
 HERE, THERE = "127.0.0.1", "127.0.0.2"

@@ -28,7 +28,7 @@ from peopled import ROLES, invite_all, peopled_vault
 from served import PASSWORD, Service, served
 from sfumato.faces.console.routes import PAGES
 from sfumato.faces.console.session import csrf_of
-from sfumato.wire import json_text
+from sfumato.wire.json_text import json_text
 from surveys import design
 
 ROWS = ("tables", "people", "spill", "streams", "incoming", "runs")  # where rows may lie

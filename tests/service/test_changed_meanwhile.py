@@ -11,8 +11,9 @@ import pytest
 import sfumato
 from sfumato import Refused
 from sfumato.app import OpenVault
+from sfumato.core.access import Caller
 from sfumato.core.service_ports import Passwords
-from sfumato.services.access import Access, Caller
+from sfumato.services.access.access import Access
 from vaults import make_vault
 
 PASSWORD, OTHER = "soft edges, no outline", "another pass word"

@@ -15,8 +15,8 @@ import sfumato
 from ledgers import SetClock
 from served import Service, served
 from sfumato import Refused
-from sfumato.services.access import Caller, User
-from sfumato.wire import json_text
+from sfumato.core.access import Caller, User
+from sfumato.wire.json_text import json_text
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 OVER = ("done", "failed", "cancelled")

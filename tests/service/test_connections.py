@@ -20,7 +20,7 @@ from sfumato import Refused
 from sfumato.core.connection import read_table
 from sfumato.engines.postgres_tables import PostgresTables
 from sfumato.services.connections.connections import LARGEST
-from sfumato.wire import json_text
+from sfumato.wire.json_text import json_text
 from vaults import card, make_vault, run
 
 SECRET = "sesame-7919-canary"  # noqa: S105  # of nobody but these tests, in every address

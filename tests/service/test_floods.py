@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 import sfumato
 from scripted import ScriptedEngine
 from sfumato.app import OpenVault
+from sfumato.core.access import Caller
 from sfumato.core.measure import Cells, Measure
+from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.faces.line.door_end import DoorEnd
 from sfumato.faces.line.edge_end import Answered, Line
 from sfumato.faces.line.tally import Tally, to_nowhere
 from sfumato.faces.line.turns import Most, Turns
-from sfumato.services.access import Caller
-from sfumato.wire import Refused
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 FLOOD = 52  # two at work and fifty that wait

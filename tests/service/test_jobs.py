@@ -18,10 +18,9 @@ import pytest
 import sfumato
 from served import Service, served
 from sfumato import Refused
+from sfumato.core.access import Caller
 from sfumato.faces.line.telling import OF_ONE_USER
-from sfumato.services.access import Caller
-from sfumato.services.jobs import ASK
-from sfumato.services.jobs.jobs import OPEN
+from sfumato.services.jobs.jobs import ASK, OPEN
 from vaults import patients_vault
 
 AT = "/v1/data-sets/patients"

@@ -13,9 +13,8 @@ import sfumato
 from service.test_matrix import MATRIX
 from sfumato import Refused
 from sfumato.app import OpenVault
-from sfumato.services.access import Caller
-from sfumato.wire import BY_VERB, ROUTES
-from sfumato.wire.routes import COMMON
+from sfumato.core.access import Caller
+from sfumato.wire.routes import BY_VERB, COMMON, ROUTES
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 
 ODD: tuple[object, ...] = (

@@ -10,7 +10,7 @@ import pytest
 
 import sfumato
 from served import PASSWORD, Service, served
-from sfumato.wire import BY_VERB, COMMON, ROUTES
+from sfumato.wire.routes import BY_VERB, COMMON, ROUTES
 from surveys import design
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 

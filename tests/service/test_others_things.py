@@ -14,7 +14,7 @@ import pytest
 
 import sfumato
 from served import Service, served
-from sfumato.wire import BY_VERB
+from sfumato.wire.routes import BY_VERB
 from surveys import design
 from vaults import PATIENTS_CARD, card, make_vault, write_patients
 

@@ -16,8 +16,9 @@ import pytest
 
 import sfumato
 from served import PASSWORD, Service, served
+from sfumato.core.refusal import Refused
 from sfumato.faces.line.turns import Most, Turns
-from sfumato.wire import Refused, read_json
+from sfumato.wire.json_text import read_json
 from vaults import PATIENTS_CARD, card, make_vault, patients_vault, write_csv, write_patients
 
 SQL = "SELECT COUNT(*) AS n FROM patients WHERE age > {age}"

@@ -21,9 +21,9 @@ from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.postgres_child import Held
 from sfumato.faces.line.door_end import HEAVY, REPORT, SHEET, TELLING, TENSORS
 from sfumato.faces.line.tally import TIMED, UNWRITTEN, Tally, to_nowhere
-from sfumato.services.health import Readiness
 from sfumato.services.health import readiness as readiness_module
-from sfumato.wire import ROUTES
+from sfumato.services.health.readiness import Readiness
+from sfumato.wire.routes import ROUTES
 from vaults import PATIENTS_CARD, make_vault, open_with, write_patients
 
 

@@ -25,7 +25,7 @@ from sfumato.client import remote, replies
 from sfumato.client.asynchronous import AsyncDataSet
 from sfumato.client.shown import HandedIn
 from sfumato.client.vault import DataSet
-from sfumato.wire import BY_VERB, ROUTES
+from sfumato.wire.routes import BY_VERB, ROUTES
 from vaults import PATIENTS_CARD, SFUMATO, patients_vault, write_patients
 
 SQL = "SELECT zip, COUNT(*) AS n FROM patients GROUP BY zip"

@@ -14,7 +14,7 @@ import pytest
 import sfumato
 from peopled import WIDE
 from served import Service, start
-from sfumato.services.access import Caller
+from sfumato.core.access import Caller
 from vaults import card, write_patients
 
 USERS: Final = tuple(f"user{number}" for number in range(6))

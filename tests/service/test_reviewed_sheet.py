@@ -14,7 +14,7 @@ import sfumato
 from bare import lay_bare
 from sfumato.app import OpenVault
 from sfumato.client.airlock import Files
-from sfumato.services.audit import check_files, check_sheet
+from sfumato.services.audit.check import check_files, check_sheet
 from vaults import card, make_vault, run, write_csv
 
 CARD = """

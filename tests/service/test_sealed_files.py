@@ -8,11 +8,11 @@ import pytest
 
 from sfumato import Refused
 from sfumato.clock import SystemClock
+from sfumato.core.access import Caller
 from sfumato.core.airlock import Held
 from sfumato.core.at_rest import MARK, PIECE, AtRest
 from sfumato.dice import SystemDice
-from sfumato.services.access import Caller
-from sfumato.services.uploads import Uploads
+from sfumato.services.uploads.uploads import Uploads
 from sfumato.stores.airlock import FileAirlock
 from sfumato.stores.ballot_keys import FileBallotKeys
 from sfumato.stores.drafts import FileDrafts

@@ -11,7 +11,7 @@ from processes import PATIENCE_S, children
 from sealed import image, lies_open, make_sealed, memory
 from served import Service, served
 from sfumato.core.at_rest import MARK
-from sfumato.wire import json_text
+from sfumato.wire.json_text import json_text
 from vaults import PATIENTS_CARD, card, write_patients
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sfumato.app import OpenVault
-from sfumato.services.audit import check_sheet
+from sfumato.services.audit.check import check_sheet
 from vaults import open_with, write_csv
 
 CARD = """

@@ -20,8 +20,8 @@ from sfumato.client.respondent import Prepared, shown
 from sfumato.core.access import Caller
 from sfumato.core.account import Entry
 from sfumato.core.survey_ports import Ballot, SurveyStore, Taken
-from sfumato.services.surveys import Sent
 from sfumato.services.surveys.codes import code_digest
+from sfumato.services.surveys.sent import Sent
 from surveys import DICE, TRUTHS, day, design, device
 from vaults import make_vault
 

@@ -15,13 +15,13 @@ import sfumato
 from ledgers import SetClock
 from sfumato import Refused
 from sfumato.app import OpenVault
+from sfumato.core.access import Caller
 from sfumato.faces.line.door_end import DoorEnd, _Known
 from sfumato.faces.line.edge_end import Answered
 from sfumato.faces.line.frames import Frame
 from sfumato.faces.line.tally import Tally, to_nowhere
 from sfumato.faces.line.telling import OF_ONE_USER, check_listeners, told
-from sfumato.services.access import Access, Caller
-from sfumato.services.access.access import MOST_TOKENS
+from sfumato.services.access.access import MOST_TOKENS, Access
 from sfumato.services.access.admission import REMEMBERED_S
 from vaults import make_vault
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfumato.core.refusal import Bug
 from sfumato.faces.line.threads import Threads
 from sfumato.faces.line.turns import Most, Turns
-from sfumato.wire import Bug, json_text
-from sfumato.wire.json_text import _spelled
+from sfumato.wire.json_text import _spelled, json_text
 
 texts = st.text(max_size=5)
 numbers = st.one_of(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sfumato import Refused
+from sfumato.core.access import Caller
 from sfumato.dice import SystemDice
-from sfumato.services.access import Caller
-from sfumato.services.uploads import Uploads
+from sfumato.services.uploads.uploads import Uploads
 
 ADA, BOB = (Caller(name, frozenset({"own"})) for name in ("ada", "bob"))
 

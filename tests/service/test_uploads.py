@@ -16,7 +16,7 @@ import pytest
 
 import sfumato
 from served import Service, served
-from sfumato.wire import json_text
+from sfumato.wire.json_text import json_text
 from vaults import PATIENTS_CARD, card, make_vault, write_csv, write_patients
 
 OVER = ("done", "failed", "cancelled")

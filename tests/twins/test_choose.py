@@ -18,8 +18,9 @@ from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
-from sfumato.door import Asker, Door, Order, choose
+from sfumato.door.choose import choose
 from sfumato.door.locks.dp import LARGEST, blurred, farthest
+from sfumato.door.release import Asker, Door, Order
 from sfumato.lab.audit import audit
 from sfumato.lab.audit.shipped import Bytes
 from sfumato.plan.distances import Candidate, Distances, make_distances

@@ -22,8 +22,9 @@ from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.core.twins.seeded import Seeded
-from sfumato.door import Asker, Door, Order, misfit
 from sfumato.door.locks.dp import apart
+from sfumato.door.misfit import misfit
+from sfumato.door.release import Asker, Door, Order
 from sfumato.lab.audit import audit
 from sfumato.lab.audit.shipped import Bytes
 from sfumato.plan.distances import Candidate

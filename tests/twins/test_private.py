@@ -19,8 +19,8 @@ from sfumato.core.compose import rho_within
 from sfumato.core.loss import PureEvent, debt_of
 from sfumato.core.twins.categories import coded
 from sfumato.core.twins.device import unmerged
-from sfumato.door import Asker
 from sfumato.door.locks.crowd import hand_out
+from sfumato.door.release import Asker
 from sfumato.services.twins.measured import AtTheDoor, price_of
 from vaults import PATIENTS_CARD, card, make_vault, open_with, run, write_csv, write_patients
 

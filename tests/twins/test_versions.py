@@ -12,7 +12,7 @@ import pytest
 from sfumato import Refused
 from sfumato.app import OpenVault
 from sfumato.core.twins.device import unmerged
-from sfumato.door import Asker
+from sfumato.door.release import Asker
 from sfumato.services.twins.counted import counted_tables, most_events
 from sfumato.services.twins.measured import AtTheDoor, price_of
 from vaults import card, open_with, write_csv

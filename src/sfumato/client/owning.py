@@ -19,7 +19,8 @@ from sfumato.client.terms import Json
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
 from sfumato.core.rows_text import of_values
-from sfumato.wire import read_connection, read_refusal
+from sfumato.wire.connection import read_connection
+from sfumato.wire.shapes import read_refusal
 
 PAUSE_S: Final = 0.5
 OVER: Final = ("done", "failed", "cancelled")

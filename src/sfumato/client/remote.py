@@ -28,7 +28,9 @@ from sfumato.client.shown import AddReport
 from sfumato.client.terms import Json, Number, named_terms, no_term_of
 from sfumato.client.vault import Vault
 from sfumato.core.refusal import Refused
-from sfumato.wire import BY_VERB, WIRE, bad_request, json_text, read_refusal
+from sfumato.wire.json_text import bad_request, json_text
+from sfumato.wire.routes import BY_VERB, WIRE
+from sfumato.wire.shapes import read_refusal
 
 TIMEOUT_S: Final = 300.0  # an answer may wait its turn
 PAUSES_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)

@@ -39,7 +39,7 @@ from sfumato.client.terms import (
 )
 from sfumato.client.twin import Twin
 from sfumato.core.refusal import Refused
-from sfumato.wire import read_refusal
+from sfumato.wire.shapes import read_refusal
 
 NAMED: Final = 20  # data sets that a refusal names
 

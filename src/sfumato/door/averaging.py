@@ -20,7 +20,7 @@ from sfumato.core.federation import Agreement
 from sfumato.core.ports import IntegerArray
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
-from sfumato.core.secure import Participant
+from sfumato.core.secure.participant import Participant
 from sfumato.door.accounts import data_set_account, left_to_pay
 from sfumato.door.diary import answer_text, not_dp_json, shown
 from sfumato.door.ledger import NOT_DP, Ledger, question_failed, question_frozen

@@ -33,7 +33,7 @@ from sfumato.plan.price import Priced
 from sfumato.plan.reckon import reckon
 from sfumato.plan.reckoning import Reckoning
 from sfumato.plan.totals import rows_of_totals
-from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.table import verb_of
 from sfumato.plan.verbs.verb import Estimate, Integers, NoisyPart
 
 _Column = tuple[list[Any], list[Any], list[Any]]  # values, std, intervals: released JSON

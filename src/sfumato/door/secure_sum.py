@@ -20,7 +20,7 @@ from sfumato.core.loss import Event, debt_of
 from sfumato.core.ports import Dice, Engine, IntegerArray
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
-from sfumato.core.secure import Participant
+from sfumato.core.secure.participant import Participant
 from sfumato.core.windows import spent_in_all
 from sfumato.door.accounts import debtors, exceeded, left_to_pay
 from sfumato.door.diary import answer_text, not_dp_json, shown

@@ -18,11 +18,11 @@ from sfumato.core.card import Card
 from sfumato.core.expression import Json, spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.filters import accepts
-from sfumato.core.learning import LearnEngine, LearnOrder
+from sfumato.core.learning.order import LearnEngine, LearnOrder
 from sfumato.core.loss import debt_of
 from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Refused
-from sfumato.core.secure import Participant
+from sfumato.core.secure.participant import Participant
 from sfumato.core.windows import spent_in_all
 from sfumato.door.accounts import debtors, left_to_pay
 from sfumato.door.diary import not_dp_json

@@ -14,7 +14,7 @@ from typing import Final
 from sfumato.core.add_report import read_report
 from sfumato.core.crowd.coded import Table
 from sfumato.core.crowd.reader import ReadOrder
-from sfumato.core.learning import LearnOrder
+from sfumato.core.learning.order import LearnOrder
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.ports import (
     START,

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.learning import (
-    Coins,
-    Field,
-    LearnOrder,
+from sfumato.core.learning.coins import Coins
+from sfumato.core.learning.front import entered, packed, read_front
+from sfumato.core.learning.lesson import CLASSES, MOST_CELLS
+from sfumato.core.learning.network import (
+    SUM_BITS,
+    Inputs,
     Network,
+    Numbers,
     People,
     Walk,
     Weights,
-    read_front,
     unpacked,
 )
-from sfumato.core.learning.front import entered, packed
-from sfumato.core.learning.lesson import CLASSES, MOST_CELLS
-from sfumato.core.learning.network import SUM_BITS, Inputs, Numbers
+from sfumato.core.learning.order import Field, LearnOrder
 from sfumato.engines.frames import Header
 from sfumato.plan.lower_from import table_name
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from sfumato.core.access import Caller
 from sfumato.faces.body import Body, count_of, text_of, text_or
-from sfumato.services.access import Caller
-from sfumato.wire import Json
+from sfumato.wire.shapes import Json
 
 if TYPE_CHECKING:
     from sfumato.faces.desk import Desk

@@ -10,12 +10,14 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final
 
+from sfumato.core.access import Caller
+from sfumato.core.refusal import Refused
+from sfumato.door.release import Begun, Release
 from sfumato.faces.body import Body
 from sfumato.faces.desk import Desk
 from sfumato.faces.job_desk import asked_of, release_json
-from sfumato.services.access import Caller
-from sfumato.services.queries import Asked, Begun, Release
-from sfumato.wire import Json, Refused
+from sfumato.services.queries.queries import Asked
+from sfumato.wire.shapes import Json
 
 ASKED: Final = "ask"  # the verb
 

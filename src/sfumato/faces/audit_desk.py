@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from sfumato.core.access import Caller
+from sfumato.core.refusal import Refused
 from sfumato.faces.body import Body, count_of, text_of
-from sfumato.services.access import Caller
-from sfumato.services.audit import Audit
-from sfumato.services.queries import Queries
-from sfumato.wire import Json, Refused, bad_request
+from sfumato.services.audit.audit import Audit
+from sfumato.services.queries.queries import Queries
+from sfumato.wire.json_text import bad_request
+from sfumato.wire.shapes import Json
 
 NEWEST: Final = 10**17
 

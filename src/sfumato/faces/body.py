@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sfumato.wire import bad_request
+from sfumato.wire.json_text import bad_request
 
 Body = Mapping[str, object]
 

@@ -8,11 +8,13 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sfumato.core.access import Caller
+from sfumato.core.ports import Described
 from sfumato.faces.body import Body, text_of
-from sfumato.services.access import Caller
-from sfumato.services.data_sets import Described, proposed_card
-from sfumato.services.uploads import Upload
-from sfumato.wire import Json, read_connection
+from sfumato.services.data_sets.proposed import proposed_card
+from sfumato.services.uploads.uploads import Upload
+from sfumato.wire.connection import read_connection
+from sfumato.wire.shapes import Json
 
 if TYPE_CHECKING:
     from sfumato.faces.desk import Desk

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from sfumato.core.access import Caller
+from sfumato.core.refusal import Bug, Refused
 from sfumato.faces import audit_desk, stream_desk, twin_desk
 from sfumato.faces.airlock_desk import AIRLOCK_VERBS
 from sfumato.faces.body import Body, count_of, flag_of, optional_texts, text_of, texts_of
@@ -16,22 +18,26 @@ from sfumato.faces.pipeline_desk import PIPELINE_VERBS
 from sfumato.faces.site_desk import SITE_VERBS
 from sfumato.faces.survey_desk import OPEN_SURVEY_VERBS, SURVEY_VERBS
 from sfumato.faces.upload_desk import UPLOAD_VERBS
-from sfumato.services.access import Access, Caller
-from sfumato.services.airlock import Airlock
-from sfumato.services.audit import Audit
-from sfumato.services.connections import Connections
-from sfumato.services.data_sets import DataSets
-from sfumato.services.federated import Sites
-from sfumato.services.health import Readiness
-from sfumato.services.jobs import Jobs
-from sfumato.services.pipelines import Pipelines
-from sfumato.services.policy import Caps, Confirmations, Policy
-from sfumato.services.queries import Queries
-from sfumato.services.streams import Streams
-from sfumato.services.surveys import Surveys
-from sfumato.services.twins import PrivateTwins, Twins
-from sfumato.services.uploads import Uploads
-from sfumato.wire import BY_VERB, VERSION, WIRE, Bug, Json, Refused
+from sfumato.services.access.access import Access
+from sfumato.services.airlock.airlock import Airlock
+from sfumato.services.audit.audit import Audit
+from sfumato.services.connections.connections import Connections
+from sfumato.services.data_sets.data_sets import DataSets
+from sfumato.services.federated.sites import Sites
+from sfumato.services.health.readiness import Readiness
+from sfumato.services.jobs.jobs import Jobs
+from sfumato.services.pipelines.pipelines import Pipelines
+from sfumato.services.policy.caps import Caps
+from sfumato.services.policy.confirmations import Confirmations
+from sfumato.services.policy.policy import Policy
+from sfumato.services.queries.queries import Queries
+from sfumato.services.streams.streams import Streams
+from sfumato.services.surveys.surveys import Surveys
+from sfumato.services.twins.private import PrivateTwins
+from sfumato.services.twins.twins import Twins
+from sfumato.services.uploads.uploads import Uploads
+from sfumato.wire.routes import BY_VERB, VERSION, WIRE
+from sfumato.wire.shapes import Json
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,15 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from sfumato.core.access import Caller
+from sfumato.core.refusal import Refused
+from sfumato.door.release import Release
 from sfumato.faces.body import Body, text_of
 from sfumato.faces.upload_desk import added, cleared
-from sfumato.services.access import Caller
-from sfumato.services.jobs import ADD, ASK, Job
-from sfumato.services.queries import Asked, Release
-from sfumato.wire import Json, Refused, json_text, read_ask_shape, read_json, refusal_shape
+from sfumato.services.jobs.jobs import ADD, ASK, Job
+from sfumato.services.queries.queries import Asked
+from sfumato.wire.json_text import json_text, read_json
+from sfumato.wire.shapes import Json, read_ask_shape, refusal_shape
 
 if TYPE_CHECKING:
     from sfumato.faces.desk import Desk

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sfumato.core.access import Caller
+from sfumato.core.refusal import Refused
 from sfumato.faces.desk import Desk
 from sfumato.faces.job_desk import finished_here
-from sfumato.services.access import Caller
-from sfumato.wire import BY_VERB, Json, Refused, bad_request, refusal_shape
+from sfumato.wire.json_text import bad_request
+from sfumato.wire.routes import BY_VERB
+from sfumato.wire.shapes import Json, refusal_shape
 
 JOBS = ("begin", "add")  # verbs that give a job, which this process works on itself
 

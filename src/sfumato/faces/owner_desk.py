@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from sfumato.core.access import Caller
 from sfumato.faces.body import Body, flag_of, text_of, text_or
-from sfumato.services.access import Caller
-from sfumato.services.policy import CapAsked, check_second
-from sfumato.wire import Json, read_number
+from sfumato.services.policy.caps import CapAsked, check_second
+from sfumato.wire.shapes import Json, read_number
 
 if TYPE_CHECKING:
     from sfumato.faces.desk import Desk

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from sfumato.core.access import Caller
 from sfumato.faces.body import Body, text_of
-from sfumato.services.access import Caller
-from sfumato.services.pipelines import Asked
-from sfumato.wire import Json, bad_request
+from sfumato.services.pipelines.pipelines import Asked
+from sfumato.wire.json_text import bad_request
+from sfumato.wire.shapes import Json
 
 if TYPE_CHECKING:
     from sfumato.faces.desk import Desk

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
+from sfumato.core.access import Caller
 from sfumato.faces.body import Body, count_of, flag_of, text_of
-from sfumato.services.access import Caller
-from sfumato.services.federated import MOST_NUMBER, STAGES, Asked, Said
-from sfumato.wire import Json, bad_request, read_number
+from sfumato.services.federated.sites import STAGES, Asked
+from sfumato.services.federated.tensors import MOST_NUMBER, Said
+from sfumato.wire.json_text import bad_request
+from sfumato.wire.shapes import Json, read_number
 
 if TYPE_CHECKING:
     from sfumato.faces.desk import Desk

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sfumato.core.access import Caller
 from sfumato.faces.body import Body, count_of, text_of
-from sfumato.services.access import Caller
-from sfumato.services.streams import Opening, Streams
-from sfumato.wire import Json
+from sfumato.services.streams.streams import Opening, Streams
+from sfumato.wire.shapes import Json
 
 
 def show(streams: Streams, caller: Caller, body: Body) -> Json:

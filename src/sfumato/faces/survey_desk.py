@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from sfumato.core.access import Caller
+from sfumato.core.refusal import Refused
 from sfumato.faces.body import Body, count_of, optional_texts, text_of
-from sfumato.services.access import Caller
-from sfumato.services.surveys import Sent, Surveys
-from sfumato.wire import Json, Refused
+from sfumato.services.surveys.sent import Sent
+from sfumato.services.surveys.surveys import Surveys
+from sfumato.wire.shapes import Json
 
 if TYPE_CHECKING:
     from sfumato.faces.desk import Desk

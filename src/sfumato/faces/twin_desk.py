@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from sfumato.core.access import Caller
 from sfumato.faces.body import Body, count_of, optional_texts, text_of, text_or
-from sfumato.services.access import Caller
-from sfumato.services.twins import Bought, PrivateTwins, Twins, Wanted
-from sfumato.wire import Json
-from sfumato.wire.shapes import read_number
+from sfumato.services.twins.private import Bought, PrivateTwins
+from sfumato.services.twins.twins import Twins, Wanted
+from sfumato.wire.shapes import Json, read_number
 
 
 def schema(twins: Twins, caller: Caller, body: Body) -> Json:

@@ -7,19 +7,14 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from sfumato.core.access import Caller, User
+from sfumato.core.refusal import Refused
 from sfumato.faces.body import Body, text_of
 from sfumato.faces.connection_desk import fetched, name_of, proposal
-from sfumato.services.access import Caller, User
-from sfumato.services.data_sets import Source
-from sfumato.services.jobs import ADD, CANCELLED, FAILED, WAITING, Job
-from sfumato.wire import (
-    Json,
-    Refused,
-    bad_request,
-    json_text,
-    read_card_shape,
-    read_json,
-)
+from sfumato.services.data_sets.source import Source
+from sfumato.services.jobs.jobs import ADD, CANCELLED, FAILED, WAITING, Job
+from sfumato.wire.json_text import bad_request, json_text, read_json
+from sfumato.wire.shapes import Json, read_card_shape
 
 if TYPE_CHECKING:
     from sfumato.faces.desk import Desk

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.core.secure import PeopleGrid
+from sfumato.core.secure.rounding import PeopleGrid
 from sfumato.federated.admission import check, entered
 from sfumato.federated.frames import malformed
 from sfumato.federated.layers import LEARNT

@@ -19,7 +19,7 @@ from sfumato.core.question import (
 )
 from sfumato.plan.plan import Bounded, Plan
 from sfumato.plan.price import Priced, Selection
-from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.table import verb_of
 from sfumato.plan.verbs.verb import Mechanism
 from sfumato.plan.words import condition_in_words, expr_in_words
 

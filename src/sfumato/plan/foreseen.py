@@ -15,7 +15,7 @@ from sfumato.plan.plan import Plan
 from sfumato.plan.reckon import interval_of
 from sfumato.plan.reckoning import Reckoning
 from sfumato.plan.totals import Rows, totals_in
-from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.table import verb_of
 from sfumato.plan.verbs.verb import Asked, Mechanism, NoisyPart, Part
 
 

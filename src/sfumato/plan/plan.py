@@ -42,7 +42,7 @@ from sfumato.plan.sizes import check_physical
 from sfumato.plan.split import wanted_of, weights_of
 from sfumato.plan.tables import check_called, view_of
 from sfumato.plan.typed import plainly_typed, typed
-from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.table import verb_of
 from sfumato.plan.verbs.verb import Asked, Part
 
 MAX_TOTAL: Final = 2**62  # no sum, even of every row at its bound, may pass this

@@ -41,7 +41,7 @@ from sfumato.plan.earlier import Earlier
 from sfumato.plan.foreseen import margin_of_formula
 from sfumato.plan.plan import Bounded, Plan
 from sfumato.plan.public_keys import public_instead
-from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.table import verb_of
 from sfumato.plan.verbs.verb import Mechanism
 from sfumato.plan.words import expr_in_words
 

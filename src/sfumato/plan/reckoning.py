@@ -25,9 +25,9 @@ from sfumato.plan.plan import Plan
 from sfumato.plan.public_ranges import public_range
 from sfumato.plan.smooth import SmoothParts
 from sfumato.plan.totals import Rows
-from sfumato.plan.verbs import verb_of
 from sfumato.plan.verbs.choice import bounds_of_choice
 from sfumato.plan.verbs.ranges import Range
+from sfumato.plan.verbs.table import verb_of
 from sfumato.plan.verbs.taylor import BOX
 from sfumato.plan.verbs.verb import Estimate, Floats, NoisyPart
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sfumato.core.expression import Expr, Predicate, Ref, Total, walk
 from sfumato.core.question import Aggregate, Formula, Question
 from sfumato.core.refusal import Refused
-from sfumato.plan.verbs import verb_of
+from sfumato.plan.verbs.table import verb_of
 from sfumato.plan.verbs.verb import Floats
 
 Columns = Mapping[str, Sequence[object]]

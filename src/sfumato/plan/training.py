@@ -19,17 +19,17 @@ from sfumato.core.card import Card
 from sfumato.core.columns import Column
 from sfumato.core.expression import Json, spelled
 from sfumato.core.federation import Agreement
-from sfumato.core.learning import Coins, Field, Lesson
-from sfumato.core.learning.coins import most_below
-from sfumato.core.learning.lesson import CLASSES, MOST_SIZE, MOST_WIDTH, bad_lesson
+from sfumato.core.learning.coins import Coins, most_below
+from sfumato.core.learning.lesson import CLASSES, MOST_SIZE, MOST_WIDTH, Lesson, bad_lesson
 from sfumato.core.learning.network import Network
-from sfumato.core.learning.order import LearnOrder
+from sfumato.core.learning.order import Field, LearnOrder
 from sfumato.core.loss import ApproximateEvent
 from sfumato.core.noise import skellam
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure import DitheredGrid, Grid, NoisySum, noisy_sum_for
-from sfumato.core.secure.dithered import MOST_UNITS, UNIT_BITS
+from sfumato.core.secure.dithered import MOST_UNITS, UNIT_BITS, DitheredGrid
+from sfumato.core.secure.private import NoisySum, noisy_sum_for
+from sfumato.core.secure.rounding import Grid
 from sfumato.core.secure.terms import MOST_BITS
 
 FORMAT: Final = "training-at-sites/1"

@@ -9,9 +9,8 @@ import pytest
 from scipy.stats import binom
 
 from chance import SeededDice
-from sfumato.core.learning import Coins
 from sfumato.core.learning import coins as coins_
-from sfumato.core.learning.coins import KEY_BYTES, most_below
+from sfumato.core.learning.coins import KEY_BYTES, Coins, most_below
 from sfumato.core.refusal import Bug
 
 PEOPLE = 200_000

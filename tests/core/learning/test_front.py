@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from sfumato.core.learning import network as network_module
-from sfumato.core.learning import read_front
 from sfumato.core.learning.front import (
     MOST_ADDED,
     MOST_PATCH,
@@ -24,6 +23,7 @@ from sfumato.core.learning.front import (
     Front,
     Opening,
     Table,
+    read_front,
 )
 from sfumato.core.learning.network import SUM_BITS, Network, Numbers, People, Walk
 from sfumato.core.learning.passing import Backs, passed

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from sfumato.core.learning import network as network_module
-from sfumato.core.learning import unpacked
 from sfumato.core.learning.network import (
     SUM_BITS,
     Network,
@@ -21,6 +20,7 @@ from sfumato.core.learning.network import (
     Weights,
     _shortened,
     inputs_of,
+    unpacked,
 )
 from sfumato.core.refusal import Refused
 

@@ -9,7 +9,7 @@ import pytest
 
 from chance import SeededDice
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure import DitheredGrid
+from sfumato.core.secure.dithered import DitheredGrid
 from sfumato.core.secure.rounding import squared_norm
 
 SIZE = 400

@@ -11,7 +11,7 @@ from chance import SeededDice
 from secure_rounds import Round, key_of
 from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
-from sfumato.core.secure import Participant
+from sfumato.core.secure.participant import Participant
 
 
 def resumed(play: Round, name: str, dice: Dice) -> Participant:

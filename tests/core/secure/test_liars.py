@@ -12,9 +12,11 @@ import pytest
 
 from secure_rounds import CONVENER, STAGES, Round, key_of, public
 from sfumato.core.refusal import Refused
-from sfumato.core.secure import Collector, Member, Participant, Terms, Trust, sharing, terms_for
+from sfumato.core.secure import sharing
+from sfumato.core.secure.collector import Collector
 from sfumato.core.secure.frames import pack, unpack
-from sfumato.core.secure.terms import invitation, signed
+from sfumato.core.secure.participant import Participant
+from sfumato.core.secure.terms import Member, Terms, Trust, invitation, signed, terms_for
 
 KINDS = dict(zip(STAGES, ("keys", "shares", "masked", "agreement", "revealed"), strict=True))
 

@@ -16,11 +16,21 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secure_rounds import CONVENER, Integers, Round, public, shares_in
 from sfumato.core.refusal import Refused
-from sfumato.core.secure import Collector, Member, Terms, Trust, sharing, terms_for
+from sfumato.core.secure import sharing
+from sfumato.core.secure.collector import Collector
 from sfumato.core.secure.frames import pack, unpack
 from sfumato.core.secure.masks import add_mask, own_key, reduced, take_mask, to_signed, word_type
 from sfumato.core.secure.participant import keys_in, pair_key
-from sfumato.core.secure.terms import accepted, fewest_neighbours, invitation, shares_needed
+from sfumato.core.secure.terms import (
+    Member,
+    Terms,
+    Trust,
+    accepted,
+    fewest_neighbours,
+    invitation,
+    shares_needed,
+    terms_for,
+)
 
 
 def ring_of(

@@ -12,7 +12,8 @@ from chance import SeededDice
 from secure_rounds import Round
 from sfumato.core.noise import skellam
 from sfumato.core.refusal import Bug
-from sfumato.core.secure import Grid, NoisySum, noisy_sum_for
+from sfumato.core.secure.private import NoisySum, noisy_sum_for
+from sfumato.core.secure.rounding import Grid
 
 DELTA = Fraction(1, 10**5)
 

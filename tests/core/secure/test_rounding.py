@@ -13,8 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from chance import ScriptedDice, SeededDice
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure import Grid, PeopleGrid
-from sfumato.core.secure.rounding import squared_norm
+from sfumato.core.secure.rounding import Grid, PeopleGrid, squared_norm
 
 GRID = Grid(clip=Fraction(1), steps=100, size=4)
 

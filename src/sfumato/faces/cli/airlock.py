@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from sfumato.client.airlock import Files
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.shell import Shell, command, number, text_of, working
-from sfumato.wire import Json, Refused
+from sfumato.wire.shapes import Json
 
 NOTE = "Computed from real rows without noise: show it to nobody."
 

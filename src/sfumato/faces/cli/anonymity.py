@@ -11,6 +11,7 @@ from typing import Any, TextIO
 import click
 
 from sfumato.client.plot import check_picture
+from sfumato.core.refusal import Refused
 from sfumato.core.rows_text import write_rows
 from sfumato.faces.cli.anonymity_picture import risk_and_loss
 from sfumato.faces.cli.anonymity_words import (
@@ -32,7 +33,6 @@ from sfumato.services.anonymity import (
     read_taxonomy,
     rules_toml,
 )
-from sfumato.wire import Refused
 
 
 @click.group("anonymity")

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.shell import REFUSED, Shell, command
-from sfumato.wire import Refused
 
 
 @click.command("audit")

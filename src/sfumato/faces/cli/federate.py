@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import click
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.researcher import answer_shape
 from sfumato.faces.cli.shell import F, Shell, command, number, working
 from sfumato.faces.cli.signing import token_for
 from sfumato.temporary import temporary_folder
-from sfumato.wire import Json, Refused
+from sfumato.wire.shapes import Json
 
 
 @click.group("federate")

@@ -9,6 +9,7 @@ import click
 from sfumato.client import DataSet
 from sfumato.client.plot import check_picture
 from sfumato.client.terms import Number
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.shell import Shell, command, number, working
 from sfumato.lab.attacks import attack, attacks
 from sfumato.lab.attacks.averaging import average
@@ -17,7 +18,6 @@ from sfumato.lab.bounds import all_against_ours
 from sfumato.lab.means import means_so_far
 from sfumato.lab.probe import Probe
 from sfumato.lab.target import Opened
-from sfumato.wire import Refused
 
 
 @click.command("attack")

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from sfumato.client.text import table_text
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.shell import REFUSED, Shell, command, number, working
-from sfumato.wire import Refused, refusal_shape
+from sfumato.wire.shapes import refusal_shape
 
 
 @click.group("ledger", invoke_without_command=True)

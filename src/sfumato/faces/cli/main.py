@@ -10,7 +10,7 @@ import click
 
 from sfumato.faces.cli.listed import LISTED
 from sfumato.faces.cli.shell import FAULT, REFUSED, App, Shell
-from sfumato.wire import VERSION
+from sfumato.wire.routes import VERSION
 
 
 class Gathered(click.Group):

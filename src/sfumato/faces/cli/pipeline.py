@@ -11,10 +11,11 @@ import click
 from sfumato.client.answer import Answer
 from sfumato.client.shown import BlocksPlan, HandedIn
 from sfumato.client.text import warned
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.environment import environment
 from sfumato.faces.cli.researcher import answer_shape
 from sfumato.faces.cli.shell import Shell, command, number, text_of, working
-from sfumato.wire import Json, Refused
+from sfumato.wire.shapes import Json
 
 
 @click.group("pipeline")

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.pipeline import pipeline
 from sfumato.faces.cli.shell import Shell, command, number
-from sfumato.wire import Json, Refused
+from sfumato.wire.shapes import Json
 
 
 @pipeline.command("rules")

@@ -11,8 +11,8 @@ import click
 from sfumato.client import Answer, DataSet
 from sfumato.client.plot import check_picture
 from sfumato.client.text import table_text
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.shell import Shell, command, number, pairs_of, working
-from sfumato.wire import Refused
 
 
 @click.command("datasets")

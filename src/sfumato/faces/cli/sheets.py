@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from sfumato.client.airlock import RECEIPT
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.shell import REFUSED, Shell, command
-from sfumato.services.audit import check_files, check_receipt, check_sheet
-from sfumato.wire import Refused, refusal_shape
+from sfumato.services.audit.check import check_files, check_receipt, check_sheet
+from sfumato.wire.shapes import refusal_shape
 
 
 @click.command("verify")

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import click
 
 from sfumato.client.text import printable
-from sfumato.wire import Json, Refused, refusal_shape
+from sfumato.core.refusal import Refused
+from sfumato.wire.shapes import Json, refusal_shape
 
 if TYPE_CHECKING:
     from sfumato.services.anonymity import Anonymity
@@ -215,7 +216,7 @@ at_rest_key: Final = click.option(
 
 def number(text: str, name: str) -> Any:
     """Return the exact number that was typed; a text that is none is refused by its name."""
-    from sfumato.services.queries import decimal_of
+    from sfumato.core.budget import decimal_of
 
     return decimal_of(text, name)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.client.text import table_text
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.shell import Shell, working
 from sfumato.lab.audit.canaries import Asked as AtTheDoor
 from sfumato.lab.audit.page import FOUND, HELD, found_row, held_row, page, shape_of
@@ -26,7 +27,6 @@ from sfumato.lab.audit.suite import (
 )
 from sfumato.lab.audit.suite import names as all_names
 from sfumato.temporary import temporary_folder
-from sfumato.wire import Refused
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.shell import Shell, command, working
-from sfumato.wire import Refused
 
 
 @click.command("site")

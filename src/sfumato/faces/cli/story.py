@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.shell import App
 from sfumato.lab import attack_broken_release, attack_private_mean, in_bands, link, uniqueness
 from sfumato.lab.specimens import (
@@ -27,7 +28,6 @@ from sfumato.lab.specimens import (
     read_numbers,
 )
 from sfumato.temporary import temporary_folder
-from sfumato.wire import Refused
 
 COUNT_SICK: Final = "SELECT COUNT(*) AS sick FROM medical WHERE has_rare_disease"
 QUESTIONS: Final = (

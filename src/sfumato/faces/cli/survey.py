@@ -16,9 +16,9 @@ from sfumato.client.kept_device import KeptDevice
 from sfumato.client.promised import promised, summed
 from sfumato.client.respondent import Waiting, proven
 from sfumato.client.text import printable
+from sfumato.core.refusal import Refused
 from sfumato.faces.cli.questionnaire import ask, theirs
 from sfumato.faces.cli.shell import Shell, command, number
-from sfumato.wire import Refused
 
 
 @click.group("survey")

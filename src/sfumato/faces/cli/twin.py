@@ -15,7 +15,7 @@ from sfumato.faces.cli.anonymity_words import leak_lines
 from sfumato.faces.cli.shell import Shell, command, number, working
 from sfumato.services.anonymity import TableFile
 from sfumato.temporary import temporary_folder
-from sfumato.wire import Json
+from sfumato.wire.shapes import Json
 
 
 @click.command("twin")

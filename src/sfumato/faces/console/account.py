@@ -6,10 +6,10 @@ from typing import Final
 
 from starlette.responses import Response
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.console.forms import Form
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Said, Visit
-from sfumato.wire import Refused
 
 
 async def tokens(visit: Visit) -> Response:

@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 from sfumato.faces.console.visit import Visit
 from sfumato.faces.line.edge_end import Answered
 from sfumato.faces.line.telling import EVENTS, NOT_KEPT, check_listeners, told
-from sfumato.wire import read_refusal
+from sfumato.wire.shapes import read_refusal
 
 
 async def followed(visit: Visit, verb: str, params: dict[str, object]) -> Response:

@@ -10,8 +10,9 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.line.leftovers import throw_away
-from sfumato.wire import Refused, bad_request
+from sfumato.wire.json_text import bad_request
 
 LARGEST: Final = 1024 * 1024
 MOST_FIELDS: Final = 2400  # seven of each of 300 columns, and the rest of a card

@@ -6,11 +6,11 @@ from typing import Final
 
 from starlette.responses import Response
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.console.ask import ask_body, ask_page
 from sfumato.faces.console.following import followed
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Said, Visit
-from sfumato.wire import Refused
 
 
 async def begin(visit: Visit) -> Response:

@@ -15,7 +15,7 @@ from sfumato.faces.console.page import Page
 from sfumato.faces.console.picture import drawn_alone, looks, narrowed
 from sfumato.faces.console.visit import Visit, unknown_page, whole_number
 from sfumato.faces.line.turns import Most, Turns
-from sfumato.wire import bad_request
+from sfumato.wire.json_text import bad_request
 
 if TYPE_CHECKING:  # the lab is loaded when its pages are looked at
     from sfumato.lab.exhibits import Exhibit

@@ -9,10 +9,10 @@ from typing import Final
 from starlette.responses import Response
 
 from sfumato.client.shown import AddReport
+from sfumato.core.refusal import Refused
 from sfumato.faces.console.forms import Form
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Visit
-from sfumato.wire import Refused
 
 KINDS: Final = {
     "data-set": "Data set", "people": "People of", "group": "Group", "user": "User",

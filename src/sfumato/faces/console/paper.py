@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from sfumato.faces.console.refusal_words import in_pages
 from sfumato.faces.console.words import FILTERS
-from sfumato.wire import BY_VERB
+from sfumato.wire.routes import BY_VERB
 
 KINDS: Final[Mapping[str, str]] = {
     ".css": "text/css; charset=utf-8",

@@ -6,9 +6,9 @@ from typing import Final
 
 from starlette.responses import Response
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Said, Visit
-from sfumato.wire import Refused
 
 ROLES: Final = (
     ("owner", "adds data sets, signs cards, grants, and asks"),

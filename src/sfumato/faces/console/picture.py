@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 
 from sfumato.client.answer import Answer
 from sfumato.client.chart import PALETTE, spec_of, view_of
+from sfumato.core.refusal import Bug, Refused
 from sfumato.extras import extra_module
-from sfumato.wire import Bug, Refused
 
 Spec = dict[str, Any]  # Any: a Vega-Lite spec
 SHADES: Final = tuple(n / 10 for n in range(10, 0, -1))  # parts of the interval, widest first

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.console import (
     account,
     airlock,
@@ -38,7 +39,8 @@ from sfumato.faces.console.session import UNSAFE, check_csrf, check_origin, toke
 from sfumato.faces.console.visit import NOBODY, Visit, is_known, unknown_page
 from sfumato.faces.line.edge_end import Line
 from sfumato.faces.line.leftovers import throw_away
-from sfumato.wire import STATUS, Refused, refusal_shape
+from sfumato.wire.shapes import refusal_shape
+from sfumato.wire.status import STATUS
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 PAGES: Final[tuple[Page, ...]] = (

@@ -8,9 +8,9 @@ from typing import Final
 from starlette.responses import Response
 
 from sfumato.client.twin import archive
+from sfumato.core.refusal import Refused
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Said, Visit
-from sfumato.wire import Refused
 
 METHODS: Final = ("mst", "aim", "independent")
 

@@ -6,13 +6,14 @@ from typing import Final
 
 from starlette.responses import Response
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.console.forms import Form
 from sfumato.faces.console.guided import HIDDEN, TYPES, card_of, fields_of, file_of, words_of
 from sfumato.faces.console.page import Page
 from sfumato.faces.console.visit import Said, Visit, whole_number
 from sfumato.faces.line.files import send_file
 from sfumato.faces.line.leftovers import throw_away
-from sfumato.wire import STATUS, Refused
+from sfumato.wire.status import STATUS
 
 
 async def choose(visit: Visit) -> Response:

@@ -11,11 +11,15 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.console.forms import Form
 from sfumato.faces.console.paper import Paper
 from sfumato.faces.console.session import csrf_of
 from sfumato.faces.line.edge_end import Line
-from sfumato.wire import BY_VERB, STATUS, Refused, json_text, read_refusal
+from sfumato.wire.json_text import json_text
+from sfumato.wire.routes import BY_VERB
+from sfumato.wire.shapes import read_refusal
+from sfumato.wire.status import STATUS
 
 Said = dict[str, Any]  # Any: JSON of the wire, whose shape the service's tests hold
 NOBODY: Final[Mapping[str, object]] = {"user": "", "roles": [], "actions": []}

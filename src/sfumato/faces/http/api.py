@@ -8,13 +8,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.http.events import events_endpoint
 from sfumato.faces.http.replies import json_reply, refusal_reply
 from sfumato.faces.http.senders import Endpoint, bearer, place_of
 from sfumato.faces.line.edge_end import Line
 from sfumato.faces.line.files import send_file
 from sfumato.faces.line.leftovers import throw_away
-from sfumato.wire import ROUTES, Json, Refused, Route, bad_request, cannot_be_kept
+from sfumato.wire.json_text import bad_request, cannot_be_kept
+from sfumato.wire.route import Route
+from sfumato.wire.routes import ROUTES
+from sfumato.wire.shapes import Json
 
 SMALL_BODY: Final = 4 * 1024  # of whoever has not said who they are
 MAX_BODY: Final = 1024 * 1024

@@ -14,7 +14,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from sfumato.faces.console import Console, make_paper
+from sfumato.core.refusal import Refused
+from sfumato.faces.console.paper import make_paper
+from sfumato.faces.console.routes import Console
 from sfumato.faces.http.api import api_routes
 from sfumato.faces.http.bodies import Bodies
 from sfumato.faces.http.headers import Headed
@@ -23,7 +25,8 @@ from sfumato.faces.http.prometheus import PROMETHEUS, prometheus
 from sfumato.faces.http.replies import json_reply, not_there, refusal_reply
 from sfumato.faces.http.senders import bearer, place_of
 from sfumato.faces.line.edge_end import Line
-from sfumato.wire import VERSION, Json, Refused
+from sfumato.wire.routes import VERSION
+from sfumato.wire.shapes import Json
 
 
 def edge_app(

@@ -15,8 +15,8 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfumato.core.network import network_of
+from sfumato.core.refusal import Refused
 from sfumato.faces.http.guard import FILES
-from sfumato.wire import Refused
 
 MOST: Final = 64 * 1024 * 1024
 SHARE: Final = 4  # one place may have a quarter of it

@@ -5,11 +5,12 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from sfumato.core.refusal import Refused
 from sfumato.faces.http.replies import json_reply, refusal_reply
 from sfumato.faces.http.senders import Endpoint, bearer, place_of
 from sfumato.faces.line.edge_end import Answered, Line
 from sfumato.faces.line.telling import EVENTS, NOT_KEPT, check_listeners, told
-from sfumato.wire import Refused, Route
+from sfumato.wire.route import Route
 
 
 def events_endpoint(route: Route, line: Line) -> Endpoint:

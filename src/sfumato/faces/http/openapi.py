@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sfumato.wire import CODES, COMMON, REFUSAL, ROUTES, STATUS, Json, Route, Schema
+from sfumato.core.refusal import CODES
+from sfumato.wire.route import Route
+from sfumato.wire.routes import COMMON, ROUTES
+from sfumato.wire.schemas import REFUSAL, Schema
+from sfumato.wire.shapes import Json
+from sfumato.wire.status import STATUS
 
 _WORDS: Final = {
     400: "malformed", 401: "not signed in", 403: "not allowed", 404: "not there", 409: "conflict",

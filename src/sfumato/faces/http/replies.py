@@ -6,7 +6,9 @@ import json
 
 from starlette.responses import Response
 
-from sfumato.wire import RETRY_AFTER_S, STATUS, Refused, refusal_shape
+from sfumato.core.refusal import Refused
+from sfumato.wire.shapes import refusal_shape
+from sfumato.wire.status import RETRY_AFTER_S, STATUS
 
 
 def json_reply(code: str | None, body: bytes) -> Response:

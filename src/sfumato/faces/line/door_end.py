@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sfumato.core.access import Caller
+from sfumato.core.refusal import Refused
+from sfumato.door.release import Begun
 from sfumato.faces.ask_desk import ASKED, begun, counted, ended
 from sfumato.faces.desk import Desk
 from sfumato.faces.line.frames import MAX_REQUEST, Frame, read_frame
@@ -20,19 +23,10 @@ from sfumato.faces.line.tally import Tally
 from sfumato.faces.line.threads import Threads
 from sfumato.faces.line.turns import Most, Turns
 from sfumato.faces.survey_desk import take_reports
-from sfumato.services.access import Caller
-from sfumato.services.jobs import ADD, ASK
-from sfumato.services.queries import Begun
-from sfumato.wire import (
-    BY_VERB,
-    Json,
-    Refused,
-    bad_request,
-    cannot_be_kept,
-    json_text,
-    read_json,
-    refusal_shape,
-)
+from sfumato.services.jobs.jobs import ADD, ASK
+from sfumato.wire.json_text import bad_request, cannot_be_kept, json_text, read_json
+from sfumato.wire.routes import BY_VERB
+from sfumato.wire.shapes import Json, refusal_shape
 
 FILE: Final = "upload"  # the verb that sends one
 TOGETHER: Final = 8  # questions in one go: whoever is done waits for the others

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sfumato.faces.line.edge_end import Answered, service_down
 from sfumato.faces.line.frames import MAX_PART, Frame, read_frame
-from sfumato.wire import Json
+from sfumato.wire.shapes import Json
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -14,8 +14,10 @@ from sfumato.faces.desk import Desk, check
 from sfumato.faces.line.files import Stream
 from sfumato.faces.line.frames import MAX_PART, Frame, read_frame
 from sfumato.faces.line.threads import Threads
-from sfumato.services.uploads import Incoming, Upload
-from sfumato.wire import BY_VERB, Json, bad_request
+from sfumato.services.uploads.uploads import Incoming, Upload
+from sfumato.wire.json_text import bad_request
+from sfumato.wire.routes import BY_VERB
+from sfumato.wire.shapes import Json
 
 SILENT_S: Final = 120.0  # between two parts
 DRAINED_S: Final = 10.0  # that whoever was refused has to hear of it

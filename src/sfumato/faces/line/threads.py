@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from sfumato.wire import Bug
+from sfumato.core.refusal import Bug
 
 T = TypeVar("T")
 

@@ -18,9 +18,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import NDArray
 
 from sfumato.core.ports import Dice
-from sfumato.core.secure import Participant
 from sfumato.core.secure.frames import pack, refused, unpack
-from sfumato.core.secure.participant import bad_update
+from sfumato.core.secure.participant import Participant, bad_update
 from sfumato.core.secure.terms import not_trusted
 from sfumato.federated.flower.node import Node
 from sfumato.federated.flower.schedule import Plan, number_and_task, read_schedule

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import Strategy
 
 from sfumato.core.federation import Agreement, bad_federation
 from sfumato.core.refusal import Bug, Refused
-from sfumato.core.secure import Collector
+from sfumato.core.secure.collector import Collector
 from sfumato.core.secure.participant import too_few
 from sfumato.dice import SystemDice
 from sfumato.federated.flower.mod import KEY_BYTES

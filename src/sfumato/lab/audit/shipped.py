@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.compose import rho_within
-from sfumato.core.learning import Coins
+from sfumato.core.learning.coins import Coins
 from sfumato.core.local import TwoCoins
 from sfumato.core.noise import bounds, gaussian, laplace, selection, skellam
 from sfumato.core.noise.above import above, watch_for

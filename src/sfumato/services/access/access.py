@@ -12,7 +12,7 @@ from sfumato.core.expression import Json
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore, Passwords
-from sfumato.door import Ledger
+from sfumato.door.ledger import Ledger
 from sfumato.services.access.admission import Admission, not_signed_in
 from sfumato.services.access.attempts import Attempts, device_proof, is_known_device
 from sfumato.services.access.secrets import make_secret_text, token_digest

@@ -20,10 +20,9 @@ from sfumato.core.asked import asked_listing, check_thawed, groups_that_ask, no_
 from sfumato.core.expression import Json, spelled
 from sfumato.core.ports import Catalogue, Clock, Dice, Listing
 from sfumato.core.refusal import Refused
-from sfumato.door import (
+from sfumato.door.airlock import (
     AirlockDoor,
     Draft,
-    SecondPerson,
     check_airlock,
     check_releasable,
     draft_of,
@@ -35,6 +34,7 @@ from sfumato.door import (
     reviewers_view,
     run_for_review,
 )
+from sfumato.door.second_person import SecondPerson
 from sfumato.plan.airlock import AirlockProgram, kept_files, read_airlock_program
 from sfumato.services.airlock.shown import (
     bytes_of,

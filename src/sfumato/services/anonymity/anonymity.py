@@ -35,7 +35,7 @@ from sfumato.core.crowd.utility import learnt, utility_of
 from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
 from sfumato.core.tabular import Tabular, coded_table
-from sfumato.door import OWNER_ONLY, look
+from sfumato.door.locks.crowd import OWNER_ONLY, look
 from sfumato.services.anonymity.blunting import Blunting, blunted
 from sfumato.services.anonymity.shapes import (
     check_json,

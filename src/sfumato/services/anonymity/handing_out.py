@@ -8,7 +8,8 @@ from sfumato.core.access import Caller
 from sfumato.core.asked import own_listing
 from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue
-from sfumato.door import Ledger, hand_out
+from sfumato.door.ledger import Ledger
+from sfumato.door.locks.crowd import hand_out
 from sfumato.services.anonymity.anonymity import Recoding
 
 

@@ -12,7 +12,9 @@ from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore
-from sfumato.door import NOT_DP, Ledger, cap_json, respondent_account, spent_json, window_json
+from sfumato.door.accounts import cap_json, spent_json, window_json
+from sfumato.door.ballots import respondent_account
+from sfumato.door.ledger import NOT_DP, Ledger
 from sfumato.services.audit.reviewed import SHOWN, is_reviewed, reviewed_json, reviewed_releases
 from sfumato.services.audit.sheet import reviewed_sheet, sheet
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sfumato.core.chain import entry_hash
 from sfumato.core.expression import spelled
-from sfumato.door import NOT_DP
+from sfumato.door.ledger import NOT_DP
 from sfumato.services.audit.sheet import FORMAT, OF_REVIEWED, REVIEWED
 
 Sheet = Mapping[str, Any]  # Any: a stranger's JSON; whatever does not fit is a fault

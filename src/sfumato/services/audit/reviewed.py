@@ -8,7 +8,7 @@ from typing import Any, Final
 from sfumato.core.account import Entry
 from sfumato.core.expression import Json
 from sfumato.core.ports import LedgerStore
-from sfumato.door import NOT_DP
+from sfumato.door.ledger import NOT_DP
 
 SHOWN: Final = ("data_set", "version", "people", "says", "epsilon", "delta", "guarantee", "unit")
 

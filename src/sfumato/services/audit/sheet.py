@@ -14,7 +14,8 @@ from typing import Any, Final
 from sfumato.core.account import Entry
 from sfumato.core.expression import Json, spelled
 from sfumato.core.windows import parts_of
-from sfumato.door import Ledger, people_account, spent_json
+from sfumato.door.accounts import people_account, spent_json
+from sfumato.door.ledger import Ledger
 
 FORMAT: Final = "sheet/1"
 REVIEWED: Final = "reviewed-sheet/1"  # of files that people have let out, without any noise

@@ -34,17 +34,16 @@ from sfumato.core.ports import (
 from sfumato.core.refusal import Refused
 from sfumato.core.rows_text import of_values
 from sfumato.core.windows import windows_stay
-from sfumato.door import (
-    OWNER_ONLY,
-    Ledger,
+from sfumato.door.accounts import (
     cap_in_all,
     data_set_account,
     group_account,
-    losses,
-    owners_report,
     people_account,
     user_account,
 )
+from sfumato.door.ledger import Ledger
+from sfumato.door.locks.crowd import OWNER_ONLY, owners_report
+from sfumato.door.looking import losses
 from sfumato.services.data_sets.add_reports import AddReports
 from sfumato.services.data_sets.amend import amended, check_in_force
 from sfumato.services.data_sets.beside import check_beside, check_raise

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sfumato.core.ports import Catalogue, Engine, EngineStopped
 from sfumato.core.refusal import Refused
-from sfumato.door import Ledger
+from sfumato.door.ledger import Ledger
 from sfumato.services.data_sets.add_reports import AddReports
 
 

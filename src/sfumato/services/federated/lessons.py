@@ -15,7 +15,9 @@ from typing import Any, Final
 
 from sfumato.core.account import Entry, Head
 from sfumato.core.expression import Json
-from sfumato.door import ROUND, TRAINING, Ledger
+from sfumato.door.ledger import Ledger
+from sfumato.door.training import KIND as TRAINING
+from sfumato.door.training import ROUND
 
 MOST: Final = 20  # lessons that are shown, the newest
 MOST_KEPT: Final = 64  # who look at which data set

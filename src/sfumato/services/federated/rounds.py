@@ -13,8 +13,10 @@ from hashlib import sha256
 from typing import Final
 
 from sfumato.core.expression import Json
-from sfumato.core.secure import Participant
-from sfumato.door import AverageOrder, SumOrder, TrainOrder
+from sfumato.core.secure.participant import Participant
+from sfumato.door.averaging import AverageOrder
+from sfumato.door.secure_sum import SumOrder
+from sfumato.door.training import TrainOrder
 
 JOIN: Final = "join"
 MOST: Final = 16  # at once, of one user's: a reply that waits to be asked for again has a size

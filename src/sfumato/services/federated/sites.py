@@ -32,32 +32,24 @@ from sfumato.core.federation import (
     bad_federation,
     read_agreement,
 )
-from sfumato.core.learning import read_lesson, unpacked
+from sfumato.core.learning.lesson import read_lesson
+from sfumato.core.learning.network import unpacked
 from sfumato.core.ports import Catalogue, Listing
 from sfumato.core.question import Question
 from sfumato.core.refusal import Refused
-from sfumato.core.secure import Participant
+from sfumato.core.secure.participant import Participant
 from sfumato.core.secure.terms import not_trusted
-from sfumato.door import (
-    Asker,
+from sfumato.door.averaging import (
     AverageOrder,
-    Plans,
-    SumDoor,
-    SumOrder,
-    TrainDoor,
-    TrainOrder,
     average_part,
     averaged_answer,
     can_average,
-    can_pay,
-    can_train,
-    price_of,
     price_of_average,
-    price_of_training,
-    sum_part,
-    summed_answer,
-    training_part,
 )
+from sfumato.door.plans import Plans
+from sfumato.door.release import Asker
+from sfumato.door.secure_sum import SumDoor, SumOrder, can_pay, price_of, sum_part, summed_answer
+from sfumato.door.training import TrainDoor, TrainOrder, can_train, price_of_training, training_part
 from sfumato.plan.averaged import AveragePlan, plan_average
 from sfumato.plan.summed import SumPlan, plan_sum
 from sfumato.plan.training import TrainPlan, plan_training

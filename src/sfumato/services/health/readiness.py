@@ -13,7 +13,7 @@ from typing import Final
 from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue
 from sfumato.core.refusal import Refused
-from sfumato.door import Ledger
+from sfumato.door.ledger import Ledger
 
 LEDGER_S: Final = 1.0  # for which what was found of ledger and disks is told again
 ENGINE_S: Final = 30.0  # and of the engine, of which a process may have to be started for it

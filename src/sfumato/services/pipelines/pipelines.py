@@ -21,7 +21,8 @@ from sfumato.core.pipeline import APPROVED, WAITING, PipelineStore, Submitted
 from sfumato.core.ports import Catalogue, Clock, Dice, Listing
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxStopped, SplitOrder
-from sfumato.door import Asker, PipelineDoor, Release, RunOrder, no_sandbox, run_pipeline
+from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
+from sfumato.door.release import Asker, Release
 from sfumato.plan.pipeline import BLOCKS, MEAN, MEDIAN, Program, Run, read_program, read_run
 from sfumato.plan.pipeline_warnings import (
     answer_warnings,

@@ -25,7 +25,9 @@ from sfumato.core.pipeline_rule import (
 )
 from sfumato.core.ports import Clock, Dice, Listing
 from sfumato.core.refusal import Refused
-from sfumato.door import Asker, Ledger, RunOrder
+from sfumato.door.ledger import Ledger
+from sfumato.door.pipeline import RunOrder
+from sfumato.door.release import Asker
 from sfumato.plan.pipeline import Program, Run
 
 MOST_RULES: Final = 100  # of a data set

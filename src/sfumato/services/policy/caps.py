@@ -16,9 +16,7 @@ from sfumato.core.filters import Cap, cap_of, is_raised
 from sfumato.core.ports import Catalogue, Clock, Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.windows import windows_stay
-from sfumato.door import (
-    Ledger,
-    SecondPerson,
+from sfumato.door.accounts import (
     cap_json,
     data_set_account,
     group_account,
@@ -27,6 +25,8 @@ from sfumato.door import (
     spent_json,
     user_account,
 )
+from sfumato.door.ledger import Ledger
+from sfumato.door.second_person import SecondPerson
 from sfumato.services.policy.names import check_words
 from sfumato.services.policy.spending import kind_of
 

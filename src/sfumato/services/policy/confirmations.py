@@ -16,7 +16,8 @@ from sfumato.core.confirmation import Confirmation, ConfirmationStore
 from sfumato.core.expression import Json
 from sfumato.core.ports import Clock, Dice
 from sfumato.core.refusal import Refused
-from sfumato.door import Ledger, SecondPerson
+from sfumato.door.ledger import Ledger
+from sfumato.door.second_person import SecondPerson
 
 LASTS: Final = timedelta(hours=24)  # so long somebody is waited for, and so long their word holds
 

@@ -13,7 +13,8 @@ from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue, Clock, Grant
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore
-from sfumato.door import Ledger, losses
+from sfumato.door.ledger import Ledger
+from sfumato.door.looking import losses
 from sfumato.services.policy.names import check_words
 from sfumato.services.policy.spending import spending
 

@@ -11,8 +11,7 @@ from sfumato.core.account import Account, Entry
 from sfumato.core.card import Card
 from sfumato.core.expression import Json
 from sfumato.core.ports import LedgerStore
-from sfumato.door import (
-    Ledger,
+from sfumato.door.accounts import (
     cap_json,
     data_set_account,
     group_account,
@@ -22,6 +21,7 @@ from sfumato.door import (
     user_account,
     window_json,
 )
+from sfumato.door.ledger import Ledger
 
 QUESTIONS: Final = 50  # the last ones that are told
 _PAGE: Final = 500

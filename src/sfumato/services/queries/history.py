@@ -9,7 +9,7 @@ from sfumato.core.access import Caller
 from sfumato.core.account import Past
 from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
-from sfumato.door import Ledger
+from sfumato.door.ledger import Ledger
 
 PAGE: Final = 50
 NEWEST: Final = 2**62

@@ -28,30 +28,31 @@ from sfumato.core.ports import Catalogue, Dice, Listing, Opened
 from sfumato.core.question import Aggregate, Formula, Question
 from sfumato.core.refusal import Refused
 from sfumato.core.windows import spent_in_all
-from sfumato.door import (
+from sfumato.door.accounts import (
+    cap_json,
+    left_json,
+    left_to_pay,
+    smallest_next,
+    spent_json,
+    window_json,
+)
+from sfumato.door.diary import not_dp_json
+from sfumato.door.plans import Plans
+from sfumato.door.reading import read_rows
+from sfumato.door.release import (
     Asker,
     Begun,
     Door,
     Order,
-    Plans,
     Release,
     accounts_paying,
     answer_all,
     begin_all,
-    cap_json,
     end_all,
     is_free,
-    left_json,
-    left_to_pay,
-    not_dp_json,
-    priced_for,
-    read_rows,
     release,
-    smallest_next,
-    spent_json,
-    top_up_json,
-    window_json,
 )
+from sfumato.door.top_up import priced_for, top_up_json
 from sfumato.plan.contribution_bounds import advice_of, bounds_json
 from sfumato.plan.explain import in_words, odds_in_words, split_in_words
 from sfumato.plan.plan import make_plan

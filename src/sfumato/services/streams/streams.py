@@ -14,13 +14,8 @@ from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue, Clock, Listing
 from sfumato.core.question import Question
 from sfumato.core.refusal import Refused
-from sfumato.door import (
-    StreamDoor,
-    close_periods,
-    find_stream,
-    open_stream,
-    stream_answer,
-)
+from sfumato.door.stream import StreamDoor, close_periods, find_stream, open_stream
+from sfumato.door.stream_shown import stream_answer
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.stream import Terms, bound_in_words, make_stream
 

@@ -39,14 +39,14 @@ from sfumato.core.survey_estimate import (
 from sfumato.core.survey_ports import Ballot, BallotKeys, Invited, Kept, SurveyStore
 from sfumato.core.survey_promise import promise
 from sfumato.core.survey_tally import nothing
-from sfumato.door import (
+from sfumato.door.ballots import (
     LOCAL,
     BallotCharge,
-    Ledger,
     charge_ballot,
     open_respondents,
     respondent_account,
 )
+from sfumato.door.ledger import Ledger
 from sfumato.services.surveys.codes import (
     code_digest,
     make_code,

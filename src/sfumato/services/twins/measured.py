@@ -26,7 +26,9 @@ from sfumato.core.twins.bins import uncut
 from sfumato.core.twins.categories import Coded
 from sfumato.core.twins.device import Choice, Merged
 from sfumato.core.twins.junction import Clique, Floats
-from sfumato.door import Asker, Door, Order, choose, misfit, release
+from sfumato.door.choose import choose
+from sfumato.door.misfit import misfit
+from sfumato.door.release import Asker, Door, Order, release
 from sfumato.plan.distances import Candidate, make_distances
 from sfumato.plan.misfits import Misfits
 from sfumato.plan.plan import make_plan

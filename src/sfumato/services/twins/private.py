@@ -26,14 +26,9 @@ from sfumato.core.twins.assembled import Drawn, dealt, dp_tables
 from sfumato.core.twins.device import Integers
 from sfumato.core.twins.methods import METHODS
 from sfumato.core.twins.written import Stamp, twin_json
-from sfumato.door import (
-    Asker,
-    Door,
-    accounts_paying,
-    answer_version,
-    exceeded,
-    not_dp_json,
-)
+from sfumato.door.accounts import exceeded
+from sfumato.door.diary import answer_version, not_dp_json
+from sfumato.door.release import Asker, Door, accounts_paying
 from sfumato.services.twins.access import check_rows, largest, seed_of
 from sfumato.services.twins.apart import Side, error_of
 from sfumato.services.twins.counted import (
