@@ -25,10 +25,10 @@ from typing import Final
 from sfumato.core.card import read_card
 from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Predicate, Ref
 from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.frames import Header
+from sfumato.vault.engine_port import PrepareOrder, SourceFile
 
 ROWS: Final = 10_000_000
 TURNS: Final = 5

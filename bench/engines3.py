@@ -24,10 +24,10 @@ from typing import Final
 from sfumato.core.card import read_card
 from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.ports import Engine, PrepareOrder, SourceFile
 from sfumato.engines.postgres import PostgresEngine, PostgresLimits, PostgresPlace
 from sfumato.engines.postgres_role import make_reader
 from sfumato.engines.spark import SparkEngine, SparkLimits, SparkPlace
+from sfumato.vault.engine_port import Engine, PrepareOrder, SourceFile
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import pg

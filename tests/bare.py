@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.app import OpenVault
-from sfumato.core.ports import IntegerArray
 from sfumato.core.sandbox import BlockJob, SandboxLimits, TrialJob, TrialResult, said_path
 from sfumato.core.sealed import Sealed
 from sfumato.door.airlock import AirlockDoor
 from sfumato.door.pipeline import PipelineDoor
+from sfumato.dp.ports import IntegerArray
 
 
 class Bare:

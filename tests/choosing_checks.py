@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from noise_checks import decimal_exp
-from sfumato.core.ports import Dice
+from sfumato.dp.ports import Dice
 
 Integers = NDArray[np.int64]
 CHOOSING_ALARM = 1e-6  # a p-value below this fails a test; seeds are fixed

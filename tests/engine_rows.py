@@ -44,9 +44,9 @@ from sfumato.core.expression import (
     StartsWith,
 )
 from sfumato.core.measure import Cells, Join, Measure, PerPerson, Reduced, Tally
-from sfumato.core.ports import Engine, Prepared, PrepareOrder, SourceFile
 from sfumato.door.unseal import unseal
 from sfumato.plan.lower_from import table_name
+from sfumato.vault.engine_port import Engine, Prepared, PrepareOrder, SourceFile
 
 Value = int | str | bool | date | datetime | None
 Row = Mapping[str, Value]

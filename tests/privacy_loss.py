@@ -27,7 +27,6 @@ from sfumato.core.noise import chooser, gaussian, laplace, quantile, top
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.kind import Noise
 from sfumato.core.noise.threshold import Threshold
-from sfumato.core.ports import Engine
 from sfumato.dice import SystemDice
 from sfumato.door.ledger import Ledger
 from sfumato.door.pool import NoisePool
@@ -39,6 +38,7 @@ from sfumato.plan.request import Request
 from sfumato.stores.anchor import FileAnchor
 from sfumato.stores.keys import ReceiptKey
 from sfumato.stores.sqlite import create_ledger
+from sfumato.vault.engine_port import Engine
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

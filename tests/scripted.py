@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import Described, EngineStopped, Prepared, PrepareOrder
 from sfumato.core.sealed import Sealed
+from sfumato.vault.engine_port import Described, EngineStopped, Prepared, PrepareOrder
 
 Reading = Callable[[Measure], Sealed[Cells]]
 

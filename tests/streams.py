@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from sfumato.core.measure import Cells
-from sfumato.core.ports import TakeOrder
 from sfumato.core.sealed import Sealed
+from sfumato.vault.engine_port import TakeOrder
 
 Day = Mapping[str, int]  # person -> rows of a period, in the version that it was closed on
 

@@ -89,7 +89,8 @@ from sfumato.vault_stores import (
 from sfumato.wire.connection import read_connection
 
 if TYPE_CHECKING:
-    from sfumato.core.ports import Engine, LedgerStore
+    from sfumato.core.ports import LedgerStore
+    from sfumato.vault.engine_port import Engine
 
 __all__ = [
     "House",

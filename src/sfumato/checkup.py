@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import apsw
 
 from sfumato.clock import SystemClock
-from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import SandboxLimits, SandboxStopped
 from sfumato.dice import SystemDice
@@ -29,6 +28,7 @@ from sfumato.sandbox.squash import can_unfold
 from sfumato.settings import settings_of
 from sfumato.stores.sqlite import create_ledger
 from sfumato.temporary import temporary_folder
+from sfumato.vault.engine_port import EngineStopped
 from sfumato.vault_engine import NAMES
 
 if TYPE_CHECKING:

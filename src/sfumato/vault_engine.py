@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol
 
-from sfumato.core.ports import Dice, Engine, EngineStopped, StreamEngine
 from sfumato.core.refusal import Refused
+from sfumato.dp.ports import Dice
 from sfumato.engines.addresses import PostgresAddress, read_address
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.postgres import PostgresEngine, PostgresPlace
@@ -23,6 +23,7 @@ from sfumato.engines.sheltered import Shelter
 from sfumato.engines.spark import SparkEngine, SparkPlace
 from sfumato.extras import need_package
 from sfumato.stores.keys import read_private, write_private
+from sfumato.vault.engine_port import Engine, EngineStopped, StreamEngine
 
 NAMES: Final = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "spark": "Spark"}
 _NO_SALT: Final = bytes(32)  # no row is read while a vault is being made

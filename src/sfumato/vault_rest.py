@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.core.at_rest import KEY_BYTES, AtRest, Unsealable
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.dice import SystemDice
+from sfumato.dp.ports import Dice
 from sfumato.durable import sync, write_new
 from sfumato.engines.sheltered import Shelter
 from sfumato.settings import settings_of

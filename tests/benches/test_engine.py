@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench import engine
-from sfumato.core.ports import EngineStopped
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.vault.engine_port import EngineStopped
 
 
 def test_each_line_of_the_engines_bench_has_a_ratio() -> None:

@@ -12,12 +12,12 @@ import pytest
 
 from sfumato.app import OpenVault
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import Engine, EngineStopped
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door.release import Asker, Order, release
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
+from sfumato.vault.engine_port import Engine, EngineStopped
 from vaults import open_with, write_csv
 
 HEADER = ("who", "town", "day", "zip", "pay")

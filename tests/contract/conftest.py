@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import pg
-from sfumato.core.ports import Engine
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.postgres import PostgresEngine, PostgresPlace
 from sfumato.engines.postgres_role import make_reader
 from sfumato.engines.spark import SparkEngine
+from sfumato.vault.engine_port import Engine
 from spark_cluster import SMALL, local_place
 
 READER = "sfumato_reader"

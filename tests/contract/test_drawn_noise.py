@@ -24,7 +24,6 @@ from privacy_loss import asked, door_to, excess, loss_of
 from removals import Cells, tight
 from sfumato.core.budget import EPSILON_UNITS, Budget
 from sfumato.core.expression import Ref
-from sfumato.core.ports import Engine
 from sfumato.core.question import Aggregate, Output, Question, Verb, question_json
 from sfumato.core.refusal import Refused
 from sfumato.door.release import Door
@@ -32,6 +31,7 @@ from sfumato.door.unseal import unseal
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.plan.plan import Plan
 from sfumato.plan.request import Request
+from sfumato.vault.engine_port import Engine
 from tables_at_random import Dealt, one_dealt, two_dealt
 
 CAP = Budget(Fraction(1000), Fraction(1, 10))

@@ -53,8 +53,8 @@ from sfumato.core.expression import (
     StartsWith,
 )
 from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.core.ports import Engine, EngineStopped
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.vault.engine_port import Engine, EngineStopped
 
 OTHER_SALT = bytes(range(1, 33))
 WIDE = 10**6  # a bound that nobody reaches

@@ -25,12 +25,12 @@ from sfumato.core.expression import (
     Ref,
 )
 from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.ports import Engine
 from sfumato.door.unseal import unseal
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.postgres import PostgresPlace, measure_request, read_marker
 from sfumato.engines.postgres_copy import order_mark
 from sfumato.plan.print_values import Dialect
+from sfumato.vault.engine_port import Engine
 
 Maker = Callable[[bytes], Engine]
 HEADER = ["who", "place", "cost", "word"]

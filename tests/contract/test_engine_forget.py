@@ -11,8 +11,8 @@ import pytest
 from engine_rows import SALT, answers, card_of, prepare, write_source
 from sfumato.core.expression import Ref
 from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.ports import Engine, EngineStopped
 from sfumato.engines.postgres import PostgresPlace
+from sfumato.vault.engine_port import Engine, EngineStopped
 
 Maker = Callable[[bytes], Engine]
 CARD = card_of("who", {"word": {"type": "text", "keys": ["a", "b"]}})

@@ -19,7 +19,6 @@ import pg
 from engine_rows import SALT, answers, card_of, prepare, write_source
 from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.core.measure import Key, Measure, Tally
-from sfumato.core.ports import SIGNAL, EngineLost, EngineStopped
 from sfumato.core.refusal import Refused
 from sfumato.door.patience import PATIENCE_S
 from sfumato.door.unseal import unseal
@@ -34,6 +33,7 @@ from sfumato.engines.postgres import (
 )
 from sfumato.engines.postgres_worker import Asker
 from sfumato.engines.spark import SparkLimits
+from sfumato.vault.engine_port import SIGNAL, EngineLost, EngineStopped
 
 CANARY = "canary-4711"
 HEADER = ["who", "word", "cost"]

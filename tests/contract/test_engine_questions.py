@@ -33,13 +33,13 @@ from plain_reading import as_posed, card, disagreement, found_by, planned
 from removals import tight
 from sfumato.core.card import Card
 from sfumato.core.expression import Expr
-from sfumato.core.ports import Engine
 from sfumato.core.question import Aggregate, Formula, Question, question_json, read_question
 from sfumato.core.refusal import Refused
 from sfumato.door.unseal import unseal
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.read_sql import read_sql
+from sfumato.vault.engine_port import Engine
 from spark_together import SparkTogether
 from tables_at_random import PUBLIC, Dealt, Posed, one_dealt, tables_card, two_dealt
 

@@ -28,9 +28,9 @@ from kernel_rows import kernel_order, orders_by_kernel
 from sfumato.core.card import Card
 from sfumato.core.expression import All, Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.core.ports import EngineStopped, TakeOrder
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.spark import SparkEngine, SparkLimits
+from sfumato.vault.engine_port import EngineStopped, TakeOrder
 from spark_cluster import SMALL, cluster, local_place
 
 HEADER = ["who", "place", "cost"]

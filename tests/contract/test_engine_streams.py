@@ -32,8 +32,8 @@ from sfumato.core.expression import (
 )
 from sfumato.core.measure import Measure, Tally
 from sfumato.core.noise.tree import Tree
-from sfumato.core.ports import EngineStopped, TakeOrder
 from sfumato.door.unseal import unseal
+from sfumato.vault.engine_port import EngineStopped, TakeOrder
 from sfumato.vault_engine import VaultEngine
 from streams import taken_by_hand
 

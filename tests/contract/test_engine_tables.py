@@ -28,9 +28,9 @@ from engine_rows import (
 from kernel_rows import kernel_order, orders_by_kernel
 from sfumato.core.expression import Arithmetic, Compare, Constant, IsNull, Not, Predicate, Ref
 from sfumato.core.measure import Join, JoinPeople, Key, Measure, PerPerson, Reduced, Tally
-from sfumato.core.ports import Engine
 from sfumato.core.refusal import Refused
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.vault.engine_port import Engine
 
 WIDE = 10**6
 SEEDS = {"duckdb": 6, "postgres": 4, "spark": 1}

@@ -13,8 +13,8 @@ import pytest
 from engine_rows import SALT, card_of, prepare, write_source
 from sfumato.core.expression import Arithmetic, Case, Compare, Constant, Expr, Literally, Ref
 from sfumato.core.measure import Integers, Key, Measure, Tally
-from sfumato.core.ports import Engine
 from sfumato.door.unseal import unseal
+from sfumato.vault.engine_port import Engine
 
 Maker = Callable[[bytes], Engine]
 HEADER = ["who", "town", "n", "flag", "day", "at", "size"]

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 import sfumato
 from bubbles import hurry, needs_bubbles
 from sfumato.app import OpenVault
-from sfumato.core.ports import IntegerArray
 from sfumato.core.sandbox import BlockJob, SandboxLimits, SplitOrder
 from sfumato.core.sealed import Sealed
 from sfumato.door.unseal import unseal
+from sfumato.dp.ports import IntegerArray
 from sfumato.sandbox.bubble import DONE, Bubble, Ran
 from vaults import card, make_vault, write_csv
 

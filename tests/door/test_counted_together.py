@@ -16,7 +16,6 @@ import sfumato
 from sfumato.app import OpenVault
 from sfumato.core.access import Caller
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door.release import Begun
@@ -24,6 +23,7 @@ from sfumato.faces.ask_desk import begun, counted
 from sfumato.faces.desk import Desk
 from sfumato.faces.line.door_end import Call, DoorEnd
 from sfumato.faces.line.tally import Tally, to_nowhere
+from sfumato.vault.engine_port import EngineStopped
 from vaults import card, make_vault, write_csv
 
 CARD = """

@@ -10,9 +10,9 @@ import pytest
 import sfumato
 from sfumato.app import OpenVault
 from sfumato.core.account import Entry
-from sfumato.core.expression import Json
 from sfumato.door.diary import not_dp_json
 from sfumato.door.locks.crowd import hand_out
+from sfumato.dp.json_values import Json
 from sfumato.stores.ledger_sql import SqlLedger
 from vaults import PATIENTS_CARD, open_with, write_patients
 

@@ -20,7 +20,6 @@ import sfumato
 from bubbles import needs_bubbles
 from sfumato.app import OpenVault
 from sfumato.core.pipeline_rule import Rule
-from sfumato.core.ports import IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import (
     BlockJob,
@@ -32,6 +31,7 @@ from sfumato.core.sandbox import (
 from sfumato.core.sealed import Sealed
 from sfumato.door.pipeline import PipelineDoor
 from sfumato.door.release import Asker
+from sfumato.dp.ports import IntegerArray
 from sfumato.plan.pipeline import Program
 from sfumato.services.pipelines.rules import PipelineRules
 from vaults import card, make_vault, write_csv

@@ -19,7 +19,6 @@ from bubbles import needs_bubbles
 from judge import accusations
 from sfumato.app import OpenVault
 from sfumato.core.compose import rho_within
-from sfumato.core.ports import IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import (
     BlockJob,
@@ -32,6 +31,7 @@ from sfumato.core.sealed import Sealed
 from sfumato.door.diary import not_dp_json
 from sfumato.door.locks.crowd import hand_out
 from sfumato.door.pipeline import PipelineDoor
+from sfumato.dp.ports import IntegerArray
 from vaults import card, make_vault, write_csv
 
 CARD = """

@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 from scripted import Reading, ScriptedEngine
 from sfumato.app import OpenVault
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import MEMORY, SIGNAL, START, Dice, EngineLost, EngineStopped, IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door import looking as looking_module
 from sfumato.door.looking import LOST, MEMORY_DEATHS, PAUSES_S
 from sfumato.door.release import Asker, Begun, Door, Order, Release, answer_all, begin_all, release
+from sfumato.dp.ports import Dice, IntegerArray
 from sfumato.plan.price import Selection
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
+from sfumato.vault.engine_port import MEMORY, SIGNAL, START, EngineLost, EngineStopped
 from vaults import open_with, write_csv
 
 PAID = Fraction("0.01")

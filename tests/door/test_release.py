@@ -21,16 +21,16 @@ from ledgers import asked
 from scripted import Reading, ScriptedEngine
 from sfumato.app import OpenVault
 from sfumato.core.account import Charge, Outcome
-from sfumato.core.expression import Json
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door import ledger as ledger_module
 from sfumato.door.ledger import Ledger
 from sfumato.door.release import Asker, Door, Order, release
+from sfumato.dp.json_values import Json
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
+from sfumato.vault.engine_port import EngineStopped
 from vaults import PATIENTS_CARD, make_vault, open_with, write_patients
 
 CANARY = "canary-4711"

@@ -15,7 +15,6 @@ import pytest
 from engine_rows import SALT, answers, card_of, prepare, write_source
 from processes import waited
 from sfumato.core.measure import Measure, Tally
-from sfumato.core.ports import MEMORY, SIGNAL, START, EngineLost, EngineStopped
 from sfumato.engines import child as child_module
 from sfumato.engines import deaths
 from sfumato.engines import duckdb as engine_module
@@ -25,6 +24,7 @@ from sfumato.engines.deaths import cause_of, oom_kills
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.postgres_child import Held
 from sfumato.plan.lower import Statement
+from sfumato.vault.engine_port import MEMORY, SIGNAL, START, EngineLost, EngineStopped
 
 ROWS = Measure(None, (), (Tally("rows"),), False, 1, 1)
 ENDLESS = (

@@ -17,7 +17,6 @@ import pytest
 from engine_rows import SALT, answers, card_of, prepare, write_source
 from sfumato.core.expression import All, AnyOf, Compare, Constant, Not, Predicate, Ref
 from sfumato.core.measure import Cells, Measure, Tally
-from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug
 from sfumato.core.sealed import Sealed
 from sfumato.door.unseal import unseal
@@ -25,6 +24,7 @@ from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.frames import Header
 from sfumato.plan.lower import lower
 from sfumato.plan.lower_looks import look_of
+from sfumato.vault.engine_port import EngineStopped
 
 WAIT_S = 60
 CARD = card_of(

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from engine_rows import SALT, added_up, card_of, numbers, prepare, stored_rows, write_source
 from sfumato.core.expression import Arithmetic, Compare, Constant, Expr, Literally, Ref
 from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.engines import prepare as prepare_module
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.known import Known, known_of, path_of, read_known
@@ -28,6 +27,7 @@ from sfumato.engines.locked import Room
 from sfumato.engines.orders import order_header
 from sfumato.engines.parts import MOST_FIRSTS, lower_parts, parts_of
 from sfumato.engines.ranked import lower_stored
+from sfumato.vault.engine_port import PrepareOrder, SourceFile
 
 GROUPS, MOST = 3, 3  # the card's own bounds
 COLUMNS: Mapping[str, Mapping[str, Any]] = {

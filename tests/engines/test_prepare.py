@@ -20,11 +20,11 @@ from sfumato.core.card import Card
 from sfumato.core.columns import Column
 from sfumato.core.expression import Ref
 from sfumato.core.measure import Measure, Tally
-from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.core.refusal import Refused
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.known import path_of
 from sfumato.engines.prepare_sql import stored
+from sfumato.vault.engine_port import PrepareOrder, SourceFile
 
 STEP: dict[str, object] = {"type": "number", "lower": -3, "upper": 3, "step": Fraction(1, 100)}
 

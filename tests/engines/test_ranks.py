@@ -20,7 +20,6 @@ from scipy.stats import chi2
 from engine_rows import SALT, card_of, prepare, write_source
 from sfumato.core.expression import Arithmetic, Compare, Constant, Literally, Ref
 from sfumato.core.measure import Key, Measure, PerPerson, Reduced, Tally
-from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.door.unseal import unseal
 from sfumato.engines import prepare as prepare_module
 from sfumato.engines import prepare_sql
@@ -30,6 +29,7 @@ from sfumato.engines.limits import Limits
 from sfumato.engines.locked import Room
 from sfumato.engines.orders import order_header
 from sfumato.engines.ranked import lower_ranked
+from sfumato.vault.engine_port import PrepareOrder, SourceFile
 
 CARD = card_of(
     "who",

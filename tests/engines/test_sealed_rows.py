@@ -18,7 +18,6 @@ from sealed import image, lies_open, memory
 from sfumato.core.at_rest import MARK, AtRest
 from sfumato.core.expression import Compare, Constant, Ref
 from sfumato.core.measure import Measure, Tally
-from sfumato.core.ports import EngineStopped, TakeOrder
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import BlockColumn, SplitOrder
 from sfumato.dice import SystemDice
@@ -27,6 +26,7 @@ from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.sealed_rows import put_away
 from sfumato.engines.sheltered import Shelter
 from sfumato.stores.drafts import FileDrafts
+from sfumato.vault.engine_port import EngineStopped, TakeOrder
 
 KEY = bytes(range(7, 39))
 CANARIES = [f"kanarienvogel-{n}" for n in range(40)]

@@ -12,11 +12,11 @@ import pytest
 import sfumato
 from sfumato.app import OpenVault
 from sfumato.core.block_columns import block_columns
-from sfumato.core.ports import EngineStopped
 from sfumato.core.sandbox import SplitOrder
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.spark import SparkEngine
 from sfumato.engines.splitting import decimal_text
+from sfumato.vault.engine_port import EngineStopped
 from vaults import card, write_csv
 
 CARD = """

@@ -19,7 +19,6 @@ import pytest
 from engine_rows import SALT, answers, card_of, prepare, write_source
 from processes import PATIENCE_S, is_there, waited
 from sfumato.core.measure import Measure, Tally
-from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines import locked
@@ -28,6 +27,7 @@ from sfumato.engines.locked import Room, open_locked
 from sfumato.engines.postgres_child import Held
 from sfumato.engines.probes import PROBES
 from sfumato.plan.lower import Statement
+from sfumato.vault.engine_port import EngineStopped
 
 CANARY = "canary-4711"
 ROWS = Measure(None, (), (Tally("rows"),), False, 1, 1)

@@ -14,8 +14,8 @@ from dataclasses import replace
 import sfumato
 from sfumato.core.access import Caller
 from sfumato.core.measure import Cells
-from sfumato.core.ports import KeptDay, KeptStreams, StreamEngine, TakeOrder
 from sfumato.core.sealed import Sealed
+from sfumato.vault.engine_port import KeptDay, KeptStreams, StreamEngine, TakeOrder
 
 
 def die() -> None:

@@ -24,7 +24,6 @@ from several_sites import (
 from sfumato import Refused
 from sfumato.convening import new_convener
 from sfumato.core.averaging import GUARANTEE, HIDES, read_averages
-from sfumato.core.ports import EngineStopped
 from sfumato.door.ledger import Ledger
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.faces.console.amend import changed, standing_of
@@ -32,6 +31,7 @@ from sfumato.faces.console.forms import Form
 from sfumato.faces.console.guided import card_of
 from sfumato.federated import averaging
 from sfumato.services.data_sets.beside import check_raise
+from sfumato.vault.engine_port import EngineStopped
 from vaults import card
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"

@@ -19,12 +19,13 @@ from sfumato.client.terms import Json
 from sfumato.convening import new_convener
 from sfumato.core.access import Caller
 from sfumato.core.averaging import GUARANTEE as AVERAGE
-from sfumato.core.ports import Dice, EngineStopped
 from sfumato.core.secure.collector import Collector
 from sfumato.core.secure.frames import pack, unpack
 from sfumato.door.locks.secure_sum import shares_of
+from sfumato.dp.ports import Dice
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.plan.summed import SumPlan
+from sfumato.vault.engine_port import EngineStopped
 
 COUNT = "SELECT COUNT(*) AS n FROM patients"
 OWNER = Caller("owner", frozenset({"read", "ask", "own"}))

@@ -18,7 +18,6 @@ import sfumato
 from several_sites import NAMES, Between, Rows, Sites, pooled, rows_of, several, site_card
 from sfumato import Refused
 from sfumato.core.learning.order import LearnOrder
-from sfumato.core.ports import EngineStopped
 from sfumato.core.secure import rounding
 from sfumato.core.secure.frames import unpack
 from sfumato.door.locks import secure_sum
@@ -26,6 +25,7 @@ from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.federated import training
 from sfumato.federated.trained import TrainedModel
 from sfumato.federated.training import Step
+from sfumato.vault.engine_port import EngineStopped
 
 LESSON: dict[str, Any] = {
     "features": ["age", "salary"], "target": "ill", "epsilon": 20, "delta": 1e-6, "rounds": 2,

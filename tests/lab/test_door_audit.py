@@ -19,9 +19,9 @@ from sfumato.client.shares import Share
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.noise import laplace
 from sfumato.core.noise.kind import Noise
-from sfumato.core.ports import Dice, Prepared, PrepareOrder
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
+from sfumato.dp.ports import Dice
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.lab.audit import fits, streams
 from sfumato.lab.audit.beyond import BEYOND, GROUPS, ROWS, VALUE, Beyond, Totalled
@@ -33,6 +33,7 @@ from sfumato.lab.audit.streams import ROWS as COUNTED
 from sfumato.lab.audit.streams import STREAMS, TOGETHER, closed
 from sfumato.lab.audit.suite import AT_THE_DOOR, at_the_door
 from sfumato.plan.plan import Bounded
+from sfumato.vault.engine_port import Prepared, PrepareOrder
 from spark_cluster import need_java
 from vaults import make_vault
 

@@ -18,7 +18,7 @@ import sfumato.plan.verbs
 from sfumato.core.learning.coins import Coins
 from sfumato.core.noise import laplace, selection
 from sfumato.core.noise.kind import Noise
-from sfumato.core.ports import Dice
+from sfumato.dp.ports import Dice
 from sfumato.lab.audit import audit, audit_order_2, audit_rho
 from sfumato.lab.audit.canaries import Asked
 from sfumato.lab.audit.door import QUESTIONS

@@ -15,7 +15,6 @@ from chance import SeededDice
 from scripted import ScriptedEngine
 from sfumato.app import OpenVault
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door.choose import choose
@@ -26,6 +25,7 @@ from sfumato.lab.audit.shipped import Bytes
 from sfumato.plan.distances import Candidate, Distances, make_distances
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
+from sfumato.vault.engine_port import EngineStopped
 from vaults import PATIENTS_CARD, open_with, write_patients
 
 CANARY = "canary-4711"

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scripted import ScriptedEngine
 from sfumato.app import OpenVault
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.core.twins.seeded import Seeded
@@ -32,6 +31,7 @@ from sfumato.plan.misfits import Misfit, Misfits, make_misfits
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.request import Request
 from sfumato.services.twins.apart import MOST, marginals_of
+from sfumato.vault.engine_port import EngineStopped
 from vaults import PATIENTS_CARD, card, open_with, write_csv, write_patients
 
 CANARY = "canary-4711"

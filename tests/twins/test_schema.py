@@ -18,9 +18,9 @@ from sfumato.app import OpenVault
 from sfumato.client.twin import Twin
 from sfumato.core.access import Caller
 from sfumato.core.card import read_card
-from sfumato.core.ports import Engine
 from sfumato.core.twins.schema import schema_tables
 from sfumato.services.twins.twins import Twins, Wanted
+from sfumato.vault.engine_port import Engine
 from vaults import PATIENTS_CARD, card, make_vault, open_with, patients_vault, run, write_csv
 
 CARD = """

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from sfumato.core.card_fields import as_count, as_table, as_texts, bad_card
-from sfumato.core.expression import Json
+from sfumato.dp.json_values import Json
 
 LEAST_NEEDED: Final = 2
 MOST_DAYS: Final = 365

@@ -10,7 +10,7 @@ from typing import Final
 
 from sfumato.core.airlock_files import TABLES, kind_of
 from sfumato.core.airlock_numbers import count_of, plain
-from sfumato.core.expression import Json
+from sfumato.dp.json_values import Json
 
 STOPS, LOOK = "stops", "look"
 _UNSEEN: Final = ("png", "svg", "safetensors")

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from sfumato.core.card_fields import as_count, as_table, bad_card
-from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
 
 GUARANTEE: Final = "secure-average (not DP)"
 LEAST_SITES: Final = 3

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.ports import Dice
 
 HASH_BYTES: Final = 48  # of SHA-384, and of the salt
 TOKEN_BYTES: Final = 32

@@ -9,7 +9,8 @@ from fractions import Fraction
 
 from sfumato.core.card import ALONE, TWO_PEOPLE, Card, Table
 from sfumato.core.columns import Column
-from sfumato.core.expression import Constant, Json
+from sfumato.core.expression import Constant
+from sfumato.dp.json_values import Json
 
 
 def key_value(key: Constant) -> object:

@@ -224,7 +224,6 @@ class AnyOf:
 
 
 Predicate = Compare | Among | StartsWith | IsNull | Not | All | AnyOf
-Json = dict[str, object]
 MOST_POWER: Final = 8  # that a number is taken to by multiplying
 
 

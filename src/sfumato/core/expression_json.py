@@ -25,7 +25,6 @@ from sfumato.core.expression import (
     Expr,
     Floor,
     IsNull,
-    Json,
     Literally,
     Not,
     Part,
@@ -37,6 +36,7 @@ from sfumato.core.expression import (
     malformed,
     plain_text,
 )
+from sfumato.dp.json_values import Json
 
 MAX_DEPTH: Final = 40
 MAX_PARTS: Final = 500

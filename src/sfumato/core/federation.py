@@ -13,7 +13,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Final, Protocol
 
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.refusal import Refused
 from sfumato.core.secure.terms import (
     NONCE_BYTES,
@@ -25,6 +25,7 @@ from sfumato.core.secure.terms import (
     not_trusted,
     terms_for,
 )
+from sfumato.dp.json_values import Json
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 MOST_SITES: Final = 200  # where every site shares masks and secrets with every other

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import EngineStopped
 from sfumato.core.sealed import Sealed
+from sfumato.vault.engine_port import EngineStopped
 
 
 @runtime_checkable

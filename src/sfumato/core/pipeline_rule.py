@@ -14,9 +14,9 @@ from sfumato.core.block_columns import listed_column
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.card_fields import as_table, as_texts
-from sfumato.core.expression import Json
 from sfumato.core.outputs import Output, bad_pipeline, bound_of
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
 
 MOST_NAMES = 200
 

@@ -11,16 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final, Literal
 
-from sfumato.core.expression import (
-    Constant,
-    Expr,
-    Json,
-    Predicate,
-    Ref,
-    malformed,
-    plain_text,
-    spelled,
-)
+from sfumato.core.expression import Constant, Expr, Predicate, Ref, malformed, plain_text, spelled
 from sfumato.core.expression_json import (
     constant_json,
     expression_json,
@@ -33,6 +24,7 @@ from sfumato.core.expression_json import (
 )
 from sfumato.core.places import Places
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
 
 Verb = Literal[
     "count", "count_values", "count_people", "count_distinct", "sum", "mean",

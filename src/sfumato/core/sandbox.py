@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 from sfumato.core.columns import ColumnType
 from sfumato.core.outputs import Output
-from sfumato.core.ports import IntegerArray
 from sfumato.core.sealed import Sealed
+from sfumato.dp.ports import IntegerArray
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from fractions import Fraction
 from sfumato.core.account import Account, Debtor
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, RHO_UNITS, Budget
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.filters import Cap, cap_of, largest_next_units, left
 from sfumato.core.loss import Debt
 from sfumato.core.refusal import Refused
 from sfumato.core.windows import UNBOUNDED, parts_of, spent_in_all
+from sfumato.dp.json_values import Json
 
 
 def people_account(people: str) -> str:

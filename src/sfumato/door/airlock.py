@@ -27,7 +27,6 @@ from sfumato.core.airlock_files import joined, unpacked
 from sfumato.core.airlock_programs import MOST_SAID, PIECES, counting, wrapped
 from sfumato.core.block_columns import block_columns
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import BlockJob, Laid, SplitOrder, StudyOrder, said_path
 from sfumato.core.sealed import Sealed
@@ -43,6 +42,7 @@ from sfumato.door.locks.reviewed import (
 )
 from sfumato.door.looking import tried
 from sfumato.door.pipeline import KEY_BYTES, PipelineDoor, check_sandbox
+from sfumato.dp.json_values import Json
 from sfumato.plan.airlock import AirlockProgram
 from sfumato.plan.pipeline import GROUP
 

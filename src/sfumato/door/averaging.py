@@ -15,9 +15,7 @@ from typing import Any, Final, cast
 
 from sfumato.core.averaging import GUARANTEE, HIDES, STOPPED, not_without_noise
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.federation import Agreement
-from sfumato.core.ports import IntegerArray
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
 from sfumato.core.secure.participant import Participant
@@ -30,6 +28,8 @@ from sfumato.door.looking import RowReader, tried
 from sfumato.door.payment import stands_at
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.secure_sum import SumDoor, SumPart
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import IntegerArray
 from sfumato.plan.averaged import AveragePlan
 from sfumato.plan.contribution_bounds import bounding_in_words, bounds_json
 from sfumato.plan.explain import in_words

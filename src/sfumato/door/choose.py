@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from sfumato.core.account import Charge, Charged, Pending
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.loss import Event, debt_of
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
@@ -24,6 +24,7 @@ from sfumato.door.patience import PATIENCE_S
 from sfumato.door.payment import on_card
 from sfumato.door.release import Door, Order
 from sfumato.door.said import digest
+from sfumato.dp.json_values import Json
 from sfumato.plan.contribution_bounds import bounding_in_words
 from sfumato.plan.distances import Distances
 from sfumato.plan.plan import Plan

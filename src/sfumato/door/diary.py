@@ -12,7 +12,7 @@ import numpy as np
 
 from sfumato.core.account import Account, Charge, Debtor, Head, Standing
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
-from sfumato.core.expression import Constant, Expr, Json, spelled
+from sfumato.core.expression import Constant, Expr, spelled
 from sfumato.core.expression_json import constant_json
 from sfumato.core.noise.blend import Blend, mean_of
 from sfumato.core.question import Aggregate, Formula, aggregate_text
@@ -25,6 +25,7 @@ from sfumato.door.locks.dp import GUARANTEE, Blurred, Keys
 from sfumato.door.payment import Payment, payment_json, relation, signed_payment, unit_of
 from sfumato.door.said import Said, copied
 from sfumato.door.top_up import RAISED, paid_json, top_up_json
+from sfumato.dp.json_values import Json
 from sfumato.plan.after import Row, after, is_chosen_after
 from sfumato.plan.explain import odds_in_words
 from sfumato.plan.keys import PlanKey

@@ -28,7 +28,7 @@ from sfumato.core.account import (
     Standing,
 )
 from sfumato.core.chain import NOT_STANDING, disagreement, ledger_frozen
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.loss import Debt
 from sfumato.core.ports import Anchor, LedgerStore, Signer
 from sfumato.core.refusal import Refused
@@ -43,6 +43,7 @@ from sfumato.core.windows import (
 from sfumato.door.accounts import exceeded
 from sfumato.door.quota import EntryQuota
 from sfumato.door.recovery import UNKNOWN_RECEIPT, measured_loss
+from sfumato.dp.json_values import Json
 
 WAIT_S = 90.0  # how long an asker waits for the same answer to somebody else
 PAUSE_S = 0.05  # between two looks at an answer that another is reading

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from sfumato.core.account import Charge
-from sfumato.core.expression import Json
-from sfumato.core.ports import MEMORY, SIGNAL, START, EngineLost, EngineStopped, LedgerStore
+from sfumato.core.ports import LedgerStore
 from sfumato.door.ledger import Ledger, question_failed
+from sfumato.dp.json_values import Json
+from sfumato.vault.engine_port import MEMORY, SIGNAL, START, EngineLost, EngineStopped
 
 T = TypeVar("T")
 _SAYS: Final = {

@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from sfumato.core.expression import Json
 from sfumato.door.choose import charge_for, looked, of_format
 from sfumato.door.locks.dp import apart
 from sfumato.door.looking import RowReader
 from sfumato.door.release import Door, Order
+from sfumato.dp.json_values import Json
 from sfumato.plan.misfits import Misfits
 
 FORMAT: Final = "misfit/1"

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from sfumato.core.account import Account, Entry, Head
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.door.accounts import data_set_account, left_to_pay, people_account, window_json
+from sfumato.dp.json_values import Json
 
 
 @dataclass(frozen=True)

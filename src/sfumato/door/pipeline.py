@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato.core.account import Charge, Charged, Pending, Standing
 from sfumato.core.block_columns import folder_tables
 from sfumato.core.card import Card
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.loss import debt_of
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import (
@@ -51,6 +51,7 @@ from sfumato.door.pipeline_shown import answer_of
 from sfumato.door.pool import NoisePool
 from sfumato.door.release import Asker, Release
 from sfumato.door.said import digest
+from sfumato.dp.json_values import Json
 from sfumato.plan.pipeline import GROUP, MEDIAN, PARTICIPANT, Run, inside_at
 
 FORMAT: Final = "pipeline/1"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from sfumato.core.expression import Json
 from sfumato.core.outputs import Output
 from sfumato.door.locks.dp import GUARANTEE
+from sfumato.dp.json_values import Json
 from sfumato.plan.pipeline import MEDIAN, Run
 
 

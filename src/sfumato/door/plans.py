@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.question import Question
 from sfumato.door.said import Paper, Said, copied, said_of
+from sfumato.dp.json_values import Json
 from sfumato.plan.price import Priced
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.remembered import Remembered

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.noise.kind import Noise
-from sfumato.core.ports import Dice
+from sfumato.dp.ports import Dice
 
 BLOCK: Final = 4096
 KINDS: Final = 256  # how many noises keep a block

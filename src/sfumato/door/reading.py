@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.looking import LookingEngine
 from sfumato.core.measure import Cells, Measure
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
-from sfumato.core.ports import Engine, EngineLost, EngineStopped
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.door.diary import answer_text, key_text
@@ -35,10 +34,12 @@ from sfumato.door.locks.dp import (
 )
 from sfumato.door.looking import RowReader, looked_at, note_lost_pass
 from sfumato.door.pool import NoisePool
+from sfumato.dp.json_values import Json
 from sfumato.plan.lower_looks import is_look
 from sfumato.plan.plan import KEYS_AT_ONCE, PEOPLE, Plan
 from sfumato.plan.price import Selection
 from sfumato.plan.verbs.verb import Mechanism
+from sfumato.vault.engine_port import Engine, EngineLost, EngineStopped
 
 if TYPE_CHECKING:
     from sfumato.door.release import Begun, Door

@@ -19,8 +19,6 @@ from sfumato.core.account import (
     Standing,
 )
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
-from sfumato.core.ports import Engine
 from sfumato.core.refusal import Bug, Refused
 from sfumato.door.accounts import debtors
 from sfumato.door.diary import answer_version, receipt, shown
@@ -33,8 +31,10 @@ from sfumato.door.pool import NoisePool
 from sfumato.door.reading import can_look, drawn, read_all, read_rows
 from sfumato.door.said import Paper, Said, digest
 from sfumato.door.top_up import priced_for
+from sfumato.dp.json_values import Json
 from sfumato.plan.price import Priced
 from sfumato.plan.request import Request
+from sfumato.vault.engine_port import Engine
 
 FEW: Final = 1_000  # numbers of an answer that others wait for, at 5 microseconds each or more
 

@@ -13,11 +13,10 @@ from typing import Final
 from sfumato.core.account import Charge, Charged, Head
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Event, debt_of
-from sfumato.core.ports import Dice, Engine, IntegerArray
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Refused
 from sfumato.core.secure.participant import Participant
@@ -31,9 +30,12 @@ from sfumato.door.looking import RowReader, looked_at
 from sfumato.door.payment import Payment, on_card, payment_json, relation, signed_payment
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.said import digest
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice, IntegerArray
 from sfumato.plan.contribution_bounds import bounding_in_words, bounds_json
 from sfumato.plan.explain import in_words, odds_in_words
 from sfumato.plan.summed import FORMAT, SumPlan
+from sfumato.vault.engine_port import Engine
 
 KIND: Final = "secure-sum"
 MECHANISM: Final = "skellam"

@@ -15,9 +15,9 @@ from typing import Any, Final, Never
 
 from sfumato.core.account import Charge, Charged, Pending
 from sfumato.core.card import Card
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.loss import PureEvent, debt_of
-from sfumato.core.ports import KeptDay, KeptStreams, Listing, StreamEngine, TakeOrder
+from sfumato.core.ports import Listing
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug, Refused
 from sfumato.door.accounts import debtors
@@ -27,12 +27,14 @@ from sfumato.door.looking import tried
 from sfumato.door.payment import on_card
 from sfumato.door.pool import NoisePool
 from sfumato.door.said import digest
+from sfumato.dp.json_values import Json
 from sfumato.plan.stream import (
     Stream,
     plan_of_period,
     stream_in_words,
     stream_of,
 )
+from sfumato.vault.engine_port import KeptDay, KeptStreams, StreamEngine, TakeOrder
 
 FORMAT: Final = "stream/1"
 CLOSED: Final = "stream-closed"  # the ledger's entry of a closed period

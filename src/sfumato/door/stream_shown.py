@@ -8,7 +8,6 @@ import numpy as np
 
 from sfumato.core.account import Head
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.question import question_json
 from sfumato.core.refusal import Bug
 from sfumato.door.accounts import data_set_account, debtors, people_account
@@ -17,6 +16,7 @@ from sfumato.door.ledger import Ledger
 from sfumato.door.locks.dp import GUARANTEE
 from sfumato.door.payment import Payment, payment_json, relation, signed_payment, unit_of
 from sfumato.door.stream import Closed, Opened, closed_of, stream_op
+from sfumato.dp.json_values import Json
 from sfumato.plan.stream import bound_in_words
 
 

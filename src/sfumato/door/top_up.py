@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.noise.kind import Noise
 from sfumato.core.refusal import Refused
 from sfumato.door.ledger import Ledger
 from sfumato.door.plans import Plans
+from sfumato.dp.json_values import Json
 from sfumato.plan.earlier import Draw, Earlier
 from sfumato.plan.price import Priced
 from sfumato.plan.request import Request, priced_request

@@ -15,12 +15,11 @@ from typing import Final, Never
 from sfumato.core.account import Charge, Charged, Pending
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS
 from sfumato.core.card import Card
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.filters import accepts
 from sfumato.core.learning.order import LearnEngine, LearnOrder
 from sfumato.core.loss import debt_of
-from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.secure.participant import Participant
 from sfumato.core.windows import spent_in_all
@@ -33,6 +32,8 @@ from sfumato.door.payment import Payment, on_card, payment_json, relation, signe
 from sfumato.door.release import Asker, accounts_paying
 from sfumato.door.said import digest
 from sfumato.door.secure_sum import MECHANISM, SumPart, against, check_fits
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice, IntegerArray
 from sfumato.plan.explain import odds_in_words
 from sfumato.plan.training import FORMAT, TrainPlan
 

@@ -1,1 +1,1 @@
-"""Where rows live: each engine answers with Sealed integers and never with a complaint."""
+"""Engines hold rows; they answer with Sealed integers and never with an error text."""

@@ -8,10 +8,10 @@ import time
 import weakref
 from typing import Final
 
-from sfumato.core.ports import START
 from sfumato.engines.deaths import cause_of, oom_kills, signal_of
 from sfumato.engines.frames import Header, framed, read_frame
 from sfumato.piped import Piped
+from sfumato.vault.engine_port import START
 
 
 class Child(Piped):

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sfumato.core.ports import MEMORY, SIGNAL
+from sfumato.vault.engine_port import MEMORY, SIGNAL
 
 _ENDS_S: Final = 5.0  # how long a process that has closed its pipes may take to end
 _LOOK_S: Final = 0.001

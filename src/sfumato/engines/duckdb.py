@@ -16,19 +16,10 @@ from sfumato.core.crowd.coded import Table
 from sfumato.core.crowd.reader import ReadOrder
 from sfumato.core.learning.order import LearnOrder
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import (
-    START,
-    Described,
-    EngineLost,
-    EngineStopped,
-    IntegerArray,
-    Prepared,
-    PrepareOrder,
-    TakeOrder,
-)
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
+from sfumato.dp.ports import IntegerArray
 from sfumato.engines.assembled import Layout, read_cells
 from sfumato.engines.census_read import read_census
 from sfumato.engines.child import Child, Turn
@@ -65,6 +56,15 @@ from sfumato.plan.lower_looks import look_of
 from sfumato.plan.print_values import Secret
 from sfumato.temporary import temporary_folder
 from sfumato.together import Ended
+from sfumato.vault.engine_port import (
+    START,
+    Described,
+    EngineLost,
+    EngineStopped,
+    Prepared,
+    PrepareOrder,
+    TakeOrder,
+)
 
 SALT_BYTES: Final = 32
 _START_S: Final = 60.0

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from sfumato.core.measure import Cells
-from sfumato.core.ports import EngineLost, EngineStopped
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout, read_cells
 from sfumato.plan.lower import Statement
 from sfumato.plan.lower_looks import Look, looked
 from sfumato.plan.print_values import LONGEST
 from sfumato.together import MOST, Ended, Together
+from sfumato.vault.engine_port import EngineLost, EngineStopped
 
 _LONG: Final = LONGEST // 64  # letters of a condition that is looked at alone: 64 lie in one go
 

@@ -13,10 +13,10 @@ from sfumato.core.card import Card, Limits, Table
 from sfumato.core.cell_formats import UTF8, FileFormat, NumberFormat
 from sfumato.core.columns import Column
 from sfumato.core.expression import Constant
-from sfumato.core.ports import PrepareOrder, SourceFile
 from sfumato.core.refusal import Bug
 from sfumato.core.sandbox import BlockColumn, SplitOrder, StudyOrder
 from sfumato.engines.frames import Header
+from sfumato.vault.engine_port import PrepareOrder, SourceFile
 
 FOLDERS: Final = "folders"  # where people's files are kept, until a preparation is whole
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
 from sfumato.core.refusal import Refused
 from sfumato.core.sealed import Sealed
 from sfumato.durable import sync, write_new
@@ -32,6 +31,7 @@ from sfumato.engines.postgres_ranks import Stored, by_ranks, ranked_place
 from sfumato.engines.take import ONE_NUMBER, carried_out, elsewhere
 from sfumato.plan.lower import lower
 from sfumato.plan.print_values import Dialect
+from sfumato.vault.engine_port import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
 
 _GRACE_S: Final = 2.0  # how long the server may take to notice its own timeout
 _DEADLINE_S: Final = 60.0

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sfumato.core.measure import Cells
-from sfumato.core.ports import SIGNAL, START, EngineLost
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout, read_cells
 from sfumato.engines.child import Child, Turn
 from sfumato.engines.frames import Header, framed, read_frame
 from sfumato.engines.secluded import seclude
+from sfumato.vault.engine_port import SIGNAL, START, EngineLost
 
 START_S: Final = 120.0
 _PROBE_S: Final = 20.0

@@ -15,7 +15,6 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
-from sfumato.core.ports import SIGNAL, START
 from sfumato.engines.assembled import Assembly, Columns, Layout, cells_bytes
 from sfumato.engines.cold import Cold
 from sfumato.engines.frames import Header
@@ -27,6 +26,7 @@ from sfumato.engines.postgres_doors import open_doors
 from sfumato.engines.postgres_kernel import Link, add_up, counted, extent_of
 from sfumato.engines.postgres_role import make_reader, unmake_reader, welcome_reader
 from sfumato.engines.taking import taken_elsewhere
+from sfumato.vault.engine_port import SIGNAL, START
 
 _TYPES: Final = {"VARCHAR": 'TEXT COLLATE "C"', "TIMESTAMP": "TIMESTAMP(6)"}
 _PIECE: Final = 1 << 20

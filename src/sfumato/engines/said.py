@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sfumato.core.ports import Described
 from sfumato.core.refusal import Refused
+from sfumato.vault.engine_port import Described
 
 UNREADABLE: Final = "The source is not like its name and the card say, or is damaged."
 AS_TEXT: Final = (

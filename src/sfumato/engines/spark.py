@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.measure import Cells, Measure
-from sfumato.core.ports import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
 from sfumato.core.sandbox import SplitOrder
 from sfumato.core.sealed import Sealed
 from sfumato.engines.assembled import Layout
@@ -26,6 +25,7 @@ from sfumato.engines.postgres_copy import order_mark
 from sfumato.engines.take import ONE_NUMBER, carried_out, elsewhere
 from sfumato.plan.lower_from import stored_name, table_name
 from sfumato.temporary import TemporaryFolder
+from sfumato.vault.engine_port import Described, EngineStopped, Prepared, PrepareOrder, TakeOrder
 
 _DEADLINE_S: Final = 300.0  # starting a JVM is part of the first question
 _MOST_S: Final = 5400.0

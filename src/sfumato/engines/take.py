@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfumato.core.measure import Cells
-from sfumato.core.ports import EngineStopped, TakeOrder
 from sfumato.core.sealed import Sealed
 from sfumato.durable import sync
 from sfumato.engines.assembled import Layout
 from sfumato.engines.frames import Header
 from sfumato.engines.publishing import is_whole
 from sfumato.plan.print_values import Dialect, print_predicate
+from sfumato.vault.engine_port import EngineStopped, TakeOrder
 
 ONE_NUMBER: Final = Layout(1, 0, (0,))
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sfumato.core.access import Caller
-from sfumato.core.ports import Described
 from sfumato.faces.body import Body, text_of
 from sfumato.services.data_sets.proposed import proposed_card
 from sfumato.services.uploads.uploads import Upload
+from sfumato.vault.engine_port import Described
 from sfumato.wire.connection import read_connection
 from sfumato.wire.shapes import Json
 

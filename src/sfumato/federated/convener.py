@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol, cast
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sfumato.core.federation import Agreement, bad_federation
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.secure.collector import Collector
 from sfumato.core.secure.terms import NONCE_BYTES
+from sfumato.dp.ports import Dice
 from sfumato.federated.hearing import PATIENCE_S, heard
 from sfumato.federated.replies import (
     Json,

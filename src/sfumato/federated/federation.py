@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.renyi import ORDERS
 from sfumato.core.secure.collector import Collector
@@ -20,6 +19,7 @@ from sfumato.core.secure.private import NoisySum, noisy_sum_for
 from sfumato.core.secure.rounding import CLIPS, MOST_STEPS, PeopleGrid
 from sfumato.core.secure.terms import Member, Trust, terms_for
 from sfumato.dice import SystemDice
+from sfumato.dp.ports import Dice
 from sfumato.federated.asked import count, number
 from sfumato.federated.frames import malformed
 from sfumato.federated.layers import words_of

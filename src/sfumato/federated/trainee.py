@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.renyi import ORDERS, epsilon_beside
 from sfumato.core.secure.participant import Participant
 from sfumato.core.secure.private import NoisySum
 from sfumato.core.secure.rounding import PeopleGrid
 from sfumato.core.secure.terms import Trust
+from sfumato.dp.ports import Dice
 from sfumato.federated.frames import malformed
 from sfumato.federated.gradients import clipped_steps
 from sfumato.federated.layers import made_of

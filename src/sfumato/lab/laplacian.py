@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from sfumato.core.budget import read_epsilon
 from sfumato.core.noise import laplace
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.tabular import Tabular, array_of, library_of
 from sfumato.dice import SystemDice
+from sfumato.dp.ports import Dice
 from sfumato.lab.ours import LabDice
 from sfumato.lab.parallel import Sensitivity, empirical_sensitivity
 

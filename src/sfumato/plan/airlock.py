@@ -13,8 +13,9 @@ from sfumato.core.airlock_files import MOST_FILES, bad_airlock, do_clash, is_air
 from sfumato.core.airlock_tables import Asked
 from sfumato.core.block_columns import block_columns
 from sfumato.core.card import ROW, Card
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.sandbox import SandboxLimits
+from sfumato.dp.json_values import Json
 from sfumato.plan.pipeline import MOST_SOURCE
 
 _LIMITS: Final = {

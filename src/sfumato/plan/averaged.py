@@ -17,14 +17,15 @@ import numpy as np
 
 from sfumato.core.averaging import GUARANTEE, not_without_noise
 from sfumato.core.card import Card
-from sfumato.core.expression import Json, Ref, spelled
+from sfumato.core.expression import Ref, spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.loss import PureEvent
 from sfumato.core.noise.kind import Noise
-from sfumato.core.ports import IntegerArray
 from sfumato.core.question import Aggregate, Formula, Question
 from sfumato.core.refusal import Refused
 from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import IntegerArray
 from sfumato.plan.plan import Plan, make_plan
 from sfumato.plan.price import Priced
 from sfumato.plan.summed import MOST_SIZE, check_additive, most_of, too_large

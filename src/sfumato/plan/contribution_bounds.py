@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sfumato.core.expression import Case, Constant, Json, Literally
+from sfumato.core.expression import Case, Constant, Literally
 from sfumato.core.question import Aggregate
+from sfumato.dp.json_values import Json
 from sfumato.plan.plan import Plan
 from sfumato.plan.price import Priced
 from sfumato.plan.public_keys import public_instead

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.card import Card
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.loss import Event, ExponentialEvent, JointEvent
 from sfumato.core.noise.choosing import rate_for
 from sfumato.core.question import Question
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.json_values import Json
 from sfumato.plan.plan import Plan, make_plan
 
 Integers = NDArray[np.int64]

@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import Json
 from sfumato.core.noise.kind import Noise
+from sfumato.dp.json_values import Json
 
 
 @dataclass(frozen=True)

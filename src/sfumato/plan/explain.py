@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from sfumato.core.expression import Json, renamed
+from sfumato.core.expression import renamed
 from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.running import Running
 from sfumato.core.question import (
@@ -17,6 +17,7 @@ from sfumato.core.question import (
     Output,
     Question,
 )
+from sfumato.dp.json_values import Json
 from sfumato.plan.plan import Bounded, Plan
 from sfumato.plan.price import Priced, Selection
 from sfumato.plan.verbs.table import verb_of

@@ -13,11 +13,11 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.loss import Event, PureEvent
 from sfumato.core.noise import laplace
 from sfumato.core.noise.kind import Noise
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
 from sfumato.plan.distances import (
     MOST_CELLS,
     Candidate,

@@ -20,7 +20,7 @@ from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import ROW, Card
 from sfumato.core.compose import rho_within
 from sfumato.core.environment import is_image, own_of
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.loss import Event, ExponentialEvent, GaussianEvent, JointEvent, PureEvent
 from sfumato.core.noise import gaussian, laplace
 from sfumato.core.noise.kind import CONFIDENCE, Noise
@@ -29,6 +29,7 @@ from sfumato.core.outputs import ANSWER, Output, bad_pipeline, read_outputs
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxLimits
 from sfumato.core.twins.written import description_of, study_files
+from sfumato.dp.json_values import Json
 
 KINDS: Final = ("function", "program", "bids")
 GROUP, PARTICIPANT = "group", "participant"  # how BIDS apps call the two levels

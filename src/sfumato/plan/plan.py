@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from sfumato.core.card import Card
 from sfumato.core.columns import Column
-from sfumato.core.expression import Constant, Expr, Json, Predicate, columns_of, spelled
+from sfumato.core.expression import Constant, Expr, Predicate, columns_of, spelled
 from sfumato.core.expression_json import expression_json, predicate_json
 from sfumato.core.measure import Measure, Tally
 from sfumato.core.noise.running import Axis
@@ -27,6 +27,7 @@ from sfumato.core.question import (
     source_json,
 )
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.json_values import Json
 from sfumato.plan.after import check_having, having_in_kinds
 from sfumato.plan.formulas import is_number
 from sfumato.plan.keys import PlanKey, plan_key

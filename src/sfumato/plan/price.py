@@ -34,9 +34,9 @@ from sfumato.core.noise.selection import (
     per_key,
 )
 from sfumato.core.noise.threshold import Threshold, threshold_for
-from sfumato.core.ports import Dice
 from sfumato.core.question import Aggregate, Formula
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.ports import Dice
 from sfumato.plan.earlier import Earlier
 from sfumato.plan.foreseen import margin_of_formula
 from sfumato.plan.plan import Bounded, Plan

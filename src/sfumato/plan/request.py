@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.question import Question, question_json, read_question
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
 from sfumato.plan.earlier import Earlier
 from sfumato.plan.margins import Split, least_price
 from sfumato.plan.placed import placed

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from sfumato.core.card import NAME, NAMED, Card
 from sfumato.core.columns import read_constant
-from sfumato.core.expression import All, Compare, Constant, Expr, Json, Predicate, Ref, Since, Unit
+from sfumato.core.expression import All, Compare, Constant, Expr, Predicate, Ref, Since, Unit
 from sfumato.core.noise import laplace
 from sfumato.core.noise.kind import Noise
 from sfumato.core.noise.running import Axis, Running
 from sfumato.core.noise.tree import tree_for_laplace
 from sfumato.core.question import Aggregate, Output, Question, question_json, read_question
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
 from sfumato.plan.explain import in_words
 from sfumato.plan.keys import LISTED
 from sfumato.plan.periods import day_of, first_of_period, period_of_day, period_of_text

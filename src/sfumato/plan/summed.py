@@ -20,16 +20,17 @@ import numpy as np
 
 from sfumato.core.card import Card
 from sfumato.core.compose import rho_within
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.loss import ApproximateEvent
 from sfumato.core.noise import skellam
 from sfumato.core.noise.kind import Noise
-from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.question import Aggregate, Formula, Question
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.renyi import epsilon_at, failure_within
 from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice, IntegerArray
 from sfumato.plan.plan import Bounded, Plan, make_plan
 from sfumato.plan.price import Priced
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from sfumato.core.card import Card
 from sfumato.core.columns import Column
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.federation import Agreement
 from sfumato.core.learning.coins import Coins, most_below
 from sfumato.core.learning.lesson import CLASSES, MOST_SIZE, MOST_WIDTH, Lesson, bad_lesson
@@ -25,12 +25,13 @@ from sfumato.core.learning.network import Network
 from sfumato.core.learning.order import Field, LearnOrder
 from sfumato.core.loss import ApproximateEvent
 from sfumato.core.noise import skellam
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.secure.dithered import MOST_UNITS, UNIT_BITS, DitheredGrid
 from sfumato.core.secure.private import NoisySum, noisy_sum_for
 from sfumato.core.secure.rounding import Grid
 from sfumato.core.secure.terms import MOST_BITS
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 
 FORMAT: Final = "training-at-sites/1"
 FINE: Final = 1 << 20  # noise has no more steps squared, where steps may be coarser

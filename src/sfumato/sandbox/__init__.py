@@ -1,1 +1,1 @@
-"""Where strangers' programs run beside the data: nothing of the host, no network, one voice."""
+"""Strangers' programs run here: no network, no secrets, one capped pipe."""

@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from sfumato.core.ports import Dice
 from sfumato.core.sandbox import SandboxLimits
+from sfumato.dp.ports import Dice
 from sfumato.sandbox.container import listening
 from sfumato.sandbox.environment import Environment
 from sfumato.sandbox.nested import CONTROL

@@ -16,7 +16,6 @@ import numpy as np
 
 from sfumato.core.environment import IMAGE, OwnEnvironment, bound
 from sfumato.core.outputs import read_said
-from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import (
     ENDS,
@@ -30,6 +29,7 @@ from sfumato.core.sandbox import (
     said_path,
 )
 from sfumato.core.sealed import Sealed
+from sfumato.dp.ports import Dice, IntegerArray
 from sfumato.sandbox.bubble import DONE, STALLED, Bubble, BubbleGone, Ran
 from sfumato.sandbox.environment import Environment, environment_digest, with_own
 from sfumato.sandbox.environments import Environments, missing_environment

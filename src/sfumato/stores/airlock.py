@@ -20,7 +20,7 @@ from typing import Final
 from sfumato.core.airlock import Held, Request
 from sfumato.core.at_rest import AtRest
 from sfumato.core.chain import canonical
-from sfumato.core.ports import Dice
+from sfumato.dp.ports import Dice
 from sfumato.durable import make_folder, sync, write_new
 from sfumato.stores.keys import closed, opened
 from sfumato.stores.records import Records

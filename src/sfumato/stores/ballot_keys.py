@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from sfumato.core import blind
 from sfumato.core.at_rest import AtRest
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.ports import Dice
 from sfumato.durable import make_folder, sync
 from sfumato.stores.keys import read_private, write_private
 

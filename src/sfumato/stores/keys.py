@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.core.at_rest import AtRest, Unsealable
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
+from sfumato.dp.ports import Dice
 from sfumato.durable import sync, write_new
 
 _PRIVATE: Final = "private"  # as what texts are sealed: some are given another name later

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sfumato.core import chain
 from sfumato.core.account import Head
-from sfumato.core.ports import Clock, Dice
+from sfumato.core.ports import Clock
 from sfumato.core.refusal import Refused
+from sfumato.dp.ports import Dice
 from sfumato.stores import rows
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Database, Fault, FaultCode, Link, spoken

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.core.at_rest import KEY_BYTES
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
+from sfumato.dp.ports import Dice
 from sfumato.durable import sync, write_new
 
 COMMAND: Final = "command:"

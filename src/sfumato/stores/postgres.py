@@ -10,7 +10,8 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors
 
-from sfumato.core.ports import Clock, Dice
+from sfumato.core.ports import Clock
+from sfumato.dp.ports import Dice
 from sfumato.stores import ledger_made
 from sfumato.stores.ledger_sql import SqlLedger
 from sfumato.stores.link import Dialect, Fault, FaultCode

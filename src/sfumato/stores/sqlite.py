@@ -11,8 +11,9 @@ from typing import Any, Final, Literal
 
 import apsw
 
-from sfumato.core.ports import Clock, Dice
+from sfumato.core.ports import Clock
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.ports import Dice
 from sfumato.durable import make_folder, sync
 from sfumato.stores import ledger_made
 from sfumato.stores.ledger_sql import SqlLedger

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from sfumato.core.chain import canonical
-from sfumato.core.ports import KeptDay
 from sfumato.core.refusal import Bug
 from sfumato.durable import make_folder, sync, write_new
+from sfumato.vault.engine_port import KeptDay
 
 USED: Final = "used.duckdb"
 WORDS: Final = "taken.json"

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
 from sfumato.core.survey_ports import Ballot, Fits, Invited, Kept, Standing, State, Taken
 from sfumato.core.survey_tally import Tally, read_tally
+from sfumato.dp.ports import Dice
 from sfumato.stores.link import Link
 from sfumato.stores.records import Records
 from sfumato.together import Ended, Together

@@ -1,1 +1,1 @@
-"""JSON shapes and codes that server and client share."""
+"""JSON shapes, verbs and status codes that server and client share."""

@@ -9,9 +9,9 @@ import pytest
 
 from chance import SeededDice
 from secure_rounds import Round, key_of
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.secure.participant import Participant
+from sfumato.dp.ports import Dice
 
 
 def resumed(play: Round, name: str, dice: Dice) -> Participant:

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import Json
 from sfumato.core.learning.grid import Inputs, Numbers, inputs_of
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
 
 MOST_OUTS: Final = 4096  # numbers that go into the first linear layer
 MOST_SIDE: Final = 256

@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.core.budget import read_number
-from sfumato.core.expression import Json
 from sfumato.core.learning.front import MOST_ADDED, NOTHING, Opening, read_opening
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
 
 CLASSES, SQUARES = "classes", "squares"
 SITE, PERSON = "site", "person"

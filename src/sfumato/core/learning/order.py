@@ -8,8 +8,8 @@ from typing import Final, Protocol
 from sfumato.core.learning.coins import Coins
 from sfumato.core.learning.front import Front
 from sfumato.core.learning.lesson import CLASSES
-from sfumato.core.ports import IntegerArray
 from sfumato.core.sealed import Sealed
+from sfumato.dp.ports import IntegerArray
 
 _NUMBER_S: Final = 3e-9  # of a model, there and back
 _OWN_NUMBER_S: Final = 60e-9  # of a model of a person's own, in each of their steps

@@ -22,8 +22,8 @@ from sfumato.core.local.k_ary import KAry
 from sfumato.core.local.law import epsilon_of
 from sfumato.core.local.oracle import Booleans, Parameters, Randomiser, Reports
 from sfumato.core.local.words import Integers, Words, among, drawn
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.ports import Dice
 
 MOST: int = 1 << 16  # questions: which one it is takes two bytes
 

@@ -16,8 +16,8 @@ import numpy as np
 from sfumato.core.local.number import Line, Numbers
 from sfumato.core.local.oracle import Reports
 from sfumato.core.local.words import Integers, drawn
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.ports import Dice
 
 _WORDS_AT_ONCE = 1 << 18
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from sfumato.core.local.law import Law
 from sfumato.core.local.words import Integers, Words, drawn
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.ports import Dice
 
 Booleans = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from sfumato.core.local.interval import intervals, into_shares
 from sfumato.core.local.law import Law, epsilon_of, worst_ratio
 from sfumato.core.local.words import PARTS, boldest
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
+from sfumato.dp.ports import Dice
 
 Booleans = NDArray[np.bool_]
 

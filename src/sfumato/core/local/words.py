@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.local.law import epsilon_of
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.ports import Dice
 
 Words = NDArray[np.uint32]  # a row for each word of a report, a column for each report
 Integers = NDArray[np.int64]

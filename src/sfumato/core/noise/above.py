@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from sfumato.core.noise import laplace
 from sfumato.core.noise.table import Integers
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
+from sfumato.dp.ports import Dice
 
 _THOUSAND: Final = 1000
 

@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import Json
 from sfumato.core.noise.kind import CONFIDENCE, Noise
 from sfumato.core.noise.weighted import std_of, within_of
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

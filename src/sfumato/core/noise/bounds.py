@@ -15,8 +15,8 @@ import numpy as np
 
 from sfumato.core.noise import laplace
 from sfumato.core.noise.table import Integers
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
+from sfumato.dp.ports import Dice
 
 MAX_EXPONENTS: Final = 62
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from sfumato.core.ports import Dice
+from sfumato.dp.ports import Dice
 
 Interval = tuple[int, int]
 Bounds = Callable[[int], Interval]  # bits -> the interval at that precision

@@ -9,7 +9,6 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import Json
 from sfumato.core.noise.above import above, watch_for_rows
 from sfumato.core.noise.bounds import search
 from sfumato.core.noise.choosing import rate_for
@@ -17,7 +16,8 @@ from sfumato.core.noise.kind import CONFIDENCE
 from sfumato.core.noise.permute_and_flip import permute_and_flip
 from sfumato.core.noise.quantile import choose_quantiles, rank_error, rank_sensitivity
 from sfumato.core.noise.top import most_frequent
-from sfumato.core.ports import Dice
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 
 Integers = NDArray[np.int64]
 BY_CHANCE: Final = Fraction(1, 1000)  # that an empty bin is taken for a full one

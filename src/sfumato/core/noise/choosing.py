@@ -18,8 +18,8 @@ import numpy as np
 from sfumato.core.noise.certified import Interval, Uniform
 from sfumato.core.noise.powers import UNIT_BITS, Words, fine_powers, high_word, lower_powers
 from sfumato.core.noise.table import Integers
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
+from sfumato.dp.ports import Dice
 
 UNIFORM_BITS: Final = 256  # of each choice, always drawn
 BLOCK: Final = 1 << 19  # candidates handled at once, so that memory stays small

@@ -39,8 +39,8 @@ from sfumato.core.noise.table import (
     signs,
     table_of,
 )
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.ports import Dice
 
 Whole = NDArray[np.signedinteger[Any]]  # Any: of 16, 32 or 64 bits
 MAX_VARIANCE: Final = Fraction(1 << 100)

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.expression import Json
 from sfumato.core.noise import gaussian, laplace
-from sfumato.core.ports import Dice
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 
 CONFIDENCE = Fraction(95, 100)
 WIDEST = 2**50

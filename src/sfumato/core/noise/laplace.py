@@ -26,7 +26,7 @@ from sfumato.core.noise.table import (
     signs,
     table_of,
 )
-from sfumato.core.ports import Dice
+from sfumato.dp.ports import Dice
 
 EPSILON_GRID: Final = 10**6  # an epsilon found for an error is a multiple of 1/this
 

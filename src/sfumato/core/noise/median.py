@@ -16,7 +16,7 @@ from sfumato.core.noise.choosing import MAX_WEIGHT, choose, rate_for
 from sfumato.core.noise.permute_and_flip import pick_below
 from sfumato.core.noise.quantile import rank_error
 from sfumato.core.noise.table import Integers
-from sfumato.core.ports import Dice
+from sfumato.dp.ports import Dice
 
 SENSITIVITY: Final = 2  # of a utility, in half ranks: one value replaced by another
 MOST_STEPS: Final = MAX_WEIGHT - 2  # of a grid

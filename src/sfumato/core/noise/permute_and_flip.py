@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sfumato.core.noise.certified import Uniform, exp_minus, is_uniform_below
 from sfumato.core.noise.powers import MOST_OFF, Words, lower_powers
 from sfumato.core.noise.table import Integers
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
+from sfumato.dp.ports import Dice
 
 PICK_BITS: Final = 256  # of the uniform number that picks one of the heads
 _COIN_BITS: Final = 64

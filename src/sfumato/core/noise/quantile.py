@@ -17,8 +17,8 @@ from sfumato.core.noise import choosing
 from sfumato.core.noise.certified import Interval, exp_minus, is_at_most
 from sfumato.core.noise.choosing import choose_rows, rate_for
 from sfumato.core.noise.table import Integers
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
+from sfumato.dp.ports import Dice
 
 MAX_DENOMINATOR: Final = 10**6  # of p: with up to 2**40 rows, utilities fit into 62 bits
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.noise.certified import exp_minus
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
+from sfumato.dp.ports import Dice
 
 ONE: Final = 1 << 64  # probability one
 MAX_LENGTH: Final = 1 << 18  # people at which a key is certain to be kept, at most

@@ -19,10 +19,10 @@ import numpy as np
 
 from sfumato.core.noise.certified import Interval, ratio
 from sfumato.core.noise.table import Integers, Law, Table, draw_from, in_chunks, table_of
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug, Refused
 from sfumato.core.renyi import epsilon_at
 from sfumato.core.sampled import Curve, sampled
+from sfumato.dp.ports import Dice
 
 MOST_VARIANCE: Final = Fraction(1 << 26)  # beyond it a draw is the sum of too many
 LARGEST_MEAN: Final = 1 << 14  # of one table

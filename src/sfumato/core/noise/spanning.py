@@ -14,7 +14,7 @@ import numpy as np
 
 from sfumato.core.noise.choosing import choose
 from sfumato.core.noise.table import Integers
-from sfumato.core.ports import Dice
+from sfumato.dp.ports import Dice
 
 
 def chosen_worst(utilities: Integers, rate: Fraction, dice: Dice) -> int:

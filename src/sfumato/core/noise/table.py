@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.noise.certified import Interval, Uniform
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
+from sfumato.dp.ports import Dice
 
 Integers = NDArray[np.int64]
 # bits -> bounds of P(X <= k) for k = 0, 1, 2, ..., every one below 1: an endless law never ends,

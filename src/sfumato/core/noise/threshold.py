@@ -22,7 +22,7 @@ from sfumato.core.compose import rho_within
 from sfumato.core.noise import gaussian
 from sfumato.core.noise.certified import exp_minus
 from sfumato.core.noise.selection import MAX_LENGTH
-from sfumato.core.ports import Dice
+from sfumato.dp.ports import Dice
 
 CONVERSION: Final = Fraction(
     1, 2

@@ -14,8 +14,8 @@ import numpy as np
 from sfumato.core.noise import choosing, laplace
 from sfumato.core.noise.choosing import choose, rate_for
 from sfumato.core.noise.table import Integers
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
+from sfumato.dp.ports import Dice
 
 
 def most_frequent(

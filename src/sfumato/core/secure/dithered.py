@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
 from sfumato.core.secure.participant import bad_update
+from sfumato.dp.ports import Dice
 
 UNIT_BITS: Final = 30  # what is rounded comes in whole units of 2**-30
 MOST_UNITS: Final = 1 << 62

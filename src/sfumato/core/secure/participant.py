@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import NDArray
 
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.secure import sharing
 from sfumato.core.secure.frames import exactly, malformed, pack, refused, unpack
@@ -37,6 +36,7 @@ from sfumato.core.secure.masks import (
     take_mask,
 )
 from sfumato.core.secure.terms import Terms, Trust, accepted, decoded, not_trusted, opened, signed
+from sfumato.dp.ports import Dice
 
 SEALED_BYTES: Final = 2 * sharing.SHARE_BYTES + 16  # two shares and the tag
 HASH_BYTES: Final = 32

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.noise import skellam
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
 from sfumato.core.renyi import epsilon_beside, failure_within
 from sfumato.core.sampled import Curve
 from sfumato.core.secure.dithered import DitheredGrid
 from sfumato.core.secure.rounding import Grid, Numbers, PeopleGrid
 from sfumato.core.secure.terms import LEAST_BITS, MOST_BITS
+from sfumato.dp.ports import Dice
 
 AnyGrid = Grid | PeopleGrid | DitheredGrid
 FAILS: Final = 100  # a part of delta for the chance that a site's numbers do not fit the width

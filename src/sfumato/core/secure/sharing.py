@@ -7,8 +7,8 @@ from functools import lru_cache
 from math import prod
 from typing import Final
 
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Bug
+from sfumato.dp.ports import Dice
 
 PRIME: Final = (1 << 256) + 297  # the least prime above 2**256 (tests/core/secure/test_sharing.py)
 SECRET_BYTES: Final = 32

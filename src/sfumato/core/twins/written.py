@@ -15,10 +15,10 @@ from sfumato.core.bids import DESCRIPTION, SUBJECT, beside, with_sidecars
 from sfumato.core.card import Card, Table
 from sfumato.core.card_shown import key_value
 from sfumato.core.columns import Column
-from sfumato.core.expression import Json
 from sfumato.core.rows_text import write_rows
 from sfumato.core.twins.columns import Value
 from sfumato.core.twins.schema import TwinTable
+from sfumato.dp.json_values import Json
 
 STAMP: Final = "TWIN.json"  # the file that says what all the others are
 BIDS_VERSION: Final = "1.10.0"

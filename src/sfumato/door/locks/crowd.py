@@ -12,10 +12,10 @@ from sfumato.core.add_report import TableReport
 from sfumato.core.card import Card
 from sfumato.core.crowd.coded import Table
 from sfumato.core.crowd.reader import ReadOrder, TableReader
-from sfumato.core.expression import Json
-from sfumato.core.ports import Prepared
 from sfumato.door.ledger import NOT_DP, Ledger
 from sfumato.door.unseal import unseal
+from sfumato.dp.json_values import Json
+from sfumato.vault.engine_port import Prepared
 
 GUARANTEE: Final = "k-anonymous (not DP)"
 OWNER_ONLY: Final = "owner-only: computed from your rows without noise; show it to nobody"

@@ -15,10 +15,10 @@ from sfumato.core.noise.chooser import Chooser
 from sfumato.core.noise.median import choose_median
 from sfumato.core.noise.running import Running
 from sfumato.core.noise.spanning import chosen_tree, chosen_worst
-from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Bug
 from sfumato.core.sealed import Sealed
 from sfumato.door.unseal import unseal
+from sfumato.dp.ports import Dice, IntegerArray
 from sfumato.plan.distances import Distances
 from sfumato.plan.misfits import Misfits
 from sfumato.plan.price import Selection

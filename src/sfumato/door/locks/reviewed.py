@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from sfumato.core.account import Entry
 from sfumato.core.airlock import AirlockFiles, Held, Request, changed, seal_of, sum_of
-from sfumato.core.expression import Json
 from sfumato.core.sealed import Sealed
 from sfumato.door.ledger import NOT_DP, Ledger
 from sfumato.door.locks.crowd import beside_dp
 from sfumato.door.payment import stands_at
 from sfumato.door.unseal import unseal
+from sfumato.dp.json_values import Json
 
 GUARANTEE: Final = "reviewed (not DP)"
 REVIEWERS_ONLY: Final = "reviewers-only: computed from real rows without noise; show it to nobody"

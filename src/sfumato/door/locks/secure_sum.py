@@ -13,12 +13,12 @@ import numpy as np
 
 from sfumato.core.measure import Cells
 from sfumato.core.noise import skellam
-from sfumato.core.ports import Dice, IntegerArray
 from sfumato.core.refusal import Bug
 from sfumato.core.sealed import Sealed
 from sfumato.core.secure.dithered import UNIT_BITS, DitheredGrid
 from sfumato.core.secure.participant import Participant
 from sfumato.door.unseal import unseal
+from sfumato.dp.ports import Dice, IntegerArray
 from sfumato.plan.averaged import AveragePlan
 from sfumato.plan.summed import SumPlan
 from sfumato.plan.training import TrainPlan

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.federation import Agreement
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.secure.frames import refused
 from sfumato.core.secure.private import NoisySum, noisy_sum_for
 from sfumato.core.secure.rounding import Grid
 from sfumato.core.secure.terms import Terms
+from sfumato.dp.ports import Dice
 
 Arrays = Mapping[str, NDArray[Any]]  # Any: of one kind of floats or another
 OURS: Final = "sfumato"  # the name of our record in a message and in a node's context

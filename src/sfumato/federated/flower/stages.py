@@ -17,10 +17,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import NDArray
 
-from sfumato.core.ports import Dice
 from sfumato.core.secure.frames import pack, refused, unpack
 from sfumato.core.secure.participant import Participant, bad_update
 from sfumato.core.secure.terms import not_trusted
+from sfumato.dp.ports import Dice
 from sfumato.federated.flower.node import Node
 from sfumato.federated.flower.schedule import Plan, number_and_task, read_schedule
 

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sfumato.core.access import ACTIONS, ROLES, Caller, Token, User
-from sfumato.core.expression import Json
-from sfumato.core.ports import Clock, Dice
+from sfumato.core.ports import Clock
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore, Passwords
 from sfumato.door.ledger import Ledger
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 from sfumato.services.access.admission import Admission, not_signed_in
 from sfumato.services.access.attempts import Attempts, device_proof, is_known_device
 from sfumato.services.access.secrets import make_secret_text, token_digest

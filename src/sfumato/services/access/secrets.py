@@ -6,7 +6,7 @@ import base64
 import hashlib
 from typing import Final
 
-from sfumato.core.ports import Dice
+from sfumato.dp.ports import Dice
 
 PREFIX: Final = "sfm1_"
 SECRET_BYTES: Final = 32

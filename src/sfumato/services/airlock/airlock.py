@@ -17,8 +17,8 @@ from sfumato.core.airlock import RELEASED, RUNNING, AirlockStore, Request, Vote,
 from sfumato.core.airlock_files import bad_airlock
 from sfumato.core.airlock_tables import Earlier
 from sfumato.core.asked import asked_listing, check_thawed, groups_that_ask, no_data_set
-from sfumato.core.expression import Json, spelled
-from sfumato.core.ports import Catalogue, Clock, Dice, Listing
+from sfumato.core.expression import spelled
+from sfumato.core.ports import Catalogue, Clock, Listing
 from sfumato.core.refusal import Refused
 from sfumato.door.airlock import (
     AirlockDoor,
@@ -35,6 +35,8 @@ from sfumato.door.airlock import (
     run_for_review,
 )
 from sfumato.door.second_person import SecondPerson
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 from sfumato.plan.airlock import AirlockProgram, kept_files, read_airlock_program
 from sfumato.services.airlock.shown import (
     bytes_of,

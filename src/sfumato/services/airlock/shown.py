@@ -10,8 +10,8 @@ from typing import Final
 from sfumato.core.access import Caller
 from sfumato.core.airlock import Request, sum_of
 from sfumato.core.airlock_files import MOST_BYTES, bad_airlock
-from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
 
 GUARANTEE: Final = "reviewed (not DP)"
 

@@ -32,10 +32,10 @@ from sfumato.core.crowd.risk import risks_of
 from sfumato.core.crowd.special import special
 from sfumato.core.crowd.subsets import all_subsets, best_of_each_size
 from sfumato.core.crowd.utility import learnt, utility_of
-from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
 from sfumato.core.tabular import Tabular, coded_table
 from sfumato.door.locks.crowd import OWNER_ONLY, look
+from sfumato.dp.json_values import Json
 from sfumato.services.anonymity.blunting import Blunting, blunted
 from sfumato.services.anonymity.shapes import (
     check_json,

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from sfumato.core.access import Caller
 from sfumato.core.asked import own_listing
-from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.crowd import hand_out
+from sfumato.dp.json_values import Json
 from sfumato.services.anonymity.anonymity import Recoding
 
 

@@ -14,7 +14,7 @@ from sfumato.core.crowd.leaks import Leaks
 from sfumato.core.crowd.recoded import Recoded
 from sfumato.core.crowd.risk import Risks
 from sfumato.core.crowd.utility import Utility
-from sfumato.core.expression import Json
+from sfumato.dp.json_values import Json
 
 
 def check_json(found: Check) -> Json:

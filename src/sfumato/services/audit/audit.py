@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from sfumato.core.account import Account, Entry
 from sfumato.core.card_shown import card_json
-from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore
 from sfumato.door.accounts import cap_json, spent_json, window_json
 from sfumato.door.ballots import respondent_account
 from sfumato.door.ledger import NOT_DP, Ledger
+from sfumato.dp.json_values import Json
 from sfumato.services.audit.reviewed import SHOWN, is_reviewed, reviewed_json, reviewed_releases
 from sfumato.services.audit.sheet import reviewed_sheet, sheet
 

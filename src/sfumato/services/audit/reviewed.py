@@ -6,9 +6,9 @@ import json
 from typing import Any, Final
 
 from sfumato.core.account import Entry
-from sfumato.core.expression import Json
 from sfumato.core.ports import LedgerStore
 from sfumato.door.ledger import NOT_DP
+from sfumato.dp.json_values import Json
 
 SHOWN: Final = ("data_set", "version", "people", "says", "epsilon", "delta", "guarantee", "unit")
 

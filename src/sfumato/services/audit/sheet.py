@@ -12,10 +12,11 @@ import json
 from typing import Any, Final
 
 from sfumato.core.account import Entry
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.windows import parts_of
 from sfumato.door.accounts import people_account, spent_json
 from sfumato.door.ledger import Ledger
+from sfumato.dp.json_values import Json
 
 FORMAT: Final = "sheet/1"
 REVIEWED: Final = "reviewed-sheet/1"  # of files that people have let out, without any noise

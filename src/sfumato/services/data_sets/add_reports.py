@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sfumato.core.add_report import TableReport, read_report, report_json
 from sfumato.core.at_rest import AtRest, Unsealable
-from sfumato.core.expression import Json
 from sfumato.core.refusal import Bug
+from sfumato.dp.json_values import Json
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from sfumato.core.card import Card, read_card
-from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
 
 # Neither is read when rows are prepared, but for the two bounds, which a question may change too.
 FIELDS: Final = (

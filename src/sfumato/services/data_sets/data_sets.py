@@ -19,18 +19,8 @@ from sfumato.core.at_rest import AtRest
 from sfumato.core.budget import EPSILON_UNITS, Budget, read_delta, read_epsilon
 from sfumato.core.card import Card, check_unit, read_card
 from sfumato.core.card_shown import card_json
-from sfumato.core.expression import Json
 from sfumato.core.filters import Cap, cap_of, is_raised
-from sfumato.core.ports import (
-    Catalogue,
-    Described,
-    Dice,
-    Engine,
-    EngineStopped,
-    Listing,
-    Prepared,
-    PrepareOrder,
-)
+from sfumato.core.ports import Catalogue, Listing
 from sfumato.core.refusal import Refused
 from sfumato.core.rows_text import of_values
 from sfumato.core.windows import windows_stay
@@ -44,6 +34,8 @@ from sfumato.door.accounts import (
 from sfumato.door.ledger import Ledger
 from sfumato.door.locks.crowd import OWNER_ONLY, owners_report
 from sfumato.door.looking import losses
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 from sfumato.services.data_sets.add_reports import AddReports
 from sfumato.services.data_sets.amend import amended, check_in_force
 from sfumato.services.data_sets.beside import check_beside, check_raise
@@ -51,6 +43,7 @@ from sfumato.services.data_sets.card_text import card_shape, card_text
 from sfumato.services.data_sets.earlier import forget_earlier
 from sfumato.services.data_sets.one_add import now_or_never, one_at_a_time
 from sfumato.services.data_sets.source import Source
+from sfumato.vault.engine_port import Described, Engine, EngineStopped, Prepared, PrepareOrder
 
 OWNER: Final = "owner"  # whoever holds the vault's folder; see docs/sharp-edges.md
 

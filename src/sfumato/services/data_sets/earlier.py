@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sfumato.core.ports import Catalogue, Engine, EngineStopped
+from sfumato.core.ports import Catalogue
 from sfumato.core.refusal import Refused
 from sfumato.door.ledger import Ledger
 from sfumato.services.data_sets.add_reports import AddReports
+from sfumato.vault.engine_port import Engine, EngineStopped
 
 
 def forget_earlier(

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sfumato.core.expression import Json
-from sfumato.core.ports import Described
+from sfumato.dp.json_values import Json
+from sfumato.vault.engine_port import Described
 
 NO_UNIT: Final = ""  # is no unit: a card with it is refused until its owner has written one
 _PERSON: Final = frozenset(

@@ -10,8 +10,8 @@ from typing import Final
 
 from sfumato.core.bids import DESCRIPTION, MOST_DESCRIPTION, beside
 from sfumato.core.card import Card, Table
-from sfumato.core.ports import SourceFile
 from sfumato.core.refusal import Refused
+from sfumato.vault.engine_port import SourceFile
 
 ROWS: Final = "participants.tsv"
 

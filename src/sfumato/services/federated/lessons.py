@@ -14,10 +14,10 @@ from fractions import Fraction
 from typing import Any, Final
 
 from sfumato.core.account import Entry, Head
-from sfumato.core.expression import Json
 from sfumato.door.ledger import Ledger
 from sfumato.door.training import KIND as TRAINING
 from sfumato.door.training import ROUND
+from sfumato.dp.json_values import Json
 
 MOST: Final = 20  # lessons that are shown, the newest
 MOST_KEPT: Final = 64  # who look at which data set

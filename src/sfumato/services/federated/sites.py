@@ -22,7 +22,6 @@ from sfumato.core.asked import asked_listing, check_thawed, no_data_set, questio
 from sfumato.core.averaging import GUARANTEE
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.federation import (
     JOINED,
     LEFT,
@@ -50,6 +49,7 @@ from sfumato.door.plans import Plans
 from sfumato.door.release import Asker
 from sfumato.door.secure_sum import SumDoor, SumOrder, can_pay, price_of, sum_part, summed_answer
 from sfumato.door.training import TrainDoor, TrainOrder, can_train, price_of_training, training_part
+from sfumato.dp.json_values import Json
 from sfumato.plan.averaged import AveragePlan, plan_average
 from sfumato.plan.summed import SumPlan, plan_sum
 from sfumato.plan.training import TrainPlan, plan_training

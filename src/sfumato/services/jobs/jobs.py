@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sfumato.core.access import Caller
-from sfumato.core.expression import Json
 from sfumato.core.job import (
     ADD,
     ASK,
@@ -20,8 +19,10 @@ from sfumato.core.job import (
     Job,
     JobStore,
 )
-from sfumato.core.ports import Clock, Dice
+from sfumato.core.ports import Clock
 from sfumato.core.refusal import Refused
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 
 __all__ = ["ADD", "ASK", "CANCELLED", "FAILED", "WAITING", "Job", "Jobs"]
 

@@ -15,14 +15,16 @@ from sfumato.core.asked import asked_listing, check_thawed
 from sfumato.core.budget import read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.environment import kind_and_digest, read_own
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.outputs import bad_pipeline
 from sfumato.core.pipeline import APPROVED, WAITING, PipelineStore, Submitted
-from sfumato.core.ports import Catalogue, Clock, Dice, Listing
+from sfumato.core.ports import Catalogue, Clock, Listing
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import SandboxStopped, SplitOrder
 from sfumato.door.pipeline import PipelineDoor, RunOrder, no_sandbox, run_pipeline
 from sfumato.door.release import Asker, Release
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 from sfumato.plan.pipeline import BLOCKS, MEAN, MEDIAN, Program, Run, read_program, read_run
 from sfumato.plan.pipeline_warnings import (
     answer_warnings,

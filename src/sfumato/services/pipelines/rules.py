@@ -11,7 +11,7 @@ from typing import Final
 
 from sfumato.core.access import Caller
 from sfumato.core.card import Card
-from sfumato.core.expression import Json, spelled
+from sfumato.core.expression import spelled
 from sfumato.core.outputs import bad_pipeline
 from sfumato.core.pipeline import APPROVED, Submitted
 from sfumato.core.pipeline_rule import (
@@ -23,11 +23,13 @@ from sfumato.core.pipeline_rule import (
     misfit,
     read_rule,
 )
-from sfumato.core.ports import Clock, Dice, Listing
+from sfumato.core.ports import Clock, Listing
 from sfumato.core.refusal import Refused
 from sfumato.door.ledger import Ledger
 from sfumato.door.pipeline import RunOrder
 from sfumato.door.release import Asker
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 from sfumato.plan.pipeline import Program, Run
 
 MOST_RULES: Final = 100  # of a data set

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.outputs import Output, Reading, bad_pipeline, read_said, readings
-from sfumato.core.ports import IntegerArray
 from sfumato.core.sandbox import MOST_KEPT, Sandbox, TrialJob, TrialResult
 from sfumato.core.twins.seeded import Seeded
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import IntegerArray
 from sfumato.plan.pipeline import BLOCKS, GROUP, PARTICIPANT, Run, inside_at
 from sfumato.services.pipelines.made_up import MadeUp, made_up, values_of
 

@@ -11,9 +11,8 @@ from sfumato.core.approval import APPROVED, DECLINED, OUTDATED, WAITING, Approva
 from sfumato.core.asked import own_listing
 from sfumato.core.budget import DELTA_UNITS, Budget, read_delta, read_epsilon
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.filters import Cap, cap_of, is_raised
-from sfumato.core.ports import Catalogue, Clock, Dice
+from sfumato.core.ports import Catalogue, Clock
 from sfumato.core.refusal import Refused
 from sfumato.core.windows import windows_stay
 from sfumato.door.accounts import (
@@ -27,6 +26,8 @@ from sfumato.door.accounts import (
 )
 from sfumato.door.ledger import Ledger
 from sfumato.door.second_person import SecondPerson
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 from sfumato.services.policy.names import check_words
 from sfumato.services.policy.spending import kind_of
 

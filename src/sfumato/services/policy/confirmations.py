@@ -13,11 +13,12 @@ from typing import Final
 from sfumato.core.access import Caller, User
 from sfumato.core.approval import APPROVED, DECLINED, WAITING
 from sfumato.core.confirmation import Confirmation, ConfirmationStore
-from sfumato.core.expression import Json
-from sfumato.core.ports import Clock, Dice
+from sfumato.core.ports import Clock
 from sfumato.core.refusal import Refused
 from sfumato.door.ledger import Ledger
 from sfumato.door.second_person import SecondPerson
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 
 LASTS: Final = timedelta(hours=24)  # so long somebody is waited for, and so long their word holds
 

@@ -9,12 +9,12 @@ from typing import Final
 
 from sfumato.core.access import Caller
 from sfumato.core.asked import own_listing
-from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue, Clock, Grant
 from sfumato.core.refusal import Refused
 from sfumato.core.service_ports import AccessStore
 from sfumato.door.ledger import Ledger
 from sfumato.door.looking import losses
+from sfumato.dp.json_values import Json
 from sfumato.services.policy.names import check_words
 from sfumato.services.policy.spending import spending
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from sfumato.core.account import Account, Entry
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.ports import LedgerStore
 from sfumato.door.accounts import (
     cap_json,
@@ -22,6 +21,7 @@ from sfumato.door.accounts import (
     window_json,
 )
 from sfumato.door.ledger import Ledger
+from sfumato.dp.json_values import Json
 
 QUESTIONS: Final = 50  # the last ones that are told
 _PAGE: Final = 500

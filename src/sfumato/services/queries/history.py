@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from sfumato.core.access import Caller
 from sfumato.core.account import Past
-from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
 from sfumato.door.ledger import Ledger
+from sfumato.dp.json_values import Json
 
 PAGE: Final = 50
 NEWEST: Final = 2**62

@@ -21,10 +21,10 @@ from sfumato.core.asked import (
 from sfumato.core.budget import DELTA_UNITS, EPSILON_UNITS, read_delta, read_epsilon, read_positive
 from sfumato.core.card import Card
 from sfumato.core.card_shown import card_json
-from sfumato.core.expression import Json, columns_of
+from sfumato.core.expression import columns_of
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt, debt_of
-from sfumato.core.ports import Catalogue, Dice, Listing, Opened
+from sfumato.core.ports import Catalogue, Listing, Opened
 from sfumato.core.question import Aggregate, Formula, Question
 from sfumato.core.refusal import Refused
 from sfumato.core.windows import spent_in_all
@@ -53,6 +53,8 @@ from sfumato.door.release import (
     release,
 )
 from sfumato.door.top_up import priced_for, top_up_json
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 from sfumato.plan.contribution_bounds import advice_of, bounds_json
 from sfumato.plan.explain import in_words, odds_in_words, split_in_words
 from sfumato.plan.plan import make_plan

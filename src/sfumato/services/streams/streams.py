@@ -10,12 +10,12 @@ from sfumato.core.asked import asked_listing, check_thawed, question_of
 from sfumato.core.budget import read_epsilon
 from sfumato.core.card import Card
 from sfumato.core.columns import read_constant
-from sfumato.core.expression import Json
 from sfumato.core.ports import Catalogue, Clock, Listing
 from sfumato.core.question import Question
 from sfumato.core.refusal import Refused
 from sfumato.door.stream import StreamDoor, close_periods, find_stream, open_stream
 from sfumato.door.stream_shown import stream_answer
+from sfumato.dp.json_values import Json
 from sfumato.plan.read_sql import read_sql
 from sfumato.plan.stream import Terms, bound_in_words, make_stream
 

@@ -8,8 +8,8 @@ import contextlib
 import hashlib
 from typing import Final
 
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
+from sfumato.dp.ports import Dice
 
 CODE_BYTES: Final = 10  # 80 bits: sixteen letters
 _DIGEST: Final = b"sfumato-survey-invitation/1\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sfumato.core.ballot import mark_of
-from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
 from sfumato.core.survey_ports import Ballot, Taken
+from sfumato.dp.json_values import Json
 
 
 @dataclass(frozen=True)

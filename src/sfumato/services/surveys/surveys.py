@@ -24,8 +24,7 @@ from sfumato.core.ballot import (
     token_digest,
 )
 from sfumato.core.blind import TOKEN_BYTES, PublicKey, read_blinded
-from sfumato.core.expression import Json
-from sfumato.core.ports import Clock, Dice
+from sfumato.core.ports import Clock
 from sfumato.core.refusal import Refused
 from sfumato.core.survey import bad_survey, read_survey
 from sfumato.core.survey_estimate import (
@@ -47,6 +46,8 @@ from sfumato.door.ballots import (
     respondent_account,
 )
 from sfumato.door.ledger import Ledger
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 from sfumato.services.surveys.codes import (
     code_digest,
     make_code,

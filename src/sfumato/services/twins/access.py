@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from sfumato.core.card import Card
-from sfumato.core.ports import Dice
 from sfumato.core.refusal import Refused
 from sfumato.core.twins.schema import most_rows
+from sfumato.dp.ports import Dice
 
 MOST_VALUES: Final = 2_000_000  # of all tables together
 MOST_FILES: Final = 20_000  # of a BIDS folder

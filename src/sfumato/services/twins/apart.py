@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from sfumato.core.expression import Json
 from sfumato.core.twins.device import Integers
 from sfumato.core.twins.junction import Clique
 from sfumato.core.twins.seeded import Seeded
+from sfumato.dp.json_values import Json
 from sfumato.plan.distances import Candidate
 from sfumato.plan.misfits import Misfit, Misfits, make_misfits
 from sfumato.services.twins.measured import AtTheDoor

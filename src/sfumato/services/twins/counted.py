@@ -8,13 +8,13 @@ from fractions import Fraction
 from typing import Final
 
 from sfumato.core.card import Card, Table
-from sfumato.core.expression import Json
 from sfumato.core.refusal import Refused
 from sfumato.core.twins.assembled import Drawn
 from sfumato.core.twins.bins import LEVELS, halved, is_wide, uncut
 from sfumato.core.twins.categories import Coded, coded
 from sfumato.core.twins.methods import METHODS
 from sfumato.core.twins.schema import most_rows
+from sfumato.dp.json_values import Json
 from sfumato.services.twins.linked import anchor_of, can_join, linked, pairs_of
 from sfumato.services.twins.measured import AtTheDoor, Price
 

@@ -18,7 +18,7 @@ import numpy as np
 from sfumato.core.budget import EPSILON_UNITS, RHO_UNITS
 from sfumato.core.card import Card
 from sfumato.core.compose import rho_within
-from sfumato.core.expression import Case, Compare, Constant, Expr, Json, Literally, Ref
+from sfumato.core.expression import Case, Compare, Constant, Expr, Literally, Ref
 from sfumato.core.loss import Debt, PureEvent, debt_of
 from sfumato.core.ports import Listing
 from sfumato.core.question import Aggregate, EachPerson, Joined, Output, Question, Reduce
@@ -29,6 +29,7 @@ from sfumato.core.twins.junction import Clique, Floats
 from sfumato.door.choose import choose
 from sfumato.door.misfit import misfit
 from sfumato.door.release import Asker, Door, Order, release
+from sfumato.dp.json_values import Json
 from sfumato.plan.distances import Candidate, make_distances
 from sfumato.plan.misfits import Misfits
 from sfumato.plan.plan import make_plan

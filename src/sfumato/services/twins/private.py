@@ -17,10 +17,9 @@ from sfumato.core.account import Account
 from sfumato.core.asked import asked_listing, check_thawed, earlier_card
 from sfumato.core.budget import read_delta, read_epsilon
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
 from sfumato.core.filters import accepts
 from sfumato.core.loss import Debt
-from sfumato.core.ports import Catalogue, Dice, Listing
+from sfumato.core.ports import Catalogue, Listing
 from sfumato.core.refusal import Refused
 from sfumato.core.twins.assembled import Drawn, dealt, dp_tables
 from sfumato.core.twins.device import Integers
@@ -29,6 +28,8 @@ from sfumato.core.twins.written import Stamp, twin_json
 from sfumato.door.accounts import exceeded
 from sfumato.door.diary import answer_version, not_dp_json
 from sfumato.door.release import Asker, Door, accounts_paying
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 from sfumato.services.twins.access import check_rows, largest, seed_of
 from sfumato.services.twins.apart import Side, error_of
 from sfumato.services.twins.counted import (

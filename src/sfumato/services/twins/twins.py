@@ -8,12 +8,13 @@ from typing import Final
 from sfumato.core.access import Caller
 from sfumato.core.asked import asked_listing, question_of
 from sfumato.core.card import Card
-from sfumato.core.expression import Json
-from sfumato.core.ports import Catalogue, Dice
+from sfumato.core.ports import Catalogue
 from sfumato.core.question import Question, question_json
 from sfumato.core.twins.schema import Beside, schema_tables
 from sfumato.core.twins.seeded import Seeded
 from sfumato.core.twins.written import Stamp, twin_json
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 from sfumato.plan.planted import planted
 from sfumato.plan.read_sql import read_sql
 from sfumato.services.twins.access import check_rows, seed_of

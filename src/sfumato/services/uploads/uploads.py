@@ -23,10 +23,11 @@ from typing import Final
 
 from sfumato.core.access import Caller
 from sfumato.core.at_rest import PIECE, AtRest, Sealer
-from sfumato.core.expression import Json
-from sfumato.core.ports import Clock, Dice
+from sfumato.core.ports import Clock
 from sfumato.core.refusal import Refused
 from sfumato.core.sandbox import Drafts
+from sfumato.dp.json_values import Json
+from sfumato.dp.ports import Dice
 
 MOST: Final = 2 * 10**9  # bytes of one file
 SHARE: Final = 4  # an owner's files are so many times the largest, all together
